@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 upper = $(shell echo $(1) | tr a-z A-Z)
 asked = $(if $($(call upper,$(1))),--$(1) $($(call upper,$(1))))
 
-.PHONY: demo demo-steps test test-fast lint types bench torture clean
+.PHONY: demo demo-steps test test-fast lint types dist api docs docs-live bench torture campaign clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onceward needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -34,8 +34,9 @@ demo-steps:
 
 # Some tests need Debian's faketime and root; without them they say so and are skipped, but in CI they fail.
 # Most of their time is waiting, so there are more at a time than cores. conftest.py puts the long ones first.
+# A few tests that fail are run again, alone, and named (tests/support/second_run.py).
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1
+	$(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1 || $(BIN)/python tests/support/second_run.py $$?
 
 # What needs no server and no process: a minute, for while you work.
 test-fast: $(VENV)/installed
@@ -46,6 +47,11 @@ test-fast: $(VENV)/installed
 torture: $(VENV)/installed
 	cd tests/support && $(abspath $(BIN))/python -m torture $(foreach option,seconds seed episodes jobs store shape plant until,$(call asked,$(option)))
 
+# 5,000 messages through a broker whose consumers are killed every few seconds: `make campaign BROKER=sqs`. STORE=redis is another
+# ledger, and MESSAGES=20000 another number (SQS sends ten times as many). BROKER=proxy and BROKER=service do the same with requests.
+campaign: $(VENV)/installed
+	ONCEWARD_CAMPAIGN_MESSAGES=$(or $(MESSAGES),5000) ONCEWARD_CAMPAIGN_LEDGER=$(STORE) $(BIN)/python -m pytest -q -s tests/processes/test_campaign_$(BROKER).py
+
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -53,6 +59,22 @@ lint: $(VENV)/installed
 
 types: $(VENV)/installed
 	$(BIN)/mypy
+
+# The wheel and the sdist, in dist/, from what is committed: built twice and compared, and checked as their users see them.
+dist: $(VENV)/installed
+	$(BIN)/python release/dist.py
+
+# public-api.txt, and the schema of pipelines: run it when you have changed what is public.
+api: $(VENV)/installed
+	$(BIN)/python release/public_api.py
+	$(BIN)/python release/pipeline_schema.py
+
+# The docs site, in build/site: open build/site/index.html. `make docs-live` serves it and follows changes.
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-live: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --watch src --watch examples
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/import_time.py

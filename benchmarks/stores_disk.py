@@ -90,7 +90,7 @@ def records(server: Postgres, sizes: list[int]) -> None:
         asyncio.run(init_pg(server.url, table=theirs))
         peer = peers[f"idemkit, {size:,}"] = idemkit(server.url, theirs)
         for name, fill in ((mine, FILL), (theirs, FILL_IDEMKIT)):
-            _filled(server, name, fill.format(table=name, count=size))
+            filled(server, name, fill.format(table=name, count=size))
         ((bytes_,),) = server.sql("SELECT pg_total_relation_size(%s)", mine, database="test")
         print(
             f"  made 2 ledgers of {size:,} records in {time.perf_counter() - start:.0f} s; onceward's has {bytes_ >> 20} MiB"
@@ -118,7 +118,7 @@ def records(server: Postgres, sizes: list[int]) -> None:
     )
 
 
-def _filled(server: Postgres, table: str, fill: str) -> None:
+def filled(server: Postgres, table: str, fill: str) -> None:
     """Insert rows before there are indices: an index is made faster than it grows."""
     made = server.sql(
         "SELECT indexdef FROM pg_indexes WHERE tablename = %s AND indexname !~ 'pkey$'", table, database="test"

@@ -1,37 +1,38 @@
-"""Draw docs/states.md from the tables of the protocol: ``python docs/draw_states.py``; with ``--check`` only compare."""
+"""Draw docs/explanation/states.md from the tables of the protocol: ``python docs/draw_states.py``; with ``--check`` only compare."""
 
 import sys
 from pathlib import Path
 
-from onceward.core.protocol import ABSENT, RULES, TRANSITIONS, Verdict
+from onceward.core.protocol import RULES, SINGLE_USE, Verdict
+from onceward.core.transitions import ABSENT, TRANSITIONS
 
-PAGE = Path(__file__).with_name("states.md")
+PAGE = Path(__file__).with_name("explanation") / "states.md"
 
 HEAD = """# What a record can be, and what a worker does about it
 
-Drawn by `python docs/draw_states.py` from the tables `TRANSITIONS` and `RULES` in `src/onceward/core/protocol.py`, which
+Drawn by `python docs/draw_states.py` from the tables `TRANSITIONS` in `src/onceward/core/transitions.py` and `RULES` in `src/onceward/core/protocol.py`, which
 the code decides by. Do not edit.
 
 ## Every change of a record
 
-On each arrow: the step that makes the change, and the condition that the store checks in the same atomic write. People may
-also clear a record of any status, under the condition that it is the one they saw.
+![The statuses of a record, and the steps that change them](pictures/states.svg)
+
+A word on an arrow is the step that makes the change. The table below also has the condition, which the store checks in the same atomic
+write. A person can also clear a record of any status, if it is still the one that they saw.
 """
 
 DECISIONS = """## What a worker that wants a key does about the record it meets
 
-The first row that holds decides. "Now" is always the store's own time, never the worker's. A record of which it says START or NEXT
-is free: an insert can take it in the same request, if the store reads and writes in one. SQL stores print this table as one expression.
+The first row that holds decides. "Now" is always the store's own time, never the worker's. A record is *free* if it says START or NEXT.
+An insert can take a free record in the same request, if the store reads and writes in one. SQL stores print this table as one expression.
 """
 
 
-def diagram() -> str:
-    """Return the state diagram in mermaid's language (mermaid.js.org/syntax/stateDiagram.html)."""
-    lines = ["```mermaid", "stateDiagram-v2"]
-    for source, step, target, condition in TRANSITIONS:
-        start, end = ("[*]" if name == ABSENT else name for name in (source, target))
-        lines.append(f"    {start} --> {end}: {step} ({condition})")
-    return "\n".join([*lines, "```", ""])
+SINGLE = """## When a client made the owner id
+
+A client of the [service](../reference/service.md) makes the id of each claim itself. These rows stand in the place of the one
+that says WON. So a repeated request is honoured within the lease that it won, and an id wins no second claim on its key.
+"""
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -45,13 +46,16 @@ def page() -> str:
     changes = [(source, step, target, condition) for source, step, target, condition in TRANSITIONS]
     rules = [(ABSENT, "", Verdict.START), *((rule.status, rule.when, rule.verdict) for rule in RULES)]
     decisions = [(status, when, verdict.name, verdict.value) for status, when, verdict in rules]
+    added = [rule for rule in SINGLE_USE if rule not in RULES]
+    single = [(rule.status, rule.when, rule.verdict.name, rule.verdict.value) for rule in added]
     return "\n".join(
         (
             HEAD,
-            diagram(),
             table(("from", "step", "to", "condition"), changes),
             DECISIONS,
             table(("record held", "and", "verdict", "which means"), decisions),
+            SINGLE,
+            table(("record held", "and", "verdict", "which means"), single),
         )
     )
 

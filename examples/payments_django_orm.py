@@ -55,7 +55,7 @@ settings.configure(
     MIDDLEWARE=["django.middleware.common.CommonMiddleware", "onceward.web.django.IdempotencyMiddleware"],
     ONCEWARD={
         "once": Once(os.environ.get("LEDGER", DATABASE), lease=float(os.environ.get("LEASE", "30"))),
-        # This example has no users. Yours has: see "Whose key it is" in docs/http.md.
+        # This example has no users. Yours has: see "Whose key it is" in docs/reference/http.md.
         "rules": Rules(Route("/payments"), scope=Scope.EVERYBODY),
         "name": "payments",
         "wait": 5,

@@ -64,7 +64,7 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(title="Payments", version="1.0.0", lifespan=lifespan)
-# This example has no users. Yours has: see "Whose key it is" in docs/http.md.
+# This example has no users. Yours has: see "Whose key it is" in docs/reference/http.md.
 rules = Rules(scope=Scope.EVERYBODY)
 payments = APIRouter(route_class=idempotent_route(once, rules, name="payments", wait=5))
 

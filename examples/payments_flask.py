@@ -30,7 +30,7 @@ LEDGER = os.environ.get("LEDGER", "sqlite:///payments.db")
 CHARGES = os.environ.get("CHARGES", "charges")  # the table
 once = Once(LEDGER, lease=float(os.environ.get("LEASE", "30")))
 app = Flask(__name__)
-# This example has no users. Yours has: see "Whose key it is" in docs/http.md.
+# This example has no users. Yours has: see "Whose key it is" in docs/reference/http.md.
 rules = Rules(scope=Scope.EVERYBODY)
 
 

@@ -68,7 +68,7 @@ async def session() -> AsyncIterator[AsyncSession]:
 
 
 app = FastAPI(title="Payments", version="1.0.0")
-# This example has no users. Yours has: see "Whose key it is" in docs/http.md.
+# This example has no users. Yours has: see "Whose key it is" in docs/reference/http.md.
 payments = APIRouter(route_class=idempotent_route(once, Rules(scope=Scope.EVERYBODY), name="payments", wait=5))
 
 

@@ -1,22 +1,32 @@
 """What several tests need from the machine."""
 
 import gc
+import logging
 import os
 import signal
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kafka_servers import Kafka
 from ledgers import LEDGERS
+from mysql_servers import Mariadb
+from nats_servers import Nats
 from onceward.aws.sqs import queue_steps
+from onceward.outbox import sender as senders
 from orphans import begin_run
 from postgres_servers import Postgres, Postgres18
+from rabbitmq_servers import Rabbitmq
+from redis_servers import MovedRedis, Redis
 from servers import Dynoxide, Ministack, Proxy, missing, numbers
 from shared import shared, stop
 from wrong_clocks import library, wrong_clock
+
+pytest.register_assert_rewrite("transaction_cases", "lost_cases", "step_cases", "outbox_cases")
 
 # `nohup make test &` and some CI runners start us with signals ignored, and every process of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -33,6 +43,12 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 
+@pytest.fixture(autouse=True)
+def own_sender():
+    """Each test has a sender of its own: what one leaves unsent is not another's."""
+    senders.SENDER = senders.Sender()
+
+
 @pytest.fixture
 def faketime():
     """What starts a process with a wrong time of day: called with an offset such as ``-1h``, it gives the command's beginning."""
@@ -44,9 +60,15 @@ def faketime():
 _NUMBERS = numbers()
 SLOW = {
     "dynoxide",
+    "mariadb",
     "ministack",
+    "nats",
     "postgres",
     "postgres15",
+    "rabbitmq",
+    "redis",
+    "moved_redis",
+    "kafka",
     "faketime",
     "start",
 }  # fixtures that are servers or processes
@@ -61,7 +83,8 @@ def pytest_configure(config):
 
 
 FIRST = (
-    "processes/test_sqs_fire",
+    "processes/test_campaign",
+    "processes/test_chain_killed",
     "processes/test_torture",
     "processes/",
     "e2e/",
@@ -120,6 +143,18 @@ def postgres15(pytestconfig):
     return shared(Postgres, pytestconfig.stash[RUN])
 
 
+@pytest.fixture(scope="session")
+def mariadb(pytestconfig):
+    """A MariaDB server, shared as well."""
+    return shared(Mariadb, pytestconfig.stash[RUN])
+
+
+@pytest.fixture
+def database(mariadb):
+    """The URL of an empty database of that server."""
+    return mariadb.database(f"ledger_{uuid.uuid4().hex}")
+
+
 @pytest.fixture
 def schema(postgres):
     """The URL of an empty ledger in a schema of its own on that server."""
@@ -132,6 +167,54 @@ def moved(postgres):
     schema = f"ledger_{next(_NUMBERS)}"
     url = f"{postgres.url}?schema={schema}&options=-csearch_path%3D{schema},pg_catalog"
     return url, postgres.own_clock(schema)
+
+
+@pytest.fixture(scope="session")
+def redis(pytestconfig):
+    """A Redis server, shared as well."""
+    return shared(Redis, pytestconfig.stash[RUN])
+
+
+@pytest.fixture
+def redis_url(redis):
+    """The URL of an empty ledger on that server."""
+    return f"{redis.url}?prefix=ledger-{next(_NUMBERS)}"
+
+
+@pytest.fixture(scope="session")
+def nats(pytestconfig):
+    """A NATS server with JetStream, shared as well."""
+    return shared(Nats, pytestconfig.stash[RUN])
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(pytestconfig):
+    """A RabbitMQ node, shared as well; a test's queues have names of their own."""
+    return shared(Rabbitmq, pytestconfig.stash[RUN])
+
+
+@pytest.fixture(scope="session")
+def kafka(pytestconfig):
+    """A Kafka broker, shared as well."""
+    return shared(Kafka, pytestconfig.stash[RUN])
+
+
+@pytest.fixture
+def topic(kafka):
+    """The name of a topic of one partition on that broker."""
+    name = f"orders-{next(_NUMBERS)}"
+    kafka.make(name)
+    return name
+
+
+@pytest.fixture(scope="session")
+def moved_redis(pytestconfig):
+    """A server of this process's own, whose clock its tests move; ``fresh()`` gives the URL of an empty ledger."""
+    if library() is None:
+        missing("libfaketime is not installed: apt-get install faketime")
+    server = MovedRedis()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -192,8 +275,21 @@ def ledger(request, tmp_path):
 
 
 @pytest.fixture(autouse=True)
+def _own_log():
+    """A command that runs in the test's own process leaves the log as it was."""
+    log = logging.getLogger("onceward")
+    level, propagate, handlers = log.level, log.propagate, list(log.handlers)
+    yield
+    log.level, log.propagate, log.handlers[:] = level, propagate, handlers
+    log.manager._clear_cache()
+
+
+@pytest.fixture(autouse=True)
 def _nothing_told():
-    """Each test's trouble is the first of its kind."""
+    """Each test's trouble is the first of its kind, and nobody is told of its outcomes later."""
+    observing = sys.modules.get("observing")
+    if observing is not None:
+        observing.Noted.tell = staticmethod(lambda outcome: None)
     trouble = sys.modules.get("onceward.http.trouble")
     if trouble is not None:
         trouble._KINDS.clear()

@@ -1,4 +1,4 @@
-"""The typed API as a feature: `mypy --strict` checks this file; nothing runs it."""
+"""The typed API as a feature: mypy and pyright check this file, also against the built wheel; nothing runs it."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
@@ -10,6 +10,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from onceward import (
+    Attempt,
     Busy,
     CallOutcome,
     Claim,
@@ -20,12 +21,14 @@ from onceward import (
     Record,
     ResultNotRecorded,
     StoreError,
+    Sweep,
     current,
 )
 from onceward.stores.memory import MemoryStore
 
 once = Once("sqlite:///orders.db", lease=30, on_busy="skip", final=(ValueError,), retention=None)
 Once("memory:", seal=(lambda plain: plain, lambda token: token))
+Once("memory:", history=0)
 Once(MemoryStore(), name="shop", clock=lambda: 0.0)
 
 
@@ -62,13 +65,11 @@ async def charge_async(order: dict[str, object]) -> Receipt:
     return Receipt(UUID(int=0))
 
 
-def coroutine() -> None:
-    made = charge_async({})
-    _ = assert_type(made, Coroutine[Any, Any, Receipt])
-    whole = charge_async.outcome({})
-    _ = assert_type(whole, Coroutine[Any, Any, CallOutcome[Receipt]])
-    run = once.run_outcome_async("k", charge_async, {})
-    _ = assert_type(run, Coroutine[Any, Any, CallOutcome[Receipt]])
+async def outcomes() -> None:
+    made: Coroutine[Any, Any, Receipt] = charge_async({})
+    assert_type(await made, Receipt)
+    assert_type(await charge_async.outcome({}), CallOutcome[Receipt])
+    assert_type(await once.run_outcome_async("k", charge_async, {}), CallOutcome[Receipt])
 
 
 class Service:
@@ -156,6 +157,8 @@ def claims(connection: sqlite3.Connection) -> None:
         tx.result = {"any": "thing"}
     with claim.transaction(connection) as tx:
         tx.result = 1
+    with claim.step_transaction(("stock", 1), connection) as step:
+        assert_type(step.connection, sqlite3.Connection)
 
 
 async def transactions(once: Once, connection: psycopg.AsyncConnection[TupleRow], claim: Claim) -> None:
@@ -163,12 +166,17 @@ async def transactions(once: Once, connection: psycopg.AsyncConnection[TupleRow]
         assert_type(tx.connection, psycopg.AsyncConnection[TupleRow])
     async with claim.transaction(connection) as tx:
         tx.result = 1
+    async with claim.step_transaction("stock", connection) as step:
+        assert_type(step.connection, psycopg.AsyncConnection[TupleRow])
 
 
 def ledgers(once: Once) -> None:
     assert_type(once.ledger, Ledger)
     assert_type(once.ledger.show("k"), tuple[Record, float])
     assert_type(once.ledger.stats(), dict[str, int])
+    assert_type(once.ledger.attempts("k"), list[Attempt])
+    assert_type(once.complete_lapsed(charge, plain, released=600), Sweep)
+    once.complete_lapsed("charge")  # type: ignore[arg-type]
 
 
 def errors(error: Busy | Completed | Parked | ResultNotRecorded | StoreError) -> None:

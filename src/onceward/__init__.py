@@ -8,6 +8,7 @@ once = Once("sqlite:///orders.db")
 def charge(order: dict) -> dict: ...
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from onceward.errors import (
     Completed,
     EffectRefused,
     ForkedClaim,
+    InputNotKept,
     KeyMissing,
     LeaseLost,
     Mismatch,
@@ -26,6 +28,7 @@ from onceward.errors import (
     ResultNotRecorded,
     ResultUnavailable,
     ResultWarning,
+    StepMade,
     StepNotRecorded,
     StoreError,
     UnknownNeed,
@@ -35,9 +38,11 @@ from onceward.once import Once
 
 if TYPE_CHECKING:
     from onceward.claim.claim import Claim
+    from onceward.claim.completer import Sweep
     from onceward.claim.replays import CallOutcome
     from onceward.claim.running import current
     from onceward.claim.stepping.answers import NOT_MADE, Made
+    from onceward.core.attempts import Attempt
     from onceward.core.record import Record
     from onceward.stores.ledger import Ledger, NotFound
 
@@ -45,12 +50,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "NOT_MADE",
+    "Attempt",
     "Busy",
     "CallOutcome",
     "Claim",
     "Completed",
     "EffectRefused",
     "ForkedClaim",
+    "InputNotKept",
     "KeyMissing",
     "LeaseLost",
     "Ledger",
@@ -66,21 +73,33 @@ __all__ = [
     "ResultNotRecorded",
     "ResultUnavailable",
     "ResultWarning",
+    "StepMade",
     "StepNotRecorded",
     "StoreError",
+    "Sweep",
     "UnknownNeed",
     "UnknownStatus",
     "current",
 ]
 
 
+if sys.implementation.name != "cpython":
+    from importlib.util import find_spec
+
+    if find_spec("msgspec") is None:
+        raise ImportError(
+            f"onceward needs CPython: msgspec, which encodes its results, is not there for {sys.implementation.name}"
+        )
+
 # Loaded on first use, to keep `import onceward` short.
 _ELSEWHERE = {
+    "Attempt": "core.attempts",
     "CallOutcome": "claim.replays",
     "Claim": "claim.claim",
     "Ledger": "stores.ledger",
     "NotFound": "stores.ledger",
     "Record": "core.record",
+    "Sweep": "claim.completer",
     "current": "claim.running",
     "Made": "claim.stepping.answers",
     "NOT_MADE": "claim.stepping.answers",

@@ -2,14 +2,24 @@
 
 
 class OncewardError(Exception):
-    """The base class of all onceward errors."""
+    """The base class of all onceward errors.
+
+    Cause: Each subclass has its own.
+
+    Fix: Catch the subclass that you can do something about. Let the others go on.
+    """
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuilt, (type(self), self.args, self.__dict__))
 
 
 class KeyMissing(OncewardError):
-    """The key, or a part of it, is missing from the input. Nothing has run."""
+    """The key, or a part of it, is missing from the input. Nothing has run.
+
+    Cause: A part that ``key=`` names is absent, None or empty in this call, or the message has no id.
+
+    Fix: Send the missing part. Or choose a key that every input has.
+    """
 
 
 class _KeyedError(OncewardError):
@@ -20,16 +30,33 @@ class _KeyedError(OncewardError):
         self.key = key
 
 
+class InputNotKept(OncewardError):
+    """The arguments of a call with ``keep_input=True`` cannot be kept in its record. Nothing has run.
+
+    Cause: ``keep_input=True`` keeps the arguments as JSON, of at most 64 KiB, and these do not fit or cannot be
+    encoded.
+
+    Fix: Pass less, or values that JSON can hold. Or leave out ``keep_input``.
+    """
+
+
 class Busy(_KeyedError):
     """The key is claimed by another worker whose lease is live.
+
+    Cause: The same key came a second time while its first handler still runs, or after a crash whose lease has not
+    ended.
+
+    Fix: Deliver again after ``retry_after``, as queues do by themselves. Or wait for the result with
+    ``on_busy=SECONDS``.
 
     Attributes:
         key: the key in the ledger.
         retry_after: seconds until its lease ends, unless it is renewed.
         worker: who holds it, as "host/1234"; None if not recorded.
+        known_for: seconds since the key was first claimed; None if that is not known.
     """
 
-    def __init__(self, key: str, retry_after: float, worker: str | None = None) -> None:
+    def __init__(self, key: str, retry_after: float, worker: str | None = None, known_for: float | None = None) -> None:
         super().__init__(
             f"{key}: another worker{(worker and f' ({worker})') or ''} holds this key for {retry_after:.1f} s more, or longer if it renews its lease. "
             "Deliver again later, or wait for its result with on_busy=SECONDS",
@@ -37,10 +64,16 @@ class Busy(_KeyedError):
         )
         self.retry_after = retry_after
         self.worker = worker
+        self.known_for = known_for
 
 
 class Reentrant(_KeyedError):
-    """The handler of a key asked for the same key again, which would wait for itself for ever."""
+    """The handler of a key asked for the same key again, which would wait for itself for ever.
+
+    Cause: A guarded handler calls a guarded function that has the same namespace and key.
+
+    Fix: Give the inner one a key or a ``name=`` of its own, or call the plain function.
+    """
 
     def __init__(self, key: str) -> None:
         super().__init__(
@@ -49,7 +82,12 @@ class Reentrant(_KeyedError):
 
 
 class Mismatch(_KeyedError):
-    """The key was used before with another input: the fingerprints differ."""
+    """The key was used before with another input: the fingerprints differ.
+
+    Cause: Two operations share one key, or a client changed its request and kept the key.
+
+    Fix: Give each operation a key of its own. Or let ``fingerprint=`` cover only what must not change.
+    """
 
     def __init__(self, key: str) -> None:
         super().__init__(
@@ -60,21 +98,46 @@ class Mismatch(_KeyedError):
 
 
 class Parked(_KeyedError):
-    """The key is parked: it is not retried until an operator clears it.
+    """The key is parked: it is not retried until an operator unparks it.
+
+    Cause: The attempts are used up, or the policy parks after an error or a crash.
+
+    Fix: Run ``onceward show KEY``. If ``in_doubt`` is false, fix the cause in ``last_error``, then run
+    ``onceward unpark KEY``. If it is true, ask the downstream whether the effect was made. If not, run
+    ``onceward unpark KEY``; for a step, ``onceward retry KEY --from STEP``. If it was, run
+    ``onceward settle KEY --result JSON``.
 
     Attributes:
         key: the key in the ledger.
         attempts: how many claims it had.
         last_error: the error of the last one, or None.
         worker: who made the last claim, as "host/1234"; None if not recorded.
+        in_doubt: whether its effect may have been made: its worker died, or a step ended that must not run twice.
     """
 
-    def __init__(self, key: str, attempts: int, last_error: str | None, worker: str | None = None) -> None:
+    def __init__(
+        self,
+        key: str,
+        attempts: int,
+        last_error: str | None,
+        worker: str | None = None,
+        *,
+        in_doubt: bool = False,
+        step: str | None = None,
+    ) -> None:
+        again = "`onceward unpark KEY`" if step is None else "`onceward retry KEY --from STEP`"
+        what = "its effect" if step is None else f"its step {step}"
+        doubt = (
+            f"Ask the downstream whether {what} was made. If not, {again} lets it run again. If the effect is made, "
+            "`onceward settle KEY --result JSON` completes the key"
+        )
         super().__init__(
             f"{key}: parked after {attempts} attempt(s){(worker and f', the last by {worker}') or ''}; "
-            f"last error: {last_error or 'none recorded'}. Fix its cause, then `onceward unpark KEY` lets it run again",
+            f"last error: {last_error or 'none recorded'}. "
+            f"{doubt if in_doubt else 'Fix its cause, then `onceward unpark KEY` lets it run again'}",
             key,
         )
+        self.in_doubt = in_doubt
         self.worker = worker
         self.attempts = attempts
         self.last_error = last_error
@@ -82,6 +145,10 @@ class Parked(_KeyedError):
 
 class Completed(_KeyedError):
     """The key is already completed, so the body of a ``with once.claim(...)`` must not run.
+
+    Cause: A duplicate reached a ``with`` block, which cannot be skipped.
+
+    Fix: Catch it around the ``with`` statement, and take ``result``.
 
     Attributes:
         key: the key in the ledger.
@@ -94,7 +161,13 @@ class Completed(_KeyedError):
 
 
 class LeaseLost(_KeyedError):
-    """This worker was paused or cut off for longer than its lease. It lost the key, so its write was refused."""
+    """This worker was paused or cut off for longer than its lease. It lost the key, so its write was refused.
+
+    Cause: The worker stood still, or could not reach the ledger, for longer than its lease.
+
+    Fix: Let it go on: the key has another worker now. Check ``claim.lost`` before each effect, pass ``claim.fence`` on,
+    or raise ``lease=``.
+    """
 
     def __init__(self, key: str, doing: str) -> None:
         super().__init__(
@@ -109,6 +182,10 @@ class ForkedClaim(OncewardError):
     """The claim belongs to the process that this one was forked from.
 
     Only that parent can end, renew or flush its claims. Nothing was written here.
+
+    Cause: A handler forked, and the child left the handler or used its claim.
+
+    Fix: End the child with ``os._exit()``, or claim a key of its own in it.
     """
 
     def __init__(self, what: str) -> None:
@@ -121,6 +198,10 @@ class ForkedClaim(OncewardError):
 
 class UnknownStatus(_KeyedError):
     """The key's record has a status that this version of onceward does not know, so nothing runs.
+
+    Cause: A newer version of onceward wrote the record, or something else did.
+
+    Fix: Deploy the newer version here. Look at the record with ``onceward show KEY``.
 
     Attributes:
         key: the key in the ledger.
@@ -139,6 +220,10 @@ class UnknownStatus(_KeyedError):
 class UnknownNeed(_KeyedError):
     """The key's record needs a feature that this version of onceward does not know, so nothing runs.
 
+    Cause: A newer version of onceward wrote the record with a feature that this one lacks.
+
+    Fix: Deploy the newer version on all workers, then deliver again.
+
     Attributes:
         key: the key in the ledger.
         needs: the names of the features.
@@ -153,8 +238,28 @@ class UnknownNeed(_KeyedError):
         self.needs = needs
 
 
+class OwnerUsed(_KeyedError):
+    """The owner id of this claim was used for this key before: that claim has ended, or its lease has.
+
+    Cause: A client of the service sent an id again after its claim, such as the name of its host.
+
+    Fix: Make a new id for each claim: 128 random bits.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"{key}: this id had a claim on this key, which has ended, or whose lease has. Nothing was claimed: make a new id "
+            "of 128 random bits for each claim",
+            key,
+        )
+
+
 class EffectRefused(_KeyedError):
     """The condition of one of your writes does not hold, so the transaction wrote nothing.
+
+    Cause: DynamoDB checked the condition of your write with ``index``, and it does not hold.
+
+    Fix: Decide by ``item`` what that means for your handler: another key, another answer, or an error.
 
     Attributes:
         key: the key in the ledger.
@@ -173,7 +278,12 @@ class EffectRefused(_KeyedError):
 
 
 class ResultUnavailable(_KeyedError):
-    """The key is completed, but its stored result cannot be replayed."""
+    """The key is completed, but its stored result cannot be replayed.
+
+    Cause: The result was too large, could not be encoded, was deleted from S3, or no longer fits the return annotation.
+
+    Fix: Do not run the handler again: its effect happened. Read the outcome from the downstream.
+    """
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"{key}: completed, and will not run again, but its result cannot be replayed: {reason}", key)
@@ -182,6 +292,11 @@ class ResultUnavailable(_KeyedError):
 
 class ResultNotRecorded(_KeyedError):
     """The handler succeeded, but the store refused to record it, or was unreachable until the lease was over.
+
+    Cause: The ledger stayed away until the lease was over, or refused the write for good.
+
+    Fix: The handler has succeeded. Keep ``result`` if you can, and expect a redelivery: see ``on_lapse`` and
+    ``claim.key()``.
 
     Attributes:
         key: the key in the ledger.
@@ -197,10 +312,39 @@ class ResultNotRecorded(_KeyedError):
         self.result = result
 
 
+class StepMade(_KeyedError):
+    """An earlier attempt has made the step, so the body of a ``with claim.step_transaction(...)`` must not run.
+
+    It is no :class:`Completed`: that tells of a whole key.
+
+    Cause: A later attempt came to a step that is recorded as made.
+
+    Fix: Catch it around the ``with`` statement, and go on.
+
+    Attributes:
+        key: the key in the ledger.
+        step: the step's name.
+        result: the recorded result.
+    """
+
+    def __init__(self, key: str, step: str, result: object) -> None:
+        super().__init__(
+            f"{key}: the step {step!r} was made before; the recorded result is in this error's .result. Catch it around the "
+            "with statement, and go on",
+            key,
+        )
+        self.step = step
+        self.result = result
+
+
 class StepNotRecorded(_KeyedError):
     """A step was made, but the store refused to record it, or was unreachable until the lease was over.
 
     No later step of this attempt begins, and the key stays claimed until its lease ends. Let this error go on.
+
+    Cause: The ledger stayed away until the lease was over, or refused the write for good.
+
+    Fix: Let it go on. The next attempt asks the step's ``on_lapse`` whether to make it again.
 
     Attributes:
         key: the key in the ledger.
@@ -221,6 +365,10 @@ class StepNotRecorded(_KeyedError):
 class StoreError(OncewardError):
     """The store refused or failed. Nothing was run or lost because of it.
 
+    Cause: The ledger cannot be reached, does not exist, or refuses this role.
+
+    Fix: If ``transient`` is true, deliver again later. If not, do what the message says, or run ``onceward doctor``.
+
     Attributes:
         transient: whether a retry of the same request may succeed.
     """
@@ -231,7 +379,12 @@ class StoreError(OncewardError):
 
 
 class ResultWarning(UserWarning):
-    """A result was too large or not encodable: the key is completed, but duplicates cannot get the result."""
+    """A result was too large or not encodable: the key is completed, but duplicates cannot get the result.
+
+    Cause: The result is larger than ``max_result``, or has a type that cannot be encoded.
+
+    Fix: Return less or another type, or raise ``max_result``.
+    """
 
 
 def _rebuilt(kind: type[OncewardError], args: tuple[object, ...], state: dict[str, object]) -> OncewardError:

@@ -7,7 +7,7 @@ from onceward.batch.many_keys import ManyKeys
 from onceward.claim.factory import GuardFactory, policy_of
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
-from onceward.keys.ledger_keys import ledger_key
+from onceward.keys.ledger_keys import checked_name, ledger_key
 from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores import open_store
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onceward.claim.transaction import Transaction
     from onceward.keys.reading import KeySource
     from onceward.observe.events import Observer
+    from onceward.outbox.transactions import TransactionOutbox
     from onceward.stores.contract import Store
     from onceward.stores.ledger import Ledger
 
@@ -43,7 +44,7 @@ class Once(ManyKeys):
             ``memory:``, or a store object. Nothing is opened before the first use.
         name: the namespace of all keys; by default each function has its own.
         clock: the owner's clock, in seconds that only grow; for tests.
-        observe: callables that get each event of this Once and of its store's requests (docs/observing.md). They run in the
+        observe: callables that get each event of this Once and of its store's requests (docs/how-to/observing.md). They run in the
             thread of the call, so they must be quick.
         **options: defaults for every guard, see :class:`onceward.Policy`.
 
@@ -61,7 +62,11 @@ class Once(ManyKeys):
         **options: Unpack[Options],
     ) -> None:
         self.store: Store = open_store(store) if isinstance(store, str) else store
-        observers = Observers(_checked(observe)) if observe else UNOBSERVED
+        observers = UNOBSERVED
+        if observe:
+            from onceward.claim.arguments import checked_observers
+
+            observers = Observers(checked_observers(observe))
         self.guards = GuardFactory(self.store, clock, name, policy_of(Policy(), options), observers)
         if observers.given:
             from onceward.stores.capabilities import OBSERVE
@@ -98,7 +103,7 @@ class Once(ManyKeys):
             fingerprint: the input that must not change under one key: as for ``key``, or True for all arguments.
             name: the namespace of the keys; by default the function's module and qualified name. If you rename or move the
                 function, it forgets its keys, and every effect runs again: give it ``name="old_module.old_name"``. A
-                lambda, a partial, and two functions of one factory need a name (docs/keys.md).
+                lambda, a partial, and two functions of one factory need a name (docs/reference/keys.md).
             **options: see :class:`onceward.Policy`.
 
         Returns:
@@ -227,7 +232,7 @@ class Once(ManyKeys):
             key: as for :meth:`run`.
             connection: your own, to the ledger's database, in no transaction. For SQLite a ``sqlite3.Connection``. For PostgreSQL
                 one of psycopg, asyncpg, SQLAlchemy (also a session) or Django. Enter the context with ``async with`` if you
-                await the connection (docs/transactions.md).
+                await the connection (docs/reference/transactions.md).
             name: the namespace of the key.
             **options: see :class:`onceward.Policy`. ``heartbeat``, ``cache`` and seconds of ``on_busy`` have no effect,
                 because nobody else can write the key meanwhile.
@@ -299,9 +304,22 @@ class Once(ManyKeys):
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_TRANSACT, heartbeat=False)
         return await commit_async(guard, ledger_key(guard.name, key), result, write)
 
+    def outbox(self, connection: object, *, name: str | None = None, **options: Unpack[Options]) -> "TransactionOutbox":
+        """Return the outbox of a transaction of yours, which you end: ``once.outbox(session).send("sqs:orders", order)``.
+
+        The message leaves if the transaction commits (docs/reference/outbox.md). ``connection`` is as for :meth:`transaction`, and in a
+        transaction. Of the options, ``retention`` and ``seal`` have an effect. TypeError: this ledger cannot do that.
+        """
+        from onceward.outbox.transactions import NAME, TransactionOutbox
+
+        # Never that of a handler: it would take a message of the same key for its own completion.
+        own = NAME if not self.guards.name else f"{self.guards.name}.{NAME}"
+        named = own if name is None else checked_name(name)
+        return TransactionOutbox(self.store, self.guards.policy(options), named, connection, self.guards.observers)
+
     @property
     def ledger(self) -> "Ledger":
-        """The records, for people: list, show, clear, park and unpark them."""
+        """The records, for people: list, show, clear, park, unpark and settle them."""
         from onceward.stores.ledger import Ledger
 
         return Ledger(self.store)
@@ -309,17 +327,6 @@ class Once(ManyKeys):
     def close(self) -> None:
         """Close the store's connections. The next use opens them again."""
         self.store.close()
-
-
-def _checked(observe: "Iterable[Observer]") -> "list[Observer]":
-    from onceward.claim.arguments import check_hook
-
-    if callable(observe):
-        raise TypeError(f"observe={observe!r}: give a list, as in observe=[print]")
-    observers = list(observe)
-    for one in observers:
-        check_hook("observe", one)
-    return observers
 
 
 def check_once(once: object, example: str) -> None:

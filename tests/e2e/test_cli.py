@@ -41,7 +41,24 @@ def held(cli):
     return cli
 
 
-FLOWING = ("sqs", "ls", "show", "clear", "unpark", "park", "retry", "purge", "stats", "migrate", "redrive", "doctor")
+FLOWING = (
+    "sqs",
+    "ls",
+    "show",
+    "clear",
+    "unpark",
+    "settle",
+    "park",
+    "retry",
+    "purge",
+    "stats",
+    "migrate",
+    "redrive",
+    "doctor",
+    "dashboard",
+    "watch",
+    "reconcile",
+)
 
 
 # --- help and usage ---------------------------------------------------------------------------------------------------
@@ -128,7 +145,7 @@ def test_the_version_is_told(cli):
         (["--key", "line.id", "--call", "json:no_such"], "has no function no_such"),
         (["--key", "line.id", "--lease", "0", "--", "cat"], "lease=0.0"),
         (["--key", "line.id", "--name", "a:b", "--", "cat"], "name='a:b'"),
-        (["--key", "line.id", "--store", "mysql://x", "--", "cat"], "names no store"),
+        (["--key", "line.id", "--store", "mssql://x", "--", "cat"], "names no store"),
         (["gone.ndjson", "--key", "line.id", "--", "cat"], "gone.ndjson: no such file"),
         ([".", "--key", "line.id", "--", "cat"], "a directory"),
         (["in.ndjson", "--key", "line.id", "--rejects", "in.ndjson", "--", "cat"], "that is an input file"),
@@ -259,7 +276,7 @@ def test_clear_asks_about_a_live_claim_on_a_terminal(held, answer, left):
         assert select.select([controller], [], [], 20)[0]
         told += os.read(controller, 4096)
     os.write(controller, answer)
-    process.wait(20)
+    process.wait(60)
     os.close(controller)
     assert b"a worker holds this key" in told
     assert process.returncode == (1 if left else 0)
@@ -271,17 +288,21 @@ def test_show_tells_of_steps_and_retry_forgets_one_and_those_after_it(cli):
     claim = once.acquire("s")
     for name in ("charge", ("mail", 1)):
         claim.step(name, dict, sent=7)
+    claim.step("report", lambda: "x" * 20_000)
     claim.complete()
     once.close()
     told = cli.run("show", "n:s").stdout.decode()
+    (kept,) = re.findall(r"report: made .* ms: its result is in the record (n:step-.*)", told)
+    assert "xxxx" in cli.run("show", kept).stdout.decode()
     assert re.search(r"steps +charge: made .*, attempt 1, .* ms: \{\"sent\":7\}\n +\(mail,1\): made", told)
     wrong = cli.run("retry", "n:s", "--from", "post")
     assert wrong.returncode == 1
-    assert "no step 'post'. Recorded are: 'charge', '(mail,1)'" in wrong.stderr
+    assert "no step 'post'. Recorded are: 'charge', '(mail,1)', 'report'" in wrong.stderr
     assert cli.run("retry", "n:s", "--from", "(mail,1)").returncode == 0
     left = json.loads(cli.run("show", "n:s", "--json").stdout)
     assert left["status"] == "RELEASED"
     assert [step["name"] for step in json.loads(left["steps"])] == ["charge"]
+    assert cli.run("show", kept).returncode == 1, "it went with its step"
 
 
 def test_park_stops_and_unpark_lets_go(held):
@@ -489,3 +510,54 @@ def test_pipe_makes_do_with_the_threads_that_there_are(cli):
     assert "of 500 threads: lower --jobs" in done.stderr
     assert "ran 20" in done.stderr
     assert done.returncode == 0
+
+
+# --- settling by hand -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["n:p", "n:r", "n:lapsed"])
+def test_settle_completes_a_key_with_a_result(held, key):
+    asked = held.run("settle", key, "--result", '{"receipt": 7}')
+    assert (asked.returncode, asked.stdout) == (1, b"")
+    assert "Pass --yes to do it anyway: duplicates get {" in asked.stderr
+    done = held.run("settle", key, "--result", '{"receipt": 7}', "--yes")
+    assert done.stdout.decode() == f'{key}: completed by hand; duplicates get {{"receipt":7}}\n'
+    told = json.loads(held.run("show", key, "--json").stdout)
+    assert (told["status"], told["result"], told["worker"]) == ("COMPLETED", '{"receipt":7}', "by hand")
+
+
+def test_settle_refuses_a_live_and_a_completed_key(held):
+    for key, why in (
+        ("n:live", "holds this key"),
+        ("n:a", "it is COMPLETED and cannot be settled"),
+        ("n:x", "no such"),
+    ):
+        refused = held.run("settle", key, "--result", "1", "--yes")
+        assert refused.returncode == 1
+        assert why in refused.stderr
+
+
+@pytest.mark.parametrize("wrong", [["--result", "{"], ["--result", "NaN"], ["--result", "1", "--retention", "0"]])
+def test_settle_refuses_what_is_no_result_or_no_time(held, wrong):
+    assert held.run("settle", "n:p", "--yes", *wrong).returncode == 2
+    assert json.loads(held.run("show", "n:p", "--json").stdout)["status"] == "PARKED"
+
+
+def test_settle_keeps_a_parked_key_as_long_as_asked(held):
+    settled = held.run("settle", "n:p", "--result", "1", "--yes", "--retention", "forever", "--json")
+    assert json.loads(settled.stdout)["expires_at"] is None
+
+
+def test_unpark_to_a_queue_says_first_that_a_key_is_not_parked(held):
+    refused = held.run("unpark", "n:a", "--to", "orders")
+    assert refused.returncode == 1
+    assert "n:a: it is COMPLETED and is not parked" in refused.stderr
+
+
+def test_show_says_to_ask_the_downstream_about_a_key_that_a_lapse_has_parked(held):
+    assert held.run("park", "n:lapsed").returncode == 0
+    (told,) = [line for line in held.run("show", "n:lapsed").stdout.decode().splitlines() if line.startswith("next ")]
+    assert "ask the downstream whether its effect was made" in told
+    commands = [shlex.split(one)[1:] for one in told.split("`")[1::2]]
+    assert [one[0] for one in commands] == ["unpark", "settle"]
+    assert held.run(*commands[0]).returncode == 0

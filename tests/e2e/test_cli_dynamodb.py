@@ -13,6 +13,7 @@ import pytest
 
 from command_line import Cli, until
 from onceward import Once
+from onceward.aws.templates import FORMS
 from onceward.stores.dynamodb import open_table
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
@@ -72,7 +73,7 @@ def test_init_makes_the_table_and_the_second_time_says_it_was_there(cli, fresh):
     first, second = (cli.run("init", "--store", fresh) for _ in range(2))
     assert first.returncode == second.returncode == 0
     name = re.match(r"dynamodb://([\w-]+)", fresh)[1]
-    told = f"table {name} (on demand, key key (S))", "TTL on expires_at"
+    told = f"table {name} (on demand, key key (S))", "index onceward_due", "TTL on expires_at"
     assert first.stdout.decode().splitlines() == [f"made: {part}" for part in told]
     assert second.stdout.decode().splitlines() == [f"was there: {part}" for part in told]
     Once(fresh).acquire("k").complete()
@@ -80,7 +81,7 @@ def test_init_makes_the_table_and_the_second_time_says_it_was_there(cli, fresh):
 
 def test_init_tells_the_same_as_json(cli, fresh):
     told = json.loads(cli.run("init", "--store", fresh, "--json").stdout)
-    assert [part["made"] for part in told["parts"]] == [True, True]
+    assert [part["made"] for part in told["parts"]] == [True, True, True]
 
 
 def test_init_refuses_a_table_with_another_key(cli, dynoxide, proxy):
@@ -101,7 +102,7 @@ def test_init_switches_ttl_on_in_somebody_elses_table_only_when_told_to(cli, dyn
     assert "`onceward init --ttl`" in refused.stderr
     assert refused.stderr.count("\n") == 1
     told = cli.run("init", "--store", url, "--ttl")
-    assert (told.returncode, told.stdout.decode().splitlines()[1]) == (0, "made: TTL on expires_at")
+    assert (told.returncode, told.stdout.decode().splitlines()[-1]) == (0, "made: TTL on expires_at")
 
 
 def test_init_says_what_stands_when_recovery_cannot_be_had(cli, fresh):
@@ -111,7 +112,25 @@ def test_init_says_what_stands_when_recovery_cannot_be_had(cli, fresh):
     assert cli.run("stats", "--store", fresh).returncode == 0
 
 
-@pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
+def test_a_ledger_with_an_index_is_counted_and_listed_without_a_scan(cli, fresh, proxy):
+    url = f"{fresh}&index=open"
+    told = cli.run("init", "--store", fresh, "--index").stdout.decode().splitlines()
+    assert told[2].startswith("made: index onceward_open (each claim, completion and heartbeat")
+    once = Once(url, name="n")
+    for key in ("p", "q"):
+        once.acquire(key).park("no such account")
+    once.acquire("a").complete(1)
+    once.close()
+    proxy.clear()
+    counts = json.loads(cli.run("stats", "--store", url, "--json").stdout)
+    assert (counts["PARKED"], counts["COMPLETED"], counts["estimated"]) == (2, 1, ["total", "COMPLETED"])
+    listed = cli.run("ls", "--store", url, "--status", "PARKED", "--json").stdout.decode().splitlines()
+    assert [json.loads(line)["key"] for line in listed] == ["n:p", "n:q"]
+    assert "Scan" not in proxy.actions
+    assert "needs no migration" in cli.run("migrate", "--store", url).stdout.decode()
+
+
+@pytest.mark.parametrize("kind", FORMS)
 def test_init_prints_code_without_credentials_or_network(cli, kind):
     for name in [name for name in cli.env if name.startswith("AWS_")]:
         del cli.env[name]
@@ -124,8 +143,12 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--store", "dynamodb://orders", "--print", "pulumi"], "there are cloudformation and terraform"),
-        (["--print", "terraform"], "cannot print how it is made by another tool. Use a store that can: dynamodb"),
+        (["--store", "dynamodb://orders", "--print", "pulumi"], "there are cloudformation, terraform, cdk, sam"),
+        (["--print", "terraform"], "SQLite's ledger is printed as sql"),
+        (
+            ["--store", "memory:", "--print", "sql"],
+            "cannot print how it is made by another tool. Use a store that can: ",
+        ),
         (["--pitr"], "--pitr means nothing for this ledger"),
         (
             ["--store", "memory:", "--pitr"],
@@ -133,6 +156,14 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
         ),
         (["--ttl"], "--ttl means nothing for this ledger"),
         (["--store", "dynamodb://orders", "--ttl", "--print", "terraform"], "--ttl is for a table that exists"),
+        (["--store", "dynamodb://orders", "--reads", "5", "--print", "cdk"], "needs both --reads and --writes"),
+        (["--store", "dynamodb://orders", "--reads", "9-5", "--writes", "5", "--print", "cdk"], "--reads 9-5: give a"),
+        (["--store", "dynamodb://orders", "--reads", "5", "--writes", "5"], "--function are for --print"),
+        (
+            ["--store", "dynamodb://orders", "--queue", "arn:aws:sqs:x", "--print", "cdk"],
+            "give its ARN, and --function",
+        ),
+        (["--function", "charge", "--print", "sql"], "are for a ledger in DynamoDB"),
     ],
 )
 def test_init_refuses_what_there_is_not(cli, arguments, told):
@@ -212,7 +243,7 @@ def test_clear_asks_about_a_live_claim_on_a_terminal(held, answer, left):
         assert select.select([controller], [], [], 20)[0]
         told += os.read(controller, 4096)
     os.write(controller, answer)
-    process.wait(20)
+    process.wait(60)
     os.close(controller)
     assert b"a worker holds this key" in told
     assert (held.run("show", "n:live").returncode == 0) is left
@@ -300,7 +331,7 @@ def interrupted(cli, proxy, *arguments):
     process = cli.start(*arguments)
     until(lambda: waiting)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     proxy.clear()
     assert process.returncode == 130
     assert b"Traceback" not in err
@@ -329,7 +360,7 @@ def test_a_long_count_shows_on_a_terminal_how_far_it_is(paged, proxy):
     controller, terminal = pty.openpty()
     process = paged.start("stats", "--json", stderr=terminal)
     os.close(terminal)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=60)
     shown = os.read(controller, 4096)
     os.close(controller)
     assert json.loads(out)["total"] == 60
@@ -382,7 +413,7 @@ def test_an_interrupted_purge_says_that_more_may_be_gone(cli, url, proxy):
     process = cli.start("purge", "--store", url, "--json")
     until(lambda: waiting)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert (process.returncode, json.loads(out), err) == (130, {"purged": 0}, b"onceward: stopped\n")
 
 

@@ -90,5 +90,5 @@ def drained(controller, process):
     try:
         os.read(controller, 65536)
     except OSError:  # the terminal's other side is closed
-        process.wait(20)
+        process.wait(60)
     return process.poll() is not None

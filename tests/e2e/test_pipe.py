@@ -389,7 +389,7 @@ def test_a_bar_stays_below_the_output_on_a_terminal(cli):
     except OSError:
         pass  # the other side is closed
     os.close(controller)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert told.count(b"did\r\n") >= 3
     assert b"100%" in told
     assert b"ran 2, replayed 1, failed 0" in told

@@ -205,4 +205,7 @@ def test_a_full_disk_stops_the_run(cli):
     one_line(cli.run(*run, input=lines, preexec_fn=no_space_left), "stopped because the ledger failed")
     again = cli.run(*run, input=lines)
     assert again.returncode == 0
-    assert len(again.stdout) == 500 * 5000
+    # A completion can have found room only without its result: then the line is done, and says why it has no output.
+    without = again.stderr.count("too large to be recorded")
+    assert without <= 1
+    assert len(again.stdout) == (500 - without) * 5000

@@ -14,7 +14,7 @@ import onceward.cli
 from command_line import Cli
 from onceward import Once, terminal
 from onceward.aws import on_sqs
-from onceward.cli.sqs_report import Heard, SqsReport
+from onceward.cli.work_report import Heard, WorkReport
 from onceward.testing.bench import claim_of
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"
@@ -69,7 +69,7 @@ def on_a_terminal(cli, *arguments, **options):
     except OSError:
         pass  # the other side is closed
     os.close(controller)
-    process.wait(20)
+    process.wait(60)
     return told
 
 
@@ -188,7 +188,7 @@ def test_pipe_shows_what_functions_print_and_raise_as_text(cli):
 
 
 def test_the_log_of_sqs_is_text_and_no_line_of_it_is_forged(capfd):
-    heard = Heard(SqsReport(as_json=False))
+    heard = Heard(WorkReport(as_json=False))
     try:
         raise ValueError(HOSTILE)
     except ValueError as error:

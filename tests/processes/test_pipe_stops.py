@@ -52,7 +52,7 @@ def test_after_kill_9_the_same_command_does_only_what_is_left(cli):
 
 
 def test_kill_9_takes_the_running_commands_along(cli):
-    mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
+    mark = cli.script("mark", 'echo "$$" >> pids; sleep 300; echo "$1" >> log')
     process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--jobs", "2", "--", mark, "{line.id}")
     pids = until(lambda: len(found := cli.log("pids")) == 2 and found)
     process.kill()
@@ -83,14 +83,14 @@ run()
 
 
 def test_no_line_of_onceward_can_be_killed_so_that_a_command_goes_on(cli):
-    mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
+    mark = cli.script("mark", 'echo "$$" >> pids; sleep 300; echo "$1" >> log')
     for line in (*range(26, 38, 2), 1000):  # the command is started within these, and 1000 is never reached
         run = [sys.executable, "-c", KILLED, str(line), "pipe", "in.ndjson", "--key", "line.id", "--name", f"n{line}"]
         process = subprocess.Popen([*run, "--", mark, "{line.id}"], cwd=cli.folder, env=cli.env, stderr=subprocess.PIPE)
         before = len(cli.log("pids"))
         until(lambda process=process, before=before: process.poll() is not None or len(cli.log("pids")) > before)
         process.kill()  # those that were killed in vain wait for their command
-        assert process.communicate(timeout=20)[1] == b""
+        assert process.communicate(timeout=60)[1] == b""
     time.sleep(0.3)  # for a command that was just begun to say so
     until(lambda: not any(is_alive(int(pid)) for pid in cli.log("pids")))
     assert cli.log("pids")
@@ -98,22 +98,22 @@ def test_no_line_of_onceward_can_be_killed_so_that_a_command_goes_on(cli):
 
 
 def test_a_command_that_kills_onceward_at_once_does_not_outlive_it(cli):
-    mark = cli.script("mark", 'echo "$$" >> pids; kill -9 "$(cat onceward)"; exec sleep 30')
+    mark = cli.script("mark", 'echo "$$" >> pids; kill -9 "$(cat onceward)"; exec sleep 300')
     for turn in range(6):
         process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--jobs", "3", "--name", f"n{turn}", "--", mark)
         (cli.folder / "onceward").write_text(str(process.pid))
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     time.sleep(0.3)
     assert len(cli.log("pids")) >= 6
     until(lambda: not any(is_alive(int(pid)) for pid in cli.log("pids")))
 
 
 def test_a_killed_watchdog_ends_the_run_and_its_keys_stay_claimed(cli):
-    hang = cli.script("hang", 'echo "$$ $PPID" >> pids; sleep 30')
+    hang = cli.script("hang", 'echo "$$ $PPID" >> pids; sleep 300')
     process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--", hang)
     pid, watchdog = until(lambda: cli.log("pids"))
     os.kill(int(watchdog), signal.SIGKILL)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert b"the process that starts the commands was killed" in err
     until(lambda: not is_alive(int(pid)))
@@ -140,7 +140,7 @@ def test_a_pipe_started_with_sigchld_blocked_still_sees_its_commands_end(cli):
         [*run, *look], cwd=cli.folder, env=cli.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
-        out, _ = process.communicate(b'{"id":1}\n', timeout=10)
+        out, _ = process.communicate(b'{"id":1}\n', timeout=60)
     finally:
         process.kill()
         process.communicate()
@@ -177,8 +177,8 @@ def test_commands_run_where_the_system_cannot_spawn_them_in_a_session(cli, monke
 
 
 def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):
-    cli.once().acquire(0, name="pipe", lease=2)
-    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--lease", "1", "--", "true")
+    cli.once().acquire(0, name="pipe", lease=10)
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--lease", "1", "--wait", "60", "--", "true")
     assert result.returncode == 0
     assert "ran 40, replayed 0" in result.stderr
     assert "s for 1 key(s) that another run holds, or held when it was killed" in result.stderr
@@ -202,7 +202,7 @@ def test_the_first_signal_lets_the_running_commands_finish(cli, number):
     until(lambda: len(cli.log()) == 2)
     time.sleep(0.2)
     process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert len(out.splitlines()) == len(cli.log()) == 4
     assert b"stopping: waiting for running lines" in err
@@ -238,7 +238,7 @@ def test_a_signal_that_pipe_was_told_to_ignore_stays_ignored(cli):
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGTERM)  # which it hears as ever
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert cli.log() == cli.log("done")
     assert b"interrupted" in err
@@ -257,7 +257,7 @@ def test_ctrl_c_on_a_terminal_does_not_hit_the_commands(cli):
     process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--", mark, "{line.id}", start_new_session=True)
     until(lambda: cli.log("begun"))
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does to its foreground group
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == 130
     assert cli.log("hits") == []
     assert cli.log() == ["0"]
@@ -265,13 +265,13 @@ def test_ctrl_c_on_a_terminal_does_not_hit_the_commands(cli):
 
 def test_the_second_signal_kills_commands_and_leaves_their_keys_claimed(cli):
     process = cli.start(
-        "pipe", "in.ndjson", "--key", "line.id", "--jobs", "2", "--", cli.script("hang", "echo >> begun; sleep 60")
+        "pipe", "in.ndjson", "--key", "line.id", "--jobs", "2", "--", cli.script("hang", "echo >> begun; sleep 300")
     )
     until(lambda: (cli.folder / "begun").exists() and (cli.folder / "begun").read_text() == "\n\n")
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)  # a third of the command's sleep
+    _, err = process.communicate(timeout=60)  # a fifth of the command's sleep
     assert process.returncode == 130
     assert b"ran 0" in err
     assert [r.status for r, _ in cli.once().ledger.records("pipe:")] == ["IN_PROGRESS", "IN_PROGRESS"]
@@ -286,7 +286,7 @@ def test_the_second_signal_does_not_wait_for_a_called_function(cli):
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"interrupted" in err
     assert cli.once().ledger.is_live("pipe:0")
@@ -298,7 +298,7 @@ def test_a_signal_ends_the_wait_for_more_input(cli):
     process.stdin.flush()
     assert process.stdout.readline() == b'{"id":1}\n'  # at once, though the stream goes on
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"ran 1, replayed 0, failed 0, parked 0, busy 0, malformed 0" in err
 
@@ -308,7 +308,7 @@ def test_a_signal_ends_the_wait_for_a_busy_key(cli):
     process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--", slow(cli, 0), "{line.id}")
     until(lambda: len(cli.log()) == 39)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=5)
+    process.communicate(timeout=60)
     assert process.returncode == 130
 
 
@@ -318,7 +318,7 @@ def test_a_reader_that_goes_away_ends_the_run(cli):
     process.stdout.close()
     with process.stderr:
         err = process.stderr.read()
-    assert process.wait(20) == 141
+    assert process.wait(60) == 141
     assert b"nobody reads the output any more" in err
     assert b"Traceback" not in err
     done = cli.log()
@@ -357,7 +357,7 @@ def test_a_run_paused_past_its_lease_does_not_overwrite_its_successor(cli):
     (cli.folder / "hold0").unlink()
     result = cli.run(*run, input=b'{"id":0}\n')
     paused.send_signal(signal.SIGCONT)
-    out, err = paused.communicate(timeout=20)
+    out, err = paused.communicate(timeout=60)
     assert result.stdout.startswith(b"by ")
     assert paused.returncode == 1
     assert out == b""

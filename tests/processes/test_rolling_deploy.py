@@ -9,36 +9,43 @@ from pathlib import Path
 import pytest
 
 import onceward
+from ledgers import LEDGERS, RedisLedger
 
 SOURCE = Path(onceward.__file__).parents[1]
 # What a newer build changes: each text stands once in its file.
 NEWER = {
     "core/record.py": [
-        ("steps: str | None = None\n\n\nclass", "steps: str | None = None\n    colour: str | None = None\n\n\nclass"),
-        ("steps: str | None = None\n    taking", "steps: str | None = None\n    colour: str | None = None\n    taking"),
-        ("floor, by, needs, did, _ = self", "floor, by, needs, did, colour, _ = self"),
-        ("now, by, needs, did)", "now, by, needs, did, colour)"),
+        ("trace: str | None = None\n\n\nRARE", "trace: str | None = None\n    colour: str | None = None\n\n\nRARE"),
+        ("trace: str | None = None\n    taking", "trace: str | None = None\n    colour: str | None = None\n    taking"),
+        ("history, trace, _) = self", "history, trace, colour, _) = self"),
+        ("given, history, trace)", "given, history, trace, colour)"),
     ],
     "core/writes.py": [
-        ("name, None, None, policy)", 'name, "colours" if "needy" in key else None, None, "red", policy)'),
-        ("by, needs, did = record", "by, needs, did, colour = record"),
-        ("by, needs, did, None)", "by, needs, did, colour, None)"),
+        ("0.0, name, None, None,", '0.0, name, "colours" if "needy" in key else None, None,'),
+        ("None, trace, policy if", 'None, trace, "red", policy if'),
+        ("past, trace) = record", "past, trace, colour) = record"),
+        ("past, trace, None)", "past, trace, colour, None)"),
     ],
     "core/protocol.py": [("NEEDS: frozenset[str] = frozenset({STEPS})", 'NEEDS = frozenset({STEPS, "colours"})')],
-    "stores/sqlite/schema.py": [("MINOR = 4", "MINOR = 5"), ('"steps": "TEXT"', '"steps": "TEXT", "colour": "TEXT"')],
-    "stores/sqlite/damage.py": [("repeat=6", "repeat=7")],
+    "stores/sqlite/schema.py": [("MINOR = 5", "MINOR = 6"), ('"trace": "TEXT"', '"trace": "TEXT", "colour": "TEXT"')],
     "stores/dynamodb/items.py": [
-        ("by, needs, did = record", "by, needs, did, colour = record"),
-        ("        return item\n\n    def record", '        item["colour"] = {"S": colour or "none"}\n        return item\n\n    def record'),
-        ('get(names[14], _ABSENT).get("S"),', 'get(names[14], _ABSENT).get("S"), get("colour", _ABSENT).get("S"),'),
-        ("_time, _text, _text, _text),", "_time, _text, _text, _text, _text),"),
+        ("        return item\n\n    def _changes", '        item["colour"] = {"S": rare[-1] or "none"}\n        return item\n\n    def _changes'),
+    ],
+    "stores/mysql/schema.py": [
+        ("MINOR: Final = 1", "MINOR: Final = 2"),
+        ("ADDED: Final[dict[str, str]] = {}", 'ADDED: Final[dict[str, str]] = {"colour": "longtext"}'),
+    ],
+    "stores/redis/records.py": [
+        ('"history", "trace"}', '"history", "trace", "colour"}'),
+        ("w.history, w.trace)", "w.history, w.trace, w.colour)"),
+        ('get("history"), get("trace"))', 'get("history"), get("trace"), get("colour"))'),
     ],
     "stores/postgres/schema.py": [
-        ("MINOR: Final = 2", "MINOR: Final = 3"),
-        ('{"steps": "text"}', '{"steps": "text", "colour": "text"}'),
+        ("MINOR: Final = 3", "MINOR: Final = 4"),
+        ('"trace": "text",\n', '"trace": "text",\n    "colour": "text",\n'),
     ],
     "stores/postgres/statements.py": [
-        ('Parameter("steps", "text"),\n', 'Parameter("steps", "text"),\n    Parameter("colour", "text"),\n'),
+        ('Parameter("trace", "text"),\n', 'Parameter("trace", "text"),\n    Parameter("colour", "text"),\n'),
     ],
 }  # fmt: skip
 START = """
@@ -83,6 +90,15 @@ for ask in (lambda: once.run("needy", effect, "needy"), lambda: once.ledger.park
     except UnknownNeed as error:
         print(error)
 """
+
+
+@pytest.fixture(params=[*LEDGERS, "redis"])
+def ledger(request, tmp_path):
+    if request.param != "redis":
+        yield LEDGERS[request.param].fresh(request, tmp_path)
+        return
+    with RedisLedger.own_server(request, tmp_path) as (made, _):
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Workers are killed in the middle of handlers with steps, on a ledger of every store."""
 
+import os
 import random
 import signal
 import time
@@ -7,7 +8,7 @@ import time
 import pytest
 
 from onceward import Once
-from processes import PATIENCE, workers
+from processes import PATIENCE, lines, workers
 
 KEYS = 40
 
@@ -60,4 +61,29 @@ def test_killed_workers_repeat_no_recorded_step(ledger, start, tmp_path):
         else:
             assert (record.status, len(made["park"])) == ("COMPLETED", 1), mine
     assert sum(record.status == "PARKED" for record in records.values()) <= kills
+    once.close()
+
+
+@pytest.fixture
+def start_stopped():
+    with workers("steps_stopped.py") as begin:
+        yield begin
+
+
+@pytest.mark.parametrize("offset", [None, "-1h", "+1h"])
+def test_a_worker_that_hangs_in_a_step_is_refused_and_told(ledger, start_stopped, faketime, offset):
+    zombie = start_stopped(ledger.url, ledger.lease, prefix=() if offset is None else faketime(offset))
+    _, status = os.waitpid(zombie.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    once = Once(ledger.url, lease=10 * ledger.lease, name="steps")
+    with once.claim("k", on_busy=30.0) as claim:
+        assert claim.attempt == 2
+        assert claim.step("pay", lambda: "the heir's" * 3_000) == "the heir's" * 3_000
+        before = once.ledger.show("steps:k")[0]
+        zombie.send_signal(signal.SIGCONT)
+        assert lines(zombie) == ["pay LeaseLost True", "mail LeaseLost True"]
+        assert once.ledger.show("steps:k")[0] == before
+        claim.release()
+    with once.claim("k") as claim:
+        assert claim.step("pay", pytest.fail) == "the heir's" * 3_000
     once.close()

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import deque
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 KEY = [(b"idempotency-key", b'"k"')]

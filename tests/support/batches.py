@@ -7,7 +7,7 @@ from onceward.claim.heartbeat import HEARTBEAT
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 
-PATIENCE = 10  # seconds after which something hangs
+PATIENCE = 60  # seconds after which something hangs
 
 
 def orders(*names):

@@ -21,7 +21,7 @@ settings.configure(
 django.setup()
 
 MIDDLEWARE = "onceward.web.django.IdempotencyMiddleware"
-PATIENCE = 20
+PATIENCE = 60
 VIEWS = {}  # what the URLs lead to
 
 

@@ -143,6 +143,69 @@ def dynamodb(count):
 # --- Kafka ------------------------------------------------------------------------------------------------------------
 
 
+def activemq(*payloads):
+    """An event of a queue of ActiveMQ at Amazon MQ."""
+    messages = [
+        {
+            "messageID": f"ID:b-{number}",
+            "messageType": "jms/text-message",
+            "deliveryMode": 1,
+            "replyTo": None,
+            "type": None,
+            "expiration": "60000",
+            "priority": 1,
+            "correlationId": "myJMSCoID",
+            "redelivered": False,
+            "destination": {"physicalName": "testQueue"},
+            "data": encoded(body_of(payload)),
+            "timestamp": 1598827811958,
+            "brokerInTime": 1598827811958,
+            "brokerOutTime": 1598827811959,
+            "properties": {"index": "1", "count": 1},
+        }
+        for number, payload in enumerate(payloads)
+    ]
+    return {
+        "eventSource": "aws:mq",
+        "eventSourceArn": "arn:aws:mq:us-west-2:123456789012:broker:test:b-1",
+        "messages": messages,
+    }
+
+
+def rabbitmq(*payloads, **properties):
+    """An event of two queues at Amazon MQ: all messages but the last one are of the first."""
+    messages = [
+        {
+            "basicProperties": {
+                "contentType": "application/json",
+                "contentEncoding": None,
+                "headers": {"header1": {"bytes": [118, 97, 108, 117, 101, 49]}, "numberInHeader": 10},
+                "deliveryMode": 2,
+                "priority": 34,
+                "correlationId": None,
+                "replyTo": None,
+                "expiration": "60000",
+                "messageId": f"m-{number}",
+                "timestamp": "Jan 1, 1970, 12:33:41 AM",
+                "type": None,
+                "userId": "AIDACKCEVSQ6C2EXAMPLE",
+                "appId": None,
+                "clusterId": None,
+                "bodySize": 80,
+                **properties,
+            },
+            "redelivered": False,
+            "data": encoded(body_of(payload)),
+        }
+        for number, payload in enumerate(payloads)
+    ]
+    return {
+        "eventSource": "aws:rmq",
+        "eventSourceArn": "arn:aws:mq:us-west-2:111122223333:broker:pizzaBroker:b-9bcfa592-423a-4942-879d-eb284b418fc8",
+        "rmqMessagesByQueue": {"pizzaQueue::/": messages[:-1], "saladQueue::/shop": messages[-1:]},
+    }
+
+
 def kafka_record(topic, partition, offset, payload):
     record = {
         "topic": topic,

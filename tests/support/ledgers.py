@@ -5,9 +5,11 @@ its own opens the same ledger with ``at(url)``. A new store joins by one class h
 can kill its server, also by ``own_server`` and a line in ``SERVED``.
 """
 
+import asyncio
 import collections
 import contextlib
 import json
+import os
 import random
 import sqlite3
 import time
@@ -23,6 +25,7 @@ class SqlLedger:
 
     lease = 1.0  # the shortest that a loaded machine can be trusted to renew
     mark = "?"
+    key = "key"  # the name of that column
     away: tuple[type[Exception], ...] = ()  # what the driver raises while the server is away
 
     def __init__(self, url: str):
@@ -45,6 +48,10 @@ class SqlLedger:
         with contextlib.closing(self.connect()) as connection, claim.transaction(connection) as tx:
             self._spend(connection, tx, name, result)
 
+    async def spend_async(self, claim, name: str, result) -> None:
+        """As :meth:`spend`."""
+        await asyncio.to_thread(self.spend, claim, name, result)
+
     def _spend(self, connection, tx, name, result):
         time.sleep(random.random() * 0.01)  # long enough to be killed in
         connection.execute(f"INSERT INTO effects VALUES ({self.mark})", (name,))
@@ -58,7 +65,7 @@ class SqlLedger:
     def stored(self, key: str) -> dict[str, object]:
         """The fields of a record as they are in the database, also those that this version does not know."""
         with contextlib.closing(self.connect()) as connection:
-            cursor = connection.execute(f"SELECT * FROM onceward WHERE key = {self.mark}", (key,))
+            cursor = connection.execute(f"SELECT * FROM onceward WHERE {self.key} = {self.mark}", (key,))
             return dict(zip([column[0] for column in cursor.description], cursor.fetchone(), strict=True))
 
 
@@ -72,6 +79,12 @@ class SqliteLedger(SqlLedger):
         made = cls(f"sqlite:///{folder}/ledger.db?timeout=30")
         made.create()
         return made
+
+    @classmethod
+    @contextlib.contextmanager
+    def own_server(cls, request, folder):
+        """Give a ledger, and what stands for its server."""
+        yield cls.fresh(request, folder), SimpleNamespace(stop=lambda: None, start=lambda: None)
 
     def connect(self):
         path = urlsplit(self.url).path.removeprefix("/")
@@ -120,6 +133,57 @@ class PostgresLedger(SqlLedger):
         return psycopg.connect(place, autocommit=True, options=f"-csearch_path={schema}")
 
 
+class MysqlLedger(SqlLedger):
+    """A database of its own on a MariaDB server of the run."""
+
+    scheme = "mysql"
+    mark = "%s"
+    key = "`key`"
+
+    @classmethod
+    def fresh(cls, request, folder) -> Self:
+        return cls._on(request.getfixturevalue("mariadb"), f"ledger_{uuid.uuid4().hex}")
+
+    @classmethod
+    @contextlib.contextmanager
+    def own_server(cls, request, folder):
+        """Give a ledger and the server that it is on, with ``stop`` and ``start``."""
+        from mysql_servers import Mariadb  # workers do without it, and without pytest
+
+        server = Mariadb()
+        try:
+            yield cls._on(server, "ledger"), SimpleNamespace(stop=server.crash, start=server.start)
+        finally:
+            server.stop()
+
+    @classmethod
+    def _on(cls, server, database):
+        made = cls(server.database(database))
+        made.create()
+        return made
+
+    @property
+    def away(self):
+        import pymysql
+
+        return (pymysql.OperationalError, pymysql.InterfaceError)
+
+    def connect(self):
+        import pymysql
+
+        class Connection(pymysql.Connection):
+            """With ``execute``, as the other drivers' connections have it."""
+
+            def execute(self, statement, values=None):
+                cursor = self.cursor()
+                cursor.execute(statement, values)
+                return cursor
+
+        parts = urlsplit(self.url)
+        place = {"host": parts.hostname, "port": parts.port, "user": parts.username, "database": parts.path[1:]}
+        return Connection(**place, autocommit=True)
+
+
 class DynamoLedger:
     """Effects are counters in another table."""
 
@@ -161,6 +225,9 @@ class DynamoLedger:
     def spend(self, claim, name, result):
         claim.transact([self._adding(name)], result)
 
+    async def spend_async(self, claim, name, result):
+        await claim.transact_async([self._adding(name)], result)
+
     def _adding(self, name):
         return {
             "Update": {
@@ -189,11 +256,69 @@ class DynamoLedger:
             return json.loads(answer.read())["Items"]
 
 
-LEDGERS = {"sqlite": SqliteLedger, "dynamodb": DynamoLedger, "postgresql": PostgresLedger}
-SERVED = {"dynamodb": DynamoLedger, "postgresql": PostgresLedger}  # those whose server a test can kill
+class RedisLedger:
+    """Effects are lines of ``journal``, because none can commit with its record on Redis. It is for campaigns only."""
+
+    scheme = "redis"
+    journal = None  # a path
+
+    def __init__(self, url: str):
+        self.url = url
+
+    @classmethod
+    @contextlib.contextmanager
+    def own_server(cls, request, folder):
+        """Give a ledger and the server that it is on, with ``stop`` and ``start``; it loses nothing."""
+        from redis_servers import Redis  # workers do without it, and without pytest
+
+        server = Redis(appendonly="yes", appendfsync="always")
+        try:
+            yield cls(server.url), SimpleNamespace(stop=server.kill, start=server.start)
+        finally:
+            server.stop()
+
+    def stored(self, key):
+        import redis
+
+        with redis.Redis.from_url(self.url, decode_responses=True) as client:
+            found = (client.hgetall(one) for one in client.scan_iter(_type="hash"))
+            (record,) = [one for one in found if one.get("key") == key]
+        return record
+
+    def spend(self, claim, name, result):
+        journal = os.open(self.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(journal, f"{name} {claim.fence}\n".encode())  # one call: it is there, or it is not
+        finally:
+            os.close(journal)
+
+    async def spend_async(self, claim, name, result):
+        self.spend(claim, name, result)
+
+    def spent(self):
+        return dict(collections.Counter(name for name, _ in self._lines()))
+
+    def fenced(self, name):
+        """Tell whether each effect of this name was made under a fence of its own."""
+        fences = [fence for one, fence in self._lines() if one == str(name)]
+        return len(set(fences)) == len(fences)
+
+    def _lines(self):
+        if not os.path.exists(self.journal):
+            return []
+        with open(self.journal) as file:
+            return [line.split() for line in file.read().splitlines()]
+
+
+LEDGERS = {"sqlite": SqliteLedger, "dynamodb": DynamoLedger, "postgresql": PostgresLedger, "mysql": MysqlLedger}
+SERVED = {
+    "dynamodb": DynamoLedger,
+    "postgresql": PostgresLedger,
+    "mysql": MysqlLedger,
+}  # those whose server a test can kill
 
 
 def at(url: str):
     """Return the ledger at this URL, in a worker."""
-    (kind,) = {kind for kind in LEDGERS.values() if kind.scheme == urlsplit(url).scheme}
+    (kind,) = {kind for kind in (*LEDGERS.values(), RedisLedger) if kind.scheme == urlsplit(url).scheme}
     return kind(url)

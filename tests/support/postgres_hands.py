@@ -15,6 +15,8 @@ class Psycopg:
     """A blocking connection of psycopg."""
 
     awaited = False
+    begins = False  # whether any statement begins a transaction
+    nap = "SELECT pg_sleep(20)"
 
     def __init__(self, url, table):
         self.url, self.table = url, table
@@ -35,6 +37,16 @@ class Psycopg:
         else:
             with transaction:
                 yield transaction
+
+    @asynccontextmanager
+    async def own_transaction(self, connection):
+        """The caller's transaction, begun and ended by the library's own means."""
+        if self.awaited:
+            async with connection.transaction():
+                yield
+        else:
+            with connection.transaction():
+                yield
 
     async def sql(self, connection, statement):
         connection.execute(statement)
@@ -83,6 +95,18 @@ class AsyncPsycopg(Psycopg):
 class Psycopg2(Psycopg):
     """A connection of psycopg2."""
 
+    begins = True
+
+    @asynccontextmanager
+    async def own_transaction(self, connection):
+        before, connection.autocommit = connection.autocommit, False
+        try:
+            yield
+            connection.commit()
+        finally:
+            connection.rollback()
+            connection.autocommit = before
+
     @asynccontextmanager
     async def connection(self, url=None):
         import psycopg2
@@ -105,6 +129,8 @@ class Psycopg2(Psycopg):
 
 class Psycopg2Autocommit(Psycopg2):
     """The same in autocommit."""
+
+    begins = False
 
     @asynccontextmanager
     async def connection(self, url=None):
@@ -143,6 +169,14 @@ class Alchemy(Psycopg):
     """A Connection of SQLAlchemy."""
 
     driver = "psycopg"
+    begins = True
+
+    @asynccontextmanager
+    async def own_transaction(self, connection):
+        yield
+        done = connection.commit()
+        if self.awaited:
+            await done
 
     def engine(self, url=None, **options):
         from sqlalchemy import create_engine
@@ -261,6 +295,13 @@ class Psycopg2AlchemySession(AlchemySession):
 
 class Django(Psycopg):
     """One of Django's connections."""
+
+    @asynccontextmanager
+    async def own_transaction(self, connection):
+        from django.db import transaction
+
+        with transaction.atomic(using=connection.alias):
+            yield
 
     @asynccontextmanager
     async def connection(self, url=None):

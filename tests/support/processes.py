@@ -8,7 +8,7 @@ import sys
 from orphans import watched
 from places import SOURCES, SUPPORT, WORKERS
 
-PATIENCE = 60.0  # seconds that a worker may take on a slow machine
+PATIENCE = 120.0  # seconds that a worker may take on a slow machine
 
 
 @contextlib.contextmanager

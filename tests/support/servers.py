@@ -27,7 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 import pytest
 
@@ -56,35 +56,53 @@ def needs(command: str, how: str) -> str:
 
 
 def dynoxide() -> Path:
-    """Return the server's binary, fetched from npm once and checked against its pinned digest."""
+    """Return the server's binary, fetched from npm once."""
     binary = CACHE / f"dynoxide-{VERSION}"
     if binary.exists():
         return binary
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         missing("the DynamoDB-compatible test server (dynoxide, from npm) is fetched for Linux on x86-64 only")
+    return from_npm(PACKAGE, VERSION, INTEGRITY, "package/dynoxide", binary)
+
+
+def typescript() -> Path:
+    """Return the folder of TypeScript's compiler, fetched from npm once."""
+    version = "5.9.3"
+    integrity = "sha512-jl1vZzPDinLr9eUt3J/t7V6FgNEw9QjvBPdysz9KfQDD41fQrC2Y4vKQdiaUpFT4bXlb1RHhLpp8wtm6M5TgSw=="
+    folder = CACHE / f"typescript-{version}"
+    return folder if folder.exists() else from_npm("typescript", version, integrity, "package", folder)
+
+
+def from_npm(package: str, version: str, integrity: str, member: str, target: Path) -> Path:
+    """Fetch a package, check it against its pinned digest, and put a file or folder of it at ``target``."""
     npm = shutil.which("npm")
     if npm is None:
-        missing("npm is not installed, and the test server for DynamoDB comes from it: apt-get install npm")
+        missing(f"npm is not installed, and {package} comes from it: apt-get install npm")
     CACHE.mkdir(exist_ok=True)
-    work = CACHE / f"fetch-{os.getpid()}"
+    work = CACHE / f"fetch-{package.rpartition('/')[2]}-{os.getpid()}"
     work.mkdir(exist_ok=True)
     try:
         done = subprocess.run(
-            [npm, "pack", "--silent", f"{PACKAGE}@{VERSION}"], cwd=work, capture_output=True, text=True, timeout=300
+            [npm, "pack", "--silent", f"{package}@{version}"], cwd=work, capture_output=True, text=True, timeout=300
         )
         (archive,) = work.glob("*.tgz") if done.returncode == 0 else [None]
         if archive is None:
-            missing(f"npm could not fetch {PACKAGE}@{VERSION}: {done.stderr[-300:]}")
+            missing(f"npm could not fetch {package}@{version}: {done.stderr[-300:]}")
         digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-        assert f"sha512-{digest}" == INTEGRITY, "what npm sent is not the package that was pinned"
+        assert f"sha512-{digest}" == integrity, "what npm sent is not the package that was pinned"
         with tarfile.open(archive) as tar:
-            tar.extract("package/dynoxide", work, filter="data")
-        made = work / "package" / "dynoxide"
-        made.chmod(0o755)
-        made.replace(binary)
+            inner = [one for one in tar if one.name == member or one.name.startswith(f"{member}/")]
+            tar.extractall(work, inner, filter="data")
+        made = work / member
+        if made.is_file():
+            made.chmod(0o755)
+        try:
+            made.replace(target)
+        except OSError:
+            assert target.exists()  # another process was faster
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return binary
+    return target
 
 
 def numbers() -> Iterator[int]:
@@ -166,15 +184,24 @@ class Dynoxide:
         assert reply.status == 200, answer
         return answer
 
-    def table(self, name: str, keys: dict[str, str] | None = None) -> str:
-        """Make a table with the key attributes given, HASH first."""
+    def table(self, name: str, keys: dict[str, str] | None = None, *, opened: bool = False) -> str:
+        """Make a table with the key attributes given, HASH first, and an index of messages; also one of what is ``opened``."""
         keys = keys or {"key": "S"}
-        kinds = ["HASH", "RANGE"]
+        due = {"due_shard": "S", "due_at": "N"}
+        indexes = [
+            {"IndexName": "onceward_due", "KeySchema": _schema(due), "Projection": {"ProjectionType": "KEYS_ONLY"}}
+        ]
+        if opened:
+            projection = {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["status", "lease_until"]}
+            schema = _schema(["open_shard", next(iter(keys))])
+            indexes.append({"IndexName": "onceward_open", "KeySchema": schema, "Projection": projection})
+            due = due | {"open_shard": "S"}
         self.ask(
             "CreateTable",
             TableName=name,
-            AttributeDefinitions=[{"AttributeName": k, "AttributeType": t} for k, t in keys.items()],
-            KeySchema=[{"AttributeName": k, "KeyType": kind} for k, kind in zip(keys, kinds, strict=False)],
+            AttributeDefinitions=[{"AttributeName": k, "AttributeType": t} for k, t in (keys | due).items()],
+            KeySchema=_schema(keys),
+            GlobalSecondaryIndexes=indexes,
             BillingMode="PAY_PER_REQUEST",
         )
         return name
@@ -185,6 +212,10 @@ class Dynoxide:
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+def _schema(names):
+    return [{"AttributeName": k, "KeyType": kind} for k, kind in zip(names, ["HASH", "RANGE"], strict=False)]
 
 
 MINISTACK = "1.5.33"
@@ -382,6 +413,36 @@ class Ministack:
         kinds = ("", "NotVisible", "Delayed")
         return sum(int(shown[f"ApproximateNumberOfMessages{kind}"]) for kind in kinds)
 
+    # --- SNS and EventBridge --------------------------------------------------------------------------------------
+
+    def query(self, action: str, **fields: str) -> str:
+        """Send one request of AWS's Query protocol to SNS, and return the answer's XML."""
+        form = urlencode({"Action": action, "Version": "2010-03-31", **fields}).encode()
+        scope = f"AKIATEST/20260101/{REGION}/sns/aws4_request"  # says which service is meant
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        headers["Authorization"] = f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
+        return self.call("POST", "/", form, headers).decode()
+
+    def topic(self, name: str) -> str:
+        """Make a topic and return its ARN; a name that ends in .fifo makes a FIFO topic."""
+        fifo = {"Attributes.entry.1.key": "FifoTopic", "Attributes.entry.1.value": "true"}
+        answer = self.query("CreateTopic", Name=name, **(fifo if name.endswith(".fifo") else {}))
+        return answer.partition("<TopicArn>")[2].partition("</TopicArn>")[0]
+
+    def subscribe(self, topic: str, queue: str, *, raw: bool) -> None:
+        """Send a topic's messages to the queue at a URL."""
+        more = {"Attributes.entry.1.key": "RawMessageDelivery", "Attributes.entry.1.value": str(raw).lower()}
+        self.query("Subscribe", TopicArn=topic, Protocol="sqs", Endpoint=self.queue_arn(queue), **more)
+
+    def bus(self, name: str, queue: str) -> str:
+        """Make a bus, all of whose events go to the queue at a URL; return its ARN."""
+        arn = self.ask("AWSEvents.CreateEventBus", Name=name)["EventBusArn"]
+        pattern = json.dumps({"source": [{"prefix": ""}]})
+        self.ask("AWSEvents.PutRule", Name=f"{name}-all", EventBusName=name, EventPattern=pattern)
+        targets = [{"Id": "queue", "Arn": self.queue_arn(queue)}]
+        self.ask("AWSEvents.PutTargets", Rule=f"{name}-all", EventBusName=name, Targets=targets)
+        return arn
+
     # --- Kinesis --------------------------------------------------------------------------------------------------
 
     def stream(self, name: str, shards: int = 1) -> str:
@@ -395,6 +456,34 @@ class Ministack:
         text = base64.b64encode(data).decode()
         answer = self.ask("Kinesis_20131202.PutRecord", StreamARN=stream, PartitionKey=partition, Data=text)
         return answer["ShardId"], answer["SequenceNumber"]
+
+    def records(self, stream: str) -> list[dict]:
+        """Return all records of a stream by its ARN, shard by shard; ``Data`` is decoded."""
+        kinesis, found = "Kinesis_20131202", []
+        for shard in self.ask(f"{kinesis}.ListShards", StreamARN=stream)["Shards"]:
+            where = {"StreamARN": stream, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+            start = self.ask(f"{kinesis}.GetShardIterator", **where)["ShardIterator"]
+            found += self.ask(f"{kinesis}.GetRecords", ShardIterator=start)["Records"]
+        return [{**one, "Data": base64.b64decode(one["Data"])} for one in found]
+
+    # --- S3 and Firehose ------------------------------------------------------------------------------------------
+
+    def bucket(self, name: str) -> str:
+        self.call("PUT", f"/{name}")
+        return name
+
+    def objects(self, bucket: str) -> dict[str, bytes]:
+        """Return all objects of a bucket, by their keys."""
+        listed = self.call("GET", f"/{bucket}?list-type=2").decode()
+        keys = [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
+        return {key: self.call("GET", f"/{bucket}/{key}") for key in keys}
+
+    def delivery_stream(self, name: str, bucket: str) -> str:
+        """Make a Firehose stream that writes to a bucket, an object for each record."""
+        where = {"RoleARN": "arn:aws:iam::000000000000:role/test", "BucketARN": f"arn:aws:s3:::{bucket}"}
+        firehose = "Firehose_20150804.CreateDeliveryStream"
+        self.ask(firehose, DeliveryStreamName=name, ExtendedS3DestinationConfiguration=where)
+        return name
 
     # --- Lambda ---------------------------------------------------------------------------------------------------
 
@@ -470,16 +559,6 @@ class S3(Ministack):
 
     def __init__(self) -> None:
         super().__init__("s3")
-
-    def bucket(self, name: str) -> str:
-        self.call("PUT", f"/{name}")
-        return name
-
-    def objects(self, bucket: str) -> dict[str, bytes]:
-        """Return all objects of a bucket, by their keys."""
-        listed = self.call("GET", f"/{bucket}?list-type=2").decode()
-        keys = [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
-        return {key: self.call("GET", f"/{bucket}/{key}") for key in keys}
 
 
 class Seen(NamedTuple):
@@ -656,7 +735,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         content = self.rfile.read(int(self.headers["Content-Length"]))
-        self._serve(self.headers.get("X-Amz-Target", "").rpartition(".")[2], json.loads(content), content)
+        if self._in_xml:
+            form = dict(parse_qsl(content.decode(), keep_blank_values=True))
+            self._serve(form["Action"], form, content)
+        else:
+            self._serve(self.headers.get("X-Amz-Target", "").rpartition(".")[2], json.loads(content), content)
+
+    @property
+    def _in_xml(self) -> bool:
+        """Whether errors are XML: of S3, and of services of AWS Query."""
+        return self.command != "POST" or "form-urlencoded" in self.headers.get("Content-Type", "")
 
     def do_GET(self) -> None:
         self._serve("GET", {}, b"")
@@ -715,7 +803,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def _refusal(self, refuse: Refuse) -> bytes:
-        if self.command != "POST":
+        if self._in_xml:
             text = f"<Error><Code>{refuse.code}</Code><Message>{refuse.message}</Message></Error>"
             return f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode()
         return json.dumps(

@@ -8,13 +8,18 @@ import shutil
 import signal
 from pathlib import Path
 
+from kafka_servers import Kafka
+from mysql_servers import Mariadb
+from nats_servers import Nats
 from postgres_servers import Postgres
+from rabbitmq_servers import Rabbitmq
+from redis_servers import Redis
 from servers import Dynoxide, Ministack
 
 _STARTED = []  # by this process; they live as long as the run
 
 
-Server = Dynoxide | Ministack | Postgres
+Server = Dynoxide | Ministack | Postgres | Mariadb | Nats | Rabbitmq | Redis | Kafka
 
 
 def shared(kind: type[Server], folder: Path) -> Server:

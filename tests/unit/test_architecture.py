@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: its rooms are there, its floors are those of the linter, and its frames are those of real calls."""
+"""docs/explanation/architecture.md is true: its rooms are there, its floors are those of the linter, and its frames are those of real calls."""
 
 import re
 import socket
@@ -15,12 +15,12 @@ from onceward import Once
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(onceward.__file__).parent
-TEXT = (ROOT / "docs" / "architecture.md").read_text()
+TEXT = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
 
 
 def told(store):
     """Return the frames that the page tells for a store."""
-    block = re.search(rf"<!-- frames: {store} -->\n```\n(.*?)```", TEXT, re.DOTALL)
+    block = re.search(rf"<!-- frames: {store} -->\n```text\n(.*?)```", TEXT, re.DOTALL)
     assert block is not None
     return [tuple(line.split()) for line in block[1].splitlines()]
 
@@ -73,7 +73,7 @@ def agreeable():
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     yield listener.getsockname()[1]
-    thread.join(5)
+    thread.join(60)
     listener.close()
 
 

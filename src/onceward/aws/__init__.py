@@ -6,8 +6,9 @@ Each name is loaded when it is first asked for, so a function pays at its cold s
   ``loop`` and ``response``.
 - ``sqs``: ``queue`` (the client; its steps in ``queue_steps``, with ``message`` and ``address``), ``producer``, and the ``worker``
   over its ``broker``: ``visibility``, ``deletes``, ``settings``, and ``kept`` (a message as the ledger keeps it).
-- ``dead_letters``: ``redrive`` (a whole queue), ``moving`` (one message), ``letters`` (its key and copy), ``plan`` (what to do
-  with it), ``unparking``.
+- ``dead_letters``: ``redrive`` (a whole queue), ``moving`` (one message), ``letters`` (its key and copy),
+  ``unparking``.
+- ``templates``: a ledger and what feeds a function, as code.
 - ``doctor``: ``look`` reads the ``facts``; ``queue`` and ``mapping`` judge them, and each store its ledger.
 """
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onceward.aws.dead_letters.redrive import Redrive
+    from onceward.aws.events.amazon_mq import on_activemq, on_rabbitmq
     from onceward.aws.events.api import on_api
     from onceward.aws.events.firehose import DROPPED, on_firehose
     from onceward.aws.events.invoke import on_invoke
@@ -38,6 +40,7 @@ __all__ = [
     "Queue",
     "Redrive",
     "SqsWorker",
+    "on_activemq",
     "on_api",
     "on_dynamodb_stream",
     "on_eventbridge",
@@ -45,6 +48,7 @@ __all__ = [
     "on_invoke",
     "on_kafka",
     "on_kinesis",
+    "on_rabbitmq",
     "on_s3",
     "on_sns",
     "on_sqs",
@@ -61,6 +65,7 @@ _HOMES = {
     ".events.invoke": ("on_invoke",),
     ".events.kafka": ("on_kafka",),
     ".events.notices": ("on_eventbridge", "on_s3", "on_sns"),
+    ".events.amazon_mq": ("on_activemq", "on_rabbitmq"),
     ".events.records": ("MalformedEvent",),
     ".events.response": ("BatchFailed",),
     ".events.sqs": ("on_sqs", "on_sqs_fifo"),

@@ -81,7 +81,7 @@ def _tried(
     for one in todo:
         one.held.ending = True
         assert one.end is not None
-        end = NO_TIME if bare and one.end.result is not None else one.end
+        end = one.held.carrying(NO_TIME if bare and one.end.result is not None else one.end)
         ends.append((one.held.record, end, one.held.policy))
     until = lambda: limit(max(one.held.limit(leases) for one in todo))
     answers: list[Settled | Lost | OncewardError | None]

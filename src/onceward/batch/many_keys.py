@@ -1,4 +1,4 @@
-"""The methods of Once for many keys: batches, checkpoints, and jobs that run once per window."""
+"""The methods of Once for many keys: batches, checkpoints, jobs that run once per window, and half-done keys."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
     from onceward.batch.windows import At
+    from onceward.claim.completer import Completer, Sweep
     from onceward.claim.factory import GuardFactory
     from onceward.keys.reading import KeySource
 
@@ -162,3 +163,40 @@ class ManyKeys:
 
         made = WindowDecorator(self.guards, Windows(window, offset), name, at, options)
         return cast("Callable[[Callable[P, R]], Callable[P, R]]", made.apply)
+
+    def complete_lapsed(self, *functions: Callable[..., object], released: float | None = None) -> "Sweep":
+        """Run keys to their end whose workers vanished, with the arguments that their records keep (``keep_input=True``).
+
+        It needs no redelivery. Any process that has the functions can call it, and several share the work. Each key keeps its
+        policy: its attempts count, ``max_attempts`` and ``on_lapse="park"`` park it. A worker with a live lease is left alone.
+
+        Args:
+            *functions: decorated functions, or functions as you give them to ``run`` of this Once.
+            released: also keys that were given back, and not retried for so many seconds. Their callers got an exception, and
+                may count on it that nothing more happens.
+
+        Returns:
+            How many keys were completed, and what became of the others. It raises no exception of a function.
+
+        Raises:
+            StoreError: the ledger could not be reached.
+            ValueError, TypeError: a function keeps no arguments, is a coroutine function, or is guarded on another ledger.
+        """
+        return self._completer(functions, released, awaited=False).run()
+
+    async def complete_lapsed_async(self, *functions: Callable[..., object], released: float | None = None) -> "Sweep":
+        """Like :meth:`complete_lapsed`, for coroutine functions (and functions that do not block)."""
+        return await self._completer(functions, released, awaited=True).run_async()
+
+    def _completer(
+        self, functions: tuple[Callable[..., object], ...], released: float | None, *, awaited: bool
+    ) -> "Completer":
+        from onceward.claim.completer import Completer, keeping
+
+        if not functions:
+            raise TypeError("complete_lapsed() needs the functions whose keys it runs, as in complete_lapsed(place)")
+        handlers = [keeping(self.guards, function) for function in functions]
+        for one in handlers:
+            if one.is_async and not awaited:
+                raise TypeError(f"{one.inputs.name}() is a coroutine function: await once.complete_lapsed_async(...)")
+        return Completer(handlers, released)

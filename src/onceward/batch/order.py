@@ -85,7 +85,7 @@ class Order:
                         item.claim.story.began = began
                     if lane:
                         self._waiting[item] = lane
-                    return item
+                    return None if self._process != forks.generation else item  # a signal handler can fork meanwhile
         return None
 
     def _passes(self, item: Item) -> bool:

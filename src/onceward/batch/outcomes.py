@@ -1,9 +1,13 @@
 """A record of a batch in its three stages: as read, in progress, and its outcome."""
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from onceward.batch.ends import HandledClaim
 from onceward.core.steps import Replay
+from onceward.core.writes import UNKNOWN, Provenance
+
+if TYPE_CHECKING:
+    from onceward.observe.spans import CallSpan, Comes
 
 Status = Literal["done", "replayed", "failed", "busy", "parked", "mismatch", "malformed", "deferred"]
 
@@ -15,11 +19,15 @@ class Reading(NamedTuple):
         args: the handler's positional arguments, without the claim, which the batch adds.
         key: str, int, UUID, bytes, or a tuple of them.
         fingerprint: of what must not change under one key; None checks nothing.
+        comes: tells what the record came with, for traces.
+        provenance: where the record comes from, for the claim of its key.
     """
 
     args: tuple[object, ...]
     key: object
     fingerprint: str | None = None
+    comes: "Comes | None" = None
+    provenance: Provenance = UNKNOWN
 
 
 class BatchOutcome(NamedTuple):
@@ -56,6 +64,9 @@ class Item(HandledClaim, eq=False, kw_only=True):
     args: tuple[object, ...] = ()
     key: str = ""
     fingerprint: str | None = None
+    comes: "Comes | None" = None
+    provenance: Provenance = UNKNOWN
+    span: "CallSpan | None" = None  # until the claim has it
     group: int | None = None  # its number in this batch
     first: "Item | None" = None  # the first item with the same key; both share its outcome
     replay: Replay | None = None  # an earlier record that answers it

@@ -162,7 +162,8 @@ class AsyncRecorder:
 
         while self._run.order.handled:
             try:
-                await asyncio.wait_for(self._closed.wait(), LINGER)
+                async with asyncio.timeout(LINGER):  # wait_for() of Python 3.11 can swallow a cancellation
+                    await self._closed.wait()
             except TimeoutError:
                 await self._rest()  # completes even while the event loop shuts down
                 self._items = [item for item in self._items if item.outcome is None]

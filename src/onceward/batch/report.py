@@ -93,6 +93,7 @@ class Report:
             if item.outcome is None:
                 self._share(item, item.first)
         self.tell()
+        self._guard.observers.flush()
         return [item.outcome for item in items if item.outcome is not None]
 
     def _share(self, item: Item, first: Item | None) -> None:

@@ -20,7 +20,6 @@ from onceward.core.record import COMPLETED, Elsewhere
 from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.errors import OncewardError, ResultUnavailable
 from onceward.keys.ledger_keys import ledger_key
-from onceward.observe.events import about
 from onceward.results.firmly import firmly
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class Run:
             group = self._batch.group(item.record)
             if group is not None:
                 item.group = self._groups.setdefault(group, len(self._groups))
-        item.args, key, item.fingerprint = self._batch.read(item.record)
+        item.args, key, item.fingerprint, item.comes, item.provenance = self._batch.read(item.record)
         item.key = ledger_key(self._batch.name, key)
 
     def chunks(self) -> Iterator[list[Item]]:
@@ -90,10 +89,14 @@ class Run:
         for number, item in enumerate(list(chunk)):
             owner = owners[32 * number : 32 * (number + 1)]
             try:
-                bids.append(self._guard.bid(item.key, item.fingerprint, policy, owner))
+                bid = self._guard.bid(item.key, item.fingerprint, policy, owner, item.provenance)
             except OncewardError as error:  # the caller already handles this key
                 self.report.report(item, "failed", error=error)
                 chunk.remove(item)
+                continue
+            if self.report.told:
+                item.span = self._guard.observers.begin(self._guard.name, item.key, item.comes)
+            bids.append(bid if item.span is None else item.span.on(bid))
         return bids
 
     def claimed(self, chunk: list[Item], bids: list[Bid], answers: list[Claimed]) -> None:
@@ -101,15 +104,20 @@ class Run:
         told = self.report.told
         for item, answer, bid in zip(chunk, answers, bids, strict=True):
             if isinstance(answer, Refused) or (told and not isinstance(answer, Exception)):
-                self.report.events += self._guard.events_of(answer, self._asked)
+                self.report.events += self._guard.events_of(answer, self._asked, item.span)
+            if isinstance(answer, Replay) and answer.is_due:
+                self._guard.send_due(answer.record)
             if isinstance(answer, Won):
-                item.claim = claim = self._guard.held(answer, bid.policy, told=told)
+                span, item.span = item.span, None
+                item.claim = claim = self._guard.held(answer, bid.policy, self._asked, told=told, span=span)
                 claim.deadline = self._time.deadline
                 heartbeat.HEARTBEAT.watch(claim)
             elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:
                 item.replay = answer  # reported after its result is fetched
             else:
                 self.report.answered(item, answer)
+            if item.span is not None:
+                item.span.end(answer if isinstance(answer, Exception) else None)
         self.order.queue(self._chunk)
 
     def fetching(self) -> Steps[None]:
@@ -180,8 +188,10 @@ class Run:
             return
         claims = [item.held for item in self.order.idle(self._chunk)]
         yield from give_back_together(self._guard, claims, self._time.limit)
-        if self.report.told:
-            self.report.events += [about("released", claim.record) for claim in claims]
+        for claim in claims:
+            if claim.story is not None:
+                claim.story.note("released", claim.record)
+                claim.story.hand_over(self.report.events)
 
     def abandon(self) -> None:
         """Stop renewing items marked as begun whose handlers an interrupt prevented. Call it when no handler runs."""
@@ -191,4 +201,7 @@ class Run:
 
     def note(self, interrupt: BaseException) -> None:
         """Add notes about unrecorded ends to ``interrupt``, which is raised instead of the outcomes."""
+        for item in self._chunk:
+            if item.span is not None:
+                item.span.end(interrupt)
         note_troubles(interrupt, [item for item in self._chunk if item.begun])

@@ -49,6 +49,10 @@ class Windows:
         # find the old window done and skip the new one.
         return min(self.seconds / _EARLY_PART, _EARLY) + resolution
 
+    def moment(self, now: float, resolution: float) -> datetime:
+        """Return the moment whose window a job belongs to that begins at ``now`` by the ledger's clock."""
+        return _EPOCH + timedelta(seconds=now + self.early(resolution))
+
     def start(self, moment: datetime) -> str:
         """Return the start of the window of ``moment``, as ISO 8601 in UTC."""
         passed = (moment - _EPOCH) // _MICROSECOND - self._offset
@@ -85,7 +89,6 @@ class WindowDecorator:
         check = guards.class_check(self._name, guard, function)
         read = self._reader(function, handler.claim)
         store, clock = guard.store, guard.clock
-        early = timedelta(seconds=self._windows.early(store.resolution))
 
         def given(args: tuple[object, ...], kwargs: Mapping[str, object]) -> datetime | None:
             if check is not None:
@@ -93,7 +96,7 @@ class WindowDecorator:
             return None if read is None else read(args, kwargs)
 
         def on_ledger(reply: Reply) -> datetime:
-            return _EPOCH + timedelta(seconds=reply.now) + early
+            return self._windows.moment(reply.now, store.resolution)
 
         def key(moment: datetime) -> str:
             return ledger_key(name, self._windows.start(moment))
@@ -102,7 +105,7 @@ class WindowDecorator:
 
             @wraps(function)
             async def call_async(*args: object, **kwargs: object) -> object:
-                moment = given(args, kwargs) or on_ledger(await drive_async(_looking(store, name, clock), store))
+                moment = given(args, kwargs) or on_ledger(await drive_async(looking(store, name, clock), store))
                 return await guard.call_async(key(moment), None, function, args, kwargs)
 
             wrapper: Callable[..., object] = call_async
@@ -110,7 +113,7 @@ class WindowDecorator:
 
             @wraps(function)
             def call(*args: object, **kwargs: object) -> object:
-                moment = given(args, kwargs) or on_ledger(drive(_looking(store, name, clock), store))
+                moment = given(args, kwargs) or on_ledger(drive(looking(store, name, clock), store))
                 return guard.call(key(moment), None, function, args, kwargs)
 
             wrapper = call
@@ -127,7 +130,7 @@ class WindowDecorator:
         return lambda args, kwargs: _moment(source.read(args, kwargs)[0])
 
 
-def _looking(store: Register, name: str, clock: Clock) -> Steps[Reply]:
+def looking(store: Register, name: str, clock: Clock) -> Steps[Reply]:
     """Read the store's time by loading an unused key. Retries as long as a claim does."""
     verb = partial(store.load, ledger_key(name, "now"))
     return retries.retry_transient(verb, clock, retries.patience(clock))

@@ -107,6 +107,8 @@ class OfKey:
         try:
             met = yield from _asked(lambda: self._again(bid, ending), self._claim, error)
             made = self._has_left(met)
+            if made and not isinstance(met, Won):
+                self._claim.record = met.record  # with its times, which came with the lost reply
         finally:
             if not made:
                 self._claim.reopened(self._claimed)
@@ -129,9 +131,10 @@ class OfKey:
             raise KeyLocked(f"{bid.key}: an open transaction still holds the key")
         if isinstance(outcome, Won):
             first = self._claim.story
-            claim = self._guard.held(outcome, bid.policy, told=first is not None)
+            claim = self._guard.held(outcome, bid.policy, 0.0, told=first is not None)
             if claim.story is not None and first is not None:
-                claim.story.began = first.began
+                claim.story.began, claim.story.asked = first.began, first.asked
+                claim.story.span, first.span = first.span, None
             yield from apart(ending(claim))
             self.ended.append(claim)
         return outcome
@@ -148,21 +151,22 @@ class OfClaim:
     def __init__(self, claim: "HeldClaim", before: Record) -> None:
         self._claim = claim
         self._before = before
+        self._messages = 0 if claim.outbox is None else claim.outbox.count
         self.ended: list[HeldClaim] = []
 
     def failed(self, error: BaseException) -> Steps[None]:  # noqa: ARG002 - its guard records it
         """Go on with the claim as it was."""
-        self._claim.reopened(self._before)
+        self._claim.reopened(self._before, self._messages)
         yield from ()
 
     def ended_early(self) -> Steps[None]:
         """Park the key."""
-        self._claim.reopened(self._before)
+        self._claim.reopened(self._before, self._messages)
         yield from apart(self._claim.leaving(protocol.parked(ENDED), "park it"))
 
     def was_committed(self, error: BaseException) -> Steps[bool]:
         """Renew the claim as it was: that waits for the transaction, and fails if it was committed."""
-        claim, mine = self._claim, self._claim.record
+        claim = self._claim
         asked = [(self._before, claim.policy.lease)]
 
         def beat() -> Steps[list[Won | Lost]]:
@@ -170,15 +174,30 @@ class OfClaim:
 
         try:
             (outcome,) = yield from _asked(beat, claim, error)
-        except OncewardError:
-            claim.reopened(self._before)
+        except (
+            BaseException
+        ) as trouble:  # also an interrupt: what was not committed must not be written with the next end
+            claim.reopened(self._before, self._messages)
+            self._unknown(
+                trouble if isinstance(trouble, OncewardError) else StoreError(describe(trouble), transient=True)
+            )
             raise
-        held = outcome.record
-        if held is not None and (held.owner, held.fence, held.beat) == (mine.owner, mine.fence, mine.beat):
+        if self._stands(outcome) and outcome.record is not None:
+            claim.record = outcome.record  # with its times, which came with the lost reply
             return True
-        claim.reopened(self._before)
+        claim.reopened(self._before, self._messages)
         claim.renewed(outcome)
         return False
+
+    def _stands(self, outcome: Won | Lost) -> bool:
+        """Return whether the answer to a renewal shows that the transaction was committed."""
+        held, mine = outcome.record, self._claim.record
+        if isinstance(outcome, Won) or held is None or (held.owner, held.fence) != (mine.owner, mine.fence):
+            return False  # what was renewed is in progress, however many beats the lost replies of renewals have added
+        return held.beat >= mine.beat  # a relay may have its messages by now
+
+    def _unknown(self, trouble: OncewardError) -> None:
+        """Note that nobody can tell what the COMMIT did."""
 
 
 def ended_by_body(key: str) -> OncewardError:

@@ -12,10 +12,11 @@ keeps the result, and no interrupt can come between::
         call[RAISED] = error     # RETURNED is set if the interrupt came after the handler's end
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
 
 if TYPE_CHECKING:
     from onceward.claim.claim import Claim
@@ -32,6 +33,9 @@ _INSTEAD: Final = {
     "function itself",
 }
 LAZY: Final = frozenset(_INSTEAD)
+TIME_LIMITS: Final[set[type[Exception]]] = (
+    set()
+)  # each is an Exception that cuts a handler short; the host's face adds it
 
 
 class ClaimParameter(NamedTuple):
@@ -69,6 +73,11 @@ def failure(call: Call) -> BaseException | None:
     del call[RETURNED]
     _close(value)
     return refusal
+
+
+def is_failure(raised: BaseException) -> TypeGuard[Exception]:
+    """Return whether a handler has failed. If not, it was cut short, and nobody knows what it did."""
+    return isinstance(raised, Exception) and not isinstance(raised, tuple(TIME_LIMITS))
 
 
 def drop_unawaited(call: Call) -> None:
@@ -110,6 +119,10 @@ def _is_new(value: object) -> bool:
         return inspect.getcoroutinestate(value) == inspect.CORO_CREATED
     if isinstance(value, GeneratorType):
         return inspect.getgeneratorstate(value) == inspect.GEN_CREATED
+    if not isinstance(value, AsyncGeneratorType):
+        return False
+    if sys.version_info >= (3, 12):
+        return inspect.getasyncgenstate(value) == inspect.AGEN_CREATED
     frame = getattr(value, "ag_frame", None)
     if frame is None or getattr(value, "ag_running", False):
         return False

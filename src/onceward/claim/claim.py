@@ -1,7 +1,7 @@
 """The claim as a handler sees it. ``lease.py`` and ``held.py`` implement it."""
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from onceward.core.drivers import Steps
@@ -11,6 +11,7 @@ from onceward.keys.ledger_keys import derived_key
 
 if TYPE_CHECKING:
     from onceward.claim.stepping.handler_steps import HandlerSteps, OnLapse
+    from onceward.claim.stepping.transacted import StepTransaction
     from onceward.claim.transaction import Transaction
 
 T = TypeVar("T")
@@ -90,7 +91,8 @@ class Claim:
         """Make a part of the handler's work once, also over several attempts on the key.
 
         The result of ``function(*args, **kwargs)`` is recorded before this returns. A later attempt gets it back, and the
-        function does not run. The write renews the lease, too. Arguments are not compared.
+        function does not run. The write renews the lease, too. Arguments are not compared. If the effect is in the ledger's
+        own database, use :meth:`step_transaction`.
 
         Args:
             name: names the step, once in each attempt: a str, or a tuple such as ``("mail", n)`` in a loop.
@@ -113,7 +115,7 @@ class Claim:
             StepNotRecorded: the step was made, and could not be recorded. Let this error go on.
             Parked: the step must not run again. The key is parked when the handler ends, whatever it returns.
             ForkedClaim: this process was forked from the one that made the claim.
-            OncewardError: the claim was ended before, or its steps take more than 16 KiB.
+            OncewardError: the claim was ended before, or its record has no room for one more step.
             StoreError: the note that a step begins could not be written; it did not run.
             TypeError, ValueError: an argument is wrong, or two steps of an attempt have one name. Nothing ran.
         """
@@ -133,6 +135,44 @@ class Claim:
         chain = self._chained()
         made = await chain.run_async(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=True))
         return cast("T", made)
+
+    @abstractmethod
+    def send(
+        self,
+        target: str,
+        message: object,
+        *,
+        key: object = None,
+        delay: float | None = None,
+        group: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """Send a message if, and only if, this claim is completed.
+
+        The message is recorded by the write that completes the key, or in your own transaction, and sent right after it, behind
+        the answer. After a crash, a relay or a duplicate sends it. If the handler fails, nothing is sent. The messages of a key
+        keep their order. A message can be sent again, always with the same idempotency key, so that its consumer takes it once.
+
+        Args:
+            target: where it goes, such as ``sqs:orders`` or ``https://shop.example/hooks`` (docs/reference/outbox.md).
+            message: its body: text as it is, all else as JSON.
+            key: names it among this handler's messages to the target; by default they are numbered.
+            delay: seconds before it can be received, if the target can do that.
+            group: the messages of one group keep their order at the target, if it can do that.
+            headers: text by name, if the target can carry it.
+
+        Returns:
+            Its idempotency key.
+
+        Raises:
+            ValueError, TypeError: the target is unknown, or can never take this message, or the message cannot be encoded. Or
+                two messages have one key, the messages of this handler take more than 64 KiB, or this ledger cannot do that.
+            StoreError: the ledger must be prepared first, as the message says. Only its first message asks it.
+            LeaseLost: the key has gone on without this worker.
+            ForkedClaim: this process was forked from the one that made the claim.
+            OncewardError: the claim was ended before, or its message cannot be sealed, or this is within a step, which a later
+                attempt does not enter.
+        """
 
     def complete(self, result: object = None) -> None:
         """Record ``result`` for good. Duplicates get it from now on.
@@ -183,6 +223,27 @@ class Claim:
 
         Raises:
             TypeError: this ledger cannot do that; the message names ledgers that can.
+        """
+
+    @abstractmethod
+    def step_transaction(self, name: object, connection: C) -> "StepTransaction[C]":
+        """Return a context whose writes on ``connection`` commit together with a step: both, or neither.
+
+        The effect is made once, whatever crashes, and the handler goes on after it. Set ``result`` in the body. While the
+        context is open, no other step can begin.
+
+        Args:
+            name: as for :meth:`step`.
+            connection: as for :meth:`transaction`.
+
+        Raises:
+            StepMade: from the ``with`` statement: an earlier attempt has made it; its result is in the error's ``result``.
+                Catch it around the ``with`` statement, and go on.
+            LeaseLost: from the ``with`` statement, or at its end: the key has gone on without this worker. Nothing was
+                committed.
+            StoreError: nothing was committed. Or nobody can tell; then no later step begins, and the next attempt knows.
+            Parked, ForkedClaim, OncewardError: as for :meth:`step`.
+            TypeError, ValueError: as for :meth:`onceward.Once.transaction`.
         """
 
     def transact(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then

@@ -7,13 +7,14 @@ from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim, claimed
 from onceward.claim.replays import CallOutcome
-from onceward.claim.running import CURRENT, is_cut_short
+from onceward.claim.running import CURRENT, enter_span, is_cut_short, leave_span
 
 
 class ClaimContext:
     """What ``once.claim(key)`` returns: enter it with ``with`` or ``async with`` to hold the claim."""
 
     _block = Call(None, {OVER: True})  # how its block ended
+    _is_left = False
 
     def __init__(self, guard: Guard, key: str) -> None:
         self._guard = guard
@@ -64,6 +65,7 @@ class ClaimContext:
             self._block = Call()
             self._block[RETURNED] = None
             CURRENT.set(claim)
+            enter_span(claim)
         except BaseException:  # Python does not call __exit__ for a block that was not entered
             if isinstance(entry, HeldClaim):
                 CURRENT.set(entry.outer)
@@ -80,4 +82,7 @@ class ClaimContext:
             self._block.pop(RETURNED, None)
             self._block[RAISED] = error
         CURRENT.set(claim.outer)
+        if not self._is_left:
+            self._is_left = True
+            leave_span(claim)
         return claim

@@ -14,16 +14,17 @@ Function = Callable[..., object]
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-class GuardedFunction(Protocol[P, R]):
+class GuardedFunction(Protocol[P, R_co]):
     """What type checkers know of a decorated function or method."""
 
     __name__: str
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run it once for its key, or return the recorded result."""
 
     def key_of(self, *args: P.args, **kwargs: P.kwargs) -> str:
@@ -35,13 +36,13 @@ class GuardedFunction(Protocol[P, R]):
     ) -> Coroutine[Any, Any, CallOutcome[T]]: ...
 
     @overload
-    def outcome(self, *args: P.args, **kwargs: P.kwargs) -> CallOutcome[R]: ...
+    def outcome(self, *args: P.args, **kwargs: P.kwargs) -> CallOutcome[R_co]: ...
 
     @overload
-    def __get__(self, instance: None, owner: type) -> "GuardedFunction[P, R]": ...
+    def __get__(self, instance: None, owner: type) -> "GuardedFunction[P, R_co]": ...
 
     @overload
-    def __get__(self: "GuardedFunction[Concatenate[S, Q], R]", instance: S, owner: type) -> Callable[Q, R]: ...
+    def __get__(self: "GuardedFunction[Concatenate[S, Q], R_co]", instance: S, owner: type) -> Callable[Q, R_co]: ...
 
 
 class Decorator(Protocol):
@@ -65,7 +66,7 @@ def decorated(
     options: Options,
 ) -> Function:
     """Return ``function`` guarded, as :meth:`Once.__call__` says."""
-    guard, handler = guards.for_function(function, name, options)
+    guard, handler = guards.for_function(function, name, options, keeps=True)
     reader = CallReader(function, key, fingerprint, handler.claim)
     read = reader.under(guard.name, guards.class_check(name, guard, function))
 
@@ -100,4 +101,5 @@ def decorated(
     wrapper.__signature__ = reader.signature  # type: ignore[attr-defined]  # inspect reads it
     wrapper.key_of = key_of  # type: ignore[attr-defined]  # documented at Once.__call__
     wrapper.outcome = whole  # type: ignore[attr-defined]  # as above
+    wrapper.guarded = (guard, function)  # type: ignore[attr-defined]  # the completer reads it
     return wrapper

@@ -7,9 +7,10 @@ An adapter gets the factory as ``once.guards``. It makes its guard once, and cal
 """
 
 from collections.abc import Callable
+from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from onceward.core.clock import Clock
 from onceward.core.policy import Options, Policy
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from onceward.claim.called import ClaimParameter
     from onceward.claim.guard import Guard
     from onceward.claim.handler import Handler
+    from onceward.claim.inputs import InputCodec
     from onceward.keys.namesakes import Namesakes
     from onceward.results.codec import Codec
     from onceward.stores.contract import Store
@@ -42,6 +44,7 @@ class GuardFactory:
         self._run: WeakKeyDictionary[Callable[..., object], Guard] = WeakKeyDictionary()
         # by class, for bound methods: their parameters begin after self
         self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], Guard]] = WeakKeyDictionary()
+        FACTORIES.add(self)
 
     def using(self, name: str | None, options: Options) -> "GuardFactory":
         """Return a factory with other defaults. A ``name`` of None keeps this factory's."""
@@ -55,11 +58,12 @@ class GuardFactory:
         return policy_of(self.defaults, options)
 
     def for_function(
-        self, function: Callable[..., object], name: str | None, options: Options
+        self, function: Callable[..., object], name: str | None, options: Options, *, keeps: bool = False
     ) -> "tuple[Guard, Handler]":
         """Return the guard of a handler without a decorator of ours, and what onceward knows of the handler.
 
-        A ``name`` of None is the factory's, or else the function's module and qualified name.
+        A ``name`` of None is the factory's, or else the function's module and qualified name. ``keeps`` is whether the guard
+        is called with the handler's own arguments, so that it can keep them.
 
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function, or it shares its name with another.
@@ -68,7 +72,7 @@ class GuardFactory:
 
         policy = self.policy(options)
         handler = describe(function)
-        return self._made(function, handler, policy, name), handler
+        return self._made(function, handler, policy, name, keeps=keeps), handler
 
     def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> "Guard":
         """Return the guard of a handler that runs without a decorator. The handler is examined once.
@@ -89,7 +93,7 @@ class GuardFactory:
             raise TypeError(
                 f"{handler.name}() is a coroutine function: await once.run_async(...) instead of once.run(...)"
             )
-        guard = self._made(function, handler, self.defaults, None, lasting=False)
+        guard = self._made(function, handler, self.defaults, None, lasting=False, keeps=True)
         try:
             if method is None:
                 self._run[function] = guard
@@ -151,19 +155,40 @@ class GuardFactory:
         name: str | None,
         *,
         lasting: bool = True,
+        keeps: bool = False,
     ) -> "Guard":
         from onceward.claim.handler_codec import codec_of  # as above
 
         codec = codec_of(function, handler)
         named = self._name_of(function, name, lasting=lasting)
-        return self._guard(policy, named, codec, handler.parameter)
+        inputs = None
+        if policy.keep_input and keeps:
+            if isinstance(function, partial) or "<lambda>" in getattr(function, "__qualname__", ""):
+                raise TypeError(
+                    f"{function!r}: keep_input=True needs a function with a name of its own, by which a completer finds it again. "
+                    "Give a function made with def, not a lambda or a partial"
+                )
+            from onceward.claim.inputs import InputCodec  # as above
+
+            inputs = InputCodec(function, handler.name or named, handler.claim, policy.seal)
+        return self._guard(policy, named, codec, handler.parameter, inputs)
 
     def _guard(
-        self, policy: Policy, name: str, codec: "Codec | None" = None, parameter: "ClaimParameter | None" = None
+        self,
+        policy: Policy,
+        name: str,
+        codec: "Codec | None" = None,
+        parameter: "ClaimParameter | None" = None,
+        inputs: "InputCodec | None" = None,
     ) -> "Guard":
         from onceward.claim.guard import Guard  # as above, with all that a claim needs
 
-        return Guard(self.store, policy, self.clock, codec, parameter, self.observers, name=name)
+        if policy.keep_input and inputs is None:
+            raise ValueError(
+                "keep_input=True is for functions that you decorate with once(...) or call by once.run(...): here is no call "
+                "whose arguments could be kept. Give it to those functions only"
+            )
+        return Guard(self.store, policy, self.clock, codec, parameter, self.observers, inputs, name=name)
 
     def _name_of(self, function: Callable[..., object], name: str | None, *, lasting: bool = True) -> str:
         """Return the namespace of a function's keys; raises ValueError when it has none of its own."""
@@ -178,6 +203,9 @@ class GuardFactory:
             self._namesakes.append(Namesakes(self.store))
         self._namesakes[0].check(own, function, lasting=lasting)
         return own
+
+
+FACTORIES: Final[WeakSet[GuardFactory]] = WeakSet()  # those of this process, for onceward.testing
 
 
 def policy_of(defaults: Policy, options: Options) -> Policy:

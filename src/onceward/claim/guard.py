@@ -12,9 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from onceward import observe
-from onceward.claim import called, heartbeat
-from onceward.claim.called import OVER, RAISED, RETURNED, Call, ClaimParameter
+from onceward.claim import heartbeat
+from onceward.claim.called import RAISED, RETURNED, Call, ClaimParameter
 from onceward.claim.held import HeldClaim, claimed
+from onceward.claim.leaving import Leaving
 from onceward.claim.replays import CallOutcome, Replays, refusal
 from onceward.claim.running import CURRENT, check_free, run_under, run_under_async
 from onceward.core import steps
@@ -22,24 +23,31 @@ from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
+from onceward.core.record import Record
 from onceward.core.steps import Bid, Refused, Replay, Won
+from onceward.core.writes import UNKNOWN, Provenance
 from onceward.errors import LeaseLost, OncewardError
 from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
+    from onceward.claim.inputs import InputCodec
     from onceward.observe.events import Event
+    from onceward.observe.spans import CallSpan, Comes
     from onceward.results.codec import Codec
 
 Function = Callable[..., object]
+Claiming = Callable[..., Steps[Won | Replay | Refused]]  # as steps.claim
+Abandon = Callable[[Store, Bid], Steps[None]]  # as steps.abandon
 
 
-class Guard:
+class Guard(Leaving):
     """The options of one handler, and its way of storing results: by default, each by its own type.
 
     Args:
         policy: the options, checked; a ``max_result`` of None becomes the store's.
         parameter: the handler's parameter that takes the claim, if it has one.
+        inputs: how the arguments of calls are kept; None keeps none.
         name: the namespace of its keys.
 
     Raises:
@@ -54,6 +62,7 @@ class Guard:
         codec: "Codec | None" = None,
         parameter: ClaimParameter | None = None,
         observers: Observers = UNOBSERVED,
+        inputs: "InputCodec | None" = None,
         *,
         name: str,
     ) -> None:
@@ -74,7 +83,10 @@ class Guard:
         self.replays = Replays(self.policy, clock, codec)
         self.codec = self.replays.codec
         self.observers = observers
+        self.inputs = inputs
         self._parameter = parameter
+        self._claiming: Claiming = steps.claim
+        self._abandon: Abandon = steps.abandon
         self._caches = bool(policy.cache)
 
     def under(self, policy: Policy, codec: "Codec") -> "Guard":
@@ -90,13 +102,15 @@ class Guard:
         kwargs: Mapping[str, object],
         *,
         whole: bool = False,
+        comes: "Comes | None" = None,
+        provenance: Provenance = UNKNOWN,
     ) -> object:
         """Run ``function`` once for ``key``, or return or raise what was recorded.
 
-        With ``whole`` it returns a :class:`CallOutcome`.
+        With ``whole`` it returns a :class:`CallOutcome`. ``comes`` tells what the call came with, ``provenance`` from where.
         """
         entry = self._recalled(key, fingerprint) if self._caches else None
-        claim = entry or self.enter(key, fingerprint)
+        claim = entry or self.enter(key, fingerprint, self._provenance(provenance, args, kwargs), comes=comes)
         match claim:  # not type(claim): an interrupt can come after any call, and the claim would not end
             case CallOutcome():
                 return claim if whole else claim.value
@@ -125,10 +139,14 @@ class Guard:
         kwargs: Mapping[str, object],
         *,
         whole: bool = False,
+        comes: "Comes | None" = None,
+        provenance: Provenance = UNKNOWN,
     ) -> object:
         """Like :meth:`call`; awaits what ``function`` returns, if it can be awaited."""
         entry = self._recalled(key, fingerprint) if self._caches else None
-        claim = entry or await self.enter_async(key, fingerprint)
+        claim = entry or await self.enter_async(
+            key, fingerprint, self._provenance(provenance, args, kwargs), comes=comes
+        )
         match claim:  # as above
             case CallOutcome():
                 return claim if whole else claim.value
@@ -148,54 +166,90 @@ class Guard:
         finally:
             call = None  # as above
 
+    def claiming_by(self, claiming: Claiming, abandon: Abandon) -> "Guard":
+        """Return this guard with other steps for its claims. It keeps no arguments, and remembers no result."""
+        policy = self.policy._replace(cache=0, keep_input=False)
+        guard = Guard(self.store, policy, self.clock, self.codec, self._parameter, self.observers, name=self.name)
+        guard._claiming, guard._abandon = claiming, abandon
+        return guard
+
+    def _provenance(self, given: Provenance, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Provenance:
+        return given if self.inputs is None else given._replace(input=self.inputs.encode(args, kwargs))
+
     def _recalled(self, key: str, fingerprint: str | None) -> CallOutcome[object] | None:
         known = self.replays.recall(key, fingerprint)
         if known is not None and self.observers.given:
-            self.observers.tell(observe.of_memory(key))
+            event, span = observe.of_memory(key), self.observers.begin(self.name, key)
+            if span is not None:
+                span.note(event)
+                span.end()
+            self.observers.tell(event)
         return known
 
     # --- claim and end, sync and async ----------------------------------------------------------------------------
 
-    def enter(self, key: str, fingerprint: str | None, *, value: bool = True) -> HeldClaim | CallOutcome[object]:
+    def enter(
+        self,
+        key: str,
+        fingerprint: str | None,
+        provenance: Provenance = UNKNOWN,
+        *,
+        value: bool = True,
+        comes: "Comes | None" = None,
+    ) -> HeldClaim | CallOutcome[object]:
         """Claim ``key`` and start to renew it, or return the recorded answer.
 
         Raises:
             Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownNeed, UnknownStatus: as their
                 docs say; the handler must not run.
         """
-        bid = self.bid(key, fingerprint)
+        bid = self.bid(key, fingerprint, provenance=provenance)
         told = self.observers.are_listening()
         since = self.clock() if told or self._caches else 0.0
+        span = self.observers.begin(self.name, key, comes) if told else None
+        if span is not None:
+            bid = span.on(bid)
         try:
-            outcome = drive(steps.claim(self.store, bid, value=value), self.store)
+            outcome = drive(self._claiming(self.store, bid, value=value), self.store)
             if isinstance(outcome, Won):
-                return self._won(outcome, since, told=told)
-        except OncewardError:
+                return self._won(outcome, since, told=told, span=span)
+        except BaseException as error:
+            if span is not None:
+                span.end(error)
+            if not isinstance(error, OncewardError):
+                with suppress(Exception):  # the caller must see the interrupt; the lease ends by itself
+                    settle(partial(self._abandon, self.store, bid), self.store)
             raise
-        except BaseException:
-            with suppress(Exception):  # the caller must see the interrupt; the lease ends by itself
-                settle(partial(steps.abandon, self.store, bid), self.store)
-            raise
-        return self.answer(outcome, since, told=told)
+        return self.answer(outcome, since, told=told, span=span)
 
     async def enter_async(
-        self, key: str, fingerprint: str | None, *, value: bool = True
+        self,
+        key: str,
+        fingerprint: str | None,
+        provenance: Provenance = UNKNOWN,
+        *,
+        value: bool = True,
+        comes: "Comes | None" = None,
     ) -> HeldClaim | CallOutcome[object]:
         """Like :meth:`enter`, for a coroutine."""
-        bid = self.bid(key, fingerprint)
+        bid = self.bid(key, fingerprint, provenance=provenance)
         told = self.observers.are_listening()
         since = self.clock() if told or self._caches else 0.0
+        span = self.observers.begin(self.name, key, comes) if told else None
+        if span is not None:
+            bid = span.on(bid)
         try:
-            outcome = await drive_async(steps.claim(self.store, bid, value=value), self.store)
+            outcome = await drive_async(self._claiming(self.store, bid, value=value), self.store)
             if isinstance(outcome, Won):
-                return self._won(outcome, since, told=told)
-        except (OncewardError, GeneratorExit):  # a closed coroutine must not await
+                return self._won(outcome, since, told=told, span=span)
+        except BaseException as error:
+            if span is not None:
+                span.end(error)
+            if not isinstance(error, OncewardError | GeneratorExit):  # a closed coroutine must not await
+                with suppress(Exception):  # as above
+                    await settle_async(partial(self._abandon, self.store, bid), self.store)
             raise
-        except BaseException:
-            with suppress(Exception):  # as above
-                await settle_async(partial(steps.abandon, self.store, bid), self.store)
-            raise
-        return self.answer(outcome, since, told=told)
+        return self.answer(outcome, since, told=told, span=span)
 
     def acquire(self, key: str) -> HeldClaim:
         """Return the claim of ``key``, or raise Completed with the recorded answer."""
@@ -205,112 +259,68 @@ class Guard:
         """As ``acquire``, for a coroutine."""
         return claimed(key, await self.enter_async(key, None))
 
-    def leave(self, claim: HeldClaim, call: Call) -> BaseException | None:
-        """End ``claim`` as ``call`` ended, unless its handler did. After an interrupt, call it again.
-
-        Returns:
-            The handler's exception, or None. It is an interrupt if it is no ``Exception``.
-
-        Raises:
-            LeaseLost, ResultNotRecorded, ForkedClaim: the handler returned, and that is not recorded.
-        """
-        failure = called.failure(call)
-        if failure is None and claim.chain is not None:
-            failure = claim.chain.refusal()
-        try:
-            if (steps_of_end := self.ending(claim, call.get(RETURNED), failure)) is not None:
-                since = self.clock() if self._caches else 0.0
-                settle(steps_of_end, self.store)
-                if failure is None:
-                    self._completed(claim, since)
-        finally:
-            heartbeat.HEARTBEAT.forget(claim)
-            if claim.story is not None:
-                claim.story.tell()
-        call[OVER] = True
-        return failure
-
-    async def leave_async(self, claim: HeldClaim, call: Call) -> BaseException | None:
-        """Like :meth:`leave`, for a coroutine."""
-        failure = called.failure(call)
-        if failure is None and claim.chain is not None:
-            failure = claim.chain.refusal()
-        try:
-            if (steps_of_end := self.ending(claim, call.get(RETURNED), failure)) is not None:
-                since = self.clock() if self._caches else 0.0
-                await settle_async(steps_of_end, self.store)
-                if failure is None:
-                    self._completed(claim, since)
-        finally:
-            heartbeat.HEARTBEAT.forget(claim)
-            if claim.story is not None:
-                claim.story.tell()
-        call[OVER] = True
-        return failure
-
-    def ending(
-        self, claim: HeldClaim, result: object, failure: BaseException | None
-    ) -> Callable[[], Steps[None]] | None:
-        """Return a maker of the steps that end ``claim`` with a result or a failure; None if there are none."""
-        if failure is None:
-            if claim.settled is None:
-                return claim.success(result)
-            claim.check_own()
-        elif not isinstance(failure, Exception):
-            self.drop(claim)
-        elif claim.settled is None and not claim.inherited:
-            if claim.paused is not None:
-                claim.paused()  # an interrupt kept its transaction from ending
-            claim.handled()
-            return partial(claim.failing, failure)
-        return None
-
-    def _completed(self, claim: HeldClaim, since: float) -> None:
-        if self._caches:
-            self.replays.remember(claim.record, self.policy.retention, since)
-        claim.warn()
-
-    def drop(self, claim: HeldClaim) -> None:
-        """Leave an interrupted handler's key claimed until its lease ends: its work may still go on."""
-        if claim.story is not None and not claim.over:
-            claim.story.note("interrupted", claim.record)
-        claim.let_go()
-        heartbeat.HEARTBEAT.forget(claim)
-        if claim.paused is not None and not claim.inherited:
-            claim.paused()  # as in ending()
-        claim.tell()
-
-    def bid(self, key: str, fingerprint: str | None, policy: Policy | None = None, owner: str = "") -> Bid:
+    def bid(
+        self,
+        key: str,
+        fingerprint: str | None,
+        policy: Policy | None = None,
+        owner: str = "",
+        provenance: Provenance = UNKNOWN,
+    ) -> Bid:
         """Return a bid for ``key``, by default as a new owner; raises Reentrant when the caller is handling this key."""
         if CURRENT.get() is not None:
             check_free(self.store, key)
         if self.codec.resolve is not None:
             self.codec.resolve()
-        bid = (key, owner or os.urandom(16).hex(), fingerprint, policy or self.policy, self.clock)
+        bid = (key, owner or os.urandom(16).hex(), fingerprint, policy or self.policy, self.clock, provenance)
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
-    def answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> CallOutcome[object]:
+    def answer(
+        self, outcome: Replay | Refused, since: float, *, told: bool, span: "CallSpan | None" = None
+    ) -> CallOutcome[object]:
         """Return what a duplicate gets, or raise why it gets nothing, and tell observers."""
+        if isinstance(outcome, Replay) and outcome.is_due:
+            self.send_due(outcome.record)
         if told or (isinstance(outcome, Refused) and outcome.verdict is Verdict.PARKED):
-            self.observers.tell(*self.events_of(outcome, since))
+            self.observers.tell(*self.events_of(outcome, since, span))
+        if span is not None:
+            span.end()
         return self.replays.answer(outcome, since)
 
-    def events_of(self, outcome: Won | Replay | Refused, since: float) -> "list[Event]":
-        """Return the events of a claim that was asked for at ``since``; 0 means that nobody listened."""
+    def send_due(self, record: Record) -> None:
+        """Let this process send the messages of a completed record, which its own worker has not sent in time."""
+        from onceward.outbox.sender import send_soon  # a duplicate is rarely asked for this
+
+        send_soon(self.store, record, self.policy.seal, self.observers)
+
+    def events_of(self, outcome: Won | Replay | Refused, since: float, span: "CallSpan | None" = None) -> "list[Event]":
+        """Return the events of a claim that was asked for at ``since``; 0 means that nobody listened. ``span`` gets them."""
         error = refusal(outcome, self.policy) if isinstance(outcome, Refused) else None
         event = observe.of_claiming(outcome, self.clock() - since if since else None, error)
-        return [] if event is None else [event]
+        if event is None:
+            return []
+        if span is not None:
+            span.note(event)
+        return [event]
 
-    def _won(self, outcome: Won, since: float, *, told: bool) -> HeldClaim:
+    def _won(self, outcome: Won, since: float, *, told: bool, span: "CallSpan | None") -> HeldClaim:
         if told:
-            self.observers.tell(*self.events_of(outcome, since))
+            self.observers.tell(*self.events_of(outcome, since, span))
         if self.clock() >= outcome.until:  # this worker was stopped or cut off after it asked
             self.observers.tell(observe.about("lost", outcome.record))
             raise LeaseLost(outcome.record.key, "begin its handler")
-        claim = HeldClaim(self.store, outcome, self.policy, self.clock, self.codec, self.observers, told=told)
+        if told:
+            claim = self.held(outcome, self.policy, since, told=True, span=span)
+        else:
+            claim = HeldClaim(self.store, outcome, self.policy, self.clock, self.codec, self.observers)
         heartbeat.HEARTBEAT.watch(claim)
         return claim
 
-    def held(self, won: Won, policy: Policy, *, told: bool) -> HeldClaim:
+    def held(self, won: Won, policy: Policy, since: float, *, told: bool, span: "CallSpan | None" = None) -> HeldClaim:
         """Return the claim won under ``policy``, whose lease can differ; ``told`` is whether observers listen."""
-        return HeldClaim(self.store, won, policy, self.clock, self.codec, self.observers, told=told)
+        claim = HeldClaim(self.store, won, policy, self.clock, self.codec, self.observers, told=told)
+        if claim.story is not None:
+            claim.story.asked, claim.story.span = since, span
+            if span is not None and won.before is not None:
+                span.link(won.before.trace)
+        return claim

@@ -1,6 +1,6 @@
 """How a claim ends: the handler's verbs, and their steps, which guards drive themselves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,9 +11,10 @@ from onceward.claim.replays import CallOutcome
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.core.protocol import Outcome
-from onceward.core.record import COMPLETED
+from onceward.core.record import COMPLETED, Record
 from onceward.core.steps import Lost, Settled
 from onceward.errors import Completed, LeaseLost, OncewardError, ResultNotRecorded
+from onceward.keys.ledger_keys import derived_key
 from onceward.results.outcomes import (
     GivenBack,
     completion,
@@ -27,7 +28,9 @@ from onceward.results.outcomes import (
 
 if TYPE_CHECKING:
     from onceward.claim.stepping.handler_steps import HandlerSteps
+    from onceward.claim.stepping.transacted import StepTransaction
     from onceward.claim.transaction import Transaction
+    from onceward.outbox.pending import PendingMessages
 
 C = TypeVar("C")
 
@@ -36,19 +39,104 @@ class HeldClaim(Lease):
     """A claim that this process holds. Its handler sees a :class:`Claim`."""
 
     chain: "HandlerSteps | None" = None  # its steps, if its handler has any
+    outbox: "PendingMessages | None" = None  # its messages, likewise
 
     def _chained(self) -> "HandlerSteps":
         if self.chain is None:
             from onceward.claim.stepping.handler_steps import HandlerSteps
 
-            self.chain = HandlerSteps(self)
+            vars(self).setdefault("chain", HandlerSteps(self))  # of several threads, one wins
+        assert self.chain is not None
         return self.chain
+
+    def send(
+        self,
+        target: str,
+        message: object,
+        *,
+        key: object = None,
+        delay: float | None = None,
+        group: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """See :class:`Claim`."""
+        self._check_sending()
+        if self.outbox is None:
+            from onceward.outbox.pending import PendingMessages, check_outbox  # as below: only who sends pays for it
+
+            check_outbox(self.store)
+            made = PendingMessages(self.record.key, self.record.owner, self.policy)
+            vars(self).setdefault("outbox", made)  # of several threads, one wins
+        assert self.outbox is not None
+        trace = self.observers.headers()
+        return self.outbox.add(target, message, key, delay, group, headers, self._check_sending, trace)
+
+    def request_key(self, *parts: object) -> str:
+        """Return the key of a request that is made here, in the handler or in a step of it.
+
+        It is the same on each attempt, because a step that is not entered again has requests of its own.
+
+        Raises:
+            LeaseLost: the key has gone on without this worker.
+            ValueError: this attempt has made such a request here before.
+        """
+        if self.lost:
+            raise LeaseLost(self.record.key, "send a request")
+        step = None if self.chain is None else self.chain.within()
+        key = derived_key(self.record.key, ("request", *(() if step is None else (step,)), *parts))
+        made: set[str] = vars(self).setdefault("requested", set())
+        if key in made:
+            raise ValueError(
+                f"{self.record.key}: a second request to {parts[-1]} in one attempt. Its key must tell the two apart: give it one, "
+                "as in headers={'Idempotency-Key': claim.key('refund', order_id)}"
+            )
+        made.add(key)
+        return key
+
+    def _check_sending(self) -> None:
+        self._check_open()
+        if self.ending:
+            raise OncewardError(f"{self.record.key}: its completion is being recorded, so no message can join it")
+        if self.lost:
+            raise LeaseLost(self.record.key, "send a message")
+        if self.chain is not None:
+            self.chain.check_outside()
+
+    def carrying(self, outcome: Outcome) -> Outcome:
+        """Return the outcome with the messages that leave with it. The claim must be ``ending``."""
+        if self.outbox is None or outcome.status != COMPLETED:
+            return outcome
+        return outcome._replace(unsent=self.outbox.text())
+
+    def hand_over(self) -> None:
+        """Let this process send the messages that a completion carried. Call it when that is committed."""
+        if self.outbox is None or self.outbox.since is None or self.record.unsent is None:
+            return
+        if self.record.unsent != self.outbox.text():
+            return  # its reply came late, and somebody else has the send lease by now
+        from onceward.outbox.sender import send_soon
+        from onceward.outbox.sending import believed
+
+        until = believed(self.store, self.policy, self.outbox.since)
+        send_soon(self.store, self.record, self.policy.seal, self.observers, until)
+
+    def reopened(self, record: Record, messages: int = 0) -> None:
+        """Undo an end that was rolled back: ``record`` is current again, and so are the first ``messages``."""
+        super().reopened(record)
+        if self.outbox is not None:
+            self.outbox.cut(messages)
 
     def transaction(self, connection: C) -> "Transaction[C]":
         """See :class:`Claim`."""
         from onceward.claim.transaction import Transaction
 
         return Transaction.of_claim(self, connection)
+
+    def step_transaction(self, name: object, connection: C) -> "StepTransaction[C]":
+        """See :class:`Claim`."""
+        from onceward.claim.stepping.transacted import StepTransaction
+
+        return StepTransaction.of_step(self, self._chained(), name, connection)
 
     def check_not_stopped(self) -> None:
         """Raise Parked if a step has stopped this attempt: then nothing completes it."""
@@ -163,7 +251,7 @@ class HeldClaim(Lease):
 
     def completed_in_vain(self, error: Exception) -> bool:
         """Return whether the handler, or a step of it, has succeeded, but that was not recorded."""
-        if self.chain is not None and self.chain.failed is not None:
+        if self.chain is not None and self.chain.notes.failed is not None:
             return True
         return isinstance(error, ResultNotRecorded) and error.key == self.record.key
 
@@ -172,10 +260,16 @@ class HeldClaim(Lease):
         self.check_not_stopped()
         return completion(self.codec, self.policy, result)
 
+    def send_nothing(self) -> None:
+        """Forget the messages of a handler that has failed, also if its exception is recorded as its outcome."""
+        if self.outbox is not None:
+            self.outbox.cut()
+
     def failure(self, error: Exception) -> Outcome:
         """Return the outcome of a handler that raised ``error``: the exception, or the key given back or parked."""
         if isinstance(error, GivenBack):
             return protocol.unbegun()
+        self.send_nothing()
         self.telling.raised = error
         if self.chain is not None and self.chain.parks is not None:
             return protocol.parked(noted(storable(self.chain.parks), self.policy))
@@ -204,12 +298,16 @@ class HeldClaim(Lease):
         self.record = ended.record
         if self.story is not None:
             self.story.ended(self, outcome)
+        if self.outbox is not None and self.paused is None:
+            self.hand_over()
         self.settled = outcome.status  # last: after an earlier interrupt, the claim is ended again
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
         if self.settled is not None or self._process != forks.generation:
             self._check_open()
         self.ending = True
+        if self.outbox is not None:
+            outcome = self.carrying(outcome)
         return steps.end(
             self.store,
             self.record,

@@ -13,9 +13,10 @@ from onceward.claim.aftermath import Aftermath, OfClaim, OfKey, ended_by_body
 from onceward.core import retries, steps
 from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
-from onceward.core.steps import Bid, Lost, Refused, Won
+from onceward.core.steps import Bid, Lost, Refused, Replay, Won
 from onceward.errors import Completed, ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
 from onceward.observe.events import Event
+from onceward.results.outcomes import warn_of_missing
 from onceward.stores.capabilities import Anew, Apart, Ended, Session, TransactionState
 from onceward.stores.contract import Store
 
@@ -105,11 +106,23 @@ class Joined:
 
     def _claimed(self, guard: "Guard", bid: Bid) -> "Steps[HeldClaim]":
         told, since = guard.observers.are_listening(), bid.clock()
-        outcome = yield from steps.claim(self._store, bid)
-        self._events = guard.events_of(outcome, since) if told or isinstance(outcome, Refused) else []
+        span = guard.observers.begin(guard.name, bid.key) if told else None
+        if span is not None:
+            bid = span.on(bid)
+        try:
+            outcome = yield from steps.claim(self._store, bid)
+        except BaseException as error:
+            if span is not None:
+                span.end(error)
+            raise
+        self._events = guard.events_of(outcome, since, span) if told or isinstance(outcome, Refused) else []
+        if isinstance(outcome, Replay) and outcome.is_due:
+            guard.send_due(outcome.record)
         if not isinstance(outcome, Won):
+            if span is not None:
+                span.end()
             raise Completed(self._key, guard.replays.answer(outcome, bid.clock()).value)
-        self.held = held = guard.held(outcome, bid.policy, told=told)
+        self.held = held = guard.held(outcome, bid.policy, since, told=told, span=span)
         self._after = OfKey(guard, bid, held)
         held.paused = self._undo
         return held
@@ -123,9 +136,13 @@ class Joined:
         if isinstance(outcome, Lost):
             held.renewed(outcome)
             raise LeaseLost(self._key, "begin its transaction")
-        self._after = OfClaim(held, held.record)
+        self._after = self._aftermath(held)
         held.record = outcome.record
         return held
+
+    def _aftermath(self, held: "HeldClaim") -> Aftermath:
+        """Return what follows if a transaction of a claim that was made before it does not commit."""
+        return OfClaim(held, held.record)
 
     # --- the way out ----------------------------------------------------------------------------------------------
 
@@ -143,6 +160,8 @@ class Joined:
         finally:
             yield from self._end(self.session.rollback)  # if an interrupt came before it was ended
             self.forget()
+            if self.committed:  # after an interrupt nobody knows, and a relay sends what was
+                held.hand_over()
             if held.settled is None and self._guard is not None:
                 held.let_go()  # it was made in the transaction, and rolled back with it
             elif held.settled is None:
@@ -152,7 +171,7 @@ class Joined:
         sent, made = False, False
         try:
             yield from self.session.flush()
-            yield from held.success(result)()
+            yield from self._record(held, result)
             sent = True
             held.record = (yield from self.session.commit()) or held.record
         except Ended:
@@ -170,6 +189,10 @@ class Joined:
             if not made or not isinstance(error, OncewardError):  # also an interrupt
                 raise
         self.committed = True
+
+    def _record(self, held: "HeldClaim", result: object) -> Steps[None]:
+        """Write to the record what commits with the effect."""
+        return held.success(result)()
 
     def _rolled_back(self, error: ResultNotRecorded) -> StoreError:
         """Return the error for a record that could not join: unlike elsewhere, the effect can be repeated at once."""
@@ -194,7 +217,11 @@ class Joined:
 
     def undo(self) -> Steps[None]:
         """Roll back if this transaction is still open, but no later one on its connection."""
-        if self.is_last() and self.session.state is TransactionState.OPEN and (yield from self.session.began_here()):
+        if not self.is_last():
+            return
+        if self.session.state is not TransactionState.OPEN:
+            yield from self.session.rollback()  # an interrupt came before BEGIN was sent: the driver still counts it
+        elif (yield from self.session.began_here()):
             yield from self._end(self.session.rollback)
 
     def is_last(self) -> bool:
@@ -212,11 +239,18 @@ class Joined:
             yield from self.session.rollback()  # also a commit that failed
 
     def forget(self) -> None:
-        """Note that the transaction is over."""
+        """Note that the transaction is over. One that never began leaves alone what another holds."""
+        if not self.entered:
+            return
         self.entered = False
         _OPEN.pop(self._place, None)
         if self.held is not None:
             self.held.paused = None
+
+    def warn(self) -> None:
+        """Warn if what was committed has no result."""
+        if self.committed and self.held is not None:
+            warn_of_missing(self.held.record, 4)
 
     def tell(self) -> None:
         """Tell observers what has happened. Call it when nothing is locked, because they can use the ledger."""

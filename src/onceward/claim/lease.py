@@ -158,7 +158,7 @@ class Lease(Claim):
     def tell(self) -> None:
         """Tell observers what has happened; never within steps."""
         if self.story is not None:
-            self.story.tell()
+            self.story.tell(over=self.over)
 
     def extend(self, seconds: float | None = None) -> None:
         """See :class:`Claim`."""
@@ -207,7 +207,7 @@ class Lease(Claim):
     def _check_free(self) -> None:
         if self.paused:
             raise OncewardError(
-                f"{self.record.key}: a transaction holds this claim and will end it; set the transaction's result, or raise"
+                f"{self.record.key}: a transaction holds this claim: set the transaction's result, or leave its block first"
             )
 
     def _check_open(self) -> None:

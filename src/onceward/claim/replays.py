@@ -1,25 +1,24 @@
 """What a duplicate gets: the recorded result or exception, from the ledger or this process's memory, or why not."""
 
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from onceward.core.clock import Clock
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, unknown_needs
 from onceward.core.record import COMPLETED, Elsewhere, Record
 from onceward.core.steps import Refused, Replay
-from onceward.errors import Busy, Mismatch, Parked, ResultUnavailable, UnknownNeed, UnknownStatus
+from onceward.errors import Busy, Mismatch, OwnerUsed, Parked, ResultUnavailable, UnknownNeed, UnknownStatus
 from onceward.results.firmly import firmly
-from onceward.results.outcomes import opened_note, sealing
+from onceward.results.outcomes import SEALED, opened_note, sealing
 
 if TYPE_CHECKING:
     from onceward.results.codec import Codec
+    from onceward.results.doubt import Doubt
 
-_SEALED: Final = '{"$onceward":1,"sealed'  # how a sealed result begins
-
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class CallOutcome(Generic[T]):
+class CallOutcome(Generic[T_co]):
     """The outcome of a guarded call, as ``charge.outcome(order)`` returns it.
 
     Attributes:
@@ -29,7 +28,7 @@ class CallOutcome(Generic[T]):
 
     __slots__ = ("_record", "replayed", "value")
 
-    def __init__(self, value: T, record: Record, *, replayed: bool) -> None:
+    def __init__(self, value: T_co, record: Record, *, replayed: bool) -> None:
         self.value = value
         self.replayed = replayed
         self._record = record
@@ -42,9 +41,8 @@ class CallOutcome(Generic[T]):
     @property
     def recorded_at(self) -> float | None:
         """When the value was recorded (seconds, on the ledger's clock, as in a record); None when the call was skipped."""
-        from onceward.core.views import last_change  # no first call needs it
-
-        return last_change(self._record, float("inf")) if self._record.status == COMPLETED else None
+        record = self._record  # a completed record's lease ended with it, while later writes strike out its messages
+        return max(record.created_at, record.lease_until) if record.status == COMPLETED else None
 
     def __repr__(self) -> str:
         return (
@@ -104,7 +102,7 @@ class Replays:
 
     def _decoded(self, result: str) -> tuple[bool, object]:
         """Return whether an exception is recorded, and the exception or the result."""
-        if type(result) is str and result.startswith(_SEALED):
+        if type(result) is str and result.startswith(SEALED):
             result = sealing().opened(self._policy.seal, result)
         if self._codecs.is_exception(result):
             return True, self._codecs.decode_exception(result, self._policy.final)
@@ -131,7 +129,13 @@ class Replays:
         return CallOutcome(self.recorded(known.record), known.record, replayed=True)
 
 
-def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownNeed | UnknownStatus:
+def parked_error(record: Record, why: str | None, doubt: "Doubt | None") -> Parked:
+    """Return the error that says that a key is parked, why, and what a person does about it."""
+    step = None if doubt is None else doubt.step
+    return Parked(record.key, record.attempts, why, record.worker, in_doubt=doubt is not None, step=step)
+
+
+def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | OwnerUsed | Parked | UnknownNeed | UnknownStatus:
     """Return the error that says why a key cannot be claimed."""
     record = refused.record
     if refused.verdict is Verdict.UNKNOWN:
@@ -139,6 +143,11 @@ def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | Unkn
         return UnknownNeed(record.key, needs) if needs else UnknownStatus(record.key, record.status)
     if refused.verdict is Verdict.MISMATCH:
         return Mismatch(record.key)
+    if refused.verdict is Verdict.USED:
+        return OwnerUsed(record.key)
     if refused.verdict is Verdict.PARKED:
-        return Parked(record.key, record.attempts, opened_note(record.error, policy), record.worker)
-    return Busy(record.key, refused.wait, record.worker)
+        from onceward.results.doubt import doubt_about  # it loads msgspec
+
+        return parked_error(record, opened_note(record.error, policy), doubt_about(record))
+    known_for = max(0.0, record.lease_until - refused.wait - record.created_at)
+    return Busy(record.key, refused.wait, record.worker, known_for)

@@ -65,11 +65,25 @@ class Under:
 
     def __enter__(self) -> None:
         CURRENT.set(self._claim)
+        enter_span(self._claim)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         CURRENT.set(self._claim.outer)
+        leave_span(self._claim)
+
+
+def enter_span(claim: "HeldClaim") -> None:
+    """Make the span of ``claim`` current, if it has one."""
+    if claim.story is not None and claim.story.span is not None:
+        claim.story.span.enter()
+
+
+def leave_span(claim: "HeldClaim") -> None:
+    """Make the span current that was so before, and end that of ``claim`` if it is over."""
+    if claim.story is not None and claim.story.span is not None:
+        claim.story.span.leave(over=claim.over)
 
 
 def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | None]) -> BaseException | None:
@@ -82,6 +96,8 @@ def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | N
             try:
                 if claim is not None:
                     CURRENT.set(claim)
+                    if claim.story is not None:
+                        enter_span(claim)
                 call[RETURNED]
             except BaseException as error:
                 call[RAISED] = error
@@ -99,6 +115,8 @@ def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | N
     finally:
         if claim is not None:
             CURRENT.set(claim.outer)
+            if claim.story is not None:
+                leave_span(claim)
 
 
 async def run_under_async(
@@ -110,6 +128,8 @@ async def run_under_async(
             try:
                 if claim is not None:
                     CURRENT.set(claim)
+                    if claim.story is not None:
+                        enter_span(claim)
                 value = call[RETURNED]
                 if hasattr(value, "__await__"):
                     del call[RETURNED]
@@ -133,6 +153,8 @@ async def run_under_async(
     finally:
         if claim is not None:
             CURRENT.set(claim.outer)
+            if claim.story is not None:
+                leave_span(claim)
 
 
 def is_cut_short(call: Call, error: BaseException) -> bool:

@@ -10,6 +10,7 @@ from onceward.observe.observers import Observers
 
 if TYPE_CHECKING:
     from onceward.claim.lease import Lease
+    from onceward.observe.spans import CallSpan
 
 _ENDS: Final[dict[str, Kind]] = {COMPLETED: "completed", RELEASED: "released", PARKED: "parked"}
 
@@ -18,27 +19,31 @@ class Story:
     """The events of one claim.
 
     Attributes:
+        asked: when its key was asked for, on the owner's clock; None when nobody listened then.
         began: when the handler began, on the owner's clock; None when nobody listened then.
         raised: the handler's exception, until it is noted.
         ran: how long the handler ran, in seconds, once it has ended.
         late_since: when the first try to record the end failed.
+        span: follows the claim; None if nobody makes spans.
     """
 
-    __slots__ = ("_events", "_observers", "_over", "_route", "began", "late_since", "raised", "ran")
+    __slots__ = ("_events", "_observers", "_over", "_route", "asked", "began", "late_since", "raised", "ran", "span")
 
     def __init__(self, observers: Observers, began: float | None) -> None:
         self._observers = observers
         self._events: deque[Event] = deque()
         self._route = ROUTE.get()  # read now: heartbeats, and recording after an answer, have another context
         self._over = False  # whether its end is noted
+        self.asked: float | None = None
         self.began = began
         self.raised: Exception | None = None
         self.ran: float | None = None
         self.late_since: float | None = None
+        self.span: CallSpan | None = None
 
     def note(self, kind: Kind, record: Record, **more: Any) -> None:
         """Note an event of the key of ``record``."""
-        self._events.append(about(kind, record)._replace(route=self._route, **more))
+        self._events.append(about(kind, record, route=self._route, **more))
 
     def handled(self, now: float) -> None:
         """Note that the handler has ended."""
@@ -56,7 +61,8 @@ class Story:
             kind = "failed"
         if self.ran is None:
             self.handled(now)
-        self.note(kind, claim.record, error=error or outcome.error, ran=self.ran, left=claim.remaining)
+        took = None if self.asked is None else now - self.asked
+        self.note(kind, claim.record, error=error or outcome.error, ran=self.ran, left=claim.remaining, took=took)
         if self.late_since is not None:
             self.note("settled_late", claim.record, late=now - self.late_since)
 
@@ -66,15 +72,26 @@ class Story:
         self._events.clear()
 
     def hand_over(self, events: deque[Event]) -> None:
-        """Move the noted events to ``events``, to tell them with those of other claims."""
+        """Move the noted events to ``events``, to tell them with those of other claims. The claim is over."""
         while self._events:
-            events.append(self._events.popleft())
+            event = self._events.popleft()
+            if self.span is not None:
+                self.span.note(event)
+            events.append(event)
+        if self.span is not None:
+            self.span.over()
 
-    def tell(self) -> None:
-        """Tell the noted events. A heartbeat can do so at the same time."""
+    def tell(self, *, over: bool) -> None:
+        """Tell the noted events. A heartbeat can do so at the same time. Then the claim may be ``over``."""
+        span = self.span
         while self._events:
             try:
                 event = self._events.popleft()
             except IndexError:
-                return
+                break
+            if span is not None:
+                span.note(event)
+                over = over or event.kind == "not_recorded"
             self._observers.tell(event)
+        if span is not None and over:
+            span.over()

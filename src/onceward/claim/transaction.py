@@ -4,17 +4,17 @@ The methods of ``with`` and ``async with`` are here, and the body runs between t
 """
 
 import contextlib
+import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from onceward.claim import forks
 from onceward.claim.claim import Claim
 from onceward.claim.joined import Joined
-from onceward.claim.running import CURRENT
+from onceward.claim.running import CURRENT, enter_span, leave_span
 from onceward.core.whole import drive_whole, drive_whole_async, shielded
-from onceward.errors import OncewardError, Parked, StoreError
-from onceward.results.outcomes import warn_of_missing
-from onceward.stores.capabilities import TRANSACTION, TransactionState
+from onceward.errors import Parked, StoreError
+from onceward.stores.capabilities import TRANSACTION, Session, TransactionState
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Transaction(Generic[C]):
         self._before: HeldClaim | None = None  # that claim
         self._outer: HeldClaim | None = None
         self._process = forks.generation
+        self._thread = 0
 
     @property
     def claim(self) -> Claim:
@@ -81,6 +82,7 @@ class Transaction(Generic[C]):
         try:
             drive_whole(joined.enter(), joined)
             CURRENT.set(joined.held)
+            self._enter_span()
         except BaseException as error:
             self.undo()
             self._refused(joined, error)
@@ -91,13 +93,13 @@ class Transaction(Generic[C]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         CURRENT.set(self._outer)
+        self._leave_span(error)
         joined = self._inside
         if self._is_parents(error):
             return
         try:
             drive_whole(joined.leave(error, self.result), joined)
-            if joined.committed:
-                warn_of_missing(self._held.record, 3)
+            joined.warn()
         finally:
             if error is None or isinstance(error, Exception):
                 joined.tell()
@@ -107,6 +109,7 @@ class Transaction(Generic[C]):
         try:
             await shielded(self._enter_async(joined), self._abandon)
             CURRENT.set(joined.held)
+            self._enter_span()
         except BaseException as error:
             is_open = joined.session.state is TransactionState.OPEN
             if is_open and not isinstance(error, GeneratorExit):  # cancelled when it had just begun
@@ -119,6 +122,7 @@ class Transaction(Generic[C]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         CURRENT.set(self._outer)
+        self._leave_span(error)
         joined = self._inside
         if self._is_parents(error):
             return
@@ -127,8 +131,7 @@ class Transaction(Generic[C]):
             return
         try:
             await shielded(drive_whole_async(joined.leave(error, self.result), joined), joined.session.cut)
-            if joined.committed:
-                warn_of_missing(self._held.record, 3)
+            joined.warn()
         finally:
             if error is None or isinstance(error, Exception):
                 joined.tell()
@@ -146,8 +149,8 @@ class Transaction(Generic[C]):
         if self._before is not None:
             self._before.check_own()
             self._before.check_not_stopped()
-            if self._before.settled is not None:
-                raise OncewardError(f"{self._key}: this claim was ended before ({self._before.settled})")
+            self._before.check_usable()  # a refused transaction must not free what an outer one holds
+        self._thread = threading.get_ident()
         session = self._join(self.connection)
         if session.awaited is not awaited:
             raise TypeError(
@@ -156,11 +159,13 @@ class Transaction(Generic[C]):
                 else f"{self._key}: this connection blocks: enter its transaction with `with`, not `async with`"
             )
         self._outer = CURRENT.get()
-        place = id(self.connection)
-        # Not for a claim that the transaction makes: no guard ends it, and the reference would delay __del__.
-        undo = _nothing if self._before is None else self.undo
-        self._joined = Joined(session, place, self._store, self._guard, self._key, self._before, undo)
+        self._joined = self._join_record(session)
         return self._joined
+
+    def _join_record(self, session: Session) -> Joined:
+        # Not for a claim that the transaction makes: no guard ends it, and the reference would delay __del__.
+        undo = _nothing if self._before is None else self._undo_here
+        return Joined(session, id(self.connection), self._store, self._guard, self._key, self._before, undo)
 
     def _refused(self, joined: Joined, error: BaseException) -> None:
         """Clean up and tell observers: the body does not run."""
@@ -169,6 +174,12 @@ class Transaction(Generic[C]):
             joined.forget()
         if isinstance(error, Parked) or self._guard is None or joined.held is None:
             joined.tell()  # else a claim was made and rolled back
+
+    def _enter_span(self) -> None:
+        enter_span(self._held)
+
+    def _leave_span(self, error: BaseException | None) -> None:  # noqa: ARG002 - a step's has an end of its own
+        leave_span(self._held)
 
     def _is_parents(self, error: BaseException | None) -> bool:
         """Tell whether this is a forked child. Any use of the connection here would harm the parent's transaction."""
@@ -203,6 +214,15 @@ class Transaction(Generic[C]):
                 joined.session.cut()
         if joined.session.state is not TransactionState.OPEN:
             joined.forget()
+
+    def _undo_here(self) -> None:
+        """Roll back after an interrupt, for the claim's guard.
+
+        A cancelled handler may have left the body to another thread, which still uses the connection. It ends the transaction
+        itself: effect and record commit, or neither. Rolled back under it, its next statement would commit alone.
+        """
+        if threading.get_ident() == self._thread:
+            self.undo()
 
 
 def _nothing() -> None:

@@ -8,7 +8,32 @@ import typer
 from typer.core import TyperCommand
 
 from onceward import terminal
-from onceward.cli import demo, doctor, init, operate, pipe, redrive, scans, sqs
+from onceward.cli import (
+    bench,
+    complete,
+    cost,
+    dashboard,
+    demo,
+    doctor,
+    execute,
+    init,
+    kafka,
+    operate,
+    package,
+    pipe,
+    pipeline_examples,
+    pipeline_run,
+    proxy,
+    rabbitmq,
+    reconcile,
+    redrive,
+    relay,
+    scans,
+    serve,
+    sqs,
+    trace,
+    watch,
+)
 
 app = typer.Typer(
     name="onceward",
@@ -50,7 +75,18 @@ class _WithCommand(TyperCommand):
 
 
 app.command("pipe", cls=_WithCommand, help=_flowing(pipe.HELP))(pipe.pipe)
+app.command("exec", cls=_WithCommand, help=_flowing(execute.HELP))(execute.execute)
+app.command("run", help=_flowing(pipeline_run.RUN_HELP))(pipeline_run.run)
+app.command("vet", help=_flowing(pipeline_run.VET_HELP))(pipeline_run.vet)
+app.command("test", help=_flowing(pipeline_examples.HELP))(pipeline_examples.examples)
 app.command("sqs", help=_flowing(sqs.HELP))(sqs.sqs)
+app.command("kafka", help=_flowing(kafka.HELP))(kafka.kafka)
+app.command("rabbitmq", help=_flowing(rabbitmq.HELP))(rabbitmq.rabbitmq)
+app.command("complete", help=_flowing(complete.HELP))(complete.complete)
+app.command("serve", help=_flowing(serve.HELP))(serve.serve)
+app.command("token", help=_flowing(serve.MAKING))(serve.token)
+app.command("relay", help=_flowing(relay.HELP))(relay.relay)
+app.command("proxy", help=_flowing(proxy.HELP))(proxy.proxy)
 for _command in (
     demo.demo,
     init.init,
@@ -60,21 +96,29 @@ for _command in (
     operate.clear,
     operate.park,
     operate.unpark,
+    operate.settle,
     operate.retry,
+    trace.trace,
     scans.purge,
     scans.stats,
     redrive.redrive,
     doctor.doctor,
+    cost.cost,
+    bench.bench,
+    watch.watch,
+    reconcile.reconcile,
+    dashboard.dashboard,
 ):
     app.command(help=_flowing(_command.__doc__ or ""))(_command)
+app.add_typer(package.package)
 
 
 def run() -> None:
-    """Run the command line. typer must not parse what follows ``--`` after ``pipe``: that is the command to run."""
+    """Run the command line. typer must not parse what follows ``--`` after ``pipe`` and ``exec``: that is the command to run."""
     _open_standard_streams()
     terminal.guard()
     arguments, command = sys.argv[1:], []
-    if "pipe" in arguments[:1] and "--" in arguments:
+    if arguments[:1] in (["pipe"], ["exec"]) and "--" in arguments:
         at = arguments.index("--")
         arguments, command = arguments[:at], arguments[at + 1 :]
     status: int | str | None = 0

@@ -1,6 +1,7 @@
 """``onceward demo``: kills and pauses workers in the middle of their work, and proves that this does no harm."""
 
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -53,6 +54,8 @@ def demo(
 
     Exit status: 0 the proof holds, 1 it does not.
     """
+    if not hasattr(signal, "SIGSTOP"):
+        refuse("the demo pauses workers by SIGSTOP, which this system does not have. Run it on Linux or macOS", TROUBLE)
     if store and not store.startswith(("postgresql:", "postgres:")):
         refuse(f"--store {store}: give postgresql://USER@HOST/DATABASE, or leave it out for an SQLite file", USAGE)
     folder = Path(tempfile.mkdtemp(prefix="onceward-demo-"))

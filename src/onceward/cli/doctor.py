@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -29,7 +30,10 @@ _COLOURS: dict[Level, str] = {
 }
 
 QueueOption = Annotated[
-    str | None, Option(metavar="QUEUE", help="The queue: its URL, ARN or name.", show_default=False)
+    str | None,
+    Option(
+        metavar="QUEUE", help="The queue: its URL, ARN or name; amqp:orders for one of RabbitMQ.", show_default=False
+    ),
 ]
 LedgerOption = Annotated[
     str | None,
@@ -48,6 +52,14 @@ FunctionOption = Annotated[
         metavar="NAME", help="The Lambda function that consumes the queue.", show_default="all that are mapped to it"
     ),
 ]
+CeleryOption = Annotated[
+    str | None,
+    Option(metavar="APP", help="A Celery application: module or module:app, as for celery -A.", show_default=False),
+]
+KafkaOption = Annotated[
+    str | None,
+    Option(metavar="TOPIC", help="A topic of a Kafka worker; KAFKA_SERVERS names the brokers.", show_default=False),
+]
 
 
 def doctor(
@@ -58,21 +70,25 @@ def doctor(
     retention: RetentionOption = f"{_DEFAULTS.retention:.0f}",
     max_attempts: AttemptsOption = None,
     function: FunctionOption = None,
+    celery: CeleryOption = None,
+    kafka: KafkaOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Look at the settings of a queue, its dead-letter queue, its Lambda functions and a ledger, and say what is unsafe.
+    """Look at the settings of a queue, its dead-letter queue, its Lambda functions, a Celery application, a Kafka topic and a ledger, and say what is unsafe.
 
     It changes nothing. The exit status is 0 when nothing is unsafe (there may be warnings), 1 when something is unsafe, and 2
     when doctor could not read a setting that you named. "skipped" means that doctor could not read this setting.
     """
-    if queue is None and store is None:
-        refuse("say what to check: --queue, --store, or both", USAGE)
+    if {queue, store, celery, kafka} == {None}:
+        refuse("say what to check: --queue, --celery, --kafka, --store, or several of them", USAGE)
     if function is not None and queue is None:
         refuse("--function needs --queue: doctor looks at the event source mappings of that queue", USAGE)
     try:
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
         look = Inspection(policy, function)
-        if queue is not None:
+        rabbitmq = queue is not None and queue.startswith(("amqp:", "amqps:"))
+        more = _rabbitmq(queue, policy) if queue is not None and rabbitmq else []
+        if queue is not None and not rabbitmq:
             look.queue(queue)
     except (ValueError, TypeError) as error:
         refuse(str(error), USAGE)
@@ -83,6 +99,12 @@ def doctor(
         finally:
             once.close()
     findings = diagnosis(look.facts)
+    if celery is not None:
+        findings += _celery(celery)
+    if kafka is not None:
+        findings += _kafka(kafka, policy)
+    findings += more
+    findings.sort(key=lambda finding: LEVELS.index(finding.level))
     if json:
         typer.echo(terminal.json({"findings": [finding._asdict() for finding in findings]}))
     elif sys.stdout.isatty():
@@ -91,6 +113,40 @@ def doctor(
         typer.echo("\n".join([*map(_as_text, findings), _sum(findings)]))
     levels = {finding.level for finding in findings}
     raise typer.Exit(UNSAFE if "error" in levels else UNSEEN if "unknown" in levels else 0)
+
+
+def _rabbitmq(address: str, policy: Policy) -> list[Finding]:
+    """Return what is unsafe about a queue of RabbitMQ."""
+    try:
+        from onceward.rabbitmq.doctor import rabbitmq_findings  # it needs aio-pika
+    except ImportError as error:
+        refuse(str(error), USAGE)
+    return rabbitmq_findings(address, policy)
+
+
+def _celery(app: str) -> Iterator[Finding]:
+    """Yield what is unsafe about a Celery application."""
+    try:
+        from onceward.celery.doctor import celery_findings, loaded  # it needs Celery
+    except ImportError:
+        refuse("--celery needs Celery: pip install 'onceward[celery]'", USAGE)
+    try:
+        found = loaded(app)
+    except Exception as error:  # the user's module raises anything
+        refuse(f"--celery {app}: there is no Celery application: {error}", USAGE)
+    yield from celery_findings(found)
+
+
+def _kafka(topic: str, policy: Policy) -> list[Finding]:
+    """Return what is unsafe about a topic."""
+    try:
+        from onceward.kafka.doctor import kafka_findings  # it needs aiokafka
+    except ImportError:
+        refuse("--kafka needs aiokafka: pip install 'onceward[kafka]'", USAGE)
+    try:
+        return kafka_findings(topic, policy)
+    except ValueError as error:
+        refuse(str(error), USAGE)
 
 
 def _seconds(text: str) -> float | None:

@@ -1,7 +1,7 @@
 """The commands that make a ledger, or bring it up to this version: init and migrate."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
@@ -20,8 +20,11 @@ from onceward.cli.ledgers import (
 )
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError
-from onceward.stores.capabilities import MIGRATE, PROVISION, TEMPLATE
-from onceward.stores.contract import Part
+from onceward.stores.capabilities import DOCUMENT, MIGRATE, PROVISION, TEMPLATE, TableWanted, Units
+from onceward.stores.contract import Part, Store
+
+if TYPE_CHECKING:
+    from onceward.aws.templates import Consumer
 
 PitrOption = Annotated[
     bool, Option("--pitr", help="DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.")
@@ -30,13 +33,68 @@ TtlOption = Annotated[
     bool,
     Option("--ttl", help="DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired."),
 ]
+IndexOption = Annotated[
+    bool,
+    Option(
+        "--index", help="DynamoDB: make an index of what is not completed. Each claim and completion then writes more."
+    ),
+]
 PrintOption = Annotated[
     str | None,
     Option(
         "--print",
         metavar="F",
-        help="Print how, and make nothing. DynamoDB: cloudformation or terraform; PostgreSQL: sql.",
+        help="Print how, and make nothing. DynamoDB: cloudformation, terraform, cdk (Python) or sam. SQL stores: sql.",
     ),
+]
+ReadsOption = Annotated[
+    str | None,
+    Option(
+        "--reads",
+        metavar="N[-MAX]",
+        show_default="on demand",
+        help="With --print: provisioned read units a second, with --writes. With a MAX they scale.",
+    ),
+]
+WritesOption = Annotated[
+    str | None,
+    Option(
+        "--writes",
+        metavar="N[-MAX]",
+        show_default="on demand",
+        help="With --print: provisioned write units a second, of the table and of each index.",
+    ),
+]
+KeyOption = Annotated[
+    str | None,
+    Option(
+        "--kms-key", metavar="ARN", show_default=False, help="With --print: the key of yours that encrypts the table."
+    ),
+]
+FunctionOption = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        show_default=False,
+        help="With --print: also make the event source mapping of this Lambda function, and its queue.",
+    ),
+]
+TimeoutOption = Annotated[
+    int,
+    Option(
+        min=1,
+        max=900,
+        metavar="S",
+        help="With --function: the function's timeout in seconds. A message is hidden for six of them.",
+    ),
+]
+QueueOption = Annotated[
+    str | None,
+    Option(metavar="ARN", show_default="a new one", help="With --function: the queue that is there already."),
+]
+AlarmsOption = Annotated[
+    str | None,
+    Option(metavar="ARN", show_default=False, help="With --function: also make alarms, which tell this SNS topic."),
 ]
 
 
@@ -44,7 +102,15 @@ def init(
     store: StoreOption = DEFAULT_STORE,
     pitr: PitrOption = False,
     ttl: TtlOption = False,
+    index: IndexOption = False,
     print_: PrintOption = None,
+    reads: ReadsOption = None,
+    writes: WritesOption = None,
+    kms_key: KeyOption = None,
+    function: FunctionOption = None,
+    timeout: TimeoutOption = 30,
+    queue: QueueOption = None,
+    alarms: AlarmsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Make the ledger, such as an SQLite file, tables in PostgreSQL, or a DynamoDB table (on demand, with a TTL). What exists stays as it is.
@@ -52,11 +118,17 @@ def init(
     A DynamoDB table with items gets a TTL only if you pass --ttl, because TTL would also delete items that are not onceward's.
     """
     once = opened(store)
-    options = {name for name, given in (("pitr", pitr), ("ttl", ttl)) if given}
+    options = {name for name, given in (("pitr", pitr), ("ttl", ttl), ("index", index)) if given}
     try:
+        aws = TableWanted(options, _units("--reads", reads), _units("--writes", writes), kms_key)
+        consumer = _consumer(function, timeout, queue, alarms)
         if print_ is not None:
-            typer.echo(TEMPLATE.needed(once.store)(print_, options), nl=False)
+            typer.echo(_printed(once.store, print_, aws, consumer), nl=False)
             return
+        if consumer is not None or aws != TableWanted(options):
+            raise ValueError(
+                "--reads, --writes, --kms-key and --function are for --print; init alone makes a table on demand"
+            )
         make = PROVISION.needed(once.store) if options else PROVISION.of(once.store)
         parts = [] if make is None else drive(make(options), once.store)
     except OncewardError as error:
@@ -67,6 +139,42 @@ def init(
         once.close()
     lines = [f"{'made' if part.made else 'was there'}: {part.what}" for part in parts]
     _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
+
+
+def _units(option: str, text: str | None) -> Units | None:
+    if text is None:
+        return None
+    least, _, most = text.partition("-")
+    if not (least.isdecimal() and (most or least).isdecimal() and 0 < int(least) <= int(most or least)):
+        raise ValueError(f"{option} {text}: give a number of units such as 100, or a range such as 100-4000")
+    return Units(int(least), int(most or least))
+
+
+def _consumer(function: str | None, timeout: int, queue: str | None, topic: str | None) -> "Consumer | None":
+    for option, value in (("--queue", queue), ("--alarms", topic)):
+        if value is not None and (function is None or not value.startswith("arn:")):
+            raise ValueError(f"{option} {value}: give its ARN, and --function")
+    if function is None:
+        return None
+    from onceward.aws.templates import Consumer
+
+    return Consumer(function, timeout, queue, topic)
+
+
+def _printed(store: Store, form: str, aws: TableWanted, consumer: "Consumer | None") -> str:
+    """Return the ledger as code, in a form that its kind of store has."""
+    described = DOCUMENT.of(store)
+    if described is None:
+        if consumer is not None or aws != TableWanted(aws.options):
+            raise ValueError(f"{store.url}: --reads, --writes, --kms-key and --function are for a ledger in DynamoDB")
+        if TEMPLATE.of(store) is None and form != "sql":
+            DOCUMENT.needed(store)  # its error names the stores that can
+        return TEMPLATE.needed(store)(form, aws.options)
+    from onceward.aws.templates import FORMS, printed
+
+    if form not in FORMS:
+        raise ValueError(f"--print {form}: for DynamoDB there are {', '.join(FORMS)}")
+    return printed(form, described(aws), consumer)
 
 
 def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:

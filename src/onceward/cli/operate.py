@@ -1,10 +1,11 @@
-"""The commands for single keys: show, clear, park and unpark."""
+"""The commands for single keys: show, clear, park, unpark, settle and retry."""
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
-from json import dumps
+from json import dumps, loads
 from typing import Annotated, TypeVar
 
 import typer
@@ -12,16 +13,23 @@ from typer import Argument, Option
 
 from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.queue import Queue
+from onceward.cli.durations import seconds
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, details
+from onceward.cli.watching import WatchOption, watching
+from onceward.consumers.unparking import check_keeps
+from onceward.core.protocol import message_in
 from onceward.core.record import Record
+from onceward.core.views import NextStep, next_step
 from onceward.errors import Busy, OncewardError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.contract import Damaged
 from onceward.stores.ledger import KeepsMessage, Ledger, NotFound
+from onceward.stores.ledger_settling import kept_for
 from onceward.terminal import line, quoted
 
 T = TypeVar("T")
+_UNSETTLED = {NextStep.TAKE_OVER, NextStep.FORGOTTEN, NextStep.AGAIN, NextStep.UNPARK, NextStep.SEND}
 _LISTED = 20  # records that `show` lists when several have the client's key
 
 KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
@@ -35,25 +43,61 @@ YesOption = Annotated[bool, Option("--yes", "-y", help="Do it even if a worker h
 ClearOption = Annotated[
     bool, Option("--yes", "-y", help="Do it even if a worker holds the key, or the key keeps a message.")
 ]
+LoseOption = Annotated[
+    bool, Option("--lose-messages", help="Do it even if the key has unsent messages. Nobody sends them any more.")
+]
 ToOption = Annotated[
-    str | None, Option(metavar="QUEUE", help="The queue to send its message to: URL, ARN or name.", show_default=False)
+    str | None,
+    Option(
+        metavar="QUEUE",
+        help="The queue to send its message to: URL, ARN or name; or amqp: and a queue of RabbitMQ.",
+        show_default=False,
+    ),
 ]
 FromOption = Annotated[
     str, Option("--from", metavar="STEP", help="The first step to make again, as `onceward show` prints it.")
 ]
+ResultOption = Annotated[
+    str, Option("--result", metavar="JSON", help="What the handler would have returned; `null` for nothing.")
+]
+RetentionOption = Annotated[
+    str | None,
+    Option(
+        metavar="DURATION",
+        help="How long it answers duplicates, as 30d, or `forever`. Default: as its handler says, or 14d for a parked key.",
+        show_default=False,
+    ),
+]
+SureOption = Annotated[
+    bool, Option("--yes", "-y", help="Do it without a question, and lose a message that the key keeps.")
+]
 ReasonOption = Annotated[str, Option(metavar="TEXT", help="The reason that callers of this key are told.")]
 
 
-def show(key: AnyKeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+def show(
+    key: AnyKeyArgument, store: StoreOption = DEFAULT_STORE, watch: WatchOption = False, json: JsonOption = False
+) -> None:
     """Show the record of a key, and what you can do next.
 
     If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request: without the
     namespace and the scope. This reads the whole ledger. If several records have it, their keys are listed.
     """
+    if watch:
+        if json:
+            refuse("--watch is for people: leave --json out", USAGE)
+        watching(store, lambda ledger: _watched(ledger, key))
+        return
     with looking_at(store) as ledger:
         options = "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(store)}"
         record, now = _found(ledger, key, options)
-        typer.echo(as_json(record) if json else details(record, now, options))
+        typer.echo(as_json(record, now) if json else details(record, now, options))
+
+
+def _watched(ledger: Ledger, key: str) -> str:
+    try:
+        return details(*ledger.show(key))
+    except NotFound as error:
+        return line(str(error))
 
 
 def _found(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
@@ -94,12 +138,22 @@ def _forms(key: str) -> set[str]:
 
 
 def clear(
-    key: KeyArgument, yes: ClearOption = False, store: StoreOption = DEFAULT_STORE, json: JsonOption = False
+    key: KeyArgument,
+    yes: ClearOption = False,
+    lose: LoseOption = False,
+    store: StoreOption = DEFAULT_STORE,
+    json: JsonOption = False,
 ) -> None:
-    """Forget a key: its next delivery runs again. It asks first if a worker holds the key or the key keeps a message."""
+    """Forget a key: its next delivery runs again. It asks first if a worker holds the key or the key keeps a message.
+
+    A key with unsent messages is not cleared, unless you pass --lose-messages.
+    """
     with looking_at(store) as ledger:
         record = _asking(
-            lambda live, message: ledger.clear(key, live=live, message=message), "Clear it", live=yes, message=yes
+            lambda live, message: ledger.clear(key, live=live, message=message, unsent=lose),
+            "Clear it",
+            live=yes,
+            message=yes,
         )
         was = record.status if isinstance(record, Record) else "one that could not be read"
         _tell(record, f"cleared; it was {was}", json=json)
@@ -126,9 +180,49 @@ def unpark(key: KeyArgument, to: ToOption = None, store: StoreOption = DEFAULT_S
     """
     with looking_at(store) as ledger:
         if to is None:
-            _tell(ledger.unpark(key), "unparked; its next delivery runs", json=json)
+            record = ledger.unpark(key)
+            _tell(record, f"unparked; its next delivery runs{_completed(record)}", json=json)
         else:
             _send_again(ledger, key, to, json=json)
+
+
+def settle(
+    key: KeyArgument,
+    result: ResultOption,
+    retention: RetentionOption = None,
+    yes: SureOption = False,
+    store: StoreOption = DEFAULT_STORE,
+    json: JsonOption = False,
+) -> None:
+    """Complete a parked, released or lapsed key by hand: its effect is made, and duplicates get this result.
+
+    Ask the downstream first. The handler does not run, and its messages are not sent. If the result does not fit the handler's
+    return annotation, duplicates get ResultUnavailable. It asks first, and does nothing if the record changes meanwhile.
+    """
+    try:
+        value = loads(result, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        refuse(f"--result {result}: give JSON: {error}", USAGE)
+    keep = math.inf if retention == "forever" else seconds("--retention", retention)
+    if keep == 0:
+        refuse("--retention 0: give a positive duration", USAGE)
+    with looking_at(store) as ledger:
+        seen, now = ledger.show(key)
+        if not yes and next_step(seen, now) in _UNSETTLED:
+            lasts = kept_for(seen) if keep is None else keep
+            time = "for ever" if lasts is None or lasts == math.inf else f"for {lasts / 86400:.3g} day(s)"
+            loses = " The message that it keeps is lost." if message_in(seen) is not None else ""
+            _confirm(
+                f"{quoted(key)}: it is {seen.status}",
+                "Complete it",
+                f"duplicates get {line(result)} {time}, and the handler never runs for it.{loses}",
+            )
+        record = ledger.settle(key, value, retention=keep, message=True, seen=seen)
+        _tell(record, f"completed by hand; duplicates get {record.result}", json=json)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def retry(key: KeyArgument, step: FromOption, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
@@ -137,10 +231,24 @@ def retry(key: KeyArgument, step: FromOption, store: StoreOption = DEFAULT_STORE
     Steps that were recorded earlier are kept. A downstream that was given claim.key(STEP) knows that key, and deduplicates.
     """
     with looking_at(store) as ledger:
-        _tell(ledger.retry(key, step), f"its next delivery begins at the step {step}", json=json)
+        record = ledger.retry(key, step)
+        _tell(record, f"its next delivery begins at the step {step}{_completed(record)}", json=json)
+
+
+def _completed(record: Record) -> str:
+    return "" if record.input is None else "; `onceward complete --released 0s` runs it without one"
 
 
 def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:
+    check_keeps(ledger.show(key)[0])  # before the queue: its mistakes must not hide this one
+    if to.startswith(("amqp:", "amqps:")):
+        from onceward.rabbitmq.unparking import unpark_at  # needs aio-pika, which other commands do not
+
+        try:
+            _tell(unpark_at(ledger, key, to), f"its message was sent to {to}, and the key is unparked", json=json)
+        except ValueError as error:
+            refuse(str(error), USAGE)
+        return
     try:
         queue = Queue(to)
     except ValueError as error:

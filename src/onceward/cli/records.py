@@ -4,15 +4,19 @@ import shutil
 import sys
 
 from onceward.aws.sqs.kept import read_kept
+from onceward.cli.colours import coloured
+from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.protocol import is_lapsed, is_live, message_in
 from onceward.core.record import Record
-from onceward.core.views import NextStep, last_change, next_step
+from onceward.core.views import NextStep, last_change, next_step, relative
 from onceward.errors import OncewardError
+from onceward.results.doubt import Doubt, doubt_about
+from onceward.results.message_entries import MessageEntry, unsent_of
+from onceward.results.outcomes import SEALED
 from onceward.results.step_entries import Entry, entries_of
 from onceward.stores.contract import Damaged
 from onceward.terminal import json, line, lines, quoted
 
-_STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _ROW = "{:<11}  {:>8}  {:>11}  {:>11}  {:<32}  {:<20}  {}"
 
 _NEXT = {
@@ -23,13 +27,21 @@ _NEXT = {
     NextStep.AGAIN: "deliver it again to run it, or stop that with `onceward park KEY`",
     NextStep.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run; `onceward clear KEY` forgets the key",
     NextStep.SEND: "fix the cause, then `onceward unpark KEY --to QUEUE` sends its message again",
+    NextStep.RELAY: "nothing, if somebody sends its messages soon; else `onceward relay --once` does",
+    NextStep.DECIDE: "fix the cause, then `onceward relay --retry KEY` sends them again; `onceward relay --drop KEY` forgets them",
     NextStep.UPGRADE: "look at it with the version of onceward that wrote it: this one does not know its status, or a feature that it needs",
 }
 
 
-def as_json(record: Record | Damaged) -> str:
-    """Return all fields as one line of JSON; times are seconds since the epoch on the store's clock."""
-    return json(record._asdict())
+def as_json(record: Record | Damaged, now: float | None = None) -> str:
+    """Return all fields as one line of JSON; times are seconds since the epoch on the store's clock.
+
+    With the store's time ``now``, ``history`` is the list of its last attempts, with the one that its fields tell of.
+    """
+    fields = record._asdict()
+    if now is not None and isinstance(record, Record):
+        fields["history"] = [attempt._asdict() for attempt in attempts_of(record, now)]
+    return json(fields)
 
 
 def heading() -> str:
@@ -43,10 +55,15 @@ def row(record: Record, now: float) -> str:
     times = _claimed(record, now), relative(last_change(record, now), now)
     worker = line(record.worker or "")
     told = _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text)
-    if not sys.stdout.isatty():
-        return told.rstrip()
-    width = shutil.get_terminal_size().columns
-    return told.rstrip() if len(told) <= width else told[: width - 1] + "…"
+    told = told.rstrip()
+    if sys.stdout.isatty() and len(told) > (width := shutil.get_terminal_size().columns):
+        told = told[: width - 1] + "…"
+    status = len(line(record.status))
+    return coloured(told[:status], _state(record, now)) + told[status:]
+
+
+def _state(record: Record, now: float) -> str:
+    return "LAPSED" if is_lapsed(record, now) else record.status
 
 
 def details(record: Record, now: float, options: str = "") -> str:
@@ -63,13 +80,39 @@ def details(record: Record, now: float, options: str = "") -> str:
         "error": record.error,
         **_recorded(record),
         "steps": _steps(record, now),
+        "messages": _unsent(record, now),
+        "input": _input(record),
+        "attempts made": _attempts(record, now),
         "fingerprint": record.fingerprint,
         "needs": record.needs,
         "fence": str(record.fence),
         "owner": record.owner,
-        "next": _NEXT[next_step(record, now)].replace(" KEY", f" {quoted(record.key)}{options}"),
+        "next": _next(record, now).replace(" KEY", f" {quoted(record.key)}{options}"),
     }
-    return "\n".join(f"{name:<14} {_indented(value)}" for name, value in told.items() if value is not None)
+    shown = {name: _indented(value) for name, value in told.items() if value is not None}
+    shown["status"] = coloured(shown["status"], _state(record, now))
+    return "\n".join(f"{name:<14} {text}" for name, text in shown.items())
+
+
+def _next(record: Record, now: float) -> str:
+    step = next_step(record, now)
+    if step in {NextStep.UNPARK, NextStep.SEND} and (doubt := doubt_about(record)) is not None:
+        return _ask(doubt, "`onceward unpark KEY --to QUEUE`" if step is NextStep.SEND else "`onceward unpark KEY`")
+    if record.input is None or step not in {NextStep.TAKE_OVER, NextStep.AGAIN}:
+        return _NEXT[step]
+    completed = "complete" if step is NextStep.TAKE_OVER else "complete --released 0s"
+    return f"`onceward {completed} --call MODULE:FUNCTION` runs it with its kept input; or {_NEXT[step]}"
+
+
+def _ask(doubt: Doubt, again: str) -> str:
+    """Say what to do about a parked key whose effect may have been made."""
+    what = "its effect" if doubt.step is None else f"its step {doubt.step}"
+    if doubt.step is not None:
+        again = f"`onceward retry KEY --from {quoted(doubt.step)}`"
+    return (
+        f"ask the downstream whether {what} was made. If not, {again} lets its next delivery run; if the effect is made, "
+        "`onceward settle KEY --result JSON` completes the key"
+    )
 
 
 def _recorded(record: Record) -> dict[str, str | None]:
@@ -90,6 +133,11 @@ def _recorded(record: Record) -> dict[str, str | None]:
     }
 
 
+def _input(record: Record) -> str | None:
+    """Return the arguments that are kept; what is sealed tells nobody anything."""
+    return "(sealed)" if (record.input or "").startswith(SEALED) else record.input
+
+
 def _steps(record: Record, now: float) -> str | None:
     """Return a line for each step."""
     try:
@@ -99,20 +147,49 @@ def _steps(record: Record, now: float) -> str | None:
     return "\n".join(_step(entry, now) for entry in entries) or None
 
 
+def _unsent(record: Record, now: float) -> str | None:
+    """Return a line for each message that is not sent."""
+    if record.unsent is None:
+        return None
+    try:
+        entries = unsent_of(record.unsent).messages
+    except ValueError as error:
+        return f"(cannot be read: {error})"
+    when = "nobody sends them" if record.due_at is None else f"due {relative(record.due_at, now)}"
+    return "\n".join(_message(entry, when) for entry in entries)
+
+
+def _message(entry: MessageEntry, when: str) -> str:
+    if entry.refused is not None:
+        return f"to {entry.to}: refused: {entry.refused} (key {entry.key})"
+    tried = f", tried {entry.tries} time(s)" if entry.tries else ""
+    return f"to {entry.to}: not sent yet, {when}{tried} (key {entry.key})"
+
+
+def _attempts(record: Record, now: float) -> str | None:
+    """Return a table of the last attempts; None if there is only the one that the record's fields tell of."""
+    made = attempts_of(record, now)
+    if record.history is None:
+        return None
+    rows = [("", "BEGAN", "TOOK", "OUTCOME", "FENCE", "WORKER", "ERROR"), *(_attempt(one, now) for one in made)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(padded)
+
+
+def _attempt(made: Attempt, now: float) -> tuple[str, ...]:
+    began = "?" if made.begin is None else relative(min(made.begin, now), now)
+    took = "?" if made.begin is None or made.end is None else f"{max(0.0, made.end - made.begin):.3g} s"
+    error = line(" ".join((made.error or "").split()))
+    return str(made.number), began, took, made.outcome, str(made.fence), line(made.worker or ""), error
+
+
 def _step(entry: Entry, now: float) -> str:
     when = f"{relative(min(entry.at, now), now)}, attempt {entry.attempt}, {entry.worker}"
     if not entry.done:
         return f"{entry.name}: began {when}; nobody knows whether it was made"
-    result = entry.text if entry.why is None else f"without a result: {entry.why}"
+    result = entry.why if entry.kept else entry.text if entry.why is None else f"without a result: {entry.why}"
     return f"{entry.name}: made {when}, in {entry.took * 1000:.1f} ms: {result}"
-
-
-def relative(time: float, now: float) -> str:
-    """Return a time relative to now: ``12 s ago``, ``in 3 h``."""
-    seconds = abs(time - now)
-    size, unit = next((step for step in _STEPS if seconds >= step[0]), _STEPS[-1])
-    span = f"{seconds / size:.0f} {unit}"
-    return f"in {span}" if time > now else f"{span} ago"
 
 
 def _claimed(record: Record, now: float) -> str:

@@ -12,6 +12,7 @@ from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive, UnfitQueue
 from onceward.aws.sqs.queue import Queue
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.progress import shown
+from onceward.cli.redrive_letters import PREFIXES, redrive_letters
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
 from onceward.once import Once
@@ -21,8 +22,16 @@ from onceward.terminal import line, quoted
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
 _WOULD = {"moved": "would move", "finished": "would finish", "dropped": "would drop"}  # in a dry run
 
-DlqArgument = Annotated[str, Argument(metavar="DLQ", help="The dead-letter queue: its URL, ARN or name.")]
-ToOption = Annotated[str, Option(metavar="QUEUE", help="Where its messages go: URL, ARN or name.")]
+DlqArgument = Annotated[
+    str,
+    Argument(
+        metavar="DLQ", help="The dead-letter queue: its URL, ARN or name; kafka: and a topic; or amqp: and a queue."
+    ),
+]
+ToOption = Annotated[
+    str | None,
+    Option(metavar="QUEUE", help="Where its messages go: URL, ARN or name. Letters of Kafka go to their retry topic."),
+]
 NameOption = Annotated[
     str | None,
     Option(
@@ -61,6 +70,13 @@ CompletedOption = Annotated[
         "its key and move it."
     ),
 ]
+DoubtOption = Annotated[
+    Literal["keep", "rerun"],
+    Option(
+        help="What to do with a message whose key is parked, and whose effect may be made: keep it, or rerun it. Ask the downstream "
+        "first."
+    ),
+]
 DryOption = Annotated[
     bool, Option("--dry-run", help="Show what would be done, and change nothing. SQS still counts a receive.")
 ]
@@ -75,7 +91,7 @@ YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask before comple
 
 def redrive(
     dlq: DlqArgument,
-    to: ToOption,
+    to: ToOption = None,
     *,
     name: NameOption = None,
     key: KeyOption = None,
@@ -83,6 +99,7 @@ def redrive(
     unwrap: UnwrapOption = None,
     fingerprint: FingerprintOption = None,
     completed: CompletedOption = "keep",
+    in_doubt: DoubtOption = "keep",
     dry_run: DryOption = False,
     limit: LimitOption = None,
     visibility: VisibilityOption = 60,
@@ -92,9 +109,31 @@ def redrive(
 ) -> None:
     """Move the messages of a dead-letter queue back. The ledger decides what becomes of each: parked keys are unparked.
 
-    A message stays if its key is completed or a worker holds it. After an interrupt or a kill, run the same command again: it
+    With kafka:TOPIC, the dead letters of a topic go to its retry topic; --name then takes those of one consumer group. With amqp:QUEUE,
+    those of a queue of RabbitMQ, in QUEUE.onceward-dead, go to that queue.
+
+    A message stays if its key is completed, its effect may be made, or a worker holds it. After an interrupt or a kill, run the same command again: it
     continues. The exit status is 0 when only messages that --where excludes are left, and 1 when others had to stay.
     """
+    if dlq.startswith(PREFIXES):
+        if to or key or where or unwrap or fingerprint or completed == "rerun":
+            refuse(
+                f"{dlq}: its letters carry their keys, and where they go: leave --to and the others out",
+                USAGE,
+            )
+        status = redrive_letters(
+            dlq,
+            store,
+            group=name,
+            completed=completed,
+            in_doubt=in_doubt,
+            limit=limit,
+            dry_run=dry_run,
+            json=json,
+        )
+        raise typer.Exit(status)
+    if to is None:
+        refuse("give --to, the queue where the messages go", USAGE)
     with looking_at(store) as ledger:
         try:
             source, target = Queue(dlq), Queue(to)
@@ -109,6 +148,7 @@ def redrive(
                 unwrap=unwrap,
                 fingerprint=fingerprint,
                 completed=completed,
+                in_doubt=in_doubt,
                 visibility=visibility,
                 limit=limit,
                 dry_run=dry_run,

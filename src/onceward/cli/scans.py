@@ -10,13 +10,17 @@ import typer
 from typer import Option
 
 from onceward import terminal
+from onceward.cli.colours import coloured
 from onceward.cli.durations import seconds
-from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
-from onceward.cli.records import as_json, heading, relative, row
+from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.cli.records import as_json, heading, row
+from onceward.cli.sorting import Sorted
+from onceward.cli.watching import WatchOption, watching
 from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED
-from onceward.core.views import Criteria, last_change
+from onceward.core.views import Criteria, last_change, relative
 from onceward.stores.contract import Damaged
+from onceward.stores.ledger import Ledger
 
 PrefixOption = Annotated[str, Option(metavar="P", help="Only keys that start with P.")]
 StatusOption = Annotated[
@@ -28,7 +32,16 @@ OlderOption = Annotated[
     Option(metavar="T", help="Only records that have not changed for T, as 90s, 10m, 1h or 7d.", show_default="any"),
 ]
 NewerOption = Annotated[
-    str | None, Option(metavar="T", help="Only records that changed within the last T.", show_default="any")
+    str | None,
+    Option(
+        "--newer-than", "--since", metavar="T", help="Only records that changed within the last T.", show_default="any"
+    ),
+]
+SortOption = Annotated[
+    str | None,
+    Option(
+        metavar="BY", help="Read all that match, then show them by changed, claimed or attempts.", show_default="none"
+    ),
 ]
 _ESTIMATED = ("total", COMPLETED)  # by a store that counts without reading
 NamespacesOption = Annotated[
@@ -51,6 +64,8 @@ def ls(
     limit: LimitOption = None,
     after: AfterOption = None,
     namespaces: NamespacesOption = False,
+    sort: SortOption = None,
+    watch: WatchOption = False,
     json: JsonOption = False,
 ) -> None:
     """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
@@ -59,6 +74,8 @@ def ls(
     ledger is read. Ages count from the last change, on the ledger's own clock.
 
     After --limit or ctrl-C it says how to continue. With --json the last line has that as its `next`.
+
+    With --sort the latest, or those with the most attempts, come first. --limit then says how many are shown of all that match.
 
     With --namespaces it counts the records of each namespace. This reads the whole ledger. If nobody writes to a namespace
     any more, its function may have been renamed: name="OLD.NAME" gives the function its keys back.
@@ -72,6 +89,13 @@ def ls(
     point = _point(after)
     shown = 0
     _in_utf_8("--prefix", prefix)
+    if sort is not None or watch:
+        if after is not None or (watch and json):
+            refuse(
+                "--sort and --watch begin at the start, and --watch is for people: leave --after and --json out", USAGE
+            )
+        Sorted(store, prefix, criteria, sort, limit, json=json).show(watch=watch)
+        return
     with looking_at(store) as ledger:
         try:
             for page in ledger.pages(prefix, *criteria, after=point, limit=limit):
@@ -162,16 +186,24 @@ def stats(
     limit: LimitOption = None,
     after: AfterOption = None,
     exact: ExactOption = False,
+    watch: WatchOption = False,
     json: JsonOption = False,
 ) -> None:
     """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` ones await deletion.
 
-    A large PostgreSQL ledger is not read: an index has what is not COMPLETED. How many are COMPLETED is then an estimate, and
+    A large PostgreSQL ledger, or DynamoDB with index=open, is not read: an index has what is not COMPLETED. How many are COMPLETED is then an estimate, and
     marked so; with --json, `estimated` names the estimates. Other ledgers are read as a whole, and so is a part of one.
 
     After --limit or ctrl-C it prints the counts so far and says how to continue. With --json
     that is `next`. Add up the counts of the parts to get those of the whole.
+
+    With --watch it shows what the ledger can tell in bounded time: exact counts by its indexes, and the total.
     """
+    if watch:
+        if prefix or exact or json or limit is not None or after is not None:
+            refuse("--watch shows all counts: leave the other options out", USAGE)
+        watching(store, _surveyed)
+        return
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
     stopped, shown = False, _Counted()
     _in_utf_8("--prefix", prefix)
@@ -202,9 +234,19 @@ def stats(
             _say(f"these are the counts of a part: go on with the same options and --after={_token(point)}")
 
 
+def _surveyed(ledger: Ledger) -> str:
+    survey = ledger.survey()
+    if survey.total is None:
+        refuse(f"{ledger.store.url} counts only by reading all of it, so --watch would do that every time", TROUBLE)
+    return _counts(
+        {"total": survey.total, **survey.counts}, [*survey.least] if survey.exact else ["total", *survey.least]
+    )
+
+
 def _counts(counts: dict[str, int], estimated: Sequence[str] = ()) -> str:
     return "\n".join(
-        f"{name:<12} {count:>10}{'  estimated' if name in estimated else ''}" for name, count in counts.items()
+        f"{coloured(f'{name:<12}', name) if count else f'{name:<12}'} {count:>10}{'  estimated' if name in estimated else ''}"
+        for name, count in counts.items()
     )
 
 

@@ -23,10 +23,10 @@ class Backoff(NamedTuple):
         return min(self.longest, wanted) * (0.5 + random.random() / 2)
 
 
-def time_away(outcome: "BatchOutcome", receives: int, backoff: Backoff, *, dead_letters: bool) -> float:
+def time_away(outcome: "BatchOutcome", receives: int, backoff: Backoff, *, goes: bool) -> float:
     """Return for how many seconds a message that cannot be acknowledged stays away.
 
-    ``receives`` is how often it was received; ``dead_letters`` as for :class:`onceward.consumers.broker.Broker`.
+    ``receives`` is how often it was received; ``goes`` whether the broker itself removes it after some more.
     """
     if outcome.status == "deferred":
         return 0.0  # an ordered group waits anyway for its failed message, which is still away
@@ -34,6 +34,6 @@ def time_away(outcome: "BatchOutcome", receives: int, backoff: Backoff, *, dead_
         return max(_LEAST, outcome.error.retry_after) if isinstance(outcome.error, Busy) else _LEAST
     if outcome.status == "failed":
         return backoff.seconds(receives)
-    # Parked, mismatch, malformed: a retry does not help. With dead letters it soon goes there. Otherwise it comes rarely, until
-    # the ledger keeps it or somebody fixes the cause.
-    return backoff.first if dead_letters else backoff.longest
+    # Parked, mismatch, malformed: a retry does not help. If the broker removes it, let that be soon. Otherwise it comes rarely,
+    # until the ledger keeps it or somebody fixes the cause.
+    return backoff.first if goes else backoff.longest

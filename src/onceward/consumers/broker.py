@@ -2,14 +2,21 @@
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from onceward.consumers.delivery import Delivery
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
 
 M = TypeVar("M")
+DeadLetters = Literal["ledger", "broker", "publish"]
+ATTEMPTS: Final = 10  # calls until a key is parked, if neither an option nor the broker limits them
+
+
+def bounded(policy: Policy) -> Policy:
+    """Return the policy with a limit of attempts, so that a message that always fails leaves its queue."""
+    return policy if policy.max_attempts is not None else policy._replace(max_attempts=ATTEMPTS)
 
 
 class BrokerError(OncewardError):
@@ -25,36 +32,38 @@ class BrokerError(OncewardError):
 class Broker(ABC, Generic[M]):
     """A queue of messages ``M`` of an at-least-once broker, for :class:`onceward.consumers.worker.Worker`.
 
-    The worker calls :meth:`receive` in several threads at once, and all else in its event loop, where nothing must block. After
-    :meth:`receive` the broker holds a message: no other consumer receives it until the worker calls :meth:`acknowledge`,
-    :meth:`give_back` or :meth:`leave`. A message can still come twice.
+    The worker calls all of it in one event loop, where nothing must block, and awaits several :meth:`receive` at once. A client
+    that blocks goes into :class:`onceward.consumers.callers.Callers`. After :meth:`receive` the broker holds a message: no other
+    consumer receives it until the worker calls :meth:`acknowledge`, :meth:`give_back` or :meth:`leave`, once for each message. A
+    message can still come twice. What these calls begin, :meth:`close` waits for.
 
     Attributes:
         name: of the queue, for logs and errors.
         most: the most messages that one :meth:`receive` returns.
         ordered: whether the messages of one group (``Delivery.group``) are handled in order.
-        dead_letters: whether the broker itself removes messages that were received too often. If not, the worker keeps them
-            in the ledger.
+        dead_letters: what becomes of messages that cannot be handled. "ledger": the worker keeps them in the ledger.
+            "broker": the broker itself removes what was received too often. "publish": the worker sends them where
+            :meth:`dead_letter` says, and then acknowledges them.
     """
 
     name: str
     most = 10
     ordered = False
-    dead_letters = False
+    dead_letters: DeadLetters = "ledger"
 
     @abstractmethod
     async def open(self, policy: Policy) -> Policy:
         """Check the queue before any message is received; return the policy for its messages.
 
-        Without dead letters, this policy must have a ``max_attempts``.
+        Unless ``dead_letters`` is "broker", this policy must have a ``max_attempts``.
 
         Raises:
             BrokerError, ValueError: this worker cannot serve the queue. The text says what to do.
         """
 
     @abstractmethod
-    def receive(self, count: int) -> Sequence[M]:
-        """Wait a while for messages, and return up to ``count`` of them.
+    async def receive(self, count: int) -> Sequence[M]:
+        """Wait a while for messages, and return up to ``count`` of them; none if the queue is empty.
 
         Raises:
             BrokerError: it failed.
@@ -80,9 +89,22 @@ class Broker(ABC, Generic[M]):
     def leave(self, message: M) -> None:
         """Hold a message no more. It comes again when the broker's own timeout ends."""
 
-    @abstractmethod
+    async def dead_letter(self, message: M, headers: Mapping[str, str]) -> None:
+        """Send a message to the dead letters with these headers besides its own; return when the broker has stored it.
+
+        Only for ``dead_letters = "publish"``. The worker acknowledges the message afterwards.
+
+        Raises:
+            BrokerError: it may not be stored. The message is given back.
+        """
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End what waits in :meth:`receive` soon: the worker was told to stop. What is held is still finished."""
+
     def kept_text(self, message: M) -> str:
-        """Return a message as JSON for the ledger, complete enough to send it again."""
+        """Return a message as JSON for the ledger, complete enough to send it again. Only for ``dead_letters = "ledger"``."""
+        raise NotImplementedError
 
     def alike(self, one: str, other: str) -> bool:
         """Tell whether two kept texts are of one message."""
@@ -95,3 +117,15 @@ class Broker(ABC, Generic[M]):
     @abstractmethod
     async def close(self) -> None:
         """Send all outstanding requests, and wait until the broker has them."""
+
+
+def check_dead_letters(broker: Broker[Any]) -> None:
+    """Raise TypeError if a broker lacks what its ``dead_letters`` need: its first letter would find out, and come for ever."""
+    needs = {"ledger": "kept_text", "broker": None, "publish": "dead_letter"}
+    if broker.dead_letters not in needs:
+        raise TypeError(f"{broker.name}: dead_letters={broker.dead_letters!r}: give one of {', '.join(needs)}")
+    name = needs[broker.dead_letters]
+    if name is not None and getattr(type(broker), name) is getattr(Broker, name):
+        raise TypeError(
+            f'{broker.name}: dead_letters="{broker.dead_letters}" needs the method {name} of its broker: write it'
+        )

@@ -1,6 +1,6 @@
 """One record of an event, or one message of a queue, as handlers and keys see it."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -10,6 +10,7 @@ from onceward.errors import OncewardError
 
 if TYPE_CHECKING:
     from onceward.keys.reading import KeySource
+    from onceward.observe.spans import Incoming
 
 
 class DeliveryOptions(Options, total=False):
@@ -29,7 +30,12 @@ class DeliveryOptions(Options, total=False):
 
 
 class MalformedRecord(OncewardError):
-    """One record of an event cannot be read: the ``error`` of its outcome, whose status is ``malformed``."""
+    """One record of an event cannot be read: the ``error`` of its outcome, whose status is ``malformed``.
+
+    Cause: The body is no JSON, does not fit the handler's annotation, or comes from another source.
+
+    Fix: Correct what sends it. The record itself goes to the dead-letter queue.
+    """
 
 
 _UNREAD: Final = object()
@@ -45,13 +51,15 @@ class Delivery:
         key: its default key, or None.
         group: the records of one group are handled in order (a FIFO queue's message group, a Kafka partition); or None.
         body: the payload as it came, text or bytes; None if the source gives an object.
+        header: returns the text of a header or message attribute, or None.
+        destination: the queue or topic, or None.
         fault: why it cannot be read, or None.
     """
 
     # Any: sources promise no type, and users index into it.
     raw: Any
 
-    __slots__ = ("_data", "body", "fault", "group", "id", "key", "raw", "source")
+    __slots__ = ("_data", "body", "destination", "fault", "group", "header", "id", "key", "raw", "source")
 
     def __init__(self, source: str, raw: object) -> None:
         self.source = source
@@ -60,11 +68,19 @@ class Delivery:
         self.key: object = None
         self.group: str | None = None
         self.body: str | bytes | None = None
+        self.header: Callable[[str], str | None] = _no_header
+        self.destination: str | None = None
         self.fault: MalformedRecord | None = None
         self._data: object = _UNREAD
 
     def __repr__(self) -> str:
         return f"Delivery({self.source!r}, id={self.id!r})"
+
+    def comes(self) -> "Incoming":
+        """Return what its handler's call came with, for traces."""
+        from onceward.observe.spans import Incoming  # only who makes spans asks
+
+        return Incoming(self.header, self.source, self.destination, None if self.id is None else str(self.id))
 
     @property
     def data(self) -> Any:
@@ -76,6 +92,9 @@ class Delivery:
     @data.setter
     def data(self, value: object) -> None:
         self._data = value
+
+
+def _no_header(_: str) -> None: ...
 
 
 def fields_of(delivery: Delivery) -> dict[str, object]:

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from onceward.consumers.broker import BrokerError
-from onceward.consumers.callers import Callers
 from onceward.core.clock import boottime
 
 M = TypeVar("M")
@@ -47,7 +46,7 @@ class Trouble:
 
 
 class Polls(Generic[M]):
-    """The polls of one run. It belongs to one event loop; the polls themselves wait in threads.
+    """The polls of one run. It belongs to one event loop.
 
     ``taken`` gets messages to begin, or after a stop to give back. ``typical`` returns how many seconds a handler takes; 0 if
     unknown. With ``until_empty``, the polls stop when nothing is left to receive, and nothing under way.
@@ -59,7 +58,7 @@ class Polls(Generic[M]):
 
     def __init__(
         self,
-        receive: Callable[[int], Sequence[M]],
+        receive: Callable[[int], Awaitable[Sequence[M]]],
         taken: Callable[[Sequence[M]], None],
         *,
         most: int,
@@ -75,7 +74,6 @@ class Polls(Generic[M]):
         self._under_way = 0  # messages that were taken and are not done
         self._asked_for = 0  # messages that the running polls may bring
         self._changed = asyncio.Event()
-        self._callers = Callers()
         self._polls: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
 
@@ -88,7 +86,6 @@ class Polls(Generic[M]):
         finally:
             for poll in self._polls:
                 poll.cancel()
-            self._callers.close()
         if self._error is not None:
             raise self._error
 
@@ -117,7 +114,7 @@ class Polls(Generic[M]):
         while count := await self._room():
             self._asked_for += count
             try:
-                messages = await self._callers.call(lambda count=count: self._receive(count))  # type: ignore[misc]  # a default
+                messages = await self._receive(count)
             except BrokerError as error:
                 self._failed(error)
                 continue

@@ -8,6 +8,7 @@ from onceward.batch.outcomes import Reading
 from onceward.claim.handler import describe
 from onceward.consumers.delivery import Delivery, fields_of
 from onceward.consumers.payloads import Payload, annotation_of, payload_of
+from onceward.core.origin import provenance_in
 from onceward.errors import KeyMissing
 from onceward.keys.reading import KeyReader, KeySource
 from onceward.keys.roots import Roots, called
@@ -61,14 +62,15 @@ class DeliveryReader:
             if self._keys.by_path:  # otherwise a converted payload is not decoded twice
                 seen = fields_of(delivery) if argument.delivery else delivery.data
                 named[argument.name] = [seen] if argument.several else seen
-        return Reading(args, self._keys.key(named, given), self._keys.fingerprint(named, given))
+        key, mark = self._keys.key(named, given), self._keys.fingerprint(named, given)
+        return Reading(args, key, mark, delivery.comes, provenance_in(delivery.header))
 
 
 def default_key(_delivery: Delivery) -> object:
     """Return the default key of a delivery; raises KeyMissing if it has none."""
     if _delivery.key is None:
         raise KeyMissing(
-            f"this record of {_delivery.source} lacks the parts of its default key, which docs/lambda.md lists; give key="
+            f"this record of {_delivery.source} lacks the parts of its default key, which docs/reference/lambda.md lists; give key="
         )
     return _delivery.key
 

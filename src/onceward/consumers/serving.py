@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from onceward.batch.batch import Batch
@@ -10,6 +10,7 @@ from onceward.batch.outcomes import BatchOutcome
 from onceward.batch.runner import Run
 from onceward.consumers.backoff import Backoff, time_away
 from onceward.consumers.broker import Broker
+from onceward.consumers.dead_letters import dead_headers, is_unhandled
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.keeping import Keeper, KeepOutcome, Place
 from onceward.consumers.polling import Polls
@@ -53,23 +54,46 @@ class Serving(Generic[M]):
     """
 
     def __init__(
-        self, broker: Broker[M], batch: StoppableBatch, backoff: Backoff, *, grace: float | None, until_empty: bool
+        self,
+        broker: Broker[M],
+        batch: StoppableBatch,
+        backoff: Backoff,
+        *,
+        grace: float | None,
+        until_empty: bool,
+        ready: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._broker, self._batch = broker, batch
         self._backoff, self._grace = backoff, grace
         self.held: dict[Delivery, M] = {}  # messages that have no outcome yet
-        self._keeper = None if broker.dead_letters else Keeper(batch, broker)
+        self._keeper = Keeper(batch, broker) if broker.dead_letters == "ledger" else None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._forced = False
+        self._ready = ready
         self._polls = Polls(
-            broker.receive,
+            broker.receive if ready is None else self._receive,
             self._taken,
             most=broker.most,
             concurrency=batch.concurrency,
             typical=lambda: batch.typical,
             until_empty=until_empty,
         )
+
+    async def _receive(self, count: int) -> Sequence[M]:
+        """Receive when the worker is ready, or nothing after a stop."""
+        assert self._ready is not None
+        ready = asyncio.ensure_future(self._ready())
+        stop = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait((ready, stop), return_when=asyncio.FIRST_COMPLETED)
+            if self._stop.is_set():
+                return ()
+            ready.result()
+        finally:
+            ready.cancel()
+            stop.cancel()
+        return await self._broker.receive(count)
 
     async def run(self) -> None:
         """Serve until :meth:`stop`, and then until the running handlers end or the grace is over."""
@@ -101,6 +125,7 @@ class Serving(Generic[M]):
         if not self._stop.is_set():
             self._stop.set()
             self._polls.stop()
+            self._broker.stop()
             self._batch.stop()
 
     def told(self, outcome: BatchOutcome) -> None:
@@ -112,9 +137,9 @@ class Serving(Generic[M]):
             self._polls.ledger.met()
         elif outcome.status not in {"malformed", "deferred"}:
             self._polls.ledger.over()
-        keeper = None if self._forced else self._keeper
-        if keeper is not None and (place := keeper.place(outcome, delivery, receives)) is not None:
-            self._begin(self._keep(keeper, message, delivery, place))
+        put_away = None if self._forced else self._put_away(outcome, message, delivery)
+        if put_away is not None:
+            self._begin(put_away)
             return
         self._polls.done()
         if outcome.ok:
@@ -122,8 +147,35 @@ class Serving(Generic[M]):
         elif outcome.status == "failed" and self._forced:
             self._broker.leave(message)  # its key stays claimed, so nobody could do anything with it yet
         else:
-            away = time_away(outcome, receives, self._backoff, dead_letters=self._broker.dead_letters)
+            away = time_away(outcome, receives, self._backoff, goes=self._broker.dead_letters == "broker")
             self._broker.give_back(message, away)
+
+    def _put_away(
+        self, outcome: BatchOutcome, message: M, delivery: Delivery
+    ) -> Coroutine[object, object, None] | None:
+        """Return what takes a message that cannot be handled out of its queue; None if it stays there, or is done."""
+        receives = self._broker.receives(message)
+        if self._keeper is not None:
+            place = self._keeper.place(outcome, delivery, receives)
+            return None if place is None else self._keep(self._keeper, message, delivery, place)
+        if self._broker.dead_letters == "publish" and is_unhandled(outcome):
+            return self._publish(message, delivery, dead_headers(outcome, self._broker.name, receives))
+        return None
+
+    async def _publish(self, message: M, delivery: Delivery, headers: Mapping[str, str]) -> None:
+        """Send a message to the dead letters, and only then acknowledge it."""
+        stored = False
+        try:
+            await self._broker.dead_letter(message, headers)
+            stored = True
+        except Exception as error:  # it is logged, and nothing is lost
+            _log.warning("message %s is not among the dead letters yet, and comes again: %s", delivery.id, error)
+        finally:  # also when it was cancelled
+            self._polls.done()
+            if stored:
+                self._broker.acknowledge(message)
+            else:
+                self._broker.give_back(message, self._backoff.seconds(self._broker.receives(message)))
 
     async def _keep(self, keeper: Keeper[M], message: M, delivery: Delivery, place: Place) -> None:
         """Keep a message in the ledger, and only then acknowledge it."""

@@ -3,12 +3,13 @@
 import asyncio
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final, Generic, TypeVar, Unpack
 
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.backoff import Backoff
-from onceward.consumers.broker import Broker
+from onceward.consumers.broker import Broker, check_dead_letters
 from onceward.consumers.delivery import DeliveryOptions
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import Serving, StoppableBatch
@@ -17,6 +18,7 @@ from onceward.core.drivers import drive_async
 from onceward.core.policy import Options
 from onceward.keys.reading import KeySource
 from onceward.once import Once, check_once
+from onceward.outbox.relay import relay_beside
 
 M = TypeVar("M")
 _PROBE: Final = "onceward.worker"  # the worker loads this key at the start, to check the ledger
@@ -25,12 +27,42 @@ _PROBE: Final = "onceward.worker"  # the worker loads this key at the start, to 
 PAUSES: Final = (1.0, 900.0)  # seconds: the first and the longest pause after a failure
 
 
+def run_stoppable(run: Callable[[], Coroutine[object, object, None]], stop: Callable[[], None]) -> None:
+    """Run a coroutine in an event loop of its own. The first signal calls ``stop``, a second one cancels it.
+
+    Raises:
+        KeyboardInterrupt: there was a second signal.
+    """
+    interrupted = False
+    task: asyncio.Task[None] | None = None
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        interrupted = True
+        if task is not None:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    async def main() -> None:
+        nonlocal task
+        task = asyncio.current_task()
+        await run()
+
+    with signals(stop, interrupt):
+        try:
+            asyncio.run(main())
+        except asyncio.CancelledError:
+            if interrupted:
+                raise KeyboardInterrupt from None
+            raise
+
+
 class WorkerOptions(DeliveryOptions, total=False):
     """The keywords of all workers, see :class:`Worker`."""
 
     concurrency: int
     backoff: tuple[float, float]
     grace: float | None
+    relay: bool
 
 
 class Worker(Generic[M]):
@@ -38,8 +70,9 @@ class Worker(Generic[M]):
 
     A message is acknowledged when its effect is recorded, also by an earlier handler. A failed message comes again after a pause
     that doubles with each receive. A busy key's message comes again when the other worker's lease ends. Messages that cannot be
-    handled (a parked key, another input under the same key, a malformed message) go to the broker's dead letters. Without dead
-    letters, the parked record in the ledger keeps the message, which is then acknowledged.
+    handled (a parked key, another input under the same key, a malformed message) go to the broker's dead letters, as
+    ``Broker.dead_letters`` says. Without dead letters, the parked record in the ledger keeps the message, which is then
+    acknowledged.
 
     Args:
         once: the ledger and the defaults of the policy.
@@ -52,6 +85,7 @@ class Worker(Generic[M]):
         backoff: the first and the longest pause after a failure, in seconds.
         grace: seconds after a stop before running handlers are interrupted, which leaves their keys claimed; None waits
             until they end.
+        relay: whether to send messages that other processes have left, too (docs/reference/outbox.md).
         **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` have no effect here.
 
     Raises:
@@ -72,6 +106,7 @@ class Worker(Generic[M]):
         concurrency: int = 10,
         backoff: tuple[float, float] = PAUSES,
         grace: float | None = None,
+        relay: bool = True,
         **options: Unpack[Options],
     ) -> None:
         check_once(once, "Worker({}, broker, charge)")
@@ -81,7 +116,9 @@ class Worker(Generic[M]):
             )
         if grace is not None and not 0 <= grace < math.inf:
             raise ValueError(f"grace={grace!r}: give a number of seconds, or None to wait as long as handlers take")
+        check_dead_letters(broker)
         self._broker = broker
+        self._relays = once if relay else None
         self._batch = StoppableBatch(
             once.guards,
             handler,
@@ -124,27 +161,7 @@ class Worker(Generic[M]):
             KeyboardInterrupt: there was a second signal.
             RuntimeError: this worker has run before; make another.
         """
-        interrupted = False
-        task: asyncio.Task[None] | None = None
-
-        def interrupt() -> None:
-            nonlocal interrupted
-            interrupted = True
-            if task is not None:
-                task.get_loop().call_soon_threadsafe(task.cancel)
-
-        async def main() -> None:
-            nonlocal task
-            task = asyncio.current_task()
-            await self.run_async(until_empty=until_empty)
-
-        with signals(self.stop, interrupt):
-            try:
-                asyncio.run(main())
-            except asyncio.CancelledError:
-                if interrupted:
-                    raise KeyboardInterrupt from None
-                raise
+        run_stoppable(partial(self.run_async, until_empty=until_empty), self.stop)
 
     async def run_async(self, *, until_empty: bool = False) -> None:
         """As :meth:`run`, in an event loop and without signals. A cancellation works like a second signal."""
@@ -156,7 +173,12 @@ class Worker(Generic[M]):
         guard.policy = await self._broker.open(guard.policy)
         try:
             await drive_async(guard.store.load(_PROBE), guard.store)
-            await self._serve(until_empty=until_empty)
+            relay = None if self._relays is None else relay_beside(self._relays, guard.policy.seal)
+            try:
+                await self._serve(until_empty=until_empty)
+            finally:
+                if relay is not None:
+                    await asyncio.to_thread(relay.stop)
         finally:
             await self._broker.close()
 
@@ -174,8 +196,14 @@ class Worker(Generic[M]):
             except RuntimeError:
                 pass  # the event loop is closed: the worker has ended
 
+    async def ready(self) -> None:
+        """Return when messages may be received. Override it to hold them back."""
+
     async def _serve(self, *, until_empty: bool) -> None:
-        serving = Serving(self._broker, self._batch, self._backoff, grace=self._grace, until_empty=until_empty)
+        ready = None if type(self).ready is Worker.ready else self.ready
+        serving = Serving(
+            self._broker, self._batch, self._backoff, grace=self._grace, until_empty=until_empty, ready=ready
+        )
         with self._lock:
             self._loop, self._serving = asyncio.get_running_loop(), serving
             if self._asked:

@@ -6,12 +6,14 @@ The common case ends in that exchange. For the rest (a key to park, a lost race,
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
+from onceward.core.outbox_writes import noted, noting
 from onceward.core.policy import Policy
-from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last_write, unclaimed
-from onceward.core.record import Record
+from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last_write, may_send, unclaimed
+from onceward.core.record import Record, Write
 from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, belief, claim
@@ -30,11 +32,11 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
     if not bids:
         return []
     outcomes: dict[int, Claimed] = {}
-    writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy) for bid in bids]
+    writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy, bid.provenance) for bid in bids]
     verb: Verb = lambda asked: store.insert_many([writes[number] for number in asked])
     met = yield from _claims(store, bids, range(len(bids)), verb, outcomes)
     changes = {
-        number: (next_claim(writes[number], held, fresh=verdict is Verdict.START), held)
+        number: (_next(bids[number], writes[number], held, verdict), held)
         for number, (verdict, held) in met.items()
         if verdict in FREE
     }
@@ -51,6 +53,10 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
             except OncewardError as error:  # the other keys go on
                 outcomes[number] = error
     return [outcomes[number] for number in range(len(bids))]
+
+
+def _next(bid: Bid, claim: Write, held: Record, verdict: Verdict) -> Write:
+    return next_claim(claim, held, fresh=verdict is Verdict.START, noting=bid.policy.history != 0)
 
 
 def _claims(
@@ -83,7 +89,8 @@ def _claims(
             if until - clock() >= bid.policy.lease / 2:
                 outcomes[number] = tuple.__new__(Won, (held, until, reply.before))  # in half the time of Won(...)
         elif verdict is Verdict.REPLAY:
-            outcomes[number] = Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
+            is_due = held.due_at is not None and may_send(held, reply.now)
+            outcomes[number] = Replay(held, None if held.expires_at is None else held.expires_at - reply.now, is_due)
         elif verdict in {Verdict.BUSY, Verdict.PARKED, Verdict.MISMATCH, Verdict.UNKNOWN}:
             outcomes[number] = Refused(verdict, held, max(0.0, held.lease_until - reply.now))
         else:
@@ -115,10 +122,17 @@ def end_many(
     Raises:
         OncewardError: the store's transient error, when every key has it until then.
     """
-    pairs = [(last_write(record, outcome, policy), record) for record, outcome, policy in ends]
+    # A claim that its handler has just ended must not open again: ``end`` judges it alone.
+    pairs = {
+        number: (last_write(record, outcome, policy), record)
+        for number, (record, outcome, policy) in enumerate(ends)
+        if is_mine(record, record.owner)
+    }
+    if not pairs:
+        return [None] * len(ends)
     verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])
     try:
-        answers = yield from _answers(verb, range(len(pairs)), clock, until)
+        answers = yield from _answers(verb, list(pairs), clock, until)
     except OncewardError as error:
         if getattr(error, "transient", False):
             raise
@@ -158,6 +172,33 @@ def give_back(
         todo = again
     if trouble is not None:
         raise trouble
+
+
+class UnsentNote(NamedTuple):
+    """What to write about the messages of a record: see ``outbox_writes.noting``."""
+
+    record: Record
+    unsent: str | None
+    due: float | None
+    keep: float | None
+
+
+def note_many(
+    store: Register, notes: Sequence[UnsentNote], clock: Clock, until: Callable[[], float]
+) -> Steps[list[Won | Lost | StoreError]]:
+    """Write what is left to send of several records, in one exchange if the store can: see ``outbox_writes.note_unsent``.
+
+    Raises:
+        OncewardError: the store's, when every key has it until then.
+    """
+    pairs = [(noting(*note), note.record) for note in notes]
+    verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])
+    answers = yield from _answers(verb, range(len(pairs)), clock, until)
+    outcomes: list[Won | Lost | StoreError] = []
+    for number, (record, unsent, due, _) in enumerate(notes):
+        sent, reply = answers[number]
+        outcomes.append(reply if isinstance(reply, StoreError) else noted(store, record, unsent, due, sent, reply))
+    return outcomes
 
 
 def _answers(

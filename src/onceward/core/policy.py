@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, TypedDict
 OnBusy = Literal["raise", "skip"] | float
 OnLapse = Literal["retry", "park"]
 OnError = Literal["release", "park"]
+History = bool | Literal[0]
 Seal = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]  # (seal, open)
 
 DAY = 86400.0
@@ -26,6 +27,8 @@ class Options(TypedDict, total=False):
     cache: int
     max_result: int | None
     seal: Seal | None
+    keep_input: bool
+    history: History
 
 
 class Policy(NamedTuple):
@@ -47,6 +50,10 @@ class Policy(NamedTuple):
             ledger's default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
         seal: A pair of plain functions from bytes to bytes. The first encrypts or redacts each result and error text
             before it is recorded. The second opens it for a duplicate. What cannot be sealed is not recorded.
+        keep_input: Whether to keep a call's arguments in the record until it is completed, at most 64 KiB, so that
+            :meth:`onceward.Once.complete_lapsed` can run the key to its end. For functions only.
+        history: Whether the record keeps its last attempts, in at most 2 KiB; 0 keeps none. A first attempt that succeeds
+            writes nothing for it.
     """
 
     lease: float = 60.0
@@ -60,6 +67,8 @@ class Policy(NamedTuple):
     cache: int = 0
     max_result: int | None = None
     seal: Seal | None = None
+    keep_input: bool = False
+    history: History = True
 
     @property
     def beat_every(self) -> float:
@@ -99,6 +108,8 @@ class Policy(NamedTuple):
         self._check_choices()
         if self.seal is not None:
             _check_seal(self.seal)
+        if type(self.keep_input) is not bool:
+            raise TypeError(f"keep_input={self.keep_input!r}: give True or False")
         return self
 
     def _check_choices(self) -> None:
@@ -120,6 +131,9 @@ class Policy(NamedTuple):
                 f'max_attempts={self.max_attempts!r} contradicts on_error="park" with on_lapse="park": the first failure '
                 "of either kind parks the key, so there is no second attempt; drop one of them"
             )
+        history: object = self.history
+        if history not in {0, 1}:
+            raise ValueError(f"history={history!r}: give 0 to keep no attempts, or leave it out")
         final: object = self.final
         if not isinstance(final, tuple) or not all(
             isinstance(kind, type) and issubclass(kind, Exception) for kind in final

@@ -1,6 +1,6 @@
 """The state machine: this file alone decides about a record's status.
 
-``RULES`` says what a worker does about the record it meets. ``TRANSITIONS`` lists every change a record can make. Both are
+``RULES`` says what a worker does about the record it meets. ``transitions.py`` lists every change a record can make. Both are
 data: ``docs/draw_states.py`` draws the diagram from them, and the interleaving explorer checks every write against them.
 """
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from onceward.core import conditions
+from onceward.core import conditions, history
 from onceward.core.comparisons import Clause, Comparison, Every, meets
 from onceward.core.conditions import Condition, Look, all_of
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
-from onceward.core.writes import NO_STEPS, STEPS, ended, first_claim, lapsed, next_claim, next_version
+from onceward.core.writes import NO_STEPS, STEPS, ended, first_claim, lapsed, next_claim, next_version, with_messages
 
 
 class Verdict(Enum):
@@ -28,6 +28,7 @@ class Verdict(Enum):
     REPLAY = "replay the recorded result"
     MISMATCH = "mismatch: another input under the same key"
     UNKNOWN = "refused: a newer version may know what it means"
+    USED = "refused: this owner has had its claim"
 
 
 FREE = frozenset({Verdict.START, Verdict.NEXT})
@@ -78,6 +79,14 @@ RULES: tuple[Rule, ...] = (
     Rule(_is(IN_PROGRESS, RELEASED), (conditions.USED_UP,), Verdict.PARK),
     Rule(_is(IN_PROGRESS, RELEASED), (), Verdict.NEXT),
 )
+# An owner that a client made is for one claim. A repeated request is honoured within the lease that it won.
+SINGLE_USE: tuple[Rule, ...] = (
+    *RULES[:2],
+    Rule(_is(IN_PROGRESS), (conditions.MINE, conditions.LEASE_LIVE, conditions.DIFFERS), Verdict.MISMATCH),
+    Rule(_is(IN_PROGRESS), (conditions.MINE, conditions.LEASE_LIVE), Verdict.WON),
+    Rule(None, (conditions.MINE,), Verdict.USED),
+    *(rule for rule in RULES[2:] if rule.verdict is not Verdict.WON),
+)
 _Checks = tuple[tuple[Callable[[Look], bool], Verdict], ...]
 
 
@@ -93,7 +102,7 @@ def by_status(rules: tuple[Rule, ...]) -> dict[str, _Checks]:
     }
 
 
-CHECKS = by_status(RULES)
+CHECKS, _SINGLE_USE_CHECKS = by_status(RULES), by_status(SINGLE_USE)
 
 
 def unknown_needs(record: Record) -> list[str]:
@@ -106,7 +115,15 @@ def is_known(record: Record) -> bool:
     return record.status in STATUSES and not unknown_needs(record)
 
 
-def decide(held: Record | None, now: float, owner: str, fingerprint: str | None, policy: Policy) -> Verdict:
+def decide(
+    held: Record | None,
+    now: float,
+    owner: str,
+    fingerprint: str | None,
+    policy: Policy,
+    *,
+    single_use: bool = False,
+) -> Verdict:
     """Return what a worker does about the record it met.
 
     Args:
@@ -115,11 +132,13 @@ def decide(held: Record | None, now: float, owner: str, fingerprint: str | None,
         owner: the owner id of the worker's bid.
         fingerprint: the fingerprint of its input, or None to ask for none.
         policy: the guard's options.
+        single_use: whether a client made the owner id, for one claim.
     """
     if held is None:
         return Verdict.START
     look = Look(held, now, owner, fingerprint, policy)
-    for holds, verdict in CHECKS.get(held.status) or CHECKS[""]:
+    checks = _SINGLE_USE_CHECKS if single_use else CHECKS
+    for holds, verdict in checks.get(held.status) or checks[""]:
         if holds(look):
             return verdict
     raise AssertionError("the last rule of each status always holds")
@@ -144,57 +163,16 @@ def has_taken_over(won: Record, before: Record | None) -> bool:
     return before is not None and before.status == IN_PROGRESS and won.attempts > 1
 
 
-class Transition(NamedTuple):
-    """One change of a record, the step that makes it, and its condition in the store."""
-
-    source: str
-    step: str
-    target: str
-    condition: str
-
-
-ABSENT = "absent"
-TRANSITIONS: tuple[Transition, ...] = (
-    Transition(ABSENT, "claim", IN_PROGRESS, "absent"),
-    Transition(IN_PROGRESS, "heartbeat", IN_PROGRESS, "owner"),
-    Transition(IN_PROGRESS, "step", IN_PROGRESS, "owner"),
-    Transition(IN_PROGRESS, "complete", COMPLETED, "owner"),
-    Transition(IN_PROGRESS, "release", RELEASED, "owner"),
-    Transition(IN_PROGRESS, "park", PARKED, "owner, or the lapsed record seen"),
-    Transition(IN_PROGRESS, "take over", IN_PROGRESS, "the lapsed record seen"),
-    Transition(RELEASED, "claim", IN_PROGRESS, "the record seen"),
-    Transition(RELEASED, "park", PARKED, "the record seen"),
-    Transition(COMPLETED, "claim", IN_PROGRESS, "the expired record seen"),
-    Transition(PARKED, "unpark", RELEASED, "the record seen"),
-    # `onceward retry --from`, for a person who has looked
-    Transition(COMPLETED, "retry", RELEASED, "the record seen"),
-    Transition(RELEASED, "retry", RELEASED, "the record seen"),
-    Transition(PARKED, "retry", RELEASED, "the record seen"),
-    Transition(IN_PROGRESS, "retry", RELEASED, "the lapsed record seen"),
-    # a message that no dead-letter queue takes, in its key's record or in a separate one
-    Transition(ABSENT, "keep", PARKED, "absent"),
-    Transition(RELEASED, "keep", PARKED, "the record seen"),
-    Transition(PARKED, "keep", PARKED, "the record seen"),
-    # claim, effect and completion in one write
-    Transition(ABSENT, "transact", COMPLETED, "absent"),
-    Transition(IN_PROGRESS, "transact", COMPLETED, "owner, or the lapsed record seen"),
-    Transition(RELEASED, "transact", COMPLETED, "the record seen"),
-    Transition(COMPLETED, "transact", COMPLETED, "the expired record seen"),
-    Transition(COMPLETED, "expire", ABSENT, "past expires_at"),
-    Transition(RELEASED, "expire", ABSENT, "past expires_at"),
-    Transition(IN_PROGRESS, "expire", ABSENT, "past expires_at and the lease"),
-)
-
-
 # --- how a claim ends ----------------------------------------------------------------------------------------------
 
 
 class Outcome(NamedTuple):
-    """How a claim ends: the status it leaves and what is recorded with it."""
+    """How a claim ends: the status it leaves and what is recorded with it; ``unsent`` are messages, for a completion."""
 
     status: str
     result: str | None = None
     error: str | None = None
+    unsent: str | None = None
 
 
 class Unbegun(Outcome):
@@ -203,7 +181,7 @@ class Unbegun(Outcome):
 
 def completed(result: str | None, error: str | None = None) -> Outcome:
     """The handler is done. A ``result`` of None cannot be replayed, and ``error`` then says why."""
-    return tuple.__new__(Outcome, (COMPLETED, result, error))  # what Outcome(...) does, in half the time
+    return tuple.__new__(Outcome, (COMPLETED, result, error, None))  # what Outcome(...) does, in half the time
 
 
 def failed(record: Record, policy: Policy, error: str) -> Outcome:
@@ -223,7 +201,7 @@ def unbegun() -> Outcome:
 
 
 def parked(error: str | None = None) -> Outcome:
-    """Not retried until an operator clears it."""
+    """Not retried until an operator unparks it."""
     return Outcome(PARKED, None, error)
 
 
@@ -231,15 +209,27 @@ def last_write(record: Record, outcome: Outcome, policy: Policy) -> Write:
     """Return the write that ends a claim with ``outcome``."""
     if type(outcome) is Unbegun:
         return unclaimed(record, policy)
-    status, result, error = outcome
-    return next_version(record, status, result=result, error=error, keep=None if status == PARKED else policy.retention)
+    status, result, error, unsent = outcome
+    keep = None if status == PARKED else policy.retention
+    write = next_version(record, status, result=result, error=error, keep=keep, noting=policy.history != 0)
+    return write if unsent is None else with_messages(write, unsent, policy)
+
+
+def given_up(record: Record, policy: Policy) -> Write:
+    """Return the write that parks a key whose worker has vanished, or whose attempts are used up."""
+    error = lapsed(record) if record.status == IN_PROGRESS else record.error
+    parking = next_version(record, PARKED, error=error, keep=None, noting=policy.history != 0)
+    return _by_another(parking, record) if policy.history else parking
 
 
 def unclaimed(record: Record, policy: Policy) -> Write:
     """Return the write that gives back a claim whose handler has not begun. It counts no attempt."""
     attempts = record.attempts - 1
-    back = next_version(record, RELEASED, attempts=attempts, error=record.error, keep=policy.retention)
-    return back if attempts else back._replace(fingerprint=None)  # no handler saw this input, so do not bind it
+    back = next_version(record, RELEASED, attempts=attempts, error=record.error, keep=policy.retention, noting=False)
+    if record.history is not None:
+        back = back._replace(history=history.without_begin(record))
+    # Before a first attempt no handler saw this input, so do not bind it.
+    return back if attempts else back._replace(fingerprint=None, input=None)
 
 
 class Ending(Enum):
@@ -277,21 +267,53 @@ def unparked(record: Record) -> Write | None:
 
 
 def retried(record: Record, steps: str) -> Write | None:
-    """Return the write that lets a key run again with fewer recorded ``steps``; None when its status is unknown.
+    """Return the write that lets a key run again with fewer recorded ``steps``; None if that cannot be.
 
-    The caller has checked that no worker holds it, and that it keeps no message.
+    Its status is unknown, or it has unsent messages. The caller has checked that no worker holds it, and that it keeps no message.
     """
-    if not is_known(record):
+    if not is_known(record) or has_messages(record):
         return None
     error = record.error if record.status != IN_PROGRESS else lapsed(record)
-    return next_version(record, RELEASED, attempts=0, error=error, keep=Policy().retention)._replace(steps=steps)
+    write = next_version(record, RELEASED, attempts=0, error=error, keep=Policy().retention)
+    if record.status == COMPLETED:
+        write = write._replace(history=history.redone(record))
+    return _by_another(write, record)._replace(steps=steps)
 
 
 def parked_by_hand(record: Record, reason: str) -> Write | None:
     """Return the write that parks a key; None when it is completed (final), already parked, or in an unknown status."""
     if record.status not in {IN_PROGRESS, RELEASED}:
         return None
-    return next_version(record, PARKED, error=reason, keep=None)
+    return _by_another(next_version(record, PARKED, error=reason, keep=None), record)
+
+
+def settled(record: Record, owner: str, result: str, retention: float | None) -> Write | None:
+    """Return the write that completes a key by hand, under another owner: its last worker must not take it for its own.
+
+    None: it is completed (final), or its status is unknown. The caller has checked that no worker holds it.
+    """
+    if record.status not in {IN_PROGRESS, RELEASED, PARKED}:
+        return None
+    write = next_version(record, COMPLETED, result=result, keep=retention)
+    return write._replace(owner=owner, history=history.by_hand(record), worker=history.BY_HAND)
+
+
+def _by_another(write: Write, record: Record) -> Write:
+    """Return a write that ends the attempt of a worker that does not know it."""
+    return write if record.status != IN_PROGRESS else write._replace(history=history.lapsed(record))
+
+
+# --- messages that leave with a completion -------------------------------------------------------------------------
+
+
+def has_messages(record: Record) -> bool:
+    """Return whether a record has messages that this version can send."""
+    return record.status == COMPLETED and record.unsent is not None and is_known(record)
+
+
+def may_send(record: Record, now: float) -> bool:
+    """Return whether anybody can send a record's messages at the store's time ``now``."""
+    return record.due_at is not None and record.due_at <= now and has_messages(record)
 
 
 # --- messages kept in parked records ---------------------------------------------------------------------------------
@@ -329,12 +351,16 @@ def is_live(record: Record, now: float) -> bool:
     return (record.status == IN_PROGRESS or not is_known(record)) and now < record.lease_until
 
 
+SOME_DAY: Final = 3e9  # seconds, a century: messages that are due later wait for a person
 # What people ask for by name: the statuses, and what follows from a record and the store's time. LAPSED: the worker that
-# claimed the key has vanished. EXPIRED: garbage collection can delete the record, if no worker holds it.
+# claimed the key has vanished. EXPIRED: garbage collection can delete the record, if no worker holds it. UNSENT: it has messages
+# to send. REFUSED: of its messages only those are left that a target refused.
 STATES: Final[dict[str, Clause]] = {
     **{status: Comparison("status", "=", status) for status in sorted(STATUSES)},
     "LAPSED": Every((Comparison("status", "=", IN_PROGRESS), Comparison("lease_until", "<="))),
     "EXPIRED": Comparison("expires_at", "<="),
+    "UNSENT": Comparison("due_at", "<=", -SOME_DAY),
+    "REFUSED": Comparison("due_at", ">=", -SOME_DAY),
 }
 
 

@@ -38,6 +38,12 @@ class Record(NamedTuple):
         worker: who made the last claim, as "host/1234", or a Lambda function and its request.
         needs: names of features, separated by spaces. Code that does not know all of them leaves the key alone.
         steps: what is recorded of each step of the handler, as JSON; None if it has none.
+        unsent: the messages that were committed with the completion and are not sent yet, as JSON.
+        due_at: the time from which anybody can send them; until then, somebody may be sending.
+        origin: from whose message this call came, as JSON.
+        input: the handler's arguments, as JSON, if they are kept.
+        history: the last attempts, as JSON lines.
+        trace: the W3C traceparent of the last run.
     """
 
     key: str
@@ -56,6 +62,15 @@ class Record(NamedTuple):
     worker: str | None = None
     needs: str | None = None
     steps: str | None = None
+    unsent: str | None = None
+    due_at: float | None = None
+    origin: str | None = None
+    input: str | None = None
+    history: str | None = None
+    trace: str | None = None
+
+
+RARE: Final = Record._fields[Record._fields.index("needs") :]  # fields that most records do not have
 
 
 class Write(NamedTuple):
@@ -64,7 +79,7 @@ class Write(NamedTuple):
     A ``fence`` of 0 asks the store for a new one: its time in microseconds, larger than any fence of an expired and purged
     record of the same key. A takeover gives one more than the fence that it saw, and the store may make it larger. The record
     stays ``keep`` seconds after the lease; ``None`` is for ever. The lease ends at ``until`` (store's time) or later: a
-    renewal never shortens it.
+    renewal never shortens it. Its messages are due ``due`` seconds from now; None is never.
 
     With ``taking``, an insert can also replace a record that is free under this policy: see ``protocol.taking``.
     """
@@ -85,19 +100,34 @@ class Write(NamedTuple):
     worker: str | None = None
     needs: str | None = None
     steps: str | None = None
+    unsent: str | None = None
+    due: float | None = None
+    origin: str | None = None
+    input: str | None = None
+    history: str | None = None
+    trace: str | None = None
     taking: "Policy | None" = None
 
     def at(self, now: float) -> Record:
         """Return the record that this write makes at the store's time ``now`` (seconds)."""
-        key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, by, needs, did, _ = self
+        (key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, by, needs, did,
+            unsent, due, origin, given, history, trace, _) = self  # fmt: skip
         until = now + lease
         if floor:  # a renewal
             until = max(until, floor)
         made = now if made is None else made
         ends = None if keep is None else until + keep
         fence = fence or int(now * 1e6)
-        fields = (key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, now, by, needs, did)
+        at = None if due is None else now + due
+        fields = (key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, now, by, needs, did,
+            unsent, at, origin, given, history, trace)  # fmt: skip
         return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
+
+
+class RepeatedWrite(Write):
+    """A claim whose request may be repeated by its client, which may have the fence already: a repetition must not change it."""
+
+    __slots__ = ()
 
 
 class Reply(NamedTuple):

@@ -42,6 +42,14 @@ class Register(Transport, Protocol):
     def load(self, key: str) -> Steps[Reply]:
         """Read one record, as the latest finished write left it."""
 
+    def changed(self, key: str, seconds: float, most: float, /) -> Steps[None]:
+        """Wait until the record of a busy key may have changed: somebody who waits for it looks then.
+
+        A store that cannot tell sleeps for ``seconds``: ``yield Sleep(seconds)``. A store that is told of changes can wait
+        longer, up to ``most``, once it listens: it returns at once when it begins to listen, so that no change is missed.
+        A store that cannot listen now sleeps, and raises nothing.
+        """
+
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert each independently; replies are in the same order. A key that fails has its error in its place."""
 

@@ -37,6 +37,10 @@ def write_steps(
     """
     mine = record
     while True:
+        if not is_mine(
+            mine, record.owner
+        ):  # it has ended meanwhile, and must not open again: its version is still current
+            return Lost(mine)
         text, asked, sent = add(mine.steps), lease(), clock()
         verb = partial(store.swap, with_steps(mine, text, asked, policy), mine)
         try:

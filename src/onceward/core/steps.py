@@ -17,11 +17,23 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
-from onceward.core.protocol import FREE, Ending, Outcome, Verdict, decide, is_mine, judge, last_write, unclaimed
-from onceward.core.record import IN_PROGRESS, PARKED, Elsewhere, Record, Reply, Write
+from onceward.core.protocol import (
+    FREE,
+    Ending,
+    Outcome,
+    Verdict,
+    decide,
+    given_up,
+    is_mine,
+    judge,
+    last_write,
+    may_send,
+    unclaimed,
+)
+from onceward.core.record import Elsewhere, Record, RepeatedWrite, Reply, Write
 from onceward.core.register import KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, patience, retry_transient
-from onceward.core.writes import ended, first_claim, lapsed, locked, next_claim, next_version
+from onceward.core.writes import UNKNOWN, Provenance, ended, first_claim, locked, next_claim, renewal
 from onceward.errors import StoreError
 
 if TYPE_CHECKING:
@@ -36,6 +48,7 @@ class Bid(NamedTuple):
     fingerprint: str | None
     policy: Policy
     clock: Clock = boottime
+    provenance: Provenance = UNKNOWN
 
 
 class Won(NamedTuple):
@@ -50,14 +63,18 @@ class Won(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The key is completed. Its record stays for ``left`` seconds; None is for ever."""
+    """The key is completed. Its record stays for ``left`` seconds; None is for ever.
+
+    ``is_due`` tells whether it has messages that anybody can send now.
+    """
 
     record: Record
     left: float | None
+    is_due: bool = False
 
 
 class Refused(NamedTuple):
-    """The key cannot be claimed: BUSY, PARKED, MISMATCH or UNKNOWN. Ask again after ``wait`` seconds.
+    """The key cannot be claimed: BUSY, PARKED, MISMATCH, UNKNOWN or USED. Ask again after ``wait`` seconds.
 
     ``parked`` tells whether this claim itself parked it.
     """
@@ -122,7 +139,9 @@ def within(store: Register, policy: Policy, left: float) -> Policy:
 
 
 @overload
-def claim(store: Register, bid: Bid, effect: None = None, *, value: bool = True) -> Steps[Won | Replay | Refused]: ...
+def claim(
+    store: Register, bid: Bid, effect: None = None, *, value: bool = True, single_use: bool = False
+) -> Steps[Won | Replay | Refused]: ...
 
 
 @overload
@@ -130,15 +149,17 @@ def claim(store: Register, bid: Bid, effect: Effect, *, value: bool = True) -> S
 
 
 def claim(
-    store: Register, bid: Bid, effect: Effect | None = None, *, value: bool = True
+    store: Register, bid: Bid, effect: Effect | None = None, *, value: bool = True, single_use: bool = False
 ) -> Steps[Won | Replay | Refused | Settled]:
     """Claim ``bid.key``, or find out why not. Waits for a busy key as long as the policy says.
 
     With an ``effect``, the claim, the effect and the completion are one write, and Settled means that it was made.
-    Without ``value``, a recorded result that is kept elsewhere is not fetched.
+    Without ``value``, a recorded result that is kept elsewhere is not fetched. With ``single_use``, a client made the owner
+    id: a claim that it won by an earlier request is honoured while its lease is live, and is not renewed.
     """
     policy, clock = bid.policy, bid.clock
-    first = first_claim(bid.key, bid.owner, bid.fingerprint, policy)
+    first = first_claim(bid.key, bid.owner, bid.fingerprint, policy, bid.provenance)
+    first = RepeatedWrite._make(first) if single_use else first
     verb = partial(store.insert, first) if effect is None else _claiming(store, first, None, effect)
     parking = False
     seen: Record | None = None
@@ -152,31 +173,37 @@ def claim(
         held = reply.record
         if held is not None and effect is not None and judge(held, bid.owner, effect.outcome.status) is Ending.DONE:
             return Settled(_known(held, effect.outcome))  # made now, or earlier with a lost reply
-        verdict = None if reply.won and not parking else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
+        verdict = (
+            None
+            if reply.won and not parking
+            else decide(held, reply.now, bid.owner, bid.fingerprint, policy, single_use=single_use)
+        )
         parked, parking = parking and reply.won, False
         if held is None:
             seen = None
             verb = _claiming(store, first, None, effect)
         elif verdict is None or verdict is Verdict.WON:
             until = belief(store, policy, sent, reply, held, lease=policy.lease)
-            in_time = until - clock() >= policy.lease / 2
+            in_time = until - clock() >= policy.lease / 2 or (single_use and verdict is Verdict.WON)
             # What Won(...) does, in half the time.
             return (
                 tuple.__new__(Won, (held, until, reply.before or seen))
                 if in_time
-                else (yield from _renewed(store, bid, held))
+                else (yield from renewed(store, bid, held))
             )
         elif verdict is Verdict.REPLAY:
             held = (yield from fetched(held, clock)) if value and type(held.result) is Elsewhere else held
-            return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
+            is_due = held.due_at is not None and may_send(held, reply.now)
+            return Replay(held, None if held.expires_at is None else held.expires_at - reply.now, is_due)
         elif verdict in FREE:  # the store takes no free record by itself, or not this one
             if held == seen:  # retries would never end, and cost money
                 raise RuntimeError(f"{bid.key}: the store refuses to change a record although it is the one seen")
             seen = held
-            verb = _claiming(store, next_claim(first, held, fresh=verdict is Verdict.START), held, effect)
+            following = next_claim(first, held, fresh=verdict is Verdict.START, noting=policy.history != 0)
+            verb = _claiming(store, following, held, effect)
         elif verdict is Verdict.PARK:
             parking = True
-            verb = partial(store.swap, next_version(held, PARKED, error=held.error or lapsed(held), keep=None), held)
+            verb = partial(store.swap, given_up(held, policy), held)
         elif verdict is Verdict.BUSY and (left := began + policy.wait - clock()) > 0:
             if shared is None:
                 from onceward.core.waiting import watch
@@ -237,10 +264,7 @@ def renewals(
         i: Lost(record) for i, (record, _) in enumerate(claims) if i not in todo
     }
     while todo:
-        pairs = [
-            (next_version(record, IN_PROGRESS, lease=claims[i][1], keep=policy_of[i].retention), record)
-            for i, record in todo.items()
-        ]
+        pairs = [(renewal(record, claims[i][1], policy_of[i]), record) for i, record in todo.items()]
         sent = clock()
         replies = yield from store.swap_many(pairs)
         again: dict[int, Record] = {}
@@ -272,11 +296,10 @@ def end(
     until: Callable[[], float],
     commit: Commit | None = None,
 ) -> Steps[Settled | Lost]:
-    """End a claim with ``outcome``, if its owner still holds it. Retries until ``until()``.
-
-    With ``commit``, the same write makes an effect.
-    """
+    """End a claim with ``outcome``, if its owner still holds it. Retries until ``until()``. ``commit`` also makes an effect."""
     mine = record
+    if not is_mine(mine, record.owner):  # another thread has ended it: its version is still current
+        return Settled(mine) if judge(mine, record.owner, outcome.status) is Ending.DONE else Lost(mine)
     while True:
         write = last_write(mine, outcome, policy)
         verb = partial(store.swap if commit is None else commit, write, mine)
@@ -321,11 +344,11 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
 
 def _claiming(store: Register, write: Write, seen: Record | None, effect: Effect | None) -> Callable[[], Steps[Reply]]:
     if effect is not None:
-        return partial(effect.commit, ended(write, *effect.outcome), seen)
+        return partial(effect.commit, ended(write, *effect.outcome[:3]), seen)
     return partial(store.insert, write) if seen is None else partial(store.swap, write, seen)
 
 
-def _renewed(store: Register, bid: Bid, held: Record) -> Steps[Won | Refused]:
+def renewed(store: Register, bid: Bid, held: Record) -> Steps[Won | Refused]:
     """Renew a claim that I won, because half of its lease was over when I learned of it."""
     (outcome,) = yield from heartbeat(store, [(held, bid.policy.lease)], [bid.policy], bid.clock)
     if isinstance(outcome, Won):

@@ -3,11 +3,12 @@
 from enum import Enum
 from typing import Final, NamedTuple
 
-from onceward.core.comparisons import Clause, Comparison, Either, Every
-from onceward.core.protocol import STATES, is_expired, is_known, is_live, message_in
+from onceward.core.comparisons import Clause, Comparison, Either, Every, meets
+from onceward.core.protocol import STATES, has_messages, is_expired, is_known, is_live, message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 
 _LONGEST: Final = 100 * 366 * 86400.0  # seconds
+_UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def last_change(record: Record, now: float) -> float:
@@ -34,6 +35,14 @@ def changed_within(seconds: float) -> Clause:
     """Return what says that the last change was at most so long ago."""
     ended = Every((Comparison("status", "<>", IN_PROGRESS), Comparison("lease_until", ">=", seconds)))
     return Either((Comparison("created_at", ">=", seconds), ended, Comparison("updated_at", ">=", seconds)))
+
+
+def relative(time: float, now: float) -> str:
+    """Return a time relative to now: ``12 s ago``, ``in 3 h``."""
+    seconds = abs(time - now)
+    size, unit = next((unit for unit in _UNITS if seconds >= unit[0]), _UNITS[-1])
+    span = f"{seconds / size:.0f} {unit}"
+    return f"in {span}" if time > now else f"{span} ago"
 
 
 class Criteria(NamedTuple):
@@ -68,6 +77,11 @@ class Criteria(NamedTuple):
             terms.append(changed_within(self.newer_than))
         return Every(tuple(terms))
 
+    @property
+    def are_about_messages(self) -> bool:
+        """Whether every record that is meant has unsent messages."""
+        return bool(self.states) and {"UNSENT", "REFUSED"}.issuperset(self.states)
+
     def are_within(self, statuses: frozenset[str]) -> bool:
         """Return whether every record that is meant has one of these statuses."""
         return bool(self.states) and all(_implies(STATES[state], statuses) for state in self.states)
@@ -91,6 +105,8 @@ class NextStep(Enum):
     AGAIN = "it was given back"
     UNPARK = "it is parked"
     SEND = "it is parked, and keeps a message"
+    RELAY = "it is completed, and has messages to send"
+    DECIDE = "it is completed, and a target has refused its messages"
     UPGRADE = "this version does not know its status, or a feature that it needs"
 
 
@@ -104,6 +120,8 @@ def next_step(record: Record, now: float) -> NextStep:
         return NextStep.FORGOTTEN
     if message_in(record) is not None:
         return NextStep.SEND
+    if has_messages(record):
+        return NextStep.DECIDE if meets(record, STATES["REFUSED"], now) else NextStep.RELAY
     steps = {
         IN_PROGRESS: NextStep.TAKE_OVER,
         COMPLETED: NextStep.DONE,

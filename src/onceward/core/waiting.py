@@ -44,8 +44,10 @@ class Watch:
         clock = self._clock
         while (left := end - clock()) > 0:
             turn, asking = self._turns, clock() < self._asking
-            wait = max(_NAP, self._pause / 4) if asking else max(0.0, self._due - clock())
-            yield Sleep(min(wait, left))
+            if asking:
+                yield Sleep(min(max(_NAP, self._pause / 4), left))
+            else:
+                yield from self._store.changed(self._key, min(max(0.0, self._due - clock()), left), left)
             reply = self._reply
             if reply is not None and self._sent > since and (reply.record is None or reply.record.owner != owner):
                 return reply

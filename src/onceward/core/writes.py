@@ -4,23 +4,38 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from onceward.core import worker
+from onceward.core import history, worker
 from onceward.core.policy import Policy
-from onceward.core.record import IN_PROGRESS, Record, Reply, Write
+from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply, Write
 
 STEPS: Final = "steps"  # what a record with steps needs a worker to know
 NO_STEPS: Final = "[]"  # of a record that had attempts before its first one
+LONGEST_SEND: Final = 30.0  # seconds of a send lease: a crash delays a message by no more
+_SILENT: Final = frozenset({IN_PROGRESS, COMPLETED})  # a first attempt writes no history when it gets there
 LOCKED_FOR: Final = 1.0  # seconds after which to ask again for a key that an open transaction holds
 
 
-def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -> Write:
+class Provenance(NamedTuple):
+    """Where a call comes from: the fields of a record that have these names."""
+
+    origin: str | None = None
+    input: str | None = None
+    trace: str | None = None
+
+
+UNKNOWN: Final = Provenance()
+
+
+def first_claim(
+    key: str, owner: str, fingerprint: str | None, policy: Policy, provenance: Provenance = UNKNOWN
+) -> Write:
     """Return the claim of a key that has no record, or a record that is free."""
+    origin, given, trace = provenance
     lease, keep = policy.lease, policy.retention
     name = worker.NAMED.get() or worker.process
-    return tuple.__new__(  # what Write(...) does, in half the time
-        Write,
-        (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None, policy),
-    )
+    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None,
+        None, None, origin, given, None, trace, policy if policy.history else None)  # fmt: skip
+    return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
 
 
 def locked(claim: Write) -> Reply:
@@ -35,6 +50,8 @@ class Becomes(Enum):
     KEPT = "as the record has it"
     NEXT = "one more than the record has"
     LAPSED = "that the lease of the record's claim lapsed"
+    ADDED = "as the record has it, with a line for the claim that lapsed"
+    CLOSED = "as the record has it, with the end of its last line"
 
 
 class Following(NamedTuple):
@@ -54,6 +71,8 @@ FOLLOWING: Final = (
     Following("created_at", Becomes.KEPT, Becomes.KEPT, Becomes.KEPT),
     Following("needs", Becomes.KEPT, Becomes.KEPT, Becomes.KEPT),
     Following("steps", Becomes.OWN, Becomes.KEPT, Becomes.KEPT),
+    Following("origin", Becomes.OWN, Becomes.KEPT, Becomes.KEPT),
+    Following("history", Becomes.OWN, Becomes.ADDED, Becomes.CLOSED),
 )
 LAPSED: Final = ("attempt ", " ended without a word: its lease lapsed")  # with the number between
 
@@ -62,15 +81,22 @@ _MADE: Final[dict[Becomes, Callable[[Write, Record, str], object]]] = {
     Becomes.KEPT: lambda _, held, field: getattr(held, field),
     Becomes.NEXT: lambda _, held, field: getattr(held, field) + 1,
     Becomes.LAPSED: lambda _, held, __: lapsed(held),
+    Becomes.ADDED: lambda _, held, __: history.lapsed(held),
+    Becomes.CLOSED: lambda _, held, __: history.closed(held),
 }
 
 
-def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
-    """Return ``claim`` as the one that follows ``held``. A ``fresh`` one restarts the attempts; the fence always grows."""
+def next_claim(claim: Write, held: Record, *, fresh: bool, noting: bool = True) -> Write:
+    """Return ``claim`` as the one that follows ``held``. A ``fresh`` one restarts the attempts; the fence always grows.
+
+    It adds to the history if it is ``noting``.
+    """
     made = {}
     for field, if_fresh, if_lapsed, if_given_back in FOLLOWING:
         value = if_fresh if fresh else if_lapsed if held.status == IN_PROGRESS else if_given_back
         made[field] = _MADE[value](claim, held, field)
+    if not noting and not fresh:
+        made["history"] = held.history
     return claim._replace(**made)  # type: ignore[arg-type]  # each is of its field's type
 
 
@@ -88,9 +114,13 @@ def next_version(
     attempts: int | None = None,
     lease: float = 0.0,
     keep: float | None,
+    noting: bool = True,
 ) -> Write:
-    """Return the next version of a record: same owner, same fence, next beat."""
-    key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, _, by, needs, did = record
+    """Return the next version of a record: same owner, same fence, next beat. If it is ``noting``, the history goes on."""
+    (key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, at, by, needs, did,
+         _, _, origin, given, past, trace) = record  # fmt: skip
+    if noting and (past is not None or tries > 1 or made != at or status not in _SILENT):
+        past = history.following(record, status, error)
     if attempts is not None:
         tries = attempts
     until = 0.0
@@ -98,8 +128,26 @@ def next_version(
         until = held_until
         if error is None:
             error = held_error
-    rest = (made, lease, keep, until, by, needs, did, None)
-    return tuple.__new__(Write, (key, status, owner, fence, beat + 1, tries, mark, result, error, *rest))  # as above
+    if status == COMPLETED:
+        given = None  # nothing runs the handler with it again
+    fields = (key, status, owner, fence, beat + 1, tries, mark, result, error, made, lease, keep, until, by, needs, did,
+        None, None, origin, given, past, trace, None)  # fmt: skip
+    return tuple.__new__(Write, fields)  # as above
+
+
+def with_messages(completion: Write, unsent: str, policy: Policy) -> Write:
+    """Return a completion that carries messages. Its worker has the send lease. The record does not expire before they are sent."""
+    return completion._replace(unsent=unsent, due=send_lease(policy), keep=None)
+
+
+def send_lease(policy: Policy) -> float:
+    """Return for how many seconds the worker that completes a key is the only one who sends its messages."""
+    return min(policy.lease, LONGEST_SEND)
+
+
+def renewal(record: Record, lease: float, policy: Policy) -> Write:
+    """Return the renewal of a claim for ``lease`` seconds."""
+    return next_version(record, IN_PROGRESS, lease=lease, keep=policy.retention, noting=policy.history != 0)
 
 
 def with_steps(record: Record, text: str, lease: float, policy: Policy) -> Write:
@@ -108,8 +156,9 @@ def with_steps(record: Record, text: str, lease: float, policy: Policy) -> Write
     The need stays when the key is completed: an earlier version would keep the steps when it claims the expired key anew.
     """
     needs = (record.needs or "").split()
-    write = next_version(record, IN_PROGRESS, lease=lease, keep=policy.retention)
-    return write._replace(steps=text, needs=" ".join(needs if STEPS in needs else [*needs, STEPS]))
+    return renewal(record, lease, policy)._replace(
+        steps=text, needs=" ".join(needs if STEPS in needs else [*needs, STEPS])
+    )
 
 
 def lapsed(record: Record) -> str:

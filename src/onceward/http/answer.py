@@ -15,7 +15,7 @@ PENDING: Final = ("Idempotency-Recorded", "pending")  # on an answer that goes o
 CUT_SHORT: Final = "it was not sent to its end"
 
 # Headers about one connection: RFC 9110, section 7.6.1, and the others of RFC 2616, section 13.5.1.
-_HOP_BY_HOP: Final = frozenset(
+HOP_BY_HOP: Final = frozenset(
     {
         "connection",
         "keep-alive",
@@ -34,7 +34,7 @@ _OF_THE_FIRST_ONLY: Final = frozenset(
 )
 # RFC 9110, section 8.6: an answer with 204 has no Content-Length; with 304 it would be that of another answer.
 _WITHOUT_LENGTH: Final = frozenset({204, 304})
-_LEFT_OUT: Final = _HOP_BY_HOP | _OF_THE_FIRST_ONLY
+_LEFT_OUT: Final = HOP_BY_HOP | _OF_THE_FIRST_ONLY
 
 
 class Answer(NamedTuple):
@@ -60,6 +60,11 @@ class Recorded(msgspec.Struct, omit_defaults=True, frozen=True):
     body: str = ""
     base64: bytes = b""  # a body that is not UTF-8; msgspec writes bytes as base64
     missing: str | None = None
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether its handler has failed. Then none of its messages is sent."""
+        return self.status >= 500
 
 
 def recorded(answer: Answer) -> Recorded:

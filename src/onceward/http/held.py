@@ -26,7 +26,7 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
     key, exchange = guarded.begin(ask)
     told = ROUTE.set(ask.route)
     try:
-        entry = guarded.guard.enter(key, ask.fingerprint)
+        entry = guarded.guard.enter(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
         found = exchange.repeated(guarded.recorded(key, entry.value))
@@ -43,7 +43,7 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Ans
     key, exchange = guarded.begin(ask)
     told = ROUTE.set(ask.route)
     try:
-        entry = await guarded.guard.enter_async(key, ask.fingerprint)
+        entry = await guarded.guard.enter_async(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
         found = exchange.repeated(guarded.recorded(key, entry.value))

@@ -82,6 +82,8 @@ class Recording:
 
     def _begin(self) -> Make | None:
         """Begin the first try, which ends in time. Return the maker of its steps."""
+        if isinstance(self._outcome, Recorded) and self._outcome.is_failure:
+            self._claim.send_nothing()
         self._make = self._guard.ending(self._claim, self._outcome, self._failure)
         if self._within is not None:
             self._end = self._guard.clock() + self._within

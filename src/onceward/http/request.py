@@ -2,7 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from onceward.core.origin import PARENT, decoded, provenance_in
+from onceward.core.writes import UNKNOWN, Provenance
+
+if TYPE_CHECKING:
+    from onceward.observe.spans import Incoming
 
 _SLASHES: Final = re.compile("//+").sub
 _NOTHING: Mapping[str, object] = {}
@@ -51,6 +57,24 @@ class Request:
     def lines(self, name: str) -> list[str]:
         """Return the values of all lines of a header; its name is in lower case."""
         return [value for held, value in self.headers if held == name]
+
+    def provenance(self) -> Provenance:
+        """Return where the request comes from, if the outbox has sent it."""
+        for name, _ in self.headers:
+            if name == PARENT:
+                return provenance_in(self._key)
+        return UNKNOWN
+
+    def _key(self, name: str) -> str | None:
+        """Return the key that a header of ours holds."""
+        lines = self.lines(name)
+        return decoded(lines[0]) if lines else None
+
+    def comes(self) -> "Incoming":
+        """Return what the handler's call came with, for traces."""
+        from onceward.observe.spans import Incoming  # only who makes spans asks
+
+        return Incoming(lambda name: next(iter(self.lines(name.lower())), None))
 
     def cookie(self, name: str) -> str | None:
         """Return the value of a cookie (RFC 6265, section 5.4), or None.

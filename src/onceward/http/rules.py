@@ -104,7 +104,7 @@ class Rules:
         self._print = fingerprinter(fingerprint)
         self._records = statuses(record)
         self.scope = scope_of(scope)  # None is everybody's
-        self._docs = docs
+        self.docs = docs
 
     # --- a request --------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,8 @@ class Rules:
             name, place = found, (request.place,)
         print_ = self._print(request, body)
         # As above.
-        return tuple.__new__(KeyedRequest, ((name, *place, scope), print_, f"{request.method} {route.path}"))
+        asked = ((name, *place, scope), print_, f"{request.method} {route.path}", request.comes, request.provenance())
+        return tuple.__new__(KeyedRequest, asked)
 
     def too_large(self) -> Answer:
         """Return the answer to a request whose body has more than ``max_request`` bytes."""
@@ -254,7 +255,7 @@ class Rules:
         return self._refuse(problem.MISSING.about(where=_where(route))) if route.required else None
 
     def _refuse(self, found: Problem) -> Answer:
-        return found.answer(self._docs)
+        return found.answer(self.docs)
 
 
 def rules_of(given: Rules | None) -> Rules:

@@ -1,10 +1,14 @@
 """What the rules decide on a request that they cover: it waits for its body, passes unguarded, or asks for a key."""
 
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
+from onceward.core.writes import UNKNOWN, Provenance
 from onceward.http.request import Request
 from onceward.http.route import Route
 from onceward.observe.logs import logger
+
+if TYPE_CHECKING:
+    from onceward.observe.spans import Comes
 
 
 class PendingRequest(NamedTuple):
@@ -48,3 +52,5 @@ class KeyedRequest(NamedTuple):
     key: tuple[object, ...]  # the client's key, the path if the key is in a body, and the scope: for scoped_key()
     fingerprint: str  # the SHA-256 of what must not change under that key
     route: str  # method and path pattern, for metrics
+    comes: "Comes | None" = None  # tells what the request came with, for traces
+    provenance: Provenance = UNKNOWN  # where the request comes from, for the claim

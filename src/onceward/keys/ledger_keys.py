@@ -89,6 +89,17 @@ def step_name(name: object) -> str:
         raise ValueError(f'{name!r} is no name of a step: give a text, or a tuple such as ("mail", n)') from error
 
 
+def kept_key(ledger_key: str, step: str, fence: int) -> str:
+    """Return the key of the record that has the result of a step, as the claim with this fence made it."""
+    return f"{ledger_key.partition(':')[0]}:step-{derived_key(ledger_key, (step, fence))}"
+
+
+def may_be_kept(ledger_key: str) -> bool:
+    """Return whether a key has the form of :func:`kept_key`. A user's own key can have it, too."""
+    digits = "[0-9a-f]"
+    return re.fullmatch(rf"[^:]+:step-{digits}{{8}}(-{digits}{{4}}){{3}}-{digits}{{12}}", ledger_key) is not None
+
+
 def checked_name(name: object) -> str:
     """Return ``name``, or raise ValueError when it cannot be a namespace of keys."""
     # Lone surrogates are not UTF-8.

@@ -54,7 +54,7 @@ def _right(expression: str, wrong: list[str], roots: Roots, *, alone: bool) -> s
     for name in wrong:
         close = [start] if name == roots.fixed else get_close_matches(name, roots.names, 1, _TYPO)
         meant = close[0] if close else f"{start}.{name}"
-        fixed = re.sub(rf'(?<![\w.@"]){re.escape(name)}(?!\w|\s*:)', meant, fixed)
+        fixed = re.sub(rf"""(?<![\w.@"'`]){re.escape(name)}(?!\w|\s*:)""", meant, fixed)
     spellings = [fixed]
     if alone:
         spellings += [f"{start}{expression}", f"{start}.{expression}", f"{start} | {expression}"]

@@ -1,4 +1,4 @@
-"""Events of keys, and requests to the store. See docs/observing.md."""
+"""Events of keys, and requests to the store. See docs/how-to/observing.md."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from onceward.core.protocol import Verdict, has_taken_over
 from onceward.core.record import Record
@@ -15,6 +15,7 @@ Kind = Literal[
     "busy",  # another worker holds the key
     "mismatch",  # another input under the same key
     "parked",  # not retried until a person clears or unparks the key
+    "step",  # a step of a handler was made and recorded, or answered from the record
     "renewed",  # a heartbeat, or claim.extend()
     "lost",  # the key has gone on without this worker
     "completed",  # the outcome is recorded for good
@@ -25,6 +26,9 @@ Kind = Literal[
     "not_recorded",  # the end of the claim could not be recorded
     "malformed",  # a record of a batch has no key or could not be read
     "deferred",  # a record of a batch was not started
+    "sent",  # the messages that left with a completion were sent, and are struck out
+    "send_failed",  # a message was not sent now; it is tried again
+    "refused",  # a target will never take a message; it stays in the record
 ]
 
 
@@ -42,11 +46,18 @@ class Event(NamedTuple):
         worker: who claimed the key; for "busy" and "replayed", another worker.
         error: the exception of the handler or the guard, or the reason given to ``release`` or ``park``.
         route: the declared route of an HTTP request, such as ``POST /orders/{id}``; None elsewhere.
-        again: for "parked": whether the key was parked before, so this is a further delivery.
-        waited: from asking for the key to the answer, including the wait for a busy key if ``on_busy`` allows it.
-        ran: how long the handler ran.
+        again: for "parked": whether the key was parked before, so this is a further delivery. For "step": whether an earlier
+            attempt has made it.
+        waited: from asking for the key to the answer, including the wait for a busy key if ``on_busy`` allows it; for "sent", from
+            the completion until all was sent.
+        ran: how long the handler ran, or for "step" its function.
         left: the rest of the lease: of this claim when it ended, or for "busy" of the other worker's.
         late: from the first try to record the end of the claim to its recording.
+        took: from asking for the key to the end of the claim.
+        trace: the W3C traceparent of the run that made the record, for "busy" and "replayed" another one; None if it has none.
+        messages: for "sent": how many messages this process has sent.
+        target: for "send_failed" and "refused": the address of the target.
+        step: for "step": its name. There can be many, so it is no metric label either.
     """
 
     kind: Kind
@@ -62,6 +73,11 @@ class Event(NamedTuple):
     ran: float | None = None
     left: float | None = None
     late: float | None = None
+    took: float | None = None
+    trace: str | None = None
+    messages: int | None = None
+    target: str | None = None
+    step: str | None = None
 
 
 class StoreRequest(NamedTuple):
@@ -92,10 +108,13 @@ Happening = Event | StoreRequest
 Observer = Callable[[Happening], object]
 
 
-def about(kind: Kind, record: Record) -> Event:
-    """Return the event of this kind about the key of ``record``."""
+def about(kind: Kind, record: Record, **more: Any) -> Event:
+    """Return the event of this kind about the key of ``record``, with ``more`` fields. Its route is by default the current one."""
     key = record.key
-    return Event(kind, key, key.partition(":")[0], record.attempts, record.fence, record.worker, route=ROUTE.get())
+    if "route" not in more:
+        more["route"] = ROUTE.get()
+    named = key.partition(":")[0]
+    return Event(kind, key, named, record.attempts, record.fence, record.worker, trace=record.trace, **more)
 
 
 _REFUSED: Final[dict[Verdict, Kind]] = {Verdict.BUSY: "busy", Verdict.MISMATCH: "mismatch", Verdict.PARKED: "parked"}
@@ -113,13 +132,13 @@ def of_claiming(answer: Won | Replay | Refused, waited: float | None, error: Exc
     """
     if isinstance(answer, Won):
         kind: Kind = "taken_over" if has_taken_over(answer.record, answer.before) else "claimed"
-        return about(kind, answer.record)._replace(waited=waited)
+        return about(kind, answer.record, waited=waited)
     if isinstance(answer, Replay):
-        return about("replayed", answer.record)._replace(waited=waited)
+        return about("replayed", answer.record, waited=waited)
     refused = _REFUSED.get(answer.verdict)
     if refused is None:
         return None
-    met = about(refused, answer.record)._replace(waited=waited, error=error)
     if refused == "busy":
-        return met._replace(left=answer.wait)
-    return met._replace(again=refused == "parked" and not answer.parked)
+        return about(refused, answer.record, waited=waited, error=error, left=answer.wait)
+    again = refused == "parked" and not answer.parked
+    return about(refused, answer.record, waited=waited, error=error, again=again)

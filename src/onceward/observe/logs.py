@@ -6,7 +6,7 @@ Events that a person must look at are WARNING. All others are DEBUG; while that 
 import sys
 from typing import TYPE_CHECKING, Final
 
-from onceward.errors import OncewardError
+from onceward.errors import OncewardError, Parked
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -22,7 +22,8 @@ _TEXTS: Final[dict["Kind", str]] = {
     "replayed": "replayed",
     "busy": "busy: another worker holds it",
     "mismatch": "refused: another input under the same key",
-    "parked": "parked. Find the cause, then unpark the key, or clear it",
+    "parked": "parked. `onceward show` says what to do",
+    "step": "a step",
     "renewed": "its lease is renewed",
     "lost": "its lease is lost: another worker may run the handler again",
     "completed": "completed",
@@ -33,8 +34,11 @@ _TEXTS: Final[dict["Kind", str]] = {
     "not_recorded": "its end is not recorded. The key stays claimed to the end of its lease, and the handler may run again",
     "malformed": "malformed",
     "deferred": "deferred",
+    "sent": "its messages are sent",
+    "send_failed": "a message is not sent, and is tried again",
+    "refused": "a message is refused for good, and stays in the record",
 }
-_FOR_PEOPLE: Final = frozenset({"parked", "lost", "not_recorded"})
+_FOR_PEOPLE: Final = frozenset({"parked", "lost", "not_recorded", "refused"})
 _log: "Logger | None" = None
 
 
@@ -64,11 +68,20 @@ def write(event: "Event") -> None:
     level = _WARNING if kind in _FOR_PEOPLE or (event.late or 0.0) >= _LATE else _DEBUG
     if level == _DEBUG and not is_on():
         return
-    figures = {"attempt": event.attempt, "waited": event.waited, "ran": event.ran, "late": event.late}
+    figures = {
+        "step": event.step,
+        "attempt": event.attempt,
+        "waited": event.waited,
+        "ran": event.ran,
+        "late": event.late,
+    }
     told = ", ".join(f"{name} {_number(value)}" for name, value in figures.items() if value is not None)
+    if event.target is not None:
+        told = f"{event.target}{told and ', '}{told}"
     error = event.error
-    # The text of a handler's own exception may quote the payload, which must not be logged.
-    why = str(error) if isinstance(error, str | OncewardError) else type(error).__name__
+    # The text of a handler's own exception may quote the payload, which must not be logged. Parked has that text, too.
+    is_ours = isinstance(error, str | OncewardError) and not isinstance(error, Parked)
+    why = str(error) if is_ours else type(error).__name__
     log = logger()
     text = f"{event.key or event.name}: {_TEXTS[kind]}{told and f' ({told})'}{'' if error is None else f': {why}'}"
     try:
@@ -77,5 +90,5 @@ def write(event: "Event") -> None:
         pass
 
 
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.3f} s"
+def _number(value: str | float) -> str:
+    return f"{value:.3f} s" if isinstance(value, float) else str(value)

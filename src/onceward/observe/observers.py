@@ -2,14 +2,16 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from onceward.observe import logs
 
 if TYPE_CHECKING:
     from onceward.observe.events import Event, Happening, Observer
+    from onceward.observe.spans import CallSpan, Comes, Span, SpanMaker
 
 _TELLING: ContextVar[bool] = ContextVar("onceward_telling", default=False)  # whether an observer is running here
 
@@ -24,12 +26,21 @@ class Observers:
     Attributes:
         given: the observers, without the log.
         are_listening: tells whether anybody takes events below WARNING.
+        spans: the observer that makes spans (``spans.py``), or None.
+
+    Raises:
+        ValueError: two of them make spans.
     """
 
     def __init__(self, given: "Iterable[Observer]" = ()) -> None:
         self.given = tuple(given)
         self.are_listening: Callable[[], bool] = (lambda: True) if self.given else logs.is_on
         self._failed: set[tuple[int, str]] = set()
+        makers: list[Any] = [one for one in self.given if hasattr(one, "begin")]
+        if len(makers) > 1:
+            raise ValueError(f"observe=: {makers[0]!r} and {makers[1]!r} both make spans. Give one of them")
+        self.spans: SpanMaker | None = makers[0] if makers else None
+        self._maker = self.given.index(makers[0]) if makers else 0
 
     def tell(self, *events: "Event") -> None:
         """Tell observers of events, in order."""
@@ -50,6 +61,46 @@ class Observers:
                     self._note_failure(number, event.kind)
         finally:
             _TELLING.set(False)
+
+    def begin(self, name: str, key: str, comes: "Comes | None" = None) -> "CallSpan | None":
+        """Begin the span of a call if somebody makes spans; ``comes`` tells what the call came with."""
+        spans = self.spans
+        if spans is None or _TELLING.get():
+            return None
+        return self._begun(lambda: spans.begin(name, key, None if comes is None else comes()))
+
+    def begin_step(self, name: str) -> "CallSpan | None":
+        """Begin the span of a step, within the current one."""
+        spans = self.spans
+        return None if spans is None else self._begun(lambda: spans.begin_step(name))
+
+    def headers(self) -> "Mapping[str, str]":
+        """Return the headers that carry the current trace to a downstream."""
+        if self.spans is None:
+            return {}
+        try:
+            return self.spans.headers()
+        except Exception:
+            self._note_failure(self._maker, "headers")
+            return {}
+
+    def flush(self) -> None:
+        """Call ``flush`` of the observers that have one: a batch or an invocation has ended."""
+        for number, observer in enumerate(self.given):
+            if (flush := getattr(observer, "flush", None)) is not None:
+                try:
+                    flush()
+                except Exception:
+                    self._note_failure(number, "flush")
+
+    def _begun(self, begin: "Callable[[], Span]") -> "CallSpan | None":
+        from onceward.observe.spans import CallSpan
+
+        try:
+            return CallSpan(begin(), partial(self._note_failure, self._maker))
+        except Exception:
+            self._note_failure(self._maker, "begin")
+            return None
 
     def _note_failure(self, number: int, kind: str) -> None:
         if (number, kind) in self._failed:

@@ -14,7 +14,7 @@ class Interrupted(BaseException):
 
 
 @dataclass
-class Attempt:
+class LineAttempt:
     """What becomes of a job."""
 
     job: LineJob

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
+from onceward.claim.claim import Claim
 from onceward.claim.running import current
 from onceward.consumers.stop import Stop
 from onceward.keys.roots import Roots
-from onceward.pipe.attempt import Attempt, Interrupted
+from onceward.pipe.attempt import Interrupted, LineAttempt
 from onceward.pipe.interpreters import code_in
 from onceward.pipe.lines import LINE
 from onceward.pipe.output import Bytes, Output
@@ -47,6 +48,8 @@ class Command:
     roots: Roots = LINE
 
     def __init__(self, argv: Sequence[str], stop: Stop, max_result: int) -> None:
+        if not hasattr(os, "fork"):
+            raise ValueError("a command after -- needs a POSIX system, where it is killed if onceward is. Use --call")
         self.target = shlex.join(argv).encode(errors="surrogateescape").decode(errors="replace")
         self.identity = "\0".join(["command", *argv])
         self._templates = [Template(argument) for argument in argv]
@@ -57,7 +60,7 @@ class Command:
                 raise ValueError(
                     f"{argv[at]!r} is code for {program}, and a line filled in there would run as code. {_INSTEAD}"
                 )
-        self._program = _executable(self._templates[0].fill(None))
+        self._program = executable(self._templates[0].fill(None))
         self._stop = stop
         self._max_result = max_result
         self._watchdog = Watchdog()
@@ -67,7 +70,7 @@ class Command:
         """Return the arguments for a parsed line; raises KeyMissing."""
         return [template.fill(value) for template in self._templates]
 
-    def handle(self, attempt: Attempt) -> object:
+    def handle(self, attempt: LineAttempt) -> object:
         """Run it for one line and return what is to be recorded; raises CommandFailed, or Interrupted when killed."""
         attempt.claim = current()
         try:
@@ -77,7 +80,7 @@ class Command:
             raise attempt.failed(CommandFailed(f"it could not be run: {error}")) from error
         attempt.errors = err
         if status:
-            raise attempt.failed(CommandFailed(f"{_described(status)}{_tail(err)}"), _described(status))
+            raise attempt.failed(CommandFailed(f"{described_status(status)}{_tail(err)}"), described_status(status))
         attempt.output = Bytes(out)
         return self._recordable(out)
 
@@ -88,15 +91,8 @@ class Command:
     def close(self) -> None:
         self._watchdog.close()
 
-    def _run(self, attempt: Attempt, out: BinaryIO, err: BinaryIO) -> int:
-        claim = current()
-        told = {
-            "ONCEWARD_KEY": claim.record.key,
-            "ONCEWARD_DERIVED_KEY": claim.key(),
-            "ONCEWARD_FENCE": str(claim.fence),
-            "ONCEWARD_ATTEMPT": str(claim.attempt),
-        }
-        environment = {**os.environb, **{os.fsencode(name): os.fsencode(value) for name, value in told.items()}}
+    def _run(self, attempt: LineAttempt, out: BinaryIO, err: BinaryIO) -> int:
+        environment = {**os.environb, **variables_of(current())}
         data = attempt.job.data
         with _temporary() as line:
             line.write(data if data.endswith(b"\n") else data + b"\n")
@@ -124,6 +120,17 @@ class Command:
             return data
 
 
+def variables_of(claim: Claim) -> dict[bytes, bytes]:
+    """Return the variables that tell a command of its claim."""
+    told = {
+        "ONCEWARD_KEY": claim.record.key,
+        "ONCEWARD_DERIVED_KEY": claim.key(),
+        "ONCEWARD_FENCE": str(claim.fence),
+        "ONCEWARD_ATTEMPT": str(claim.attempt),
+    }
+    return {os.fsencode(name): os.fsencode(value) for name, value in told.items()}
+
+
 class _TooLarge(tuple[int, int]):
     """Stands for an output that is too large to read into memory. Recording it fails, with the reason."""
 
@@ -139,7 +146,7 @@ def _temporary() -> BinaryIO:
     return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
 
 
-def _executable(name: str) -> str:
+def executable(name: str) -> str:
     """Return the path of the program; raises ValueError if the system cannot execute it."""
     path = shutil.which(name)
     if path is None:
@@ -164,7 +171,8 @@ def _executable(name: str) -> str:
     return path
 
 
-def _described(status: int) -> str:
+def described_status(status: int) -> str:
+    """Return how a command ended, in words; ``status`` is negative for a signal."""
     if status > 0:
         return f"exit status {status}"
     try:

@@ -31,9 +31,9 @@ class End(NamedTuple):
     """How a run ended.
 
     Attributes:
-        why: ``done``; ``left``: some lines failed, are parked or busy, or the run stopped early; ``malformed``: all but
-            malformed lines are done; ``ledger``: the ledger failed; ``interrupted``: by a signal; ``unread``: nobody reads the
-            output any more.
+        why: ``done``, or what is missing. ``left``: some lines failed, are parked or busy, or the run stopped early.
+            ``malformed``: all but malformed lines are done. ``ledger``: the ledger failed. ``interrupted``: by a signal.
+            ``unread``: nobody reads the output any more.
         text: why it stopped before the end of the input; empty when it did not.
         counts: lines by what they came to.
         running: whether a handler still runs; its key stays claimed to the end of its lease.
@@ -47,6 +47,10 @@ class End(NamedTuple):
 
 class NameTaken(ValueError):
     """The keys of this name belong to another handler.
+
+    Cause: Another command ran with this ``--name`` on this ledger.
+
+    Fix: Give this command a name of its own. To replace the earlier command, clear the key in ``key``.
 
     Attributes:
         before: the handler that used the name first.

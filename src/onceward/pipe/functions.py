@@ -13,7 +13,7 @@ from onceward.claim.handler_codec import codec_of
 from onceward.claim.running import current
 from onceward.keys.roots import Roots
 from onceward.keys.signatures import given_by_place, roots_of
-from onceward.pipe.attempt import Attempt
+from onceward.pipe.attempt import LineAttempt
 from onceward.pipe.lines import LINE
 from onceward.pipe.output import Output, Value
 from onceward.results.codec import Codec
@@ -48,7 +48,7 @@ class Function:
     def prepare(self, value: object) -> object:
         return value
 
-    def handle(self, attempt: Attempt) -> object:
+    def handle(self, attempt: LineAttempt) -> object:
         """Call it for one line; raises what it raises."""
         claim = attempt.claim = current()
         try:
@@ -75,20 +75,20 @@ async def _awaited(value: Awaitable[object]) -> object:
     return await value
 
 
-def imported(target: str) -> Callable[..., object]:
-    """Return the function named by ``module:function``; raises ValueError when there is none."""
+def imported(target: str, option: str = "--call ") -> Callable[..., object]:
+    """Return the function named by ``module:function``; raises ValueError when there is none. ``option`` begins its text."""
     module, colon, name = target.partition(":")
     if not (module and colon and name):
-        raise ValueError(f"--call {target}: write module:function, as in --call charge:charge")
+        raise ValueError(f"{option}{target}: write module:function, as in --call charge:charge")
     sys.path.insert(0, str(Path.cwd()))
     try:
         found: object = import_module(module)
     except Exception as error:
-        raise ValueError(f"--call {target}: the module cannot be imported: {_described(error)}") from error
+        raise ValueError(f"{option}{target}: the module cannot be imported: {_described(error)}") from error
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise ValueError(f"--call {target}: {module} has no function {name}")  # of the user's text, not of a type
+        raise ValueError(f"{option}{target}: {module} has no function {name}")  # of the user's text, not of a type
     return found
 
 

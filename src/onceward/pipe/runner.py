@@ -8,7 +8,7 @@ from typing import NamedTuple
 from onceward.claim.guard import Guard
 from onceward.consumers.stop import Stop
 from onceward.errors import Busy, Parked, ResultNotRecorded, ResultUnavailable, StoreError
-from onceward.pipe.attempt import Attempt, Interrupted, LineOutcome
+from onceward.pipe.attempt import Interrupted, LineAttempt, LineOutcome
 from onceward.pipe.commands import Command
 from onceward.pipe.functions import Function
 from onceward.pipe.jobs import Jobs, LineJob
@@ -26,7 +26,7 @@ class Runner(NamedTuple):
     handler: Handler
     wait: float  # seconds to wait for a key that another worker holds
 
-    def run(self, attempt: Attempt) -> LineOutcome | None:
+    def run(self, attempt: LineAttempt) -> LineOutcome | None:
         """Return what the attempt came to, or None when another worker holds the key: try again later.
 
         Raises:
@@ -44,7 +44,7 @@ class Runner(NamedTuple):
         unstored = attempt.claim.record.result is None
         return LineOutcome("ran", None, attempt.output, attempt.errors, unstored)
 
-    def _refused(self, attempt: Attempt, error: BaseException) -> LineOutcome | None:
+    def _refused(self, attempt: LineAttempt, error: BaseException) -> LineOutcome | None:
         if error is attempt.error and attempt.claim is not None:
             notes = self._last_attempt(attempt.claim.attempt)
             notes += "".join(f"; {note}" for note in getattr(error, "__notes__", []))
@@ -109,7 +109,7 @@ class Workers:
     def _work(self) -> None:
         while (job := self._jobs.take()) is not None:
             again_in: float | None = None
-            attempt = Attempt(job)
+            attempt = LineAttempt(job)
             try:
                 outcome = self._runner.run(attempt)
                 if outcome is None:

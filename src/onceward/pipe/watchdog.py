@@ -24,8 +24,6 @@ import sys
 
 HEADER = struct.Struct("!II")
 _FDS = 4
-_PYTHONS_OWN = {signal.SIGPIPE, signal.SIGXFSZ}  # Python ignores them; a command must not inherit that
-_DEAF = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # meant for onceward, which decides about the commands
 
 
 class CommandWatch:
@@ -35,11 +33,13 @@ class CommandWatch:
         self._requests = requests
         requests.set_inheritable(False)
         self._running: dict[int, int] = {}  # process id, which is its group's, too → where its answer goes
+        pythons_own = {signal.SIGPIPE, signal.SIGXFSZ}  # Python ignores them; a command must not inherit that
+        deaf = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # meant for onceward, which decides about the commands
         # What this process was started to ignore, as by nohup, its commands ignore, too.
-        self._defaults = {n for n in _DEAF if signal.getsignal(n) != signal.SIG_IGN} | _PYTHONS_OWN
+        self._defaults = {n for n in deaf if signal.getsignal(n) != signal.SIG_IGN} | pythons_own
         # A blocked SIGCHLD would never tell that a command has ended. The commands still find it blocked.
         self._blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-        for number in _DEAF:
+        for number in deaf:
             signal.signal(number, signal.SIG_IGN)
         self._wake, waker = os.pipe()
         os.set_blocking(waker, False)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
 from onceward.pipe import watchdog
@@ -34,11 +34,17 @@ class Watchdog:
             )
 
     def run(
-        self, program: str, argv: Sequence[str], environment: Mapping[bytes, bytes], standard: Sequence[int]
+        self,
+        program: str,
+        argv: Sequence[str],
+        environment: Mapping[bytes, bytes],
+        standard: Sequence[int],
+        started: Callable[[int], None] = lambda _: None,
     ) -> int:
         """Run a command to its end and return its status, negative for a signal.
 
-        ``standard`` holds the file descriptors of its standard input, output and error.
+        ``standard`` holds the file descriptors of its standard input, output and error. ``started`` is called with its process
+        id, which is its group's, too.
 
         Raises:
             OSError: it cannot be started.
@@ -52,7 +58,7 @@ class Watchdog:
                 self._send(watchdog.HEADER.pack(len(body), len(variables)), body, [*standard, its])
             finally:
                 os.close(its)
-            return _status(answers)
+            return _status(answers, started)
 
     def kill(self) -> None:
         """Kill all commands, and start no more. Takes no lock, so a signal handler may call it."""
@@ -75,11 +81,13 @@ class Watchdog:
             raise WatchdogGone from error
 
 
-def _status(answers: BinaryIO) -> int:
+def _status(answers: BinaryIO, started: Callable[[int], None]) -> int:
     first = answers.readline()
     if first.startswith(b"!"):
         number = int(first[1:])
         raise OSError(number, os.strerror(number))
+    if first:
+        started(int(first[1:]))
     last = answers.readline()
     if last:
         return int(last)

@@ -14,6 +14,7 @@ from onceward.results.firmly import firmly
 if TYPE_CHECKING:
     from onceward.results.codec import Codec
 
+SEALED: Final = '{"$onceward":1,"sealed'  # how a sealed result begins
 _LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recorded
 
 
@@ -30,8 +31,7 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     except Exception as error:  # encoding may run a user's code
         failed = error
     else:
-        # ASCII is one byte a character, and isascii() costs nothing; otherwise count.
-        size = len(text) if text.isascii() else len(text.encode())
+        size = size_of(text)
         assert policy.max_result is not None  # the guard has asked the store
         if size <= policy.max_result:
             return protocol.completed(text)
@@ -40,6 +40,11 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     text_or_error = firmly(lambda value: _sealed(codec.encode(value), policy), result, failed)
     why = noted(describe(cast("Exception", text_or_error)), policy)
     return protocol.completed(None, why.removeprefix("NotReplayable: "))
+
+
+def size_of(text: str) -> int:
+    """Return the bytes of a text in UTF-8. ASCII is one byte a character, and ``isascii()`` costs nothing."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _sealed(text: str, policy: Policy) -> str:

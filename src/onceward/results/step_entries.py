@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-LONGEST: Final = 16 * 1024  # characters of all steps of a record: each write of a claim can send all of them
+LONGEST: Final = 16 * 1024  # bytes of all steps of a record: each write of a claim can send all of them
 _NONE: Final = b"null"
 
 
@@ -20,7 +20,8 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
         took: how long its function ran, in seconds.
         worker: who ran it.
         result: its recorded result: any JSON.
-        why: why it has no result that can be replayed.
+        why: why it has no result here, or none at all.
+        kept: the fence of its claim, if the result is in a record of its own; else 0.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     worker: str | None = None
     result: msgspec.Raw = msgspec.Raw(_NONE)
     why: str | None = None
+    kept: int = 0
 
     @property
     def text(self) -> str | None:

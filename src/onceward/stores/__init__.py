@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 # Scheme → module, imported on first use: `import onceward` loads no driver.
 STORES: Final = {
     "dynamodb": "onceward.stores.dynamodb",
+    "mariadb": "onceward.stores.mysql",
     "memory": "onceward.stores.memory",
+    "mysql": "onceward.stores.mysql",
     "postgresql": "onceward.stores.postgres",
+    "redis": "onceward.stores.redis",
+    "rediss": "onceward.stores.redis",
     "sqlite": "onceward.stores.sqlite",
+    "valkey": "onceward.stores.redis",
+    "valkeys": "onceward.stores.redis",
 }
 GROUP: Final = "onceward.stores"
 
@@ -42,7 +48,8 @@ def open_store(url: str) -> "Store":
     Args:
         url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db``, each with ``?timeout=SECONDS`` and
             ``?synchronous=FULL|NORMAL``; ``postgresql://user@host/db`` with libpq's parameters and those of
-            ``onceward.stores.postgres.open_url``; ``dynamodb://TABLE?region=REGION`` with the options of
+            ``onceward.stores.postgres.open_url``; ``mysql://user@host/db``, or ``mariadb://``, with the options of
+            ``onceward.stores.mysql.open_url``; ``dynamodb://TABLE?region=REGION`` with the options of
             ``onceward.stores.dynamodb.open_table``; ``memory:``; or the URL of another package's store. A ``+`` is a plus.
             Within a name or value, write ``%``, ``#``, ``&``, ``?`` and a space as ``%25``, ``%23``, ``%26``, ``%3F`` and
             ``%20``.
@@ -54,10 +61,23 @@ def open_store(url: str) -> "Store":
     module = STORES.get(parts.scheme) or _installed().get(parts.scheme)
     if module is None:
         known = ", ".join(sorted(STORES | _installed()))
-        raise ValueError(f"{url!r} names no store: its scheme must be one of {known}, as in sqlite:///orders.db")
+        raise ValueError(
+            f"{shown_url(url)!r} names no store: its scheme must be one of {known}, as in sqlite:///orders.db"
+        )
     if "#" in url:
-        raise ValueError(f"{url!r}: a # ends a URL, and what follows would be ignored: write it %23")
+        raise ValueError(f"{shown_url(url)!r}: a # ends a URL, and what follows would be ignored: write it %23")
     return cast("Store", import_module(module).open_url(parts, _options(url, parts.query)))
+
+
+def shown_url(url: str) -> str:
+    """Return a URL for an error, without what can hold a password, also if it is not written as it must be."""
+    return f"{url.partition(':')[0]}://..." if "@" in url else url.partition("?")[0]
+
+
+def url_parts(url: str) -> tuple[StoreUrl, dict[str, str]]:
+    """Return the parts of a store's URL and its options; raises ValueError if an option is given twice or has no value."""
+    parts = _parts(url)
+    return parts, _options(url, parts.query)
 
 
 def offering(capability: str) -> Iterator[str]:
@@ -98,8 +118,8 @@ def _options(url: str, query: str) -> dict[str, str]:
         name, _, value = text.partition("=")
         name = unquote(name)
         if name in options:
-            raise ValueError(f"{url!r}: {name} is given twice")
+            raise ValueError(f"{shown_url(url)!r}: {name} is given twice")
         if not value:
-            raise ValueError(f"{url!r}: {name} has no value: give it one, or leave it out")
+            raise ValueError(f"{shown_url(url)!r}: {name} has no value: give it one, or leave it out")
         options[name] = unquote(value)
     return options

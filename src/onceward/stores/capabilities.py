@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import partial
 from importlib import import_module
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from onceward.core.drivers import Steps, Transport
 from onceward.core.record import Record
@@ -20,8 +20,10 @@ from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.observe.events import StoreRequest
 from onceward.stores import offering
-from onceward.stores.contract import Counts, Page, Part, Store
+from onceward.stores.contract import Counts, DuePage, Page, Part, Rates, Store
+from onceward.stores.costs import Way, Workload
 from onceward.stores.inspection import Inspected
+from onceward.stores.survey import Survey
 
 C = TypeVar("C", bound=Callable[..., object])
 
@@ -102,6 +104,9 @@ class Session(Transport, Protocol):
     def begin(self) -> Steps[None]:
         """Begin a transaction. ValueError: the connection is in one, or elsewhere."""
 
+    def attach(self) -> Steps[None]:
+        """Use the transaction that the caller has open, and will end. ValueError: none is open, or it is elsewhere."""
+
     def began_here(self) -> Steps[bool]:
         """Return False if the open transaction is not the one that began here. It can undo what was written."""
 
@@ -137,6 +142,29 @@ PROVISION: Final[Capability[Callable[[AbstractSet[str]], Steps[list[Part]]]]] = 
     "provision", "be made ahead of its first use"
 )
 
+
+class Units(NamedTuple):
+    """A provisioned capacity a second. If ``most`` is above ``least``, it scales between them."""
+
+    least: int
+    most: int
+
+
+class TableWanted(NamedTuple):
+    """What `onceward init --print` was asked for, of a ledger in AWS."""
+
+    options: AbstractSet[str] = frozenset()  # those of PROVISION
+    reads: Units | None = None  # both are None on demand
+    writes: Units | None = None
+    kms_key: str | None = None  # the ARN of a key that encrypts it
+
+
+# Returns a CloudFormation document that makes the ledger, as JSON values. `onceward.aws.templates` prints it for each tool.
+# ValueError: an option does not apply here.
+DOCUMENT: Final[Capability[Callable[[TableWanted], dict[str, Any]]]] = Capability(
+    "document", "be made by CloudFormation"
+)
+
 # Takes a format and options of `onceward init`, returns the text with which another tool makes the ledger.
 # ValueError: the format is unknown, or an option does not apply here.
 TEMPLATE: Final[Capability[Callable[[str, AbstractSet[str]], str]]] = Capability(
@@ -149,10 +177,28 @@ FIND: Final[Capability[Callable[[Criteria, str, str | None, int], Steps[Page]]]]
     "find", "find records by status and age"
 )
 
+# Takes a key, an earlier page's next, a limit, and whether to read the ledger as a whole. Reads one page of the records whose
+# chain began at that key (``core/origin.py``), and perhaps some others. None: no index finds them, and it is not to be read.
+TRACE: Final[Capability[Callable[[str, str | None, int, bool], Steps[Page | None]]]] = Capability(
+    "trace", "find the records of a chain"
+)
+
 # Counts the records by indexes and statistics. None: there is nothing to gain, so read them.
 COUNT: Final[Capability[Callable[[], Steps[Counts | None]]]] = Capability(
     "count", "count its records without reading them"
 )
+
+# Checks that the ledger has what DUE needs. StoreError: it has not, and the message says how to make it.
+OUTBOX: Final[Capability[Callable[[], Steps[None]]]] = Capability("outbox", "send messages with a record")
+
+# Takes an earlier page's next, a limit, and how many seconds ahead to look. Reads the records whose messages are due by the
+# store's own clock, or will be by then, the longest due first, by an index: a ledger of any size answers as fast.
+DUE: Final[Capability[Callable[[str | None, int, float], Steps[DuePage]]]] = Capability(
+    "due", "find the messages that are due"
+)
+
+# Tells what the ledger holds in bounded time, however large it is.
+SURVEY: Final[Capability[Callable[[], Steps[Survey]]]] = Capability("survey", "tell what it holds without reading it")
 
 # Migrates a ledger of an earlier version. Returns what was changed and what was already right.
 MIGRATE: Final[Capability[Callable[[], Steps[list[Part]]]]] = Capability("migrate", "be migrated: it has no schema")
@@ -164,6 +210,12 @@ OBSERVE: Final[Capability[Callable[[Callable[[StoreRequest], object]], None]]] =
 
 # Returns the facts about the ledger, for `onceward doctor`. Their findings say what could not be read.
 INSPECT: Final[Capability[Callable[[], Inspected]]] = Capability("inspect", "be looked at by doctor")
+
+# Takes a workload. Returns what each way of using the ledger asks for a day, the plain one first. Nothing is sent.
+COSTS: Final[Capability[Callable[[Workload], list[Way]]]] = Capability("costs", "tell what a workload asks of it")
+
+# Takes seconds. Returns how many deliveries came lately, as the service itself has counted them.
+RATES: Final[Capability[Callable[[float], Rates]]] = Capability("rates", "tell how many deliveries came")
 
 # Returns whether the ledger exists yet, for a store that makes one on first use.
 FOUND: Final[Capability[Callable[[], bool]]] = Capability("found", "tell whether it is there")

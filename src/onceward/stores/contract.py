@@ -7,7 +7,7 @@ A store is a plain atomic register and decides nothing. Each verb is a generator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from onceward.core.drivers import Steps
+from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered, Register
 from onceward.errors import StoreError
@@ -23,6 +23,10 @@ class Damaged(NamedTuple):
 
 class DamagedRecord(StoreError):
     """A store cannot read a record. No handler runs.
+
+    Cause: Another program changed the record, or the disk did.
+
+    Fix: Find out whether its effect happened. Then ``onceward clear KEY`` deletes the record.
 
     Attributes:
         damaged: what is known of it; ``store.delete(damaged)`` deletes it if it has not changed.
@@ -62,14 +66,43 @@ class Counts(NamedTuple):
     Attributes:
         unfinished: those that are not COMPLETED, by their status: exact.
         lapsed: those whose worker has vanished: exact.
-        expired: those that await deletion: exact.
+        expired: those that await deletion: exact; None if only reading them would tell.
         total: all of them, as the store's own statistics have it.
+        unsent: those with messages to send: exact.
+        refused: those of whose messages only refused ones are left: exact.
     """
 
     unfinished: dict[str, int]
     lapsed: int
-    expired: int
+    expired: int | None
     total: int
+    unsent: int = 0
+    refused: int = 0
+
+
+class DuePage(NamedTuple):
+    """Some records whose messages anybody can send now, the longest due first.
+
+    Attributes:
+        records: the records. Others may have changed them meanwhile.
+        next: pass it to go on; None means the end.
+        now: the store's time.
+        wait: seconds until the messages of other records are due; None if the store knows of none.
+        damaged: those that cannot be read.
+    """
+
+    records: list[Record]
+    next: str | None
+    now: float
+    wait: float | None
+    damaged: Sequence[Damaged] = ()
+
+
+class Rates(NamedTuple):
+    """How many deliveries came to a ledger a second, and the share of duplicates among them, from 0 to 1."""
+
+    deliveries: float
+    duplicates: float
 
 
 class Part(NamedTuple):
@@ -117,8 +150,15 @@ class Store(Register, Protocol):
         """Close connections and threads. The next use opens them again."""
 
 
-class OneByOne:
-    """The ``*_many`` verbs for a store without a batch request."""
+class Polled:
+    """``changed`` for a store that cannot tell of changes: waiters look again and again."""
+
+    def changed(self, _: str, seconds: float, __: float, /) -> Steps[None]:
+        yield Sleep(seconds)
+
+
+class OneByOne(Polled):
+    """The ``*_many`` verbs for a store without a batch request, which is polled, too."""
 
     def insert_many(self: Register, writes: Sequence[Write]) -> Steps[list[Answered]]:
         return _each(self.insert(write) for write in writes)

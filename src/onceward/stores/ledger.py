@@ -1,34 +1,34 @@
-"""The ledger for people: list, show, clear, park, unpark, purge and count its records."""
+"""The ledger for people: list, show, clear, park, unpark, settle, purge and count its records."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
 
 from onceward.core import protocol
+from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.clock import boottime
 from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
-from onceward.core.record import COMPLETED, Elsewhere, Record, Write
+from onceward.core.record import Elsewhere, Record, Write
 from onceward.core.steps import fetched
 from onceward.core.views import Criteria
 from onceward.errors import Busy, OncewardError, UnknownNeed
 from onceward.observe.logs import logger
+from onceward.results.message_entries import unsent_of
 from onceward.results.outcomes import storable
 from onceward.results.step_entries import entries_of, without
-from onceward.stores.capabilities import COUNT, FIND
+from onceward.stores.capabilities import FIND
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged, Store
+from onceward.stores.kept_results import delete_kept
+from onceward.stores.ledger_counts import LedgerCounts
+from onceward.stores.ledger_errors import HasUnsent as HasUnsent  # noqa: PLC0414 - callers have all of the ledger from here
+from onceward.stores.ledger_errors import KeepsMessage as KeepsMessage  # noqa: PLC0414 - as above
+from onceward.stores.ledger_errors import NotFound as NotFound  # noqa: PLC0414 - as above
+from onceward.stores.ledger_settling import LedgerSettling
 
 PAGE = 500
 
 
-class NotFound(OncewardError):
-    """There is no record of that key."""
-
-
-class KeepsMessage(OncewardError):
-    """The record keeps a message that is in no queue any more. Clearing the record would lose it."""
-
-
-class Ledger:
+class Ledger(LedgerCounts, LedgerSettling):
     """The records of a store, from ``once.ledger``. Every method raises StoreError if the store cannot be reached."""
 
     def __init__(self, store: Store) -> None:
@@ -136,11 +136,15 @@ class Ledger:
         record = drive(fetched(reply.record, boottime), self.store) if whole else _plain(reply.record)
         return record, reply.now
 
+    def attempts(self, key: str) -> list[Attempt]:
+        """Return the last attempts of ``key``, the oldest first, with the one that runs now. Raises NotFound."""
+        return attempts_of(*self.show(key))
+
     def is_live(self, key: str) -> bool:
         """Return whether a worker holds ``key`` now. Raises NotFound."""
         return protocol.is_live(*self.show(key))
 
-    def clear(self, key: str, *, live: bool = False, message: bool = False) -> Record | Damaged:
+    def clear(self, key: str, *, live: bool = False, message: bool = False, unsent: bool = False) -> Record | Damaged:
         """Delete the record of ``key``, so that its next delivery runs again, and return it.
 
         A record that cannot be read is deleted in any case: it does not show whether a worker holds it.
@@ -149,11 +153,13 @@ class Ledger:
             key: the key as it stands in the ledger.
             live: whether to clear it even if a worker holds it; that worker's result will be refused.
             message: whether to clear it even if it keeps a message, which is then lost.
+            unsent: whether to clear it even if it has unsent messages, which are then lost.
 
         Raises:
             NotFound: there is no such key.
             Busy: a worker holds it, and ``live`` is false.
             KeepsMessage: it keeps a message of a queue, and ``message`` is false.
+            HasUnsent: it has unsent messages, and ``unsent`` is false.
         """
         while True:
             try:
@@ -166,10 +172,13 @@ class Ledger:
                 raise Busy(key, record.lease_until - now, record.worker)
             if protocol.message_in(record) is not None and not message:
                 raise KeepsMessage(f"{key}: it keeps a message that is in no queue any more, and goes with it")
+            if not unsent:
+                _check_sent(record)
             # A clock of whole seconds stamps ahead of its time: wait, so that the next claim gets a larger fence.
             if 0 < (ahead := record.fence / 1e6 - now) < 3 * self.store.resolution:
                 time.sleep(ahead)
             if self._deleted(record):
+                delete_kept(self.store, record)
                 return record
 
     def _deleted(self, seen: Record | Damaged) -> bool:
@@ -231,16 +240,21 @@ class Ledger:
             NotFound: there is no such key.
             Busy: a worker holds it.
             KeepsMessage: it keeps a message of a queue, which its next delivery would lose.
+            HasUnsent: it has unsent messages.
             OncewardError: it has no such step.
         """
+        before: Record | None = None
 
         def write(record: Record, now: float) -> Write | None:
+            nonlocal before
+            before = record
             if protocol.is_live(record, now):
                 raise Busy(key, record.lease_until - now, record.worker)
             if protocol.message_in(record) is not None:
                 raise KeepsMessage(
                     f"{key}: it keeps a message that is in no queue any more: unpark it with --to QUEUE first"
                 )
+            _check_sent(record)
             try:
                 steps = without(record.steps, step)
                 names = ", ".join(map(repr, entries_of(record.steps))) or "none"
@@ -250,7 +264,9 @@ class Ledger:
                 raise OncewardError(f"{key}: it has no step {step!r}. Recorded are: {names}")
             return protocol.retried(record, steps)
 
-        return self._change(key, write, "cannot be retried")
+        after = self._change(key, write, "cannot be retried")
+        delete_kept(self.store, before, after.steps)
+        return after
 
     def purge(self, batch: int = PAGE, limit: int | None = None) -> int:
         """Delete expired records and return how many. Writes also do this, a few at a time.
@@ -278,59 +294,6 @@ class Ledger:
             if limit is not None:
                 limit -= purged.gone
 
-    def stats(self, prefix: str = "") -> dict[str, int]:
-        """Count the records by status, plus ``lapsed`` (their worker vanished) and ``expired`` (garbage).
-
-        A status that this version does not know is counted under its name. Records that cannot be read, if any, count only
-        as ``damaged``.
-        """
-        counts: dict[str, int] = {}
-        for counts, _ in self.counting(prefix):  # noqa: B007 - the last ones are of all records
-            pass
-        return counts
-
-    def estimate(self) -> dict[str, int] | None:
-        """Count the records without reading them: like :meth:`stats`, but ``total`` and ``COMPLETED`` are estimates.
-
-        None: the store cannot, or the ledger is so small that :meth:`stats` is as fast.
-        """
-        count = COUNT.of(self.store)
-        counted = None if count is None else drive(count(), self.store)
-        if counted is None:
-            return None
-        completed = counted.total - sum(counted.unfinished.values())
-        known = dict.fromkeys(sorted(protocol.STATUSES), 0) | {COMPLETED: completed} | counted.unfinished
-        return {"total": counted.total, **known, "lapsed": counted.lapsed, "expired": counted.expired}
-
-    def counting(
-        self,
-        prefix: str = "",
-        *,
-        after: str | None = None,
-        limit: int | None = None,
-        on_damaged: Callable[[Damaged], object] | None = None,
-    ) -> Iterator[tuple[dict[str, int], str | None]]:
-        """Like :meth:`stats`, but after each page yield the counts so far and where to go on (None after the last).
-
-        Args:
-            prefix: the first characters of the keys.
-            after: where an earlier count ended; add up both results.
-            limit: the most records to count; None means all.
-            on_damaged: called with each record that cannot be read.
-        """
-        counts = dict.fromkeys(("total", *sorted(protocol.STATUSES), "lapsed", "expired"), 0)
-        for page in self.pages(prefix, after=after, limit=limit):
-            for record in page.records:
-                counts["total"] += 1
-                counts[record.status] = counts.get(record.status, 0) + 1
-                counts["lapsed"] += protocol.is_lapsed(record, page.now)
-                counts["expired"] += protocol.is_expired(record, page.now)
-            for one in page.damaged:
-                counts["damaged"] = counts.get("damaged", 0) + 1
-                if on_damaged is not None:
-                    on_damaged(one)
-            yield dict(counts), page.next
-
     def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:
         while True:
             record, now = self.show(key)
@@ -342,6 +305,19 @@ class Ledger:
             reply = drive(self.store.swap(change, record), self.store)
             if reply.won and reply.record is not None:
                 return reply.record
+
+
+def _check_sent(record: Record) -> None:
+    if record.unsent is None:
+        return
+    try:
+        targets = [f"{one.to}{' (refused)' if one.refused else ''}" for one in unsent_of(record.unsent).messages]
+    except ValueError:
+        targets = ["(cannot be read)"]
+    raise HasUnsent(
+        f"{record.key}: {len(targets)} message(s) are not sent yet, to {', '.join(targets)}. `onceward relay --once` sends what is "
+        "due; `onceward relay --retry KEY` or `--drop KEY` decides about refused ones. `onceward clear KEY --lose-messages` loses them"
+    )
 
 
 def _plain(record: Record) -> Record:

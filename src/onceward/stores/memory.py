@@ -3,14 +3,15 @@
 import threading
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, cast
+from typing import cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
-from onceward.core.protocol import is_known, taking
+from onceward.core.protocol import SOME_DAY, is_known, taking
 from onceward.core.record import Record, Reply, Write
 from onceward.stores import StoreUrl
-from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged
+from onceward.stores.contract import MORE, Damaged, DuePage, OneByOne, Page, Purged
+from onceward.stores.due import point_of, token_of
 from onceward.stores.locks import owns, reentered, watch_forks
 from onceward.stores.observed import Observed
 
@@ -26,9 +27,12 @@ class MemoryStore(OneByOne, Observed):
     resolution = 0.0
     poll = 0.02
     max_result = 256 * 1024
-    capabilities: Final[Mapping[str, str]] = {
+    capabilities: Mapping[str, str] = {
+        "due": "onceward.stores.memory:due",
         "inspect": "onceward.stores.inspection:InMemory",
         "observe": "onceward.stores.observed:observe",
+        "outbox": "onceward.stores.memory:outbox",
+        "survey": "onceward.stores.survey:in_memory",
     }
 
     def __init__(self, clock: Clock = boottime) -> None:
@@ -131,6 +135,15 @@ class MemoryStore(OneByOne, Observed):
             self._forget(key)
         return len(gone)
 
+    def _due(self, after: str | None, limit: int, ahead: float) -> DuePage:
+        now, start = self._clock(), point_of(after)
+        places = sorted((r.due_at, r.key) for r in self.records.values() if r.due_at is not None)
+        over = [place for place in places if place[0] <= now + ahead and place > start]
+        later = [at for at, _ in places if now + ahead < at < now + SOME_DAY]
+        records = [self.records[key] for _, key in over[:limit]]
+        following = token_of(*over[limit - 1]) if len(over) > limit else None
+        return DuePage(records, following, now, later[0] - now if later else None)
+
     def _forget(self, key: str) -> None:
         self._fence = max(self._fence, self.records.pop(key).fence)
 
@@ -139,6 +152,17 @@ class MemoryStore(OneByOne, Observed):
 
     def after_fork_in_child(self) -> None:
         """Do nothing: the child goes on with its copy."""
+
+
+def outbox(_: MemoryStore) -> Steps[None]:
+    """Check nothing (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    yield from ()
+
+
+def due(store: MemoryStore, after: str | None, limit: int, ahead: float) -> Steps[DuePage]:
+    """Read records whose messages are due (:data:`onceward.stores.capabilities.DUE`)."""
+    page: DuePage = yield partial(store._due, after, limit, ahead)  # noqa: SLF001 - of this file
+    return page
 
 
 CAPABILITIES = MemoryStore.capabilities

@@ -17,9 +17,13 @@ class Observed:
 
     url: str
     _tells: tuple[Tell, ...] = ()
+    _event: "type[StoreRequest]"  # set by observe()
 
     def observe(self, tell: Tell) -> None:
         """From now on call ``tell`` with each request, after its answer, in the request's thread."""
+        from onceward.observe.events import StoreRequest  # only observers pay for it
+
+        self._event = StoreRequest
         self._tells += (tell,)
         # Set on the object, so that the class's exchange need not check for observers.
         store: Any = self
@@ -31,10 +35,8 @@ class Observed:
 
     def told_of(self, request: object, reply: object, seconds: float) -> "Sequence[StoreRequest]":
         """Return the events of a request, its reply (or exception) and its duration in seconds."""
-        from onceward.observe.events import StoreRequest  # only observers pay for it
-
         error = type(reply).__name__ if isinstance(reply, Exception) else ""
-        return [StoreRequest(self.url, self.action(request), seconds, error)]
+        return [self._event(self.url, self.action(request), seconds, error)]
 
     def tell(self, request: object, reply: object, seconds: float) -> None:
         """Report a request that was answered or failed."""

@@ -1,12 +1,41 @@
-"""The test kit: for your own stores, for handlers under faults, and for the protocol itself.
+"""The test kit: for your own handlers and stores, for faults, and for the protocol itself.
 
+- ``crashes``: a handler of yours, killed, paused and cut off at every point; with fixtures for pytest (``pytest_plugin``).
+- ``off``: a switch for unit tests, which run guarded functions as if they had no guard.
 - ``clock``: a clock that tests move by hand.
 - ``faults``: a store that fails, stalls or repeats itself as planned.
 - ``conformance``: every sentence of the store contract as a check, for any store.
 - ``explorer``: every interleaving of a few workers on one key, each state checked.
 """
 
-from onceward.testing.clock import ManualClock
-from onceward.testing.faults import Faults
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["Faults", "ManualClock"]
+if TYPE_CHECKING:
+    from onceward.testing.clock import ManualClock
+    from onceward.testing.crash import Crash
+    from onceward.testing.crashes import Crashes
+    from onceward.testing.faults import Faults
+    from onceward.testing.off import off
+    from onceward.testing.points import Mishap
+    from onceward.testing.stage import Killed
+
+__all__ = ["Crash", "Crashes", "Faults", "Killed", "ManualClock", "Mishap", "off"]
+
+# Loaded on first use: pytest loads this package with its plugin, also in projects that do not use it.
+_ELSEWHERE = {
+    "Crash": "crash",
+    "Crashes": "crashes",
+    "Faults": "faults",
+    "Killed": "stage",
+    "ManualClock": "clock",
+    "Mishap": "points",
+    "off": "off",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(import_module(f"onceward.testing.{_ELSEWHERE[name]}"), name)
+    return value

@@ -12,21 +12,17 @@ from typing import NamedTuple
 
 from onceward.core import protocol, steps
 from onceward.core.drivers import Sleep, Steps
+from onceward.core.outbox_writes import note_unsent
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict
 from onceward.core.record import COMPLETED, PARKED, Record, Reply, Write
 from onceward.core.register import Register
 from onceward.core.step_writes import write_steps
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
+from onceward.core.writes import send_lease
 from onceward.errors import StoreError
-
-KEY = "key"
-
-
-class Choice(NamedTuple):
-    """A point where the handler, not the ledger, decides what comes next."""
-
-    options: tuple[str, ...]
+from onceward.testing import senders
+from onceward.testing.choices import KEY, Choice
 
 
 class Told(NamedTuple):
@@ -61,6 +57,7 @@ class Seat:
     failures: int = 0
     claiming: bool = False
     made: tuple[tuple[str, int], ...] = ()
+    sending: float = 0.0  # until when it believes that it alone sends the key's messages
 
 
 class Parts(NamedTuple):
@@ -71,6 +68,8 @@ class Parts(NamedTuple):
     end: Callable[..., Steps[Settled | Lost]] = steps.end
     abandon: Callable[[Register, Bid], Steps[None]] = steps.abandon
     step: Callable[..., Steps[Won | Lost]] = write_steps
+    note: Callable[..., Steps[Won | Lost]] = note_unsent
+    send: Callable[..., Steps[None]] = senders.send
 
 
 class Casting(NamedTuple):
@@ -85,6 +84,8 @@ class Casting(NamedTuple):
     fails: bool
     transacts: bool
     steps: int
+    messages: int = 0
+    relays: bool = False
 
 
 class Node:
@@ -143,11 +144,13 @@ class Node:
         return Left(delivery, self.seat.effects, self.seat.failures, told, seen, over, self.seat.made)
 
 
-LAST_WORDS = {"completed", "replay", "parked", "refused as parked"}
+LAST_WORDS = {"completed", "replay", "parked", "refused as parked", "relayed"}
 Script = Generator[object, object, tuple[str, Record | None]]  # one delivery; it returns what the worker was told
 
 
 def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Script:
+    if cast.relays:
+        return (yield from senders.relay(cast, seat, bid.owner)), None
     seat.claiming = not cast.transacts
     claim: Steps[Won | Settled | Replay | Refused] = (
         _transaction(cast.register, bid) if cast.transacts else cast.parts.claim(cast.register, bid)
@@ -166,6 +169,8 @@ def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Script:
     finally:
         seat.claiming = False
     if isinstance(outcome, Replay):
+        if outcome.record.due_at is not None:
+            yield from senders.relay(cast, seat, bid.owner)
         return "replay", outcome.record
     if isinstance(outcome, Refused):
         return ("busy" if outcome.verdict is Verdict.BUSY else "refused as parked"), outcome.record
@@ -227,6 +232,8 @@ def _handle(cast: Casting, seat: Seat, bid: Bid, record: Record) -> Script:
     else:
         act = yield Choice(options)
     outcome = protocol.completed(f"by {record.owner}")
+    if cast.messages:
+        outcome = outcome._replace(unsent=senders.text_of(record.owner, [str(n) for n in range(cast.messages)]))
     if act == "fail":
         seat.failures += 1
         outcome = protocol.failed(record, bid.policy, "boom")
@@ -250,6 +257,7 @@ def _gone(seat: Seat, what: str, record: Record | None) -> tuple[str, Record | N
 
 def _settle(cast: Casting, seat: Seat, bid: Bid, record: Record, outcome: Outcome) -> Script:
     seat.holds = False  # the handler is done and no longer acts on its belief
+    began = seat.clock
     try:
         ended = yield from cast.parts.end(
             cast.register, record, outcome, bid.policy, clock=bid.clock, until=lambda: seat.until
@@ -264,6 +272,8 @@ def _settle(cast: Casting, seat: Seat, bid: Bid, record: Record, outcome: Outcom
             yield from cast.parts.heartbeat(cast.register, [(ended.record, bid.policy.lease)], [bid.policy], bid.clock)
         except StoreError:
             pass
+    if outcome.unsent is not None and ended.record.unsent == outcome.unsent:
+        yield from cast.parts.send(cast, seat, ended.record, began + send_lease(bid.policy) * 0.99)
     if outcome.status == COMPLETED:
         return "completed", ended.record
     return ("parked" if outcome.status == PARKED else "released"), ended.record

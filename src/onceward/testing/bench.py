@@ -18,7 +18,12 @@ MODES: tuple[Mode, ...] = ("sync", "async")
 
 
 class NotConforming(AssertionError):
-    """A store breaks the contract. The message is the sentence that does not hold."""
+    """A store breaks the contract. The message is the sentence that does not hold.
+
+    Cause: The store does not do what the sentence in the message says.
+
+    Fix: Change the store until ``conform`` passes.
+    """
 
 
 class Bench:
@@ -30,7 +35,7 @@ class Bench:
         mode: "sync" or "async".
         advance: lets this many seconds pass on the store's clock; None moves the clock that ``make`` was given.
         unknown: adds a field that no version knows to a key's record, and returns a function that says whether it is still
-            there; None for a store that keeps no such field.
+            there. None is for a store that keeps no such field.
         takes: whether an insert of this store takes each record that is free. Without it, it can take some, or none.
     """
 

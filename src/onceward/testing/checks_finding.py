@@ -34,7 +34,9 @@ def find_by_status_and_age(bench: Bench) -> None:
             bench.swapped(bench.claimed(f"{prefix}:renewed {age}", "a"), status=IN_PROGRESS, lease=30.0)
         bench.advance(100.0 if age else 10.0)  # nothing is written after the first record expires: a write can purge it
     page = bench.do(bench.store.scan("", None, 100))
-    expect(len(page.records) == 36, "a scan finds all")
+    # A store can delete a completed record as soon as it expires.
+    gone = {f"{prefix}:{COMPLETED} 0" for prefix in ("a", "b")} - {one.key for one in page.records}
+    expect(len(page.records) == 36 - len(gone), "a scan finds all")
     for criteria in _CRITERIA:
         for prefix, limit in (("", 100), ("a:", 5)):
             wanted = sorted(

@@ -1,5 +1,7 @@
 """The checks of what people use: scan, delete, purge and close."""
 
+import time
+
 from onceward.core.record import IN_PROGRESS, Record
 from onceward.stores.contract import Purged
 from onceward.testing.bench import Bench, check, claim_of, expect, next_of
@@ -145,6 +147,16 @@ def attributes(bench: Bench) -> None:
     expect(0 <= store.resolution < 60, "resolution is in seconds")
     expect(0 < store.poll <= 10, "poll is in seconds")
     expect(type(store.max_result) is int and store.max_result > 0, "max_result is a number of bytes")
+
+
+@check
+def waiting_ends(bench: Bench) -> None:
+    """Who waits for a key looks again in time: ``changed`` ends, also when nobody changes the record."""
+    bench.claimed("key", "a")
+    for key in ("key", "key", "absent"):
+        began = time.monotonic()
+        bench.do(bench.store.changed(key, 0.01, 0.1))
+        expect(time.monotonic() - began < 10, "changed ends when its time is over")
 
 
 @check

@@ -1,6 +1,6 @@
 """The checks of the register's verbs, one key at a time: insert, swap and load."""
 
-from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
+from onceward.core.record import COMPLETED, IN_PROGRESS, RARE, RELEASED, Record
 from onceward.testing.bench import Bench, check, claim_of, expect, next_of
 
 TEXTS = (
@@ -144,7 +144,8 @@ def fields_round_trip(bench: Bench) -> None:
     for number, text in enumerate(TEXTS):
         key = f"text {number}"
         texts = {"fingerprint": text, "result": text, "error": text, "worker": text[:99], "needs": text[:99] or None}
-        record = bench.claimed(key, "a", attempts=7, beat=3, **texts)
+        rare = {name: text[: 99 + place] for place, name in enumerate(RARE[1:]) if name != "due_at"}
+        record = bench.claimed(key, "a", attempts=7, beat=3, due=None if number % 2 else 5.0, **texts, **rare)
         expect(bench.load(key) == record, f"a record is read as it was written ({text[:20]!r})")
         kept = (
             record.fingerprint,
@@ -155,6 +156,8 @@ def fields_round_trip(bench: Bench) -> None:
             record.owner,
             record.status,
         )
+        expect({name: getattr(record, name) for name in rare} == rare, f"every rare field is kept ({text[:20]!r})")
+        expect((record.due_at is None) == bool(number % 2), "the time at which messages are due is kept")
         expect(kept == (text, text, text, 7, 3, "a", IN_PROGRESS), f"every field is kept ({text[:20]!r})")
     record = bench.claimed("none", "a", fingerprint=None, result=None, error=None, keep=None)
     read = bench.load("none")

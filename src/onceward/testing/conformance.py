@@ -25,13 +25,31 @@ from collections.abc import Callable, Sequence
 
 from onceward.core.clock import Clock
 from onceward.stores.contract import Store
-from onceward.testing import checks_batches, checks_finding, checks_ledger, checks_register, checks_taking, checks_time
+from onceward.testing import (
+    checks_batches,
+    checks_due,
+    checks_finding,
+    checks_ledger,
+    checks_register,
+    checks_taking,
+    checks_time,
+    checks_tracing,
+)
 from onceward.testing.bench import CHECKS, MODES, Bench, Check, Mode, NotConforming
 
 __all__ = ["CHECKS", "MODES", "Bench", "Check", "Mode", "NotConforming", "conform"]
 
 # Importing them fills CHECKS.
-REGISTERED = (checks_register, checks_time, checks_batches, checks_taking, checks_ledger, checks_finding)
+REGISTERED = (
+    checks_register,
+    checks_time,
+    checks_batches,
+    checks_taking,
+    checks_ledger,
+    checks_finding,
+    checks_due,
+    checks_tracing,
+)
 
 
 def conform(

@@ -24,9 +24,10 @@ from onceward.core.record import COMPLETED, Record
 from onceward.core.register import Register
 from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.stores.memory import MemoryStore
-from onceward.testing.actors import KEY, Casting, Left, Parts
+from onceward.testing.actors import Casting, Left, Parts
+from onceward.testing.choices import KEY
 from onceward.testing.clock import ManualClock
-from onceward.testing.invariants import on_state
+from onceward.testing.invariants import on_ending, on_state
 from onceward.testing.moves import Moves
 from onceward.testing.states import Bounds, Slot, State
 
@@ -64,6 +65,8 @@ def explore(
     fails: bool = True,
     transacts: int = 0,
     handler_steps: int = 0,
+    messages: int = 0,
+    relays: int = 0,
     parts: Parts = Parts(),
     store: Callable[[ManualClock], MemoryStore] = MemoryStore,
     view: View | None = None,
@@ -79,6 +82,8 @@ def explore(
         beats: heartbeats that each handler can send.
         fails: whether a handler can raise.
         handler_steps: how many steps each handler makes before anything else.
+        messages: how many messages leave with each completion.
+        relays: how many relays there are besides the workers.
         transacts: how many workers claim, take effect and complete in one write.
         parts: the protocol's generators, or broken ones.
         store: makes the store, or a broken one, from a clock.
@@ -93,9 +98,10 @@ def explore(
             return clock() + (3600.0, 0.0, -3600.0)[number % 3]
 
         register = ledger if view is None else view(ledger, wall)
-        return Casting(number, register, parts, policy, deliveries, beats, fails, number < transacts, handler_steps)
+        role = (deliveries, beats, fails, number < transacts, handler_steps, messages, number >= workers)
+        return Casting(number, register, parts, policy, *role)
 
-    moves = Moves([cast(number) for number in range(workers)], ledger, clock, bounds, policy.lease)
+    moves = Moves([cast(number) for number in range(workers + relays)], ledger, clock, bounds, policy.lease)
     return _Explorer(moves, policy).run(stop_at_first)
 
 
@@ -147,6 +153,7 @@ class _Explorer:
             yield "a worker ended without being told anything"
         if "completed" in told and (state.record is None or state.record.status != COMPLETED) and not state.expiries:
             yield "a worker was told that the key is completed, and it is not"
+        yield from on_ending(state, self._policy)
         if (state.record, state.now) not in self._probed:
             self._probed.add((state.record, state.now))
             yield from self._probe(state)

@@ -14,7 +14,7 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from onceward.core.drivers import Sleep, Steps, drive, drive_async
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
@@ -134,7 +134,7 @@ class Faults:
         plan: says which exchange gets which fault; may be replaced at any time through the attribute of that name.
     """
 
-    capabilities: Final[Mapping[str, str]] = {}  # their requests would not go by the plan
+    capabilities: Mapping[str, str] = {}  # their requests would not go by the plan
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self.store = store
@@ -190,39 +190,43 @@ class Faults:
     # --- the verbs: the store's own, each request tagged with where it comes from -----------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
-        return _tagged("insert", (write,), self.store.insert(write))
+        return tagged("insert", (write,), self.store.insert(write))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        return _tagged("swap", (write, seen), self.store.swap(write, seen))
+        return tagged("swap", (write, seen), self.store.swap(write, seen))
 
     def load(self, key: str) -> Steps[Reply]:
-        return _tagged("load", (key,), self.store.load(key))
+        return tagged("load", (key,), self.store.load(key))
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        return _tagged("insert_many", (list(writes),), self.store.insert_many(writes))
+        return tagged("insert_many", (list(writes),), self.store.insert_many(writes))
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        return _tagged("swap_many", (list(pairs),), self.store.swap_many(pairs))
+        return tagged("swap_many", (list(pairs),), self.store.swap_many(pairs))
+
+    def changed(self, key: str, seconds: float, most: float) -> Steps[None]:
+        return tagged("changed", (key,), self.store.changed(key, seconds, most))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        return _tagged("scan", (prefix, after, limit), self.store.scan(prefix, after, limit))
+        return tagged("scan", (prefix, after, limit), self.store.scan(prefix, after, limit))
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        return _tagged("delete", (seen,), self.store.delete(seen))
+        return tagged("delete", (seen,), self.store.delete(seen))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        return _tagged("purge", (limit, after), self.store.purge(limit, after))
+        return tagged("purge", (limit, after), self.store.purge(limit, after))
 
     def close(self) -> None:
         self.store.close()
 
 
-def _tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[T]:
+def tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[T]:
+    """Run a verb's steps, and yield each request as an :class:`Ask`."""
     try:
         request = next(steps)
         while True:
             try:
-                reply = yield Ask(0, verb, arguments, request)
+                reply = yield request if type(request) is Sleep else Ask(0, verb, arguments, request)
             except Exception as error:  # the store's own steps decide what it means
                 request = steps.throw(error)
             else:

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 
-from onceward.core.protocol import ABSENT, TRANSITIONS, is_live
+from onceward.core.policy import Policy
+from onceward.core.protocol import has_messages, is_live, may_send
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
+from onceward.core.transitions import ABSENT, TRANSITIONS
 from onceward.testing.actors import Left, steps_in
+from onceward.testing.senders import messages_in
 from onceward.testing.states import Slot, State
 
-# No worker of the explorer keeps messages, so none may make the transitions of "keep".
-CHANGES = frozenset((one.source, one.target) for one in TRANSITIONS if one.step != "keep")
+# No worker of the explorer keeps messages or settles keys by hand, so none may make those transitions.
+CHANGES = frozenset((one.source, one.target) for one in TRANSITIONS if one.step not in {"keep", "settle"})
 
 
 def on_change(state: State, after: Record | None, writer: str) -> Iterator[str]:
@@ -29,7 +32,7 @@ def on_change(state: State, after: Record | None, writer: str) -> Iterator[str]:
     if not set(steps_in(before)) <= set(steps_in(after)) and after.attempts > 1:
         yield "a recorded step was forgotten"
     expired = before.expires_at is not None and before.expires_at <= now
-    if before.status == COMPLETED and not expired:
+    if before.status == COMPLETED and not expired and not (has_messages(before) and _final(before) == _final(after)):
         yield "a completed record was changed before it expired"
     if is_live(before, now) and before.owner != writer:
         yield f"{writer} changed a record whose lease {before.owner} holds"
@@ -40,6 +43,13 @@ def on_state(state: State) -> Iterator[str]:
     for number, slot in enumerate(state.slots):
         if isinstance(slot, Slot) and slot.node.seat.holds and slot.node.seat.until > state.clock(number):
             yield from _belief(slot.node.seat.owner, state)
+    senders = [
+        slot.node.seat.owner
+        for number, slot in enumerate(state.slots)
+        if isinstance(slot, Slot) and slot.node.seat.sending > state.clock(number)
+    ]
+    if len(senders) > 1:
+        yield f"{' and '.join(senders)} believe that they alone send the messages"
     traces = [slot if isinstance(slot, Left) else slot.node.left for slot in state.slots]
     for told in [trace.told for trace in traces if trace.told]:
         yield from _told(*told, state)
@@ -62,6 +72,34 @@ def on_state(state: State) -> Iterator[str]:
         yield "two effects ran under one fence"
 
 
+def on_sent(state: State, option: str) -> tuple[State, list[str]]:
+    """Return the state after a worker has chosen ``option``, and what is wrong if that sends a message."""
+    if not option.startswith("sends message "):
+        return state, []
+    number, fence = (int(word) for word in option.split() if word.isdecimal())
+    wrongs = []
+    if fence not in {recorded for recorded, _ in state.recorded}:
+        wrongs.append("a message was sent, and its completion is not recorded")
+    if any((earlier, fence) not in state.sent for earlier in range(number)):
+        wrongs.append("a message was sent before an earlier one of its key")
+    return state._replace(sent=state.sent | {(number, fence)}), wrongs
+
+
+def on_ending(state: State, policy: Policy) -> Iterator[str]:
+    """Check that each message that was committed is sent, or will be found by a relay."""
+    record = state.record
+    if record is not None and has_messages(record) and not may_send(record, state.now + policy.lease):
+        yield "messages are left, and no relay will find them"
+    for number, fence in state.committed - state.sent:
+        if record is None or record.fence != fence or str(number) not in messages_in(record):
+            yield "a message was committed, and never sent"
+
+
+def _final(record: Record) -> tuple[object, ...]:
+    """Return what sending messages does not change in a completed record."""
+    return record.status, record.owner, record.fence, record.result, record.lease_until
+
+
 def _belief(owner: str, state: State) -> Iterator[str]:
     """Check that the record names a worker that believes in its lease, so two never believe at once."""
     record = state.record
@@ -77,7 +115,7 @@ def _told(what: str, owner: str, record: Record | None, state: State) -> Iterato
         if (record.status, record.result) != (COMPLETED, mine) or (record.fence, mine) not in state.recorded:
             yield f"{owner} was told that its result is recorded, and it is not"
         expired = record.expires_at is not None and record.expires_at <= state.now
-        if not expired and state.record != record:
+        if not expired and (state.record is None or _final(state.record) != _final(record)):
             yield f"{owner}'s completion did not last"
     elif what in {"completed", "released", "parked"} and record is None:
         yield f"{owner} was told {what} about no record"

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply
 from onceward.stores.memory import MemoryStore
-from onceward.testing.actors import KEY, Casting, Choice, Left, Node, steps_in
+from onceward.testing.actors import Casting, Left, Node, steps_in
+from onceward.testing.choices import KEY, Choice
 from onceward.testing.clock import ManualClock
-from onceward.testing.invariants import on_change
+from onceward.testing.invariants import on_change, on_sent
+from onceward.testing.senders import messages_in
 from onceward.testing.states import Bounds, Slot, State
 
 Move = tuple[str, State, list[str]]  # what happens, the state after it, and what is wrong with it
@@ -63,7 +66,8 @@ class Moves:
         node, pending, bounds = slot.node, slot.node.pending, self.bounds
         if isinstance(pending, Choice):
             for option in pending.options:
-                yield f"{number} {option}", *_sent(state, number, node, "reply", option)
+                after, wrongs = on_sent(state, option)
+                yield f"{number} {option}", *_sent(after, number, node, "reply", option, wrongs)
         elif slot.reply is not None:
             # A slow reply differs from an immediate one only if time has passed.
             if state.lapses > slot.since:
@@ -108,8 +112,8 @@ class Moves:
         """Let the store do one request. Return the state after it, the reply, and what was wrong with the write."""
         before = state.record
         self.restore(state)
-        reply = self.store.exchange(node.pending)
-        after = self.store.records.get(KEY)
+        reply = _without_history(self.store.exchange(node.pending))
+        after = _without_history(self.store.records.get(KEY))
         if after is before or after == before:
             return state, reply, []
         wrongs = list(on_change(state, after, owner))
@@ -121,12 +125,22 @@ class Moves:
             peak=max(state.peak, after.fence),
             written=state.written | {(after.owner, after.status)},
             recorded=state.recorded | ({(after.fence, after.result)} if after.status == COMPLETED else set()),
+            committed=state.committed | {(int(number), after.fence) for number in messages_in(after)},
             stepped=state.stepped | {(name, after.fence) for name in set(steps_in(after)) - set(steps_in(before))},
             takeovers=state.takeovers
             + (taken is not None and taken.status == IN_PROGRESS and taken.lease_until <= state.now),
             expiries=state.expiries + (taken is not None and taken.status == COMPLETED),
         )
         return changed, reply, wrongs
+
+
+def _without_history(answer: Any) -> Any:
+    """Return a record or an answer without the history: nothing is decided by it, and it would make each path a state."""
+    if isinstance(answer, list):
+        return [_without_history(one) for one in answer]
+    if isinstance(answer, Reply):
+        return answer._replace(record=_without_history(answer.record), before=_without_history(answer.before))
+    return answer._replace(history=None) if isinstance(answer, Record) else answer
 
 
 def _sent(

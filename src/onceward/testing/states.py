@@ -50,6 +50,8 @@ class State(NamedTuple):
     recorded: frozenset[tuple[int, str | None]] = frozenset()  # (fence, result) of every completion
     flights: tuple[tuple[Node, str], ...] = ()  # requests in flight whose senders no longer wait: the node, its owner
     stepped: frozenset[tuple[str, int]] = frozenset()  # each step that was recorded, with the fence of its claim
+    committed: frozenset[tuple[int, int]] = frozenset()  # each message of a completion, with the fence of its claim
+    sent: frozenset[tuple[int, int]] = frozenset()  # each message that was sent, with the fence of its claim
     takeovers: int = 0
     expiries: int = 0
     lapses: int = 0

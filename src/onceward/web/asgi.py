@@ -30,6 +30,7 @@ from onceward.web.starting import built_late, refuse_start
 
 if TYPE_CHECKING:
     from onceward.once import Once
+    from onceward.outbox.relay import Relay
 
 
 class AsgiIdempotency:
@@ -47,6 +48,8 @@ class AsgiIdempotency:
         rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and PATCH.
         name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
         wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
+        relay: whether to send messages that other processes have left, too, from the lifespan's start to its end
+            (docs/reference/outbox.md).
         **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
 
     Raises:
@@ -61,9 +64,11 @@ class AsgiIdempotency:
         *,
         name: str | None = None,
         wait: float | None = None,
+        relay: bool = True,
         **options: Unpack[Options],
     ) -> None:
         self._app = app
+        self._relays = once if relay else None
         self._wrong: Exception | None = None
         self._methods = frozenset[str]()
         try:
@@ -82,8 +87,9 @@ class AsgiIdempotency:
             if self._wrong is not None:
                 await refuse_start(self._wrong, scope, receive, send)
                 return
-            if scope["type"] == "lifespan" and not self._guarded.coverage.looked:
-                send = self._starting(scope, send)
+            if scope["type"] == "lifespan":
+                await self._live(scope, receive, send)
+                return
             await self._app(scope, receive, send)
             return
         coverage = self._guarded.coverage
@@ -116,15 +122,26 @@ class AsgiIdempotency:
             with asked:
                 await self._app(scope, receive, _watched(asked, send))
 
-    def _starting(self, scope: Scope, send: Send) -> Send:
-        """Return a ``send`` for the lifespan that compares the routes when the application has started."""
+    async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the lifespan on. When the application has started, compare the routes, and run a relay until it ends."""
+        relay: Relay | None = None
 
         async def starting(message: Message) -> None:
+            nonlocal relay
             if message["type"] == "lifespan.startup.complete":
-                self._look(scope)
+                if not self._guarded.coverage.looked:
+                    self._look(scope)
+                if self._relays is not None and relay is None:
+                    from onceward.outbox.relay import relay_beside  # only servers with a lifespan pay for it
+
+                    relay = relay_beside(self._relays, self._guarded.guard.policy.seal)
             await send(message)
 
-        return starting
+        try:
+            await self._app(scope, receive, starting)
+        finally:
+            if relay is not None:
+                await asyncio.to_thread(relay.stop)
 
     def _look(self, scope: Scope) -> None:
         """Compare the rules' routes with the application's, if these are known."""

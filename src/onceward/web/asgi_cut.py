@@ -11,6 +11,8 @@ from typing import Final
 from onceward.web.asgi_messages import Message, Scope
 
 BEGAN: Final = "onceward.began"  # in ASGI's scope: whether the endpoint began, where a route of ours knows it
+# In ASGI's scope while the endpoint may have had its effect and nobody knows its outcome: the key then stays claimed. A proxy sets it.
+MAY_HAVE_RUN: Final = "onceward.may_have_run"
 # A router answers these itself. Other statuses prove nothing: inner middleware may route a copy of the scope.
 UNROUTED: Final = frozenset({404, 405})
 _FAR: Final = 60  # frames between the server's send and the middleware, at most

@@ -16,7 +16,7 @@ from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Unrecorded
 from onceward.http.held import HeldRequest
 from onceward.observe.logs import logger
-from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
+from onceward.web.asgi_cut import BEGAN, MAY_HAVE_RUN, UNROUTED, is_unrouted
 from onceward.web.asgi_delivery import AsgiDelivery
 from onceward.web.asgi_messages import Application, Receive, Scope, Send
 
@@ -117,6 +117,8 @@ class AsgiHandling(AsgiDelivery):
         """Record the answer that the application has ended; return what its client gets instead, or None."""
         held, gate = self._request, self.gate
         assert gate is not None
+        if self._stays_claimed():
+            return None
         began = None if gate.status < 300 else self._began
         outcome = held.exchange.outcome(gate.answer, began, None if self.whole else CUT_SHORT)
         instead = await held.settle_async(outcome)
@@ -125,6 +127,8 @@ class AsgiHandling(AsgiDelivery):
 
     async def _fail(self, error: Exception) -> None:
         """Record that the application has raised ``error`` before its answer was complete."""
+        if self._stays_claimed():
+            return
         self._request.began = self._began
         await self._request.fail_async(error)
         if (pending := self._request.pending) is not None:
@@ -134,12 +138,21 @@ class AsgiHandling(AsgiDelivery):
 
     async def _cut_short(self) -> None:
         """Record an answer that the application has only begun; without one, give the key back."""
+        if self._stays_claimed():
+            return
         outcome: Recorded | Exception = Unrecorded("ended without an answer")
         if self.gate is not None:
             outcome = self._request.exchange.outcome(self.gate.answer, self._began, CUT_SHORT)
         await self._request.settle_async(outcome)
         if (pending := self._request.pending) is not None:
             await pending.behind_async()
+
+    def _stays_claimed(self) -> bool:
+        """Leave the key claimed to its lease's end if nobody knows the outcome of an effect; tell whether that is so."""
+        if not self._scope.get(MAY_HAVE_RUN):
+            return False
+        self._request.guarded.guard.drop(self._request.claim)
+        return True
 
     @property
     def _began(self) -> bool | None:

@@ -1,21 +1,12 @@
-"""The sync wire: requests over our own sockets. Each running request has its own connection; later requests reuse it.
-
-``http.client`` costs twice the CPU and urllib3 four times (``benchmarks/dynamodb.py wire``). Both slow a cold start.
-"""
-
-import os
-import socket
-import time
-import weakref
+"""The sync wire: signed requests over our own sockets (``sockets.py``)."""
 
 from onceward.core.clock import Clock, boottime
-from onceward.wire import connections, tls
 from onceward.wire.calls import Call, ObjectCall, ServiceAnswer
-from onceward.wire.connections import IdleConnections, is_quiet
 from onceward.wire.credentials import CredentialSource
-from onceward.wire.endpoints import Endpoints, Origin, check_direct
-from onceward.wire.http1 import Raw, Unreadable, reply
-from onceward.wire.http_calls import Encoder, WireRequest, decode
+from onceward.wire.endpoints import Endpoints
+from onceward.wire.http1 import Unreadable
+from onceward.wire.http_calls import Encoder, decode
+from onceward.wire.sockets import Sockets
 
 
 class HttpWire:
@@ -33,10 +24,8 @@ class HttpWire:
     ) -> None:
         self.credentials = credentials
         self._encoder = Encoder(endpoints)
-        self._timeout, self._clock = timeout, clock
-        self._pools: dict[Origin, IdleConnections[socket.socket]] = {}
-        self._pid = os.getpid()
-        weakref.finalize(self, _close, self._pools)
+        self._sockets = Sockets(timeout)
+        self._clock = clock
 
     def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
         """Send one call, perhaps twice (see :meth:`onceward.wire.calls.Wire.send`). Return its answer, whatever its status.
@@ -49,86 +38,11 @@ class HttpWire:
         request = self._encoder.encode(call, credentials, at)
         sent = self._clock()
         try:
-            raw = self._exchange(request)
+            raw = self._sockets.exchange(request)
         except (OSError, Unreadable, UnicodeError) as error:  # UnicodeError: the host name is not possible
             raise request.failure(error) from error
         return decode(call, request, raw, credentials, sent=sent, received=self._clock())
 
     def close(self) -> None:
         """Close the idle connections. The next call opens new ones."""
-        _close(self._pools)
-
-    def _exchange(self, request: WireRequest) -> Raw:
-        deadline = time.monotonic() + self._timeout + request.wait
-        if self._pid != os.getpid():  # the parent still uses its connections; closing our copies leaves them open there
-            self._pid = os.getpid()
-            _close(self._pools)
-        pool = self._pools.get(request.origin) or self._pools.setdefault(request.origin, IdleConnections(is_quiet))
-        if (kept := pool.take()) is not None:
-            try:
-                return self._converse(kept, pool, request, deadline)
-            except ConnectionError:
-                pass  # the server closed it meanwhile
-        return self._converse(_connect(request.origin, deadline), pool, request, deadline)
-
-    def _converse(
-        self, connection: socket.socket, pool: IdleConnections[socket.socket], request: WireRequest, deadline: float
-    ) -> Raw:
-        reusable = False
-        try:
-            connection.settimeout(_left(deadline))
-            connection.sendall(request.data)
-            steps = reply(connections.LIMIT)
-            next(steps)
-            while True:
-                steps.send(connection.recv(connections.CHUNK))
-                connection.settimeout(_left(deadline))
-        except StopIteration as end:
-            raw: Raw = end.value
-            reusable = raw.reusable and self._pools.get(request.origin) is pool
-            return raw
-        finally:
-            if reusable:
-                pool.give(connection)
-            else:
-                connection.close()
-
-
-def _connect(origin: Origin, deadline: float) -> socket.socket:
-    """Connect to the first of the host's addresses that answers."""
-    check_direct(origin)
-    trouble: OSError = ConnectionError("the host has no address")
-    for family, kind, protocol, _, address in socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM):
-        connection = socket.socket(family, kind, protocol)
-        try:
-            connection.settimeout(min(connections.CONNECT_TIMEOUT, _left(deadline)))
-            connection.connect(address)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if origin.scheme == "https":
-                connection = tls.context().wrap_socket(connection, server_hostname=origin.host)
-        except OSError as error:
-            connection.close()
-            if origin.scheme == "https" and (refusal := tls.refusal(error, origin)) is not None:
-                raise refusal from error
-            trouble = error
-        except BaseException:
-            connection.close()
-            raise
-        else:
-            return connection
-    raise trouble
-
-
-def _close(pools: dict[Origin, IdleConnections[socket.socket]]) -> None:
-    while pools:
-        try:
-            pools.popitem()[1].close()
-        except KeyError:
-            return  # another thread also closes them
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
+        self._sockets.close()

@@ -1,17 +1,22 @@
 """Calls and answers: stores and queues make calls and read answers, and a wire carries them."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, final
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol, final
 
 Document = Mapping[str, object]
 
 
+QUERY: Final = "query"
+
+
 class Service(NamedTuple):
-    """A service that speaks the protocol AWS JSON 1.0."""
+    """A service that speaks AWS JSON, or AWS Query with answers in XML."""
 
     title: str  # in messages, such as "DynamoDB"
     name: str  # in host names, signatures and (in capitals) AWS_ENDPOINT_URL_..., such as "dynamodb"
-    target: str  # the part of X-Amz-Target before the action, such as "DynamoDB_20120810"
+    target: str  # the part of X-Amz-Target before the action, such as "DynamoDB_20120810"; for Query, the API's version
+    speaks: str = "1.0"  # the version of AWS JSON, or QUERY
 
 
 class Call(NamedTuple):
@@ -19,7 +24,7 @@ class Call(NamedTuple):
 
     service: Service
     action: str  # as the API names it, such as "PutItem"
-    body: Document  # the parameters, as the API names them
+    body: Document  # the parameters, as the API names them; for Query, flat, with texts as values
     wait: float = 0.0  # seconds that the service may take to answer, added to the wire's timeout, as for a long poll
 
 
@@ -31,6 +36,9 @@ class ObjectCall(NamedTuple):
     bucket: str
     key: str
     content: bytes | None = None
+    headers: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # more of them, such as a condition; no x-amz-, which must be signed
 
 
 class Many(NamedTuple):
@@ -43,7 +51,9 @@ class ServiceAnswer(NamedTuple):
     """What a service answered."""
 
     status: int  # of HTTP; 200 is success
-    body: object  # the decoded JSON (bytes are base64 text, or bytes from an SDK); for S3, the object's bytes
+    body: (
+        object  # the decoded JSON (bytes are base64 text, or bytes from an SDK); for S3 and Query, the content's bytes
+    )
     date: (
         float | None
     )  # the Date header in whole seconds since the epoch; None if there is none, or if a proxy answered

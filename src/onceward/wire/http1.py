@@ -9,9 +9,9 @@ from collections.abc import Generator
 from typing import Final, NamedTuple
 
 HEAD_LIMIT: Final = 65536  # bytes of a status line and headers, or of one line between chunks
-_HEX: Final = b"0123456789abcdefABCDEF"
-_INTERIM: Final = 8  # interim (1xx) answers that one request may get
-_CHUNKED: Final = -1
+HEX: Final = b"0123456789abcdefABCDEF"
+INTERIM: Final = 8  # interim (1xx) answers that one request may get
+CHUNKED: Final = -1
 # A status line and headers, in lower case. No name contains a space, and no line is folded (RFC 9112, 5).
 _HEAD: Final = re.compile(rb"http/1\.. (\d\d\d)(?: [^\0\r\n]*+)?(?:\r\n[^\0\r\n\t :]++:[^\0\r\n]*+)*+").fullmatch
 
@@ -51,14 +51,14 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
         Unreadable: it is not HTTP/1, its length is stated twice or unclear, or it is too large.
     """
     data = _some((yield))
-    for _ in range(_INTERIM + 1):
+    for _ in range(INTERIM + 1):
         while (end := data.find(b"\r\n\r\n")) < 0:
             if len(data) > HEAD_LIMIT:
                 raise Unreadable("the answer has no end of its headers")
             data += _some((yield))
         head = data[:end].lower()
         data = data[end + 4 :]
-        status = _status(head)
+        status = status_of(head)
         if status >= 200:
             break
         if not data:  # interim (RFC 9110, 15.2): the final answer follows
@@ -68,8 +68,8 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
     persistent = head.startswith(b"http/1.1") and b"close" not in (header(head, b"connection") or b"")
     if status in {204, 304}:
         return Raw(status, head, b"", persistent and not data)
-    size = _size(head)
-    if size == _CHUNKED:
+    size = size_of(head)
+    if size == CHUNKED:
         body, rest = yield from _chunked(data, limit)
         return Raw(status, head, body, persistent and not rest)
     if size is None:
@@ -80,7 +80,7 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
     return Raw(status, head, data[:size], persistent and len(data) == size)
 
 
-def _status(head: bytes) -> int:
+def status_of(head: bytes) -> int:
     """Return the status of a well-formed head. Strict, because a lenient parser can be tricked here."""
     if (match := _HEAD(head)) is None:
         raise Unreadable("the answer is not one of HTTP/1, or a line of its headers does not end as it should")
@@ -90,15 +90,15 @@ def _status(head: bytes) -> int:
     return status
 
 
-def _size(head: bytes) -> int | None:
-    """Return the content's size, :data:`_CHUNKED`, or None if the connection's end ends it (RFC 9112, 6.3)."""
+def size_of(head: bytes) -> int | None:
+    """Return the content's size, :data:`CHUNKED`, or None if the connection's end ends it (RFC 9112, 6.3)."""
     lengths, codings = head.count(b"\r\ncontent-length:"), head.count(b"\r\ntransfer-encoding:")
     if lengths + codings > 1:
         raise Unreadable("the answer states its length twice")
     if codings:
         if header(head, b"transfer-encoding") != b"chunked" or not head.startswith(b"http/1.1"):
             raise Unreadable("the answer's transfer-encoding is not known")
-        return _CHUNKED
+        return CHUNKED
     if not lengths:
         return None
     length = header(head, b"content-length")
@@ -133,7 +133,7 @@ def _chunked(data: bytes, limit: int) -> Generator[None, bytes, tuple[bytes, byt
     while True:
         line, data = yield from _line(data)
         digits = line.partition(b";")[0].strip()
-        if not digits or digits.strip(_HEX) or len(digits) > 16:
+        if not digits or digits.strip(HEX) or len(digits) > 16:
             raise Unreadable("the answer's chunks cannot be read")
         if (size := int(digits, 16)) == 0:
             break

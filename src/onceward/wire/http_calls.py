@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onceward.errors import StoreError
-from onceward.wire.calls import Call, ObjectCall, Service, ServiceAnswer
+from onceward.wire.calls import QUERY, Call, ObjectCall, Service, ServiceAnswer
 from onceward.wire.credentials import Credentials
 from onceward.wire.endpoints import Endpoints, Origin
 from onceward.wire.http1 import Raw, Unreadable, header
@@ -61,7 +61,7 @@ class Encoder:
         if type(call) is ObjectCall:
             return self._object(call, credentials, at)
         service, action, body, wait = call
-        content = msgspec.json.encode(body)
+        content = msgspec.json.encode(body) if service.speaks != QUERY else _form(call)
         ready = self._ready.get(action)
         if (
             ready is None
@@ -76,9 +76,13 @@ class Encoder:
 
     def _action(self, service: Service, action: str, credentials: Credentials, second: float) -> _Ready:
         origin = self._endpoints.of(service.name)
-        signed = {"host": origin.authority, "x-amz-target": f"{service.target}.{action}"}
+        signed = {"host": origin.authority}
+        kind = "application/x-www-form-urlencoded; charset=utf-8"
+        if service.speaks != QUERY:
+            signed["x-amz-target"] = f"{service.target}.{action}"
+            kind = f"application/x-amz-json-{service.speaks}"
         prepared = self._signer(service.name).prepare("POST", "/", signed, credentials, second)
-        headers = prepared.headers | {"content-type": "application/x-amz-json-1.0"}
+        headers = prepared.headers | {"content-type": kind}
         head = _head("POST", "/", headers, prepared.authorization)
         return _Ready(service, second, credentials, origin, prepared, head)
 
@@ -95,7 +99,8 @@ class Encoder:
         signed = {"host": origin.authority, "x-amz-content-sha256": digest}
         prepared = self._signer("s3").prepare(call.method, path, signed, credentials, at)
         authorization = prepared.authorization + prepared.signature(digest)
-        head = _head(call.method, path, prepared.headers | {"content-length": str(len(content))}, authorization)
+        headers = {**prepared.headers, "content-length": str(len(content)), **call.headers}
+        head = _head(call.method, path, headers, authorization)
         return WireRequest(origin, head + b"\r\n\r\n" + content, f"{call.method} of an object", 0.0)
 
 
@@ -108,7 +113,8 @@ def decode(
         StoreError: it was damaged on its way, or a success is not JSON, as when a proxy answers; transient.
     """
     date = header(raw.head, b"date") if _is_own(raw.head) else None
-    body = _object_body(raw) if isinstance(call, ObjectCall) else _document(call.service, request, raw)
+    in_xml = isinstance(call, ObjectCall) or call.service.speaks == QUERY
+    body = _xml_body(raw) if in_xml else _document(call.service, request, raw)  # type: ignore[union-attr]  # as said
     if raw.status >= 400 and credentials.token and isinstance(body, dict):
         _hide(body, credentials.token)
     return ServiceAnswer(raw.status, body, None if date is None else read_date(date), sent, received)
@@ -146,8 +152,15 @@ def _document(service: Service, request: WireRequest, raw: Raw) -> object:
     return {"__type": "", "message": text}
 
 
-def _object_body(raw: Raw) -> object:
-    """Return the object, or an error shaped like the other services' (S3 API Reference, "REST error responses")."""
+def _form(call: Call) -> bytes:
+    """Return the parameters of AWS Query (awslabs/smithy, "AWS query protocol")."""
+    from urllib.parse import urlencode
+
+    return urlencode({"Action": call.action, "Version": call.service.target, **call.body}).encode()
+
+
+def _xml_body(raw: Raw) -> object:
+    """Return the content, or an error shaped like that of AWS JSON (S3 API Reference, "REST error responses")."""
     if raw.status < 300:
         return raw.body
     code, message = (_between(raw.body, b"<%b>" % name, b"</%b>" % name) for name in (b"Code", b"Message"))
@@ -175,6 +188,15 @@ def read_date(date: bytes) -> float | None:
     if last[0] != date:
         _last_date = last = date, _parsed(date)
     return last[1]
+
+
+def asked_pause(retry_after: bytes | None, date: bytes | None) -> float | None:
+    """Return the seconds of a ``Retry-After`` (RFC 9110, 10.2.3), or None. A date in it counts from the answer's own ``date``."""
+    text = (retry_after or b"").strip().lower()
+    if text.isdigit():
+        return float(text[:9])
+    then, now = read_date(text), read_date((date or b"").strip().lower())
+    return None if then is None or now is None else max(0.0, then - now)
 
 
 def _parsed(date: bytes) -> float | None:

@@ -18,13 +18,13 @@ from onceward import Busy, Once
 from onceward.aws import on_sqs
 from onceward.aws.dead_letters import redrive as module
 from onceward.aws.dead_letters.letters import Letters, Refusal, origin
-from onceward.aws.dead_letters.plan import planned
 from onceward.aws.dead_letters.redrive import Redrive, namespaces
 from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
+from onceward.consumers.redriving import planned
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
-from onceward.errors import OncewardError, StoreError
+from onceward.errors import OncewardError, Parked, StoreError
 from onceward.testing.bench import claim_of
 from servers import Fault, Proxy, Refuse, numbers
 
@@ -127,6 +127,20 @@ def test_a_parked_key_runs_again_with_all_its_attempts(scene):
     assert fate.outcome == "moved"
     assert (fate.key, fate.record.status, fate.record.error) == (f"shop:{first}", PARKED, "card declined")
     assert (scene.record(first).status, scene.record(first).attempts) == (RELEASED, 0)
+    scene.consume()
+    assert scene.effects == [first]
+
+
+def test_a_key_whose_effect_may_be_made_waits_for_a_person(scene):
+    first = scene.dead()
+    scene.once.acquire(first, lease=0.05)
+    time.sleep(0.1)
+    with pytest.raises(Parked):
+        scene.once.acquire(first, on_lapse="park")
+    (fate,) = scene.run()
+    assert (fate.outcome, fate.waits, scene.record(first).status) == ("refused", True, PARKED)
+    assert "ask the downstream" in fate.reason
+    assert outcomes(scene.run(in_doubt="rerun")) == ["moved"]
     scene.consume()
     assert scene.effects == [first]
 
@@ -538,7 +552,7 @@ def held(status, attempts=3, lease_until=0.0):
     ],
 )
 def test_what_is_done_about_a_message(record, completed, begun, intended, step):
-    assert planned(record, 100.0, completed, begun=begun, intended=intended).step == step
+    assert planned(record, 100.0, completed, "keep", begun=begun, intended=intended).step == step
 
 
 def test_the_key_of_a_message_is_its_attribute_or_its_id():

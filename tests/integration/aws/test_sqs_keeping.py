@@ -19,8 +19,9 @@ from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.kept import alike, kept_text, read_kept
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
-from onceward.aws.sqs.settings import ATTEMPTS, QueueSettings
+from onceward.aws.sqs.settings import QueueSettings
 from onceward.consumers import keeping as kept_in_ledger
+from onceward.consumers.broker import ATTEMPTS
 from onceward.consumers.keeping import KeepOutcome, Place
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
@@ -187,7 +188,7 @@ def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, 
     assert ministack.left(queue) == 0
     again = cli.run("unpark", "shop:1", "--to", queue)
     assert (again.returncode, ministack.left(queue)) == (1, 0)
-    assert "it is COMPLETED and keeps no message" in again.stderr
+    assert "it is COMPLETED and is not parked" in again.stderr
     once.close()
 
 
@@ -623,7 +624,7 @@ def test_an_operator_killed_at_any_exchange_neither_loses_nor_doubles(made, afte
         except Killed:
             pass
         else:
-            assert point == 4, "the queue's attributes, a look, the copy, and the unparking"
+            assert point == 5, "a look at the key, the queue's attributes, a second look, the copy, and the unparking"
             scene.settle()
             return
         if meanwhile:

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from concurrent.futures import Future
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -429,10 +428,10 @@ def test_polls_that_wait_for_room_go_on_when_other_polls_bring_nothing():
     """Six polls are under way and two come back full; then handlers become slow, so that there is room for one poll only."""
     took, under_way = 0.01, []
 
-    def receive(count):
-        told = Future()
+    async def receive(count):
+        told = asyncio.get_running_loop().create_future()
         under_way.append(told)
-        return [Message("m", "r", "", {}, {})] * (count if told.result(PATIENCE) else 0)
+        return [Message("m", "r", "", {}, {})] * (count if await told else 0)
 
     async def asked(count):
         async with asyncio.timeout(PATIENCE):

@@ -1,6 +1,7 @@
 """Results that are too large for an item: objects in S3, on a real server, also when it is away or slow."""
 
 import asyncio
+import base64
 import json
 import random
 import time
@@ -10,12 +11,16 @@ from urllib.parse import unquote
 
 import pytest
 
-from onceward import LeaseLost, Mismatch, Once, ResultUnavailable, StoreError
+import onceward
+from boxes import Box
+from onceward import LeaseLost, Mismatch, Once, Parked, ResultUnavailable, StoreError, current
 from onceward.core import many
 from onceward.core.drivers import drive
+from onceward.core.outbox_writes import noting
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
 from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.outbox import drain
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
@@ -530,3 +535,69 @@ def test_a_silent_s3_holds_up_a_batch_of_short_leases_for_one_request(proxy, url
     assert [outcome.status for outcome in outcomes] == ["done"] * 3
     assert objects.actions == ["PUT"]
     assert len(proxy.seen) < 40, "renewals came so fast that no completion got in between"
+
+
+def test_a_large_result_of_a_step_goes_to_s3_and_comes_back_only_when_asked_for(once, objects, stored):
+    def handle():
+        claim = current()
+        got = claim.step("large", lambda: LARGE)
+        if claim.attempt == 1:
+            raise LookupError
+        return len(got)
+
+    with pytest.raises(LookupError):
+        once.run("k", handle)
+    assert len(stored()) == 1
+    assert len(once.ledger.show("n:k")[0].steps) < 1_000
+    before = len(objects.seen)
+    with pytest.raises(LookupError), once.claim("k"):
+        raise LookupError
+    assert len(objects.seen) == before
+    assert once.run("k", handle) == len(LARGE)
+
+
+def test_a_large_result_of_a_step_that_s3_lost_parks_the_key(once, s3, stored):
+    def handle():
+        current().step("large", lambda: LARGE)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        once.run("k", handle)
+    for key in stored():
+        s3.call("DELETE", f"/{BUCKET}/{key}")
+    with pytest.raises(Parked, match="'large'"):
+        once.run("k", handle)
+
+
+def test_a_result_stays_where_it_is_while_messages_are_noted(once, stored):
+    assert once.run("k", lambda: LARGE) == LARGE
+    objects = stored()
+    record = drive(once.store.load("n:k"), once.store).record
+    for unsent in ("{}", None):
+        reply = drive(once.store.swap(noting(record, unsent, 5.0, 60.0), record), once.store)
+        assert reply.won
+        record = reply.record
+    assert once.run("k", lambda: "again") == LARGE
+    assert stored() == objects
+
+
+# --- beside messages and steps ------------------------------------------------------------------------------------
+
+
+def test_messages_leave_room_for_no_large_result_in_the_item(once, stored, stands):
+    """The result alone would have room in the item, and the messages, too."""
+    box = Box()
+    result = base64.b85encode(random.Random(2).randbytes(370_000)).decode()
+
+    def handler():
+        onceward.current().send(box.address, "m" * 60_000)
+        return result
+
+    once.run("k", lambda: result)
+    assert len(stored()) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert once.run("k2", handler) == result
+    assert once.run("k2", never) == result
+    assert drain(10) == 0
+    assert len(box.bodies) == 1

@@ -1,18 +1,19 @@
 """`onceward init` for DynamoDB: what it sends, what it leaves alone, and that its templates say the same."""
 
 import asyncio
-import json
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
 
+from hcl import Hcl
 from onceward import Once, StoreError
+from onceward.aws.templates import printed
 from onceward.core.drivers import Sleep, drive, drive_async
 from onceward.stores import open_store
-from onceward.stores.dynamodb.create import provision
-from onceward.stores.dynamodb.template import HANDLER, OPERATOR, template
+from onceward.stores.capabilities import OUTBOX, TableWanted
+from onceward.stores.dynamodb.create import indexes_of, provision
+from onceward.stores.dynamodb.template import HANDLER, OPERATOR, document
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import Call, ServiceAnswer
 from servers import Refuse, numbers
@@ -47,11 +48,16 @@ def made(parts):
 
 def test_the_table_is_on_demand_has_the_layouts_key_and_expires(store, name, dynoxide):
     parts = drive(provision(store, set()), store)
-    assert [part.what for part in parts] == [f"table {name} (on demand, key key (S))", "TTL on expires_at"]
-    assert made(parts) == [True, True]
+    assert [part.what for part in parts] == [
+        f"table {name} (on demand, key key (S))",
+        "index onceward_due",
+        "TTL on expires_at",
+    ]
+    assert made(parts) == [True, True, True]
     table = dynoxide.ask("DescribeTable", TableName=name)["Table"]
     assert table["KeySchema"] == [{"AttributeName": "key", "KeyType": "HASH"}]
-    assert table["AttributeDefinitions"] == [{"AttributeName": "key", "AttributeType": "S"}]
+    kinds = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
+    assert kinds == {"key": "S", "due_shard": "S", "due_at": "N"}
     assert table["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
     ttl = dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]
     assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
@@ -77,15 +83,15 @@ def test_a_table_of_another_systems_layout_expires_as_that_system_has_it(preset,
 
 def test_a_coroutine_makes_the_same(store, proxy):
     parts = asyncio.run(drive_async(provision(store, set()), store))
-    assert made(parts) == [True, True]
-    assert made(drive(provision(store, set()), store)) == [False, False]
+    assert made(parts) == [True, True, True]
+    assert made(drive(provision(store, set()), store)) == [False, False, False]
 
 
 def test_the_second_time_only_looks(store, proxy):
     drive(provision(store, set()), store)
     proxy.clear()
-    assert made(drive(provision(store, set()), store)) == [False, False]
-    assert proxy.actions == ["DescribeTable", "DescribeTimeToLive"]
+    assert made(drive(provision(store, set()), store)) == [False, False, False]
+    assert proxy.actions == ["DescribeTable", "DescribeTable", "DescribeTimeToLive"]
 
 
 def test_of_many_at_once_one_makes_the_table_and_all_are_content(proxy, name):
@@ -104,7 +110,7 @@ def test_a_table_that_somebody_else_makes_at_this_moment_is_taken(store, proxy, 
 
     proxy.rule = rule
     parts = drive(provision(store, set()), store)
-    assert made(parts) == [False, True]
+    assert made(parts) == [False, False, True]
 
 
 def test_a_ttl_that_somebody_else_enables_at_this_moment_is_taken(store, proxy, dynoxide, name):
@@ -114,7 +120,7 @@ def test_a_ttl_that_somebody_else_enables_at_this_moment_is_taken(store, proxy, 
             return Refuse("ValidationException", message="TimeToLive is already enabled")
 
     proxy.rule = rule
-    assert made(drive(provision(store, set()), store)) == [True, False]
+    assert made(drive(provision(store, set()), store)) == [True, True, False]
 
 
 def test_what_is_throttled_is_asked_again(store, proxy):
@@ -126,8 +132,127 @@ def test_what_is_throttled_is_asked_again(store, proxy):
             return Refuse("LimitExceededException" if seen.action == "CreateTable" else "ThrottlingException")
 
     proxy.rule = rule
-    assert made(drive(provision(store, set()), store)) == [True, True]
+    assert made(drive(provision(store, set()), store)) == [True, True, True]
     assert not throttled
+
+
+# --- the index of messages in a table that was there ----------------------------------------------------------------
+
+
+@pytest.fixture
+def former(dynoxide, name):
+    """A table as a former version made it."""
+    dynoxide.ask(
+        "CreateTable",
+        TableName=name,
+        AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    return name
+
+
+def test_a_former_versions_table_refuses_messages_until_init_adds_the_index(store, proxy, former):
+    drive(store.insert(claim_of("key")), store)
+    ready = OUTBOX.needed(store)
+    with pytest.raises(StoreError, match=r"no index of messages .* `onceward init --store '.*'` makes it") as refused:
+        drive(ready(), store)
+    assert not refused.value.transient
+    assert made(drive(provision(store, {"ttl"}), store)) == [False, True, True]
+    assert made(drive(provision(store, set()), store)) == [False, False, False]
+    drive(ready(), store)
+    assert len(sent(proxy, "UpdateTable")) == 1
+
+
+def test_an_index_that_somebody_else_makes_at_this_moment_is_taken(store, proxy, dynoxide, former):
+    def rule(seen):
+        if seen.action == "UpdateTable":
+            dynoxide.ask("UpdateTable", **seen.body)
+            return Refuse("ResourceInUseException")
+
+    proxy.rule = rule
+    assert made(drive(provision(store, set()), store)) == [False, False, True]
+
+
+def test_an_index_that_dynamodb_still_builds_does_not_refuse_messages(store, proxy, dynoxide):
+    dynoxide.table(store.requests.table)
+    why = "Cannot read from backfilling global secondary index: onceward_due"
+    proxy.rule = lambda seen: Refuse("ValidationException", message=why) if seen.action == "Query" else None
+    drive(OUTBOX.needed(store)(), store)
+
+
+def test_an_index_of_that_name_with_another_key_is_left_alone(store, proxy, dynoxide, former):
+    wrong = [{"AttributeName": "due_at", "KeyType": "HASH"}]
+    create = {"IndexName": "onceward_due", "KeySchema": wrong, "Projection": {"ProjectionType": "ALL"}}
+    kinds = [{"AttributeName": "key", "AttributeType": "S"}, {"AttributeName": "due_at", "AttributeType": "N"}]
+    dynoxide.ask(
+        "UpdateTable",
+        TableName=former,
+        AttributeDefinitions=kinds,
+        GlobalSecondaryIndexUpdates=[{"Create": create}],
+    )
+    with pytest.raises(StoreError, match=r"has an index onceward_due with another key. Delete it"):
+        drive(provision(store, set()), store)
+    assert sent(proxy, "UpdateTable") == []
+
+
+def test_an_index_of_provisioned_capacity_gets_that_of_the_table(store, proxy, dynoxide, name):
+    dynoxide.ask(
+        "CreateTable",
+        TableName=name,
+        AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+        ProvisionedThroughput={"ReadCapacityUnits": 5, "WriteCapacityUnits": 7},
+    )
+    drive(provision(store, set()), store)
+    ((update,),) = (body["GlobalSecondaryIndexUpdates"] for body in sent(proxy, "UpdateTable"))
+    assert update["Create"]["ProvisionedThroughput"] == {"ReadCapacityUnits": 5, "WriteCapacityUnits": 7}
+
+
+def test_an_index_of_the_unfinished_is_made_when_asked_for(store, name, dynoxide):
+    parts = drive(provision(store, {"index"}), store)
+    assert made(parts) == [True] * 4
+    assert "one more unit). Next, give all workers a URL with index=open" in parts[2].what
+    indexes = dynoxide.ask("DescribeTable", TableName=name)["Table"]["GlobalSecondaryIndexes"]
+    (found,) = [one for one in indexes if one["IndexName"] == "onceward_open"]
+    assert [one["AttributeName"] for one in found["KeySchema"]] == ["open_shard", "key"]
+    assert sorted(found["Projection"]["NonKeyAttributes"]) == ["lease_until", "status"]
+    assert made(drive(provision(store, {"index"}), store)) == [False] * 4
+
+
+def test_init_of_a_url_with_index_open_adds_the_index_to_a_table(proxy, dynoxide, name):
+    dynoxide.table(name)
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&index=open")
+    parts = drive(provision(store, {"ttl"}), store)
+    assert made(parts) == [False, False, True, True]
+    assert "`onceward migrate` enters records of before" in parts[2].what
+
+
+def test_an_index_beside_one_that_is_still_built_is_asked_for_again(proxy, dynoxide, name):
+    dynoxide.table(name)
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&index=open")
+    refusals = iter([Refuse("LimitExceededException")])
+    proxy.rule = lambda seen: next(refusals, None) if seen.action == "UpdateTable" else None
+    assert made(drive(provision(store, {"ttl"}), store)) == [False, False, True, True]
+
+
+@pytest.mark.parametrize("preset", ["powertools", "plain"])
+def test_a_table_of_another_system_has_no_index_of_the_unfinished(preset, proxy, name):
+    url = f"dynamodb://{name}?endpoint={proxy.url}&preset={preset}"
+    with pytest.raises(ValueError, match="--index is not for a table of another system"):
+        drive(provision(open_store(url), {"index"}), open_store(url))
+    with pytest.raises(ValueError, match="another system writes to this table"):
+        open_store(f"{url}&index=open")
+    assert proxy.seen == []
+
+
+@pytest.mark.parametrize("preset", ["powertools", "plain"])
+def test_a_table_of_another_system_has_no_messages(preset, proxy, name):
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&preset={preset}")
+    drive(provision(store, set()), store)
+    assert "GlobalSecondaryIndexes" not in sent(proxy, "CreateTable")[0]
+    with pytest.raises(StoreError, match="another system writes to this table, and would lose messages"):
+        drive(OUTBOX.needed(store)(), store)
 
 
 # --- the TTL of a table that was there ------------------------------------------------------------------------------
@@ -159,14 +284,14 @@ def test_ttl_is_not_switched_on_in_a_table_that_has_items_already(store, proxy, 
 
 
 def test_ttl_is_switched_on_there_when_asked_for(store, dynoxide, theirs):
-    assert made(drive(provision(store, {"ttl"}), store)) == [False, True]
+    assert made(drive(provision(store, {"ttl"}), store)) == [False, False, True]
     assert ttl_of(dynoxide, theirs) == "ENABLED"
-    assert made(drive(provision(store, set()), store)) == [False, False]
+    assert made(drive(provision(store, set()), store)) == [False, False, False]
 
 
 def test_ttl_is_switched_on_in_an_empty_table_that_was_there(store, proxy, dynoxide, name):
     dynoxide.table(name)
-    assert made(drive(provision(store, set()), store)) == [False, True]
+    assert made(drive(provision(store, set()), store)) == [False, False, True]
     assert [(body["Limit"], body["ConsistentRead"]) for body in sent(proxy, "Scan")] == [(1, True)]
     assert ttl_of(dynoxide, name) == "ENABLED"
 
@@ -176,7 +301,7 @@ def test_an_init_interrupted_before_the_ttl_is_finished_by_the_next(store, proxy
     with pytest.raises(StoreError, match="UpdateTimeToLive"):
         drive(provision(store, set()), store)
     proxy.rule = lambda seen: None
-    assert made(drive(provision(store, set()), store)) == [False, True]
+    assert made(drive(provision(store, set()), store)) == [False, False, True]
     assert ttl_of(dynoxide, name) == "ENABLED"
 
 
@@ -254,7 +379,7 @@ def recovering(proxy, busy=0):
 
 def test_recovery_is_enabled_when_asked_for(store, proxy, name):
     recovering(proxy)
-    assert made(drive(provision(store, {"pitr"}), store)) == [True, True, True]
+    assert made(drive(provision(store, {"pitr"}), store)) == [True, True, True, True]
     assert sent(proxy, "UpdateContinuousBackups") == [
         {"TableName": name, "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True}}
     ]
@@ -262,7 +387,7 @@ def test_recovery_is_enabled_when_asked_for(store, proxy, name):
 
 def test_recovery_of_a_new_table_is_waited_for(store, proxy):
     recovering(proxy, busy=1)
-    assert made(drive(provision(store, {"pitr"}), store)) == [True, True, True]
+    assert made(drive(provision(store, {"pitr"}), store)) == [True, True, True, True]
 
 
 # --- what no test server does: driven by hand -----------------------------------------------------------------------
@@ -290,6 +415,7 @@ def described(status):
             "TableStatus": status,
             "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
             "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
+            "GlobalSecondaryIndexes": indexes_of(open_store("dynamodb://ledger"), set()),
         }
     )
 
@@ -300,8 +426,9 @@ def test_table_is_waited_for_also_while_its_description_is_not_known_yet(store):
     for answer in (error("ResourceNotFoundException"), ok(), error("ResourceNotFoundException"), described("CREATING")):
         request = answered(steps, request, answer)
     assert request.action == "DescribeTable"
-    request = answered(steps, request, described("ACTIVE"))
-    assert request.action == "DescribeTimeToLive"
+    for action in ("DescribeTable", "DescribeTimeToLive"):
+        request = answered(steps, request, described("ACTIVE"))
+        assert request.action == action
     with pytest.raises(StopIteration) as end:
         steps.send(ok(TimeToLiveDescription={"TimeToLiveStatus": "ENABLING", "AttributeName": "expires_at"}))
     assert end.value.value[0] == (
@@ -365,9 +492,13 @@ LAYOUTS = [
 ]
 
 
-def what_init_sent(store, proxy):
+def template(store, kind, options):
+    return printed(kind, document(store, TableWanted(frozenset(options))))
+
+
+def what_init_sent(store, proxy, options=("pitr",)):
     recovering(proxy)
-    drive(provision(store, {"pitr"}), store)
+    drive(provision(store, set(options)), store)
     (table,), (ttl,), (pitr,) = (sent(proxy, a) for a in ("CreateTable", "UpdateTimeToLive", "UpdateContinuousBackups"))
     return table, ttl["TimeToLiveSpecification"], pitr["PointInTimeRecoverySpecification"]
 
@@ -382,53 +513,10 @@ def test_cloudformation_says_what_init_sends(options, proxy, name):
     assert ledger["Type"] == "AWS::DynamoDB::Table"
     assert ledger["Properties"] == {
         **table,
+        "DeletionProtectionEnabled": True,
         "TimeToLiveSpecification": ttl,
         "PointInTimeRecoverySpecification": pitr,
     }
-
-
-class Hcl:
-    """Enough of Terraform's language to read what is printed: blocks, attributes, strings, lists and references."""
-
-    TOKEN = re.compile(r'\s*(?:#[^\n]*\n\s*)*("(?:[^"\\]|\\.)*"|[\w.]+|[{}\[\],=])')
-
-    def __init__(self, text):
-        self.tokens, at = [], 0
-        while at < len(text.rstrip()):
-            match = self.TOKEN.match(text, at)
-            assert match, text[at : at + 40]
-            self.tokens.append(match[1])
-            at = match.end()
-        self.blocks = self.body()
-        assert self.tokens == []
-
-    def body(self):
-        entries = []
-        while self.tokens and self.tokens[0] != "}":
-            head = [self.tokens.pop(0)]
-            while self.tokens[0] not in {"{", "="}:
-                head.append(json.loads(self.tokens.pop(0)))
-            if self.tokens.pop(0) == "=":
-                entries.append((head[0], self.value()))
-            else:
-                entries.append((".".join(head), self.body()))
-                assert self.tokens.pop(0) == "}"
-        return entries
-
-    def value(self):
-        token = self.tokens.pop(0)
-        if token == "[":
-            values = []
-            while self.tokens[0] != "]":
-                values.append(self.value())
-                if self.tokens[0] == ",":
-                    self.tokens.pop(0)
-            self.tokens.pop(0)
-            return values
-        if token.startswith('"'):
-            text = json.loads(token)
-            return text.replace("$${", "${").replace("%%{", "%{")
-        return {"true": True, "false": False}.get(token, token)
 
 
 @pytest.mark.parametrize("options", LAYOUTS)
@@ -445,6 +533,10 @@ def test_terraform_says_what_init_sends(options, proxy, name):
     assert [{"AttributeName": a["name"], "AttributeType": a["type"]} for a in attributes] == table[
         "AttributeDefinitions"
     ]
+    (index,) = table["GlobalSecondaryIndexes"]
+    keys = [(f"{key['KeyType'].lower()}_key", key["AttributeName"]) for key in index["KeySchema"]]
+    projected = ("projection_type", index["Projection"]["ProjectionType"])
+    assert list(said["global_secondary_index"]) == [("name", index["IndexName"]), *keys, projected]
     assert dict(said["ttl"]) == {"attribute_name": ttl["AttributeName"], "enabled": ttl["Enabled"]}
     assert dict(said["point_in_time_recovery"]) == {"enabled": pitr["PointInTimeRecoveryEnabled"]}
 
@@ -461,9 +553,9 @@ def test_templates_keep_the_table_when_the_stack_goes(store):
     assert dict(dict(entries)["lifecycle"]) == {"prevent_destroy": True}
 
 
-def statements(kind, store):
+def statements(kind, store, options=frozenset()):
     """Who may do what, as both templates say it: role → [(actions, resource)]."""
-    text = template(store, kind, set())
+    text = template(store, kind, options)
     if kind == "cloudformation":
         found = {}
         for name, one in yaml.safe_load(text)["Resources"].items():
@@ -482,14 +574,44 @@ def statements(kind, store):
 
 
 TABLE = {"cloudformation": ["Ledger", "Arn"], "terraform": "aws_dynamodb_table.ledger.arn"}
+INDEX = {
+    "cloudformation": (["dynamodb:Query"], "${Ledger.Arn}/index/onceward_due"),
+    "terraform": (["dynamodb:Query"], "${aws_dynamodb_table.ledger.arn}/index/onceward_due"),
+}
 PARTITION = {"cloudformation": "${AWS::Partition}", "terraform": "${data.aws_partition.here.partition}"}
 
 
 @pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
 def test_templates_grant_the_least_rights_on_the_table_alone(kind, store):
     assert statements(kind, store) == {
-        "handlers": [([f"dynamodb:{action}" for action in HANDLER], TABLE[kind])],
-        "operators": [([f"dynamodb:{action}" for action in OPERATOR], TABLE[kind])],
+        "handlers": [([f"dynamodb:{action}" for action in HANDLER], TABLE[kind]), INDEX[kind]],
+        "operators": [([f"dynamodb:{action}" for action in OPERATOR], TABLE[kind]), INDEX[kind]],
+    }
+
+
+@pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
+def test_templates_with_an_index_grant_its_queries(kind, store):
+    actions, due = INDEX[kind]
+    for granted in statements(kind, store, {"index"}).values():
+        assert granted[1:] == [INDEX[kind], (actions, due.replace("onceward_due", "onceward_open"))]
+
+
+def test_cloudformation_with_an_index_says_what_init_sends(store, proxy):
+    printed = yaml.safe_load(template(store, "cloudformation", {"pitr", "index"}))
+    table, _, _ = what_init_sent(store, proxy, ("pitr", "index"))
+    assert len(table["GlobalSecondaryIndexes"]) == 2
+    assert table.items() <= printed["Resources"]["Ledger"]["Properties"].items()
+
+
+def test_terraform_with_an_index_names_what_it_projects(store):
+    ((_, ledger),) = [b for b in Hcl(template(store, "terraform", {"index"})).blocks if "aws_dynamodb_table" in b[0]]
+    indexes = [dict(body) for name, body in ledger if name == "global_secondary_index"]
+    assert indexes[1] == {
+        "name": "onceward_open",
+        "hash_key": "open_shard",
+        "range_key": "key",
+        "projection_type": "INCLUDE",
+        "non_key_attributes": ["status", "lease_until"],
     }
 
 
@@ -498,8 +620,8 @@ def test_templates_grant_rights_on_results_in_s3_when_the_ledger_has_them(kind, 
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&blobs=s3://bucket/results")
     arn = f"arn:{PARTITION[kind]}:s3:::bucket"
     told = statements(kind, store)
-    assert told["handlers"][1:] == [(["s3:GetObject", "s3:PutObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
-    assert told["operators"][1:] == [(["s3:GetObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
+    assert told["handlers"][2:] == [(["s3:GetObject", "s3:PutObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
+    assert told["operators"][2:] == [(["s3:GetObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
 
 
 def test_handlers_and_operators_need_no_right_that_templates_do_not_grant(store, proxy):
@@ -525,8 +647,3 @@ def test_handlers_and_operators_need_no_right_that_templates_do_not_grant(store,
     ledger.purge()
     drive(provision(store, set()), store)
     assert set(proxy.actions) <= set(OPERATOR)
-
-
-def test_a_template_that_there_is_not_is_refused(store):
-    with pytest.raises(ValueError, match="there are cloudformation and terraform"):
-        template(store, "pulumi", set())

@@ -5,7 +5,7 @@ from base64 import b64encode
 
 import pytest
 
-from onceward import StoreError
+from onceward import Once, StoreError, current
 from onceward.core.drivers import drive
 from onceward.stores.dynamodb.items import UNPACKED, Layout
 from onceward.stores.dynamodb.layouts import preset
@@ -211,3 +211,26 @@ def test_a_result_that_is_no_compressed_text_is_refused(content):
 def test_a_result_that_could_not_be_read_back_is_not_compressed():
     record = claim_of("k", "a").at(1e9)._replace(result="0" * (UNPACKED + 1))
     assert set(Layout().item(record)["result"]) == {"S"}
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if not name.startswith("powertools")])
+def test_steps_and_their_large_results_survive_in_any_layout(layout, opened):
+    made, keys = LAYOUTS[layout]
+    if layout == "named":
+        made = Layout("id={key}", names={**NAMES, "steps": "did", "needs": "asks"})
+    once = Once(opened(made, keys), name="key")
+    large = "".join(f"{n}é" for n in range(20_000))
+
+    def handle():
+        claim = current()
+        got = claim.step("small", lambda: {"n": (1, 2)}), claim.step("large", lambda: large)
+        if claim.attempt == 1:
+            raise LookupError
+        return claim.step("small again", lambda: got[0])
+
+    with pytest.raises(LookupError):
+        once.run("k", handle)
+    assert len(list(once.ledger.records("key:step-"))) == 1
+    assert once.run("k", handle) == {"n": (1, 2)}
+    once.ledger.clear("key:k")
+    assert list(once.ledger.records()) == []

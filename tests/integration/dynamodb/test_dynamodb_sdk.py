@@ -231,7 +231,7 @@ def test_threads_carry_the_calls_of_coroutines_side_by_side(service):
 
     class Together(dict):
         def __getitem__(self, action):
-            barrier.wait(5)
+            barrier.wait(60)
             return 200, {}
 
     service.answers = Together()

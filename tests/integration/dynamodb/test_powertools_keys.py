@@ -119,6 +119,26 @@ def test_a_missing_key_is_an_error_where_powertools_would_run_unprotected(data, 
         powertools_key(data, path)
 
 
+def test_a_key_with_a_missing_part_is_that_of_powertools(aws):
+    made = {powertools_key({"user": 1, "order": order}, "[user, order.id]") for order in ({}, {"no": 1}, {"no": 2})}
+    assert {f"{NAME}#{key}" for key in made} == {theirs_of({"user": 1}, event_key_jmespath="[user, order.id]")}
+
+
+def test_parts_in_a_list_make_the_key_of_the_path_and_must_be_there():
+    once, ran = Once("memory:"), []
+
+    @once(name=NAME, key=lambda order: powertools_key([order["shop"], order["id"]]))
+    def charge(order):
+        ran.append(order)
+
+    order = {"shop": "eu", "id": 7}
+    assert charge.key_of(order) == f"{NAME}:{powertools_key(order, '[shop, id]')}"
+    with pytest.raises(KeyMissing):
+        charge({"shop": "eu"})
+    assert ran == []
+    once.close()
+
+
 def test_a_value_that_powertools_cannot_write_is_an_error():
     with pytest.raises(TypeError, match="object"):
         powertools_key({"a": object()})
@@ -200,11 +220,11 @@ def test_every_record_of_powertools_has_a_key(name):
     assert layout.id_of(layout.key_of(f"{name}#{KEY}")) == f"{name}#{KEY}"
 
 
-# --- docs/existing-tables.md --------------------------------------------------------------------------------------
+# --- docs/how-to/existing-tables.md --------------------------------------------------------------------------------------
 
 
 def example(name):
-    text = (DOCS / "existing-tables.md").read_text()
+    text = (DOCS / "how-to" / "existing-tables.md").read_text()
     return text.split(f"<!-- run: {name} -->\n```python\n")[1].split("```")[0]
 
 
@@ -232,7 +252,7 @@ def test_the_example_of_a_switch_meets_the_same_records(order, dynoxide, proxy, 
 
 
 def test_the_addresses_of_the_docs_are_read():
-    text = (DOCS / "existing-tables.md").read_text()
+    text = (DOCS / "how-to" / "existing-tables.md").read_text()
     urls = [part.split('"')[0] for part in text.split('Once("')[1:]]
     assert len(urls) == 3
     for url in urls:

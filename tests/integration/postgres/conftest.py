@@ -6,6 +6,7 @@ from onceward import Once
 from onceward.core.drivers import drive
 from onceward.stores import open_store
 from postgres_hands import HANDS
+from postgres_proxy import CommitProxy
 
 
 @pytest.fixture
@@ -44,3 +45,21 @@ def store(schema):
 @pytest.fixture
 def sql(postgres):
     return lambda statement, *values: postgres.sql(statement, *values, database="test")
+
+
+@pytest.fixture
+def server(postgres):
+    return postgres
+
+
+@pytest.fixture
+def proxy(postgres):
+    made = CommitProxy(postgres.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def through(postgres, proxy):
+    """The database's URL through the proxy."""
+    return postgres.url.replace(f":{postgres.port}", f":{proxy.port}")

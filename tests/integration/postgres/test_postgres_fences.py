@@ -12,6 +12,7 @@ from onceward import Once
 from onceward.core.drivers import drive
 from onceward.core.record import RELEASED
 from onceward.core.register import KeyLocked
+from onceward.core.steps import claim
 from onceward.stores import open_store
 from onceward.testing.bench import claim_of, next_of
 
@@ -192,3 +193,13 @@ def hold_one(store, key, choose, told):
             drive(store.swap(next_of(held, status=RELEASED, lease=0.0, keep=keep), held), store)
     except KeyLocked:
         pass
+
+
+def test_a_repeated_request_of_a_clients_own_claim_keeps_its_fence(store):
+    guard = Once(store).guards.for_keys("clients", {}, no_skip="", heartbeat=False)
+    bid = guard.bid("clients:key", "fp", owner="a" * 32)
+    fences = [drive(claim(store, bid, single_use=True), store).record.fence for _ in range(3)]
+    assert len(set(fences)) == 1  # the client may have the first answer, and works under its fence
+    assert (
+        drive(claim(store, bid), store).record.fence > fences[0]
+    )  # nobody knows the fence of a claim whose reply was lost

@@ -34,7 +34,7 @@ def busy(store):
         thread = threading.Thread(target=store.exchange, args=[RawQuery(f"SELECT pg_sleep({seconds})::text")])
         thread.start()
         threads.append(thread)
-        while store.bare.conduit._idle:
+        while store.plain.conduit._idle:
             time.sleep(0.001)
 
     yield keep
@@ -43,7 +43,7 @@ def busy(store):
 
 
 def waiting(store):
-    return len(store.bare.conduit._line._places)
+    return len(store.plain.conduit._line._places)
 
 
 def test_threads_get_a_connection_in_their_order(store, busy):
@@ -143,7 +143,7 @@ def test_a_child_forked_while_it_waits_opens_its_own(store, busy):
 def test_who_waits_too_long_is_told_and_leaves_the_line(schema):
     store = open_store(f"{schema}&pool=1&timeout=1")
     drive(store.load("?"), store)
-    conduit = store.bare.conduit
+    conduit = store.plain.conduit
     used = conduit._free()
     with pytest.raises(StoreError, match="connections are in use for 1 s"):
         store.exchange(NAME)

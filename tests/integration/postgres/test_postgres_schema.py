@@ -113,7 +113,7 @@ def test_a_newer_version_adds_its_columns_beside_an_older_one(store, monkeypatch
     newer = open_store(store.url)
     parts = drive(MIGRATE.needed(newer)(), newer)
     functions = [(f"function {name}", False) for name in store.names.functions]
-    rest = [*functions, (f"index {store.names.open}", False)]
+    rest = [*functions, *((f"index {name}", False) for name in (store.names.due, store.names.origin, store.names.open))]
     assert parts == [("column later", True), *rest]
     assert not any(part.made for part in drive(MIGRATE.needed(newer)(), newer))
     sql(f"UPDATE {store.names.table} SET later = 'x'")
@@ -370,7 +370,7 @@ def test_a_large_ledger_is_counted_without_reading_it(store, sql, monkeypatch, p
         statements = ledger_schema.schema(names)
         statements[0] = statements[0].rpartition(" WITH (")[0] + " PARTITION BY HASH (key)"
         sql(f"CREATE SCHEMA IF NOT EXISTS {names.schema}")
-        for statement in (*statements, ledger_schema.open_index(names)):
+        for statement in (*statements, *ledger_schema.indexes(names).values()):
             sql(statement)
         for part in range(2):
             sql(

@@ -1,194 +1,23 @@
-"""Transactions that are cancelled, interrupted or left behind, and what goes on beside them."""
+"""Transactions that are cancelled, interrupted or left behind, and how much is sent for one."""
 
-import asyncio
 import contextlib
-import gc
-import os
-import signal
-import time
 
-import anyio
 import psycopg
 import pytest
 
-from onceward import Completed, Once
-from onceward.claim.running import CURRENT
+from cut_cases import *  # noqa: F403 - its tests run here
+from onceward import Completed
 from postgres_hands import HANDS
-from postgres_proxy import CommitProxy
-
-AWAITED = [name for name, kind in HANDS.items() if kind.awaited]
 
 
-@pytest.fixture(params=AWAITED)
+@pytest.fixture(params=[name for name, kind in HANDS.items() if kind.awaited])
 def waiting(request, postgres, table):
-    """A hand that is awaited."""
     return HANDS[request.param](postgres.url, table)
 
 
-@pytest.fixture
-def plain(postgres, table):
-    with psycopg.connect(postgres.url) as connection:
-        yield connection
-
-
-def records(once):
-    return [(record.status, record.attempts) for record, _ in once.ledger.records()]
-
-
-async def cancelled(task):
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 30)
-
-
-def test_a_body_that_is_cancelled_leaves_no_effect_and_no_claim(once, waiting, effects):
-    async def main():
-        entered = asyncio.Event()
-        async with waiting.connection() as connection:
-
-            async def call():
-                async with once.transaction("k", connection):
-                    await waiting.act(connection)
-                    entered.set()
-                    await asyncio.sleep(60)
-
-            task = asyncio.create_task(call())
-            await entered.wait()
-            task.cancel()
-            await cancelled(task)
-            assert waiting.is_idle(connection)
-            async with once.transaction("k", connection):  # it is as good as new
-                await waiting.act(connection)
-
-    asyncio.run(main())
-    assert (effects(), records(once)) == (["effect"], [("COMPLETED", 1)])
-
-
-@pytest.mark.parametrize("point", range(6))
-def test_a_cancellation_at_any_moment_leaves_both_or_neither(once, waiting, effects, point):
-    async def main():
-        async with waiting.connection() as connection:
-            async with once.transaction("warm", connection):
-                pass
-
-            async def call():
-                async with once.transaction("k", connection):
-                    await waiting.act(connection)
-
-            task = asyncio.create_task(call())
-            await asyncio.sleep(0.002 * point)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            assert waiting.is_idle(connection)
-
-    asyncio.run(main())
-    done = [state for state, _ in records(once)].count("COMPLETED") - 1
-    assert effects() == ["effect"] * done
-
-
-def test_a_scope_that_cancels_every_await_commits_both_or_neither(once, waiting, effects):
-    async def main():
-        async with waiting.connection() as connection:
-            with anyio.CancelScope() as scope:
-                async with once.transaction("k", connection):
-                    await waiting.act(connection)
-                    scope.cancel()
-            with anyio.CancelScope() as scope:
-                async with once.transaction("other", connection):
-                    await waiting.act(connection)
-                    scope.cancel()
-                    await anyio.sleep(60)
-
-    asyncio.run(main())
-    assert (effects(), records(once)) == (["effect"], [("COMPLETED", 1)])
-
-
-def test_a_coroutine_that_is_closed_in_the_body_rolls_back(once, waiting, effects):
-    async def main():
-        async with waiting.connection() as connection:
-
-            async def call():
-                async with once.transaction("k", connection):
-                    await waiting.act(connection)
-                    await asyncio.get_running_loop().create_future()
-
-            running = call()
-            step = None
-            while True:  # as a loop that is closing: it is never resumed
-                step = running.send(None)
-                if step is None:
-                    await asyncio.sleep(0)
-                elif not await asyncio.wait([step], timeout=1) or not step.done():
-                    break
-            running.close()
-            with contextlib.suppress(Exception):
-                await waiting.sql(connection, "ROLLBACK")
-
-    asyncio.run(main())
-    assert (effects(), records(once)) == ([], [])
-
-
-def test_a_commit_that_hangs_lets_a_cancelled_caller_go(once, waiting, effects, postgres):
-    proxy = CommitProxy(postgres.port)
-
-    async def main():
-        async with waiting.connection(postgres.url.replace(str(postgres.port), str(proxy.port))) as connection:
-
-            async def call():
-                async with once.transaction("k", connection):
-                    await waiting.act(connection)
-                    proxy.plan = "freeze"
-
-            task = asyncio.create_task(call())
-            while not proxy.commits:
-                await asyncio.sleep(0.01)
-            task.cancel()
-            await cancelled(task)
-
-    asyncio.run(main())
-    proxy.close()
-    assert effects() == []
-
-
-def test_an_interrupt_of_a_blocking_body_rolls_back(once, plain, table, effects):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt), once.transaction("k", plain):
-            plain.execute(f"INSERT INTO {table} VALUES ('effect')")
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            plain.execute("SELECT pg_sleep(20)")
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert plain.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-    assert (effects(), records(once)) == ([], [])
-
-
-def test_a_transaction_that_was_left_behind_is_rolled_back(once, plain, table, effects):
-    left = once.transaction("k", plain)
-    left.__enter__()
-    plain.execute(f"INSERT INTO {table} VALUES ('effect')")
-    del left
-    gc.collect()
-    CURRENT.set(None)  # its block was never left
-    assert plain.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-    assert (effects(), records(once)) == ([], [])
-
-
-def test_heartbeats_beside_a_transaction_are_not_held_up_by_it(schema, plain):
-    once = Once(schema, lease=0.9, heartbeat=0.2)
-    with once.claim("other") as other, once.claim("k") as claim, claim.transaction(plain):
-        beats = [other.record.beat]
-        for _ in range(10):
-            time.sleep(0.2)
-            beats.append(other.record.beat)
-            assert not other.lost
-        assert claim.record.beat == 1  # the transaction's own
-    assert beats[-1] >= 5
-    assert records(once) == [("COMPLETED", 1)] * 2
-    once.close()
+@pytest.fixture(params=["psycopg", "psycopg2", "Session", "Django"])
+def blocking(request, postgres, table):
+    return HANDS[request.param](postgres.url, table)
 
 
 def test_a_transaction_adds_two_statements_and_no_round_trip(once, postgres, table, tmp_path):
@@ -215,36 +44,3 @@ def test_a_transaction_adds_two_statements_and_no_round_trip(once, postgres, tab
                 connection.pgconn.untrace()
             seen.append(asked(path))
     assert seen == [(["BEGIN", "WITH", "INSERT", "WITH", "COMMIT"], 3), (["BEGIN", "WITH", "WITH", "ROLLBACK"], 3)]
-
-
-# --- forks --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [name for name, kind in HANDS.items() if not kind.awaited])
-def test_a_forked_child_that_leaves_the_block_ends_no_transaction(name, once, postgres, table, effects):
-    hand = HANDS[name](postgres.url, table)
-
-    async def act(connection):
-        child = None
-        try:
-            async with hand.within(once.transaction("k", connection)) as transaction:
-                await hand.act(connection)
-                child = os.fork()
-                if child == 0:
-                    raise RuntimeError
-                os.waitpid(child, 0)
-                transaction.result = "the parent's"
-        except RuntimeError:
-            if child != 0:
-                raise
-        return child
-
-    async def main():
-        async with hand.connection() as connection:
-            if await act(connection) == 0:
-                gc.collect()
-                os._exit(0)
-
-    asyncio.run(main())
-    assert effects() == ["effect"]
-    assert records(once) == [("COMPLETED", 1)]

@@ -8,121 +8,11 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from onceward import Busy, Completed, Once, StoreError, current
-from postgres_proxy import CommitProxy
+from lost_cases import *  # noqa: F403 - its tests run here
+from onceward import Completed, StoreError
+from onceward.stores.postgres.session import PostgresSession, Turn
 from postgres_servers import PgBouncer
 from postgres_wire import Fault, Wire
-
-
-@pytest.fixture
-def proxy(postgres):
-    made = CommitProxy(postgres.port)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def through(postgres, proxy):
-    """The database's URL through the proxy."""
-    return postgres.url.replace(f":{postgres.port}", f":{proxy.port}")
-
-
-@pytest.mark.parametrize("plan", ["drop", "delay"])
-def test_a_commit_whose_reply_is_lost_counts(once, hand, effects, proxy, through, plan):
-    async def body():
-        async with hand.connection(through) as connection:
-            async with hand.within(once.transaction("k", connection)) as tx:
-                await hand.act(connection)
-                tx.result = "told"
-                proxy.plan = plan
-            assert tx.claim.settled == "COMPLETED"
-            assert hand.status(once) == [("COMPLETED", 1)]
-
-    asyncio.run(body())
-    assert (effects(), proxy.commits) == (["effect"], 1)
-    with pytest.raises(Completed) as done, once.claim("k"):
-        pass
-    assert done.value.result == "told"
-
-
-def test_a_commit_that_never_arrived_fails_and_the_key_is_given_back(once, hand, effects, proxy, through):
-    async def body():
-        async with hand.connection(through) as connection:
-            with pytest.raises(StoreError):
-                async with hand.within(once.transaction("k", connection)):
-                    await hand.act(connection)
-                    proxy.plan = "swallow"
-
-    asyncio.run(body())
-    assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
-
-
-@pytest.mark.parametrize("plan", ["drop", "delay", "swallow"])
-def test_a_held_claim_learns_what_its_commit_did(once, hand, effects, proxy, through, plan):
-    async def handle():
-        async with hand.connection(through) as connection:
-            async with hand.within(current().transaction(connection)) as tx:
-                await hand.act(connection)
-                tx.result = "told"
-                proxy.plan = plan
-
-    if plan == "swallow":
-        with pytest.raises(StoreError):
-            asyncio.run(once.run_async("k", handle))
-        assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
-    else:
-        asyncio.run(once.run_async("k", handle))
-        assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
-
-
-def test_a_commit_that_nobody_can_tell_of_is_an_error_and_the_key_stays_busy(schema, hand, effects, proxy, through):
-    once = Once(schema, lease=3)
-
-    async def body():
-        async with hand.connection(through) as connection:
-            with pytest.raises(StoreError, match="the reply to its COMMIT was lost") as told:
-                async with hand.within(once.transaction("k", connection)):
-                    await hand.act(connection)
-                    proxy.plan = "hold"
-            assert told.value.transient
-
-    asyncio.run(body())
-    with pytest.raises(Busy), once.claim("k"):
-        pytest.fail("it ran")
-    proxy.release()
-    with once.claim("k"):
-        pass
-    assert effects() == []
-    once.close()
-
-
-@pytest.mark.parametrize("raises", [False, True])
-def test_a_lost_connection_does_not_park_the_key(once, hand, effects, postgres, raises):
-    async def body():
-        async with hand.connection() as connection:
-            with pytest.raises((StoreError, ZeroDivisionError)):
-                async with hand.within(once.transaction("k", connection)):
-                    await hand.act(connection)
-                    await hand.killed(connection, postgres)
-                    if raises:
-                        raise ZeroDivisionError
-
-    asyncio.run(body())
-    assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
-
-
-def test_a_lost_connection_that_the_body_has_noticed_does_not_park_the_key(once, hand, effects, postgres):
-    async def body():
-        async with hand.connection() as connection:
-            with pytest.raises(Exception) as told:
-                async with hand.within(once.transaction("k", connection)):
-                    await hand.act(connection)
-                    await hand.killed(connection, postgres)
-                    await hand.act(connection)
-            assert not isinstance(told.value, StoreError)  # but the driver's own
-
-    asyncio.run(body())
-    assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
 
 
 def test_a_session_that_is_idle_for_too_long_is_killed_and_its_key_given_back(once, hand, effects):
@@ -245,3 +135,24 @@ def test_it_works_behind_a_pooler_of_transactions(once, hand, postgres, effects)
         bouncer.stop()
     assert sorted(effects()) == [f"{turn} {number}" for turn in range(2) for number in range(2)]
     assert {status for status, _ in hand.status(once)} == {"COMPLETED"}
+
+
+def test_a_connection_whose_beginning_is_interrupted_twice_can_be_used_again(once, postgres, monkeypatch):
+    exchange, struck = PostgresSession.exchange, []
+
+    def interrupted(session, request):
+        if len(struck) < 2 and request not in {Turn.BEGIN, Turn.FLUSH}:  # before BEGIN is sent, and before the rollback
+            struck.append(request)
+            raise KeyboardInterrupt
+        return exchange(session, request)
+
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        with once.transaction("first", connection):  # later ones do not ask whether it is the same database
+            pass
+        monkeypatch.setattr(PostgresSession, "exchange", interrupted)
+        with pytest.raises(KeyboardInterrupt), once.transaction("k", connection):
+            pytest.fail("it ran")
+        assert struck[1] is Turn.ROLLBACK
+        with once.transaction("k", connection) as tx:
+            tx.result = "told"
+    assert len(struck) == 2

@@ -83,7 +83,7 @@ def test_a_duplicate_in_a_stricter_transaction_sees_what_was_committed(once, pos
     def second():
         with psycopg.connect(postgres.url) as connection:
             connection.isolation_level = level
-            entered.wait(10)
+            entered.wait(60)
             try:
                 with once.transaction("k", connection):
                     answers.append("it ran")

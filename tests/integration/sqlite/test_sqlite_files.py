@@ -275,7 +275,7 @@ def test_fences_of_workers_that_claim_and_clear_one_key_only_grow(path):
         assert [worker.wait(60) for worker in workers] == [0] * 3
     fences = list(map(int, log.read_text().split()))
     assert fences == sorted(set(fences))
-    assert len(fences) > 200
+    assert len(fences) > 50
 
 
 # --- forks ------------------------------------------------------------------------------------------------------------

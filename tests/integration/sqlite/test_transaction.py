@@ -13,6 +13,7 @@ import pytest
 
 from onceward import (
     Busy,
+    Claim,
     Completed,
     LeaseLost,
     Once,
@@ -25,6 +26,7 @@ from onceward import (
 )
 from onceward.stores.memory import MemoryStore
 from servers import missing
+from sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
 
 
 @pytest.fixture
@@ -174,7 +176,7 @@ def test_a_concurrent_duplicate_waits_for_transaction_and_gets_its_result(once, 
 
     thread = threading.Thread(target=first)
     thread.start()
-    entered.wait(10)
+    entered.wait(60)
     connection = sqlite3.connect(path)
     with pytest.raises(Completed) as done, once.transaction("k", connection) as tx:
         act(tx)
@@ -238,7 +240,9 @@ def test_a_blocking_connection_is_refused_under_async_with(once, connection):
 
 
 def test_a_ledger_that_is_not_in_sqlite_is_refused(connection):
-    with pytest.raises(TypeError, match=r"memory: cannot commit a transaction .* can: postgresql, sqlite$"):
+    with pytest.raises(
+        TypeError, match=r"memory: cannot commit a transaction .* can: mariadb, mysql, postgresql, sqlite$"
+    ):
         Once(MemoryStore()).transaction("k", connection)
 
 
@@ -384,9 +388,9 @@ def test_a_handler_whose_transaction_raises_is_tried_again(once, path, connectio
 
 
 def test_the_business_writes_of_a_zombie_are_refused_with_its_completion(once, path, connection):
-    zombie = once.acquire("k", lease=0.05)
-    time.sleep(0.1)
-    once.acquire("k").complete("theirs")
+    zombie = once.acquire("k", lease=0.5)
+    time.sleep(0.6)
+    once.acquire("k", lease=60).complete("theirs")
     with pytest.raises(LeaseLost), zombie.transaction(connection) as tx:
         act(tx)
     assert effects(path) == []
@@ -597,51 +601,6 @@ def test_a_commit_that_fails_counts_the_attempt_of_a_key_claimed_with_it(once, p
         assert status(once) == [("PARKED" if attempt == 2 else "RELEASED", attempt)]
 
 
-class Commits:
-    """A connection that does something at its COMMIT."""
-
-    def __init__(self, connection, at_commit):
-        self._connection, self._at_commit = connection, at_commit
-
-    def __getattr__(self, name):
-        return getattr(self._connection, name)
-
-    def __setattr__(self, name, value):
-        if name.startswith("_"):
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self._connection, name, value)
-
-    def execute(self, sql, *parameters):
-        if sql == "COMMIT" and self._at_commit:
-            at_commit, self._at_commit = self._at_commit, None
-            at_commit(self._connection)
-        return self._connection.execute(sql, *parameters)
-
-
-def commits_and_raises(error):
-    def at_commit(connection):
-        connection.execute("COMMIT")
-        raise error
-
-    return at_commit
-
-
-def rolls_back_and_raises(error):
-    def at_commit(connection):
-        connection.execute("ROLLBACK")
-        raise error
-
-    return at_commit
-
-
-def raises(error):
-    def at_commit(_):
-        raise error
-
-    return at_commit
-
-
 IO_ERROR = sqlite3.OperationalError("disk I/O error")
 
 
@@ -767,3 +726,41 @@ def test_a_connection_may_have_converters_of_its_own(once, path, monkeypatch):
         for declared in ("TEXT", "REAL", "INTEGER"):
             sqlite3.converters.pop(declared, None)
         sqlite3.converters.update(before)
+
+
+def test_a_body_in_a_thread_outlives_its_cancelled_handler_whole(path):
+    """Rolled back by the handler's guard, its INSERT would commit alone."""
+    once = Once(f"sqlite:///{path}", name="n", lease=30)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("CREATE TABLE IF NOT EXISTS cut_effects (value)")
+    begun, cancelled, over = threading.Event(), threading.Event(), threading.Event()
+
+    def body(claim):
+        try:
+            with claim.transaction(connection) as tx:
+                begun.set()
+                cancelled.wait(60)
+                connection.execute("INSERT INTO cut_effects VALUES ('made')")
+                tx.result = "made"
+        finally:
+            over.set()
+
+    async def handler(claim: Claim) -> str:
+        await asyncio.to_thread(body, claim)
+        return "made"
+
+    async def main():
+        task = asyncio.create_task(once.run_async("k", handler))
+        await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        cancelled.set()
+        await asyncio.to_thread(over.wait, 60)
+
+    asyncio.run(main())
+    made = connection.execute("SELECT count(*) FROM cut_effects").fetchone()[0]
+    (status,) = [record.status for record, _ in once.ledger.records()]
+    assert (made, status) in {(1, "COMPLETED"), (0, "IN_PROGRESS")}
+    connection.close()
+    once.close()

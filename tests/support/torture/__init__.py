@@ -9,6 +9,7 @@ seed alone:
 - ``grounds`` are the ledgers of each store, ``hands`` an actor's own connections to their databases;
 - ``wire`` loses requests and replies;
 - ``episode`` starts the actors, kills, pauses and interrupts them, and delivers each key once more at the end;
-- ``facts`` reads the journal and the ledger, and ``rules`` is the oracle;
+- ``messages`` is what handlers send, its target, and relays; the last one sends what is left;
+- ``facts`` reads the journal and the ledger, and ``rules`` and ``message_rules`` are the oracle;
 - ``plants`` are bugs that the campaign must find.
 """

@@ -10,8 +10,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from mysql_servers import Mariadb
 from orphans import begin_run, die_with
 from postgres_servers import Postgres
+from redis_servers import Redis
 from servers import Dynoxide
 from torture import plan as plans
 from torture.episode import Episode
@@ -29,7 +31,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = random.randrange(1_000_000) if asked.seed is None else asked.seed
     stores = plans.STORES if asked.store is None else (asked.store,)
-    kinds = {"dynamodb": Dynoxide, "postgresql": Postgres}
+    kinds = {"dynamodb": Dynoxide, "postgresql": Postgres, "mysql": Mariadb, "redis": Redis}
     servers = {store: kinds[store]() for store in sorted(set(stores) & set(kinds))}
     limit = time.monotonic() + asked.seconds if asked.episodes is None else float("inf")
     running: dict[int, tuple[int, Path]] = {}
@@ -65,7 +67,9 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _begin(made: plans.Plan, folder: Path, server: Dynoxide | Postgres | None, asked: argparse.Namespace) -> int:
+def _begin(
+    made: plans.Plan, folder: Path, server: Dynoxide | Postgres | Mariadb | None, asked: argparse.Namespace
+) -> int:
     """Run an episode in a process of its own; it does not end with 0 when something was found."""
     parent = os.getpid()
     pid = os.fork()

@@ -14,10 +14,10 @@ from pathlib import Path
 import onceward
 from onceward import Busy, Once
 from onceward.claim.claim import Claim
-from torture import plants
+from torture import messages, plants
 from torture.hands import HANDS
 from torture.journal import Journal
-from torture.plan import Delivery, Plan
+from torture.plan import SENDING, Delivery, Plan
 from torture.points import Points
 from torture.shapes import SHAPES
 from torture.strikes import Declined, HardStop, SoftLimit, Timers, strike
@@ -49,8 +49,9 @@ class Actor:
         self.once = Once(url, name="t", lease=plan.lease)
         if plan.store in HANDS:
             self.hand = HANDS[plan.store](url)
-        if plan.store == "sqlite" and number >= 0:
+        if plan.store in {"sqlite", "redis"} and number >= 0:
             lose_replies(self.once.store, plan, self.journal, number)
+        messages.prepare(self)
         plants.plant(plant)
 
     # --- deliveries -----------------------------------------------------------------------------------------------
@@ -70,6 +71,12 @@ class Actor:
             while (wait := self.deliver(Delivery([key]))) is not None and time.monotonic() < limit:
                 time.sleep(min(wait, 0.2) + 0.01)
             self.deliver(Delivery([key]))
+        if self.plan.shape in SENDING:
+            messages.send_rest(self)
+        self.journal("end")
+
+    def relay(self) -> None:
+        messages.relay(self, self.plan.workers[self.number].relay)
         self.journal("end")
 
     def deliver(self, delivery: Delivery) -> float | None:
@@ -203,5 +210,7 @@ def run(plan: Plan, number: int, folder: Path, url: str, plant: str | None) -> N
     actor.journal("start", number=number)
     if number < 0:
         actor.drain()
+    elif plan.workers[number].relay:
+        actor.relay()
     else:
         actor.work()

@@ -1,5 +1,6 @@
 """What the journal and the ledger say, put in order: calls, runs of handlers, strikes, deaths, stops and records."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,6 +71,25 @@ class Record:
     fence: int
     result: object
     stored: bool  # whether there is a result, which may be None
+    unsent: str | None = None
+    due: float | None = None
+    expires: float | None = None
+
+    @property
+    def messages(self) -> list[tuple[int, str | None]]:
+        """The numbers of its messages, and why they are refused."""
+        left = [] if self.unsent is None else json.loads(self.unsent)["messages"]
+        return [(int(one["body"].split()[2]), one.get("refused")) for one in left]
+
+
+@dataclass
+class Message:
+    """A message, as a handler gave it or a target got it."""
+
+    key: str
+    run: str
+    number: int
+    own: str  # its idempotency key
 
 
 class Facts:
@@ -88,6 +108,11 @@ class Facts:
         self.wire: list[float] = []
         self.acknowledged: list[dict] = []
         self.inner: list[dict] = []
+        self.made: list[tuple[Run, str]] = []  # steps whose effects were made
+        self.got: list[tuple[Run, str, str]] = []  # steps that handlers were told the results of
+        self.offered: list[Message] = []
+        self.sent: list[Message] = []
+        self.refused: list[Message] = []
         self.hung: list[dict] = []
         self.broken: list[dict] = []
         self._stopped: dict[int, float] = {}
@@ -138,6 +163,24 @@ class Facts:
         if (run := self._mine(event)) is not None:
             run.effect = event["t"]
 
+    def _made_step(self, event: dict) -> None:
+        if (run := self._mine(event)) is not None:
+            self.made.append((run, event["step"]))
+
+    def _got_step(self, event: dict) -> None:
+        if (run := self._mine(event)) is not None:
+            self.got.append((run, event["step"], event["value"]))
+
+    def _offered(self, event: dict) -> None:
+        if self._mine(event) is not None:
+            self.offered.append(_message(event))
+
+    def _sent(self, event: dict) -> None:
+        self.sent.append(_message(event))
+
+    def _refused(self, event: dict) -> None:
+        self.refused.append(_message(event))
+
     def _leave(self, event: dict) -> None:
         if (run := self._mine(event)) is not None:
             run.left = event["t"]
@@ -184,3 +227,7 @@ class Facts:
     def _broke(self, event: dict) -> None:
         self.broken.append(event)
         self.deaths[event["actor"]] = event["t"]
+
+
+def _message(event: dict) -> Message:
+    return Message(event["key"], event["run"], event["number"], event["own"])

@@ -3,10 +3,11 @@
 import random
 from dataclasses import dataclass, field
 
-SYNC = ("run", "claim", "batch", "checkpoint")
+SYNC = ("run", "claim", "batch", "checkpoint", "steps", "messages")
 ASYNC = tuple(f"{shape}_async" for shape in SYNC)
 SHAPES = {
-    "sqlite": (*SYNC, *ASYNC, "transaction", "claim_transaction"),
+    "redis": (*SYNC, *ASYNC),
+    "sqlite": (*SYNC, *ASYNC, "transaction", "claim_transaction", "step_transaction", "messages_transaction"),
     "dynamodb": (*SYNC, *ASYNC, "transact", "transact_async", "claim_transact", "claim_transact_async"),
     "postgresql": (
         *SYNC,
@@ -15,30 +16,82 @@ SHAPES = {
         "transaction_async",
         "claim_transaction",
         "claim_transaction_async",
+        "step_transaction",
+        "step_transaction_async",
+        "messages_transaction",
+        "messages_transaction_async",
+    ),
+    "mysql": (
+        *SYNC,
+        *ASYNC,
+        "transaction",
+        "transaction_async",
+        "claim_transaction",
+        "claim_transaction_async",
+        "step_transaction",
+        "step_transaction_async",
+        "messages_transaction",
+        "messages_transaction_async",
     ),
 }
 STORES = ("sqlite", "sqlite", "dynamodb", "postgresql")  # as often as they are drawn
 MANY = {"batch", "batch_async", "checkpoint", "checkpoint_async"}
-IN_SQL = {"transaction", "transaction_async", "claim_transaction", "claim_transaction_async"}
+STEPS = {"steps", "steps_async"}
+SENDING = {f"messages{one}{form}" for one in ("", "_transaction") for form in ("", "_async")}
+IN_SQL = {f"{one}transaction{form}" for one in ("", "claim_", "step_", "messages_") for form in ("", "_async")}
 ATOMIC = {*IN_SQL, "transact", "transact_async", "claim_transact", "claim_transact_async"}
 WITHIN_REQUEST = {"transact", "transact_async"}  # there is no handler
 WITHIN_CLAIM = {"transaction", "transaction_async", *WITHIN_REQUEST}  # there is no claim that outlives a failure
-LEASES = {"sqlite": 0.6, "dynamodb": 3.0, "postgresql": 1.0}
-RESOLUTIONS = {"sqlite": 0.01, "dynamodb": 1.0, "postgresql": 0.01}
+LEASES = {
+    "redis": 1.0,
+    "sqlite": 0.6,
+    "dynamodb": 3.0,
+    "postgresql": 1.0,
+    "mysql": 2.0,
+}  # MySQL: a new connection takes four requests, each of which can be lost
+RESOLUTIONS = {"sqlite": 0.01, "redis": 0.01, "dynamodb": 1.0, "postgresql": 0.01, "mysql": 0.01}
 # How many points a delivery has before its handler and after it, measured, and a little more.
 POINTS = {
     ("sqlite", "one"): (70, 34),
     ("sqlite", "many"): (470, 190),
+    ("sqlite", "steps"): (70, 560),
+    ("sqlite", "messages"): (70, 195),
     ("sqlite", "atomic"): (80, 125),
+    ("sqlite", "step_transaction"): (80, 250),
+    ("sqlite", "messages_transaction"): (80, 280),
+    ("redis", "one"): (300, 250),
+    ("redis", "many"): (1000, 800),
+    ("redis", "steps"): (300, 1650),
+    ("redis", "messages"): (300, 410),
     ("dynamodb", "one"): (180, 135),
     ("dynamodb", "many"): (900, 680),
+    ("dynamodb", "steps"): (180, 1150),
+    ("dynamodb", "messages"): (180, 320),
     ("dynamodb", "atomic"): (230, 190),
     ("postgresql", "one"): (245, 250),
     ("postgresql", "many"): (1010, 1000),
+    ("postgresql", "steps"): (245, 1650),
+    ("postgresql", "messages"): (245, 410),
+    ("postgresql", "messages_transaction"): (235, 1100),
+    ("postgresql", "messages_transaction_async"): (245, 1250),
+    ("postgresql", "step_transaction"): (225, 1300),
+    ("postgresql", "step_transaction_async"): (235, 1450),
     ("postgresql", "transaction"): (165, 125),
     ("postgresql", "transaction_async"): (295, 160),
     ("postgresql", "claim_transaction"): (225, 645),
     ("postgresql", "claim_transaction_async"): (235, 810),
+    ("mysql", "one"): (245, 250),
+    ("mysql", "many"): (1010, 1000),
+    ("mysql", "steps"): (245, 1650),
+    ("mysql", "messages"): (245, 410),
+    ("mysql", "messages_transaction"): (235, 1100),
+    ("mysql", "messages_transaction_async"): (245, 1250),
+    ("mysql", "step_transaction"): (225, 1300),
+    ("mysql", "step_transaction_async"): (235, 1450),
+    ("mysql", "transaction"): (165, 125),
+    ("mysql", "transaction_async"): (295, 160),
+    ("mysql", "claim_transaction"): (225, 645),
+    ("mysql", "claim_transaction_async"): (235, 810),
 }
 
 RAISES = ("soft", "soft", "hard", "sigint")
@@ -68,7 +121,11 @@ class Delivery:
 
 @dataclass
 class Worker:
-    """An actor: when it starts, how many hours its wall clock is off, its deliveries, and what it gets from outside."""
+    """An actor: when it starts, how many hours its wall clock is off, its deliveries, and what it gets from outside.
+
+    Attributes:
+        relay: seconds for which it is a relay; 0 for a worker that delivers.
+    """
 
     deliveries: list[Delivery]
     start: float = 0.0
@@ -76,6 +133,7 @@ class Worker:
     signals: list[tuple[float, str]] = field(
         default_factory=list
     )  # (seconds after its start, SIGKILL, SIGSTOP or SIGINT)
+    relay: float = 0.0
 
 
 @dataclass
@@ -133,6 +191,8 @@ def plan(seed: int, stores: tuple[str, ...] = STORES, shape: str | None = None) 
         made.workers = [Worker(_alone(chance, made))]
     else:
         made.workers = [_of_many(chance, made, number) for number in range(chance.choice((2, 3)))]
+    if made.shape in SENDING:
+        made.workers += [_relay(chance, made) for _ in range(chance.choice((0, 1, 1, 2)))]
     return made
 
 
@@ -165,6 +225,15 @@ def _of_many(chance: random.Random, made: Plan, number: int) -> Worker:
     return worker
 
 
+def _relay(chance: random.Random, made: Plan) -> Worker:
+    relay = Worker([], start=chance.random() * made.lease, relay=made.lease * chance.choice((0.5, 2, 4)))
+    relay.skew = chance.choice((0, 0, 0, -1, 1))
+    for _ in range(chance.choice((0, 1, 2))):
+        relay.signals.append((chance.random() * relay.relay, chance.choice(("SIGKILL", "SIGSTOP"))))
+    relay.signals.sort()
+    return relay
+
+
 def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
     delivery = Delivery(list(keys))
     lease = made.lease
@@ -177,15 +246,25 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
         if is_async and kind.startswith("fork"):
             kind = "fork-exit"  # asyncio's loops do not go on in a child
         delivery.steps[chance.choice(("before", "after"))] = kind
-        if made.shape in IN_SQL and chance.random() < 0.7:
+        if made.shape in IN_SQL and chance.random() < 0.7 and made.store != "mysql":  # it defers no constraint
             delivery.steps = {"before": "commit-fails"}
     elif where < 0.75:
         phase = chance.choice(("call", "settle", "settle")) if made.shape not in WITHIN_REQUEST else "call"
-        form = "atomic" if made.shape in ATOMIC else "many" if made.shape in MANY else "one"
+        form = (
+            "atomic"
+            if made.shape in ATOMIC
+            else "many"
+            if made.shape in MANY
+            else "steps"
+            if made.shape in STEPS
+            else "messages"
+            if made.shape in SENDING
+            else "one"
+        )
         points = POINTS.get((made.store, made.shape)) or POINTS[made.store, form]
         first = 1 + int(chance.random() * points[phase == "settle"])
         kind = chance.choice(IN_CALL if phase == "call" else IN_SETTLING)
-        if kind == "fork-on" and (is_async or (made.shape in IN_SQL and made.store == "postgresql")):
+        if kind == "fork-on" and (is_async or (made.shape in IN_SQL and made.store in {"postgresql", "mysql"})):
             kind = "fork-exit"  # psycopg itself would go on with its parent's connection
         if is_async and kind in RAISES and chance.random() < 0.5:
             kind = "cancel"

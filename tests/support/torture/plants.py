@@ -4,7 +4,12 @@ from collections.abc import Callable, Iterator
 
 from onceward import StoreError
 from onceward.core import drivers as drive
-from onceward.core import protocol
+from onceward.core import protocol, writes
+from onceward.core.outbox_writes import noting
+from onceward.core.protocol import Outcome
+from onceward.core.record import COMPLETED
+from onceward.outbox.targets import OutboxMessage, open_target
+from onceward.results.message_entries import unsent_of
 from onceward.stores.contract import Store
 
 
@@ -59,9 +64,52 @@ def _forked_child() -> None:
     Lease.check_own = lambda self: None
 
 
+def _forgotten_steps() -> None:
+    """A claim after another one begins without the steps that are recorded."""
+    own = writes.Becomes.OWN
+    writes.FOLLOWING = tuple(
+        one._replace(lapsed=own, given_back=own) if one.field == "steps" else one for one in writes.FOLLOWING
+    )
+
+
+def _sent_early() -> None:
+    """Messages are sent before the completion that carries them is committed."""
+    from onceward.claim.held import HeldClaim
+
+    carrying = HeldClaim.carrying
+
+    def sent_before(self: HeldClaim, outcome: Outcome) -> Outcome:
+        if self.outbox is not None and outcome.status == COMPLETED:
+            _send(self.outbox.text())
+        return carrying(self, outcome)
+
+    HeldClaim.carrying = sent_before
+
+
+def _struck_out_early() -> None:
+    """Messages are struck out before they are sent."""
+    from onceward.claim.held import HeldClaim
+
+    def struck_out(self: HeldClaim) -> None:
+        if (text := self.record.unsent) is not None:
+            steps = self.store.swap(noting(self.record, None, None, self.policy.retention), self.record)
+            drive.drive(steps, self.store)
+            _send(text)
+
+    HeldClaim.hand_over = struck_out
+
+
+def _send(text: str | None) -> None:
+    for entry in [] if text is None else unsent_of(text).messages:
+        open_target(entry.to).send([OutboxMessage(entry.key, entry.body)])
+
+
 PLANTS = {
     "lost-claim": _lost_claim,
     "abandoned": _abandoned,
     "failed-commit": _failed_commit,
     "forked-child": _forked_child,
+    "forgotten-steps": _forgotten_steps,
+    "sent-early": _sent_early,
+    "struck-out-early": _struck_out_early,
 }

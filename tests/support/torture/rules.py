@@ -10,9 +10,11 @@ An effect that commits with its record: never twice, never missing. Any other ef
 Each rule is a function that yields sentences; ``RULES`` has them all.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+from torture import message_rules
 from torture.facts import Call, Facts, Run, Told
 from torture.plan import ATOMIC, IN_SQL, MANY, WITHIN_CLAIM
 
@@ -102,15 +104,33 @@ def never_two_owners(facts: Facts) -> Iterator[str]:
     for key in facts.plan.keys:
         runs = [run for run in facts.runs_of(key) if not run.by_child]
         for before, again in pairwise(runs):
+            if _woke_late(facts, again):
+                continue
             for look in before.looked:
                 if not look["lost"] and look["at"] > again.entered:
                     yield f"{key}: run {before.name} believed in its claim after run {again.name} had begun"
             if facts.plan.shape in WITHIN_CLAIM and before.name not in {run for run, _ in facts.rows.get(key, ())}:
                 continue  # its claim was rolled back with its effect, and its fence with it
-            if _woke_late(facts, again):
-                continue
             if before.fence is not None and again.fence is not None and again.fence <= before.fence:
                 yield f"{key}: the fence of {again.name} is {again.fence}, after {before.fence}"
+
+
+def never_a_step_again(facts: Facts) -> Iterator[str]:
+    """A step whose result a handler was told is made by no later claim, and has one result for all."""
+    told: dict[tuple[str, str], tuple[Run, str]] = {}
+    for run, step, value in facts.got:
+        first, known = told.setdefault((run.key, step), (run, value))
+        if value != known:
+            yield f"{run.key}: step {step} gave {known} to run {first.name}, and {value} to {run.name}"
+        if run.fence < first.fence:
+            told[run.key, step] = run, value
+    for run, step in facts.made:
+        first, _ = told.get((run.key, step), (run, ""))
+        if run.fence > first.fence:
+            yield f"{run.key}: step {step} was recorded for run {first.name}, and made again by {run.name}"
+    for (run, step), count in Counter((run.name, step) for run, step in facts.made).items():
+        if count > 1:
+            yield f"run {run} made step {step} {count} times"
 
 
 def never_missing(facts: Facts) -> Iterator[str]:
@@ -175,6 +195,7 @@ def never_swallowed(facts: Facts) -> Iterator[str]:
     for call in facts.calls.values():
         for told in call.told.values():
             struck = [one for one in call.interrupts if one["kind"] != "cancel" and one["phase"] in {"call", "settle"}]
+            struck = [one for one in struck if one["t"] < told.at]  # an event loop that closes takes some time
             struck = [one for one in struck if "importlib" not in one["where"] and not one["callback"]]
             # The import system swallows some, and an event loop all but two kinds.
             struck = [one for one in struck if one["serial"] or call.caught]  # see Timers._traced
@@ -195,7 +216,13 @@ def _false(facts: Facts, call: Call, told: Told) -> Iterator[str]:
             yield f"the record is {record}"
     elif told.error == "Busy":
         yield from _nobody_holds(facts, call, told)
-    elif told.error in {"LeaseLost", "ResultNotRecorded", "StoreError"}:
+    elif told.error in {
+        "LeaseLost",
+        "ResultNotRecorded",
+        "StepNotRecorded",
+        "StoreError",
+        "KeyLocked",
+    }:  # the last is a StoreError
         yield from _no_reason(facts, call, told)
     elif told.error in DRIVERS and facts.plan.shape in IN_SQL and (facts.wire or call.strikes):
         return
@@ -221,7 +248,7 @@ def _holds_until(facts: Facts, call: Call, key: str) -> float:
     clean = told is not None and not told.notes and not call.strikes
     if clean and told is not None and told.error in {None, "Completed", "Busy", "Declined"}:
         return ended
-    if facts.wire and facts.plan.store != "sqlite":
+    if facts.wire and facts.plan.store not in {"sqlite", "redis"}:
         return float("inf")  # a late request may claim at any time
     return ended + facts.plan.lease + 2 * facts.plan.resolution + 0.5
 
@@ -235,7 +262,7 @@ def _no_reason(facts: Facts, call: Call, told: Told) -> Iterator[str]:
         overtaken = any((one.ended or facts.deaths.get(one.pid, told.at)) >= call.began for one in others)
         if not overtaken and not lapsed:
             yield f"nobody took over, and no lease lapsed within {told.at - call.began:.2f} s"
-    elif told.error == "ResultNotRecorded":
+    elif told.error in {"ResultNotRecorded", "StepNotRecorded"}:
         if not lapsed and not _cut_off(facts, call, told):
             yield f"the store was there, and no lease lapsed within {told.at - call.began:.2f} s: {told.text[-200:]}"
     elif not (facts.wire or facts.stops or call.strikes or "foreign key" in told.text.lower()):
@@ -261,10 +288,12 @@ RULES: tuple[Callable[[Facts], Iterator[str]], ...] = (
     never_twice,
     not_before_the_lease_was_over,
     never_two_owners,
+    never_a_step_again,
     never_missing,
     never_a_falsehood,
     never_swallowed,
     never_hangs,
+    *message_rules.RULES,
 )
 
 

@@ -4,11 +4,12 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from onceward import Busy, Completed, current
+from onceward import Busy, Completed, StepMade, current
 from onceward.claim.claim import Claim
+from torture.messages import offer
 from torture.strikes import ChildReturns
 
 if TYPE_CHECKING:
@@ -111,6 +112,103 @@ def _awaited(actor: "Actor", key: str, make: Callable) -> None:
             actor.task = None
 
     asyncio.run(main())
+
+
+# --- handlers with steps ----------------------------------------------------------------------------------------
+
+STEP_NAMES = ("one", "large", "last")
+
+
+def _made(actor: "Actor", key: str, run: str, name: str) -> str:
+    """Make a step. What the plan says of a handler happens in its second one."""
+    actor.points.phase = None
+    if name == "large":
+        actor.step("before")
+        time.sleep(actor.delivery.naps[0])
+    actor.journal("made-step", run=run, key=key, step=name)
+    if name == "large":
+        actor.step("after")
+        time.sleep(actor.delivery.naps[1])
+    actor.points.phase = "settle"
+    return f"{key}/{name}/{run}/".ljust(17_000 if name == "large" else 0, "x")
+
+
+def _got(actor: "Actor", key: str, run: str, name: str, value: str) -> None:
+    actor.points.phase = None
+    actor.journal("got-step", run=run, key=key, step=name, value=value.rstrip("x"))
+
+
+def steps(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    actor.tell(key, actor.once.run(key, _stepping, actor, key))
+
+
+def _stepping(actor: "Actor", key: str) -> str:
+    held = current()
+    try:
+        with _run_of(actor, key, held) as run:
+            for name in STEP_NAMES:
+                actor.look(run, held)
+                actor.points.phase = "settle"
+                value = held.step(name, _made, actor, key, run, name)
+                _got(actor, key, run, name, value)
+            actor.effect(run, key)
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
+    return actor.leave(run, key)
+
+
+def steps_async(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    _awaited(actor, key, lambda: actor.once.run_async(key, _stepping_async, actor, key))
+
+
+async def _stepping_async(actor: "Actor", key: str) -> str:
+    held = current()
+    try:
+        with _run_of(actor, key, held) as run:
+            for name in STEP_NAMES:
+                actor.look(run, held)
+                actor.points.phase = "settle"
+                value = await held.step_async(name, _made, actor, key, run, name)
+                _got(actor, key, run, name, value)
+            actor.effect(run, key)
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
+    return actor.leave(run, key)
+
+
+# --- handlers that send ------------------------------------------------------------------------------------------
+
+
+def messages(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    actor.tell(key, actor.once.run(key, _sending, actor, key))
+
+
+def _sending(actor: "Actor", key: str) -> str:
+    held = current()
+    return handle(actor, key, held, lambda run: _effect_and_messages(actor, key, run, held))
+
+
+def messages_async(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    _awaited(actor, key, lambda: actor.once.run_async(key, _sending_async, actor, key))
+
+
+async def _sending_async(actor: "Actor", key: str) -> str:
+    held = current()
+
+    async def effect(run: str) -> None:
+        _effect_and_messages(actor, key, run, held)
+
+    return await handle_async(actor, key, held, effect)
+
+
+def _effect_and_messages(actor: "Actor", key: str, run: str, held: Claim) -> None:
+    offer(actor, key, run, held, 1)
+    actor.effect(run, key)
+    offer(actor, key, run, held, 2)
 
 
 # --- many at once -------------------------------------------------------------------------------------------------
@@ -276,7 +374,9 @@ def _claim_transaction(actor: "Actor", key: str) -> str:
         connection = actor.hand.connection()
         with held.transaction(connection) as tx:
             actor.step("before")
+            offer(actor, key, run, held, 1)
             _insert(actor, key, connection)(run)
+            offer(actor, key, run, held, 2)
             actor.step("after")
             tx.result = f"{key}/{run}"
     except ChildReturns:
@@ -302,7 +402,9 @@ async def _claim_transaction_async(actor: "Actor", key: str) -> str:
             actor.points.phase = "settle"
             async with held.transaction(connection) as tx:
                 actor.step("before")
+                offer(actor, key, run, held, 1)
                 await _insert(actor, key, connection)(run)
+                offer(actor, key, run, held, 2)
                 actor.step("after")
                 tx.result = f"{key}/{run}"
     except ChildReturns:
@@ -311,6 +413,71 @@ async def _claim_transaction_async(actor: "Actor", key: str) -> str:
         actor.raised(run, key, error)
         raise
     return actor.leave(run, key)
+
+
+def messages_transaction(actor: "Actor", keys: list[str]) -> None:
+    claim_transaction(actor, keys)
+
+
+def messages_transaction_async(actor: "Actor", keys: list[str]) -> None:
+    claim_transaction_async(actor, keys)
+
+
+def step_transaction(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    actor.tell(key, actor.once.run(key, _step_transaction, actor, key))
+
+
+def _step_transaction(actor: "Actor", key: str) -> str:
+    held = current()
+    run = actor.enter(key, held)
+    try:
+        time.sleep(actor.delivery.naps[0])
+        actor.look(run, held)
+        actor.points.phase = "settle"
+        connection = actor.hand.connection()
+        stock = held.step_transaction("stock", connection)
+        with suppress(StepMade), stock:
+            actor.step("before")
+            _insert(actor, key, connection)(run)
+            actor.step("after")
+            stock.result = f"{key}/{run}"
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
+    except BaseException as error:
+        actor.raised(run, key, error)
+        raise
+    actor.leave(run, key)
+    return str(stock.result)
+
+
+def step_transaction_async(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    _awaited(actor, key, lambda: actor.once.run_async(key, _step_transaction_async, actor, key))
+
+
+async def _step_transaction_async(actor: "Actor", key: str) -> str:
+    held = current()
+    run = actor.enter(key, held)
+    try:
+        await asyncio.sleep(actor.delivery.naps[0])
+        actor.look(run, held)
+        async with actor.hand.awaited() as connection:
+            actor.points.phase = "settle"
+            stock = held.step_transaction("stock", connection)
+            with suppress(StepMade):
+                async with stock:
+                    actor.step("before")
+                    await _insert(actor, key, connection)(run)
+                    actor.step("after")
+                    stock.result = f"{key}/{run}"
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
+    except BaseException as error:
+        actor.raised(run, key, error)
+        raise
+    actor.leave(run, key)
+    return str(stock.result)
 
 
 def _write(key: str, run: str) -> list[dict]:
@@ -406,6 +573,10 @@ SHAPES = {
         run_async,
         claim,
         claim_async,
+        steps,
+        steps_async,
+        messages,
+        messages_async,
         batch,
         batch_async,
         checkpoint,
@@ -414,6 +585,10 @@ SHAPES = {
         transaction_async,
         claim_transaction,
         claim_transaction_async,
+        step_transaction,
+        step_transaction_async,
+        messages_transaction,
+        messages_transaction_async,
         transact,
         transact_async,
         claim_transact,

@@ -14,6 +14,7 @@ from torture.points import ASYNCIO, HOME, is_callback
 if TYPE_CHECKING:
     from torture.actor import Actor
 
+FORK_HOOKS = os.path.join("onceward", "stores", "locks.py")  # which ask for a second hook, as the first may be cut off
 AGAIN = 0.00005  # seconds until a timer that met the actor's own code tries again
 
 
@@ -67,10 +68,12 @@ def _place(frame: FrameType | None) -> dict[str, object]:
 
 
 def _is_dropped(frame: FrameType | None) -> bool:
-    """Tell whether Python drops what is raised here: in ``__del__``, and where a WeakSet hears that an object is gone."""
+    """Tell whether Python drops what is raised here: ``__del__``, a WeakSet that hears of a dead object, hooks of a fork."""
     while frame is not None:
         code = frame.f_code
         if code.co_name == "__del__" or (code.co_name == "_remove" and code.co_filename.endswith("_weakrefset.py")):
+            return True
+        if code.co_filename.endswith(FORK_HOOKS) and code.co_name.startswith(("_before", "_after", "_in_child")):
             return True
         frame = frame.f_back
     return False

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+import mysql_wire
 import postgres_wire
 from onceward import StoreError
 from onceward.stores.contract import Store
@@ -95,7 +96,16 @@ LOST = (
 
 def faulty_wire(plan: Plan, port: int, journal: Journal) -> postgres_wire.Wire:
     """Return a proxy in front of PostgreSQL that fails as the plan says."""
-    made, began = postgres_wire.Wire(port), now()
+    return _failing(postgres_wire.Wire(port), plan, journal)
+
+
+def faulty_mysql(plan: Plan, port: int, journal: Journal) -> postgres_wire.Wire:
+    """Return a proxy in front of MariaDB that fails as the plan says."""
+    return _failing(mysql_wire.MysqlWire(port), plan, journal)
+
+
+def _failing(made: postgres_wire.Wire, plan: Plan, journal: Journal) -> postgres_wire.Wire:
+    began = now()
 
     def rule(asked: postgres_wire.Asked) -> postgres_wire.Fault | None:
         chance = random.Random(plan.seed * 1_000_003 + asked.number)

@@ -9,13 +9,15 @@ import os
 import random
 import sys
 import time
+from urllib.parse import urlsplit
 
 import psycopg
+import pymysql
 
 from onceward import Busy, Completed, LeaseLost, Once, ResultNotRecorded, StoreError
 
 url, path, count, lease = sys.argv[1:]
-place = url.partition("?schema=")[0]
+AWAY = (psycopg.OperationalError, pymysql.OperationalError, pymysql.InterfaceError)
 log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 runs = itertools.count()
 once = Once(url, name="k", lease=float(lease))
@@ -23,6 +25,33 @@ once = Once(url, name="k", lease=float(lease))
 
 def note(*words):
     os.write(log, (" ".join(map(str, words)) + "\n").encode())
+
+
+def connected():
+    """Return a connection to the ledger's database."""
+    if url.startswith("mysql:"):
+        place = urlsplit(url)
+        return Executing(
+            host=place.hostname, port=place.port, user=place.username, database=place.path[1:], autocommit=True
+        )
+    return psycopg.connect(url.partition("?schema=")[0], autocommit=True)
+
+
+class Executing(pymysql.Connection):
+    """With what the other driver's connection has."""
+
+    @property
+    def closed(self):
+        return not self.open
+
+    def close(self):
+        if self.open:
+            super().close()
+
+    def execute(self, statement, values=None):
+        cursor = self.cursor()
+        cursor.execute(statement, values)
+        return cursor
 
 
 def handle(key):
@@ -58,14 +87,14 @@ class Hand:
         """Return whether this delivery is done."""
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = psycopg.connect(place, autocommit=True)
+                self._connection = connected()
             with once.transaction(key, self._connection):
                 self._connection.execute("INSERT INTO effects VALUES (%s)", (key,))
         except Busy:
             return True
         except Completed:
             pass
-        except (StoreError, psycopg.OperationalError):
+        except (StoreError, *AWAY):
             time.sleep(0.05)
             return False
         note("committed", key, "-")
@@ -75,10 +104,11 @@ class Hand:
 def has_table():
     while True:
         try:
-            with psycopg.connect(place) as connection:
-                ((found,),) = connection.execute("SELECT to_regclass('effects') IS NOT NULL").fetchall()
-                return found
-        except psycopg.OperationalError:  # the server can be away already
+            with connected() as connection:
+                here = "current_schema()" if hasattr(connection, "pgconn") else "database()"  # others have their own
+                found = f"SELECT count(*) FROM information_schema.tables WHERE table_name = 'effects' AND table_schema = {here}"
+                return connection.execute(found).fetchall()[0][0] > 0
+        except AWAY:  # the server can be away already
             time.sleep(0.05)
 
 

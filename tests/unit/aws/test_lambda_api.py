@@ -876,7 +876,7 @@ def test_the_function_itself_stays_within_reach(once):
 
 # --- the documentation ----------------------------------------------------------------------------------------------
 
-TEXT = (DOCS / "http.md").read_text(encoding="utf-8")
+TEXT = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
 
 
 def test_the_documented_example_runs():

@@ -1,4 +1,4 @@
-"""What docs/lambda.md shows can be run, and what it lists is what there is."""
+"""What docs/reference/lambda.md shows can be run, and what it lists is what there is."""
 
 import re
 
@@ -10,7 +10,7 @@ from onceward.consumers.delivery import DeliveryOptions
 from onceward.core.policy import Options
 from places import DOCS
 
-TEXT = (DOCS / "lambda.md").read_text(encoding="utf-8")
+TEXT = (DOCS / "reference" / "lambda.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 CALLS = {
@@ -23,6 +23,7 @@ CALLS = {
         "thumbnails": (events.s3("a"), None),
         "invoice": ({"customer": 1, "month": 2}, {"number": "1-2"}),
     },
+    3: {"lambda_handler": ({"id": 1}, "charged and mailed")},
 }
 
 

@@ -14,11 +14,13 @@ from onceward.aws import (
     BatchFailed,
     MalformedEvent,
     MalformedRecord,
+    on_activemq,
     on_dynamodb_stream,
     on_eventbridge,
     on_firehose,
     on_kafka,
     on_kinesis,
+    on_rabbitmq,
     on_s3,
     on_sns,
     on_sqs,
@@ -47,6 +49,8 @@ CASES = [
     (on_kinesis, {}, events.kinesis({"id": 1}, THREE, "x")),
     (on_dynamodb_stream, {}, events.dynamodb(3)),
     (on_kafka, {}, events.kafka({0: ["x", "y"], 1: ["z"]})),
+    (on_activemq, {}, events.activemq("x", {"id": 2})),
+    (on_rabbitmq, {}, events.rabbitmq("x", {"id": 2})),
     (on_sns, {}, events.sns("x")),
     (on_eventbridge, {}, events.eventbridge({"id": 1})),
     (on_s3, {}, events.s3("a", "b")),
@@ -94,7 +98,7 @@ def records(event):
     """The records of an event that was taken."""
     if "detail" in event:
         return [event]
-    found = event.get("Records", event.get("records"))
+    found = event.get("Records", event.get("records", event.get("rmqMessagesByQueue", event.get("messages"))))
     return [record for part in found.values() for record in part] if isinstance(found, dict) else found
 
 

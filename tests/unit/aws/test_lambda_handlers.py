@@ -19,12 +19,14 @@ from onceward.aws import (
     DROPPED,
     BatchFailed,
     Delivery,
+    on_activemq,
     on_dynamodb_stream,
     on_eventbridge,
     on_firehose,
     on_invoke,
     on_kafka,
     on_kinesis,
+    on_rabbitmq,
     on_s3,
     on_sns,
     on_sqs,
@@ -314,6 +316,18 @@ def test_kafka_without_partial_responses_raises_and_replays(once, effects):
     effects.failing = set()
     assert failed(handle(event)) == []
     assert effects == [1, 2]
+
+
+@pytest.mark.parametrize(("wrapper", "made"), [(on_rabbitmq, events.rabbitmq), (on_activemq, events.activemq)])
+def test_a_batch_of_amazon_mq_that_failed_raises_and_replays_what_is_done(once, effects, wrapper, made):
+    effects.failing = {2}
+    handle = wrapper(once, key="order.id")(effects.make)
+    event = made(*orders(1, 2, 3))
+    with pytest.raises(BatchFailed):
+        handle(event)
+    effects.failing = set()
+    handle(event)
+    assert sorted(effects) == [1, 2, 3]
 
 
 # --- asynchronous invocations -----------------------------------------------------------------------------------------
@@ -643,7 +657,7 @@ def test_a_handler_called_out_of_another_ones_thread_does_not_wait_for_it(once):
         target=lambda: answers.append(outer({"inner": 1, "outer": 2}, events.Context())), daemon=True
     )
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert answers == [False]
 
 

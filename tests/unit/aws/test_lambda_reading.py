@@ -22,12 +22,14 @@ from onceward.aws import (
     Delivery,
     MalformedEvent,
     MalformedRecord,
+    on_activemq,
     on_dynamodb_stream,
     on_eventbridge,
     on_firehose,
     on_invoke,
     on_kafka,
     on_kinesis,
+    on_rabbitmq,
     on_s3,
     on_sns,
     on_sqs,
@@ -280,6 +282,18 @@ def test_kafka_gives_values_and_keys_by_topic_partition_and_offset(once):
     assert keys(once)[0] == f'n:("{cluster}",mytopic,0,15,1545084650987)'
 
 
+def test_a_record_of_kafka_with_a_key_in_its_headers_has_that_key(once):
+    event = events.kafka({0: [{"id": 1}, {"id": 1}, {"id": 2}, {"id": 3}]})
+    records = event["records"]["mytopic-0"]
+    for record, text in zip(records, (b"k-1", b"k-1", b"\xff", b""), strict=True):
+        record["headers"] = [{"trace": [-61, -92]}, {"Idempotency-Key": list(text)}]
+    payloads, deliveries = given(once, on_kafka, event)
+    assert payloads == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert deliveries[0].header("trace") == "\u00e4"
+    assert "n:k-1" in keys(once)
+    assert len(keys(once)) == 3
+
+
 def test_a_kafka_cluster_of_ones_own_is_known_by_its_servers_in_any_order(once):
     event = events.self_managed_kafka({0: ["x"]})
     _, (delivery,) = given(once, on_kafka, event)
@@ -350,6 +364,28 @@ def test_an_invocation_gives_the_event_and_keys_by_the_request(once):
     assert keys(once) == [f"n:{events.Context.aws_request_id}"]
 
 
+def test_rabbitmq_gives_bodies_and_keys_by_message_id(once):
+    payloads, deliveries = given(once, on_rabbitmq, events.rabbitmq({"id": 1}, "text", {"id": 3}))
+    assert payloads == [{"id": 1}, "text", {"id": 3}]
+    assert [delivery.destination for delivery in deliveries] == ["pizzaQueue", "pizzaQueue", "saladQueue"]
+    assert (deliveries[0].header("header1"), deliveries[0].header("numberInHeader")) == ("value1", "10")
+    assert keys(once) == ["n:m-0", "n:m-1", "n:m-2"]
+
+
+def test_activemq_gives_bodies_and_keys_by_message_id(once):
+    payloads, (first, _) = given(once, on_activemq, events.activemq({"id": 1}, "text"))
+    assert payloads == [{"id": 1}, "text"]
+    assert (first.destination, first.header("index"), first.header("count")) == ("testQueue", "1", None)
+    assert keys(once) == ['n:"ID:b-0"', 'n:"ID:b-1"']
+
+
+def test_a_rabbitmq_message_has_the_key_that_its_header_says(once):
+    headers = {"Idempotency-Key": {"bytes": list(b"order-7")}, "torn": {"bytes": ["x"]}}
+    _, (delivery,) = given(once, on_rabbitmq, events.rabbitmq({"id": 1}, headers=headers, messageId=None))
+    assert delivery.header("torn") is None
+    assert keys(once) == ["n:order-7"]
+
+
 # --- events of another kind -----------------------------------------------------------------------------------------
 
 WRAPPERS = {
@@ -358,6 +394,8 @@ WRAPPERS = {
     on_kinesis: events.kinesis({"id": 1}),
     on_dynamodb_stream: events.dynamodb(1),
     on_kafka: events.kafka({0: [{"id": 1}]}),
+    on_activemq: events.activemq({"id": 1}),
+    on_rabbitmq: events.rabbitmq({"id": 1}),
     on_sns: events.sns({"id": 1}),
     on_eventbridge: events.eventbridge({"id": 1}),
     on_s3: events.s3("key"),
@@ -388,7 +426,7 @@ def test_the_error_about_another_source_names_the_right_wrapper(once):
     with pytest.raises(MalformedEvent, match=r"is a standard queue.* Use on_sqs"):
         given(once, on_sqs_fifo, events.sqs("x"))
     with pytest.raises(MalformedEvent, match="Check what invokes"):
-        given(once, on_sqs, changed(events.sqs("x"), "Records", 0, "eventSource", to="aws:mq"))
+        given(once, on_sqs, changed(events.sqs("x"), "Records", 0, "eventSource", to="aws:codecommit"))
     with pytest.raises(MalformedEvent, match="use on_invoke"):
         given(once, on_eventbridge, {"order": 1})
 
@@ -785,7 +823,7 @@ def test_the_error_about_a_missing_key_names_the_expression(once):
 def test_a_record_without_what_its_key_is_made_of_is_malformed(once):
     with pytest.raises(KeyMissing, match="give key="):
         on_invoke(once)(lambda event: None)({"id": 1}, None)
-    with pytest.raises(KeyMissing, match=r"docs/lambda\.md"):
+    with pytest.raises(KeyMissing, match=r"docs/reference/lambda\.md"):
         on_eventbridge(once)(lambda event: None)(changed(events.eventbridge({}), "id"))
 
 

@@ -394,7 +394,7 @@ def test_threads_get_a_copy_of_the_callers_context(form, once):
 def test_no_more_than_the_bound_run_at_a_time_and_as_many_do(kind, once):
     form = Form(kind)
     running, most, lock = 0, 0, threading.Lock()
-    together = threading.Barrier(form.concurrency, timeout=10)
+    together = threading.Barrier(form.concurrency, timeout=60)
 
     def handle(order):
         nonlocal running, most

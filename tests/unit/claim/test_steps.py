@@ -508,12 +508,146 @@ def test_a_step_renews_the_lease(once, form, clock):
 
 def test_what_does_not_fit_is_refused_before_it_runs(once, form, effects):
     def parts(claim):
-        yield step("big", lambda: "x" * 15_900)
+        yield step("big", lambda: "x" * 15_400)
         with pytest.raises(OncewardError, match="no room"):
-            yield step("late", effects.append, 1)
+            yield step("n" * 199, effects.append, 1)
 
     Script(once, form, parts)()
     assert effects == []
+
+
+@pytest.mark.parametrize("text", ["x" * 20_000, "ü" * 9_000, "\u0000" * 3_000])
+def test_a_large_result_has_a_record_of_its_own_and_is_fetched_when_asked_for(once, form, effects, text):
+    def parts(claim):
+        got = yield step("big", lambda: effects.append("big") or text)
+        got = (yield step("small", lambda: got[:3])), got
+        if claim.attempt == 1:
+            raise Smtp
+        return got
+
+    place = Script(once, form, parts)
+    with pytest.raises(Smtp):
+        place()
+    assert len(record(once).steps.encode()) <= LONGEST
+    (kept,) = set(once.store.records) - {"place:1"}
+    assert kept.startswith("place:step-")
+    assert kept in record(once).steps
+    assert place() == (text[:3], text)
+    assert effects == ["big"]
+
+
+def test_a_large_result_that_is_gone_parks_the_key_and_never_runs_again(once, form, effects):
+    def parts(claim):
+        yield step("big", lambda: effects.append(1) or "x" * 20_000)
+        raise Smtp
+
+    with pytest.raises(Smtp):
+        Script(once, form, parts)()
+    (kept,) = set(once.store.records) - {"place:1"}
+    once.ledger.clear(kept)
+    with pytest.raises(Parked, match=r"'big'.*gone"):
+        Script(once, form, parts)()
+    assert (effects, record(once).status) == ([1], "PARKED")
+
+
+def test_a_large_result_that_nobody_asks_for_is_not_fetched(once, form):
+    def first(claim):
+        yield step("big", lambda: "x" * 20_000)
+        raise Smtp
+
+    def second(claim):
+        yield step("other", lambda: 1)
+
+    with pytest.raises(Smtp):
+        Script(once, form, first)()
+    (kept,) = set(once.store.records) - {"place:1"}
+    once.ledger.clear(kept)
+    Script(once, form, second)()
+    assert record(once).status == "COMPLETED"
+
+
+def test_a_zombies_large_result_does_not_replace_its_successors(once, form, clock):
+    def parts(claim):
+        def theirs():
+            clock.advance(61)
+            other = once.acquire(1, name="place")
+            assert other.step("big", lambda: "theirs" * 5_000) == "theirs" * 5_000
+            other.release()
+            return "mine" * 5_000
+
+        yield step("big", theirs)
+
+    with pytest.raises(LeaseLost):
+        Script(once, form, parts)()
+
+    def again(claim):
+        return (yield step("big", lambda: "again"))
+
+    assert Script(once, form, again)() == "theirs" * 5_000
+
+
+def test_a_store_that_refuses_a_large_result_gets_the_step_without_it(form, clock, effects):
+    refuses = lambda ask: ask.verb == "insert" and any(":step-" in write.key for write in ask.writes)
+    once = Once(
+        Faults(MemoryStore(clock), lambda ask: fail_before(onceward.StoreError) if refuses(ask) else None), clock=clock
+    )
+
+    def parts(claim):
+        assert (yield step("big", lambda: effects.append(1) or "x" * 20_000)) == "x" * 20_000
+        yield step("next", effects.append, 2)
+        raise Smtp
+
+    with pytest.raises(Smtp), pytest.warns(ResultWarning, match="'big'.*refused"):
+        Script(once, form, parts)()
+    with pytest.raises(Parked, match="'big'"):
+        Script(once, form, parts)()
+    assert effects == [1, 2]
+
+
+def test_a_result_over_the_ledgers_limit_is_recorded_without_it(once, form):
+    def parts(claim):
+        yield step("big", lambda: "x" * 30_000)
+
+    with pytest.warns(ResultWarning, match="'big'.*max_result"):
+        Script(once, form, parts, max_result=20_000)()
+    assert set(once.store.records) == {"place:1"}
+
+
+def test_a_warning_that_is_an_error_comes_after_the_step_is_recorded(once, form, effects):
+    def parts(claim):
+        yield step("open", lambda: effects.append(1) or threading.Lock())
+
+    for _ in range(2):
+        with pytest.raises((ResultWarning, Parked)):
+            Script(once, form, parts)()
+    assert effects == [1]
+
+
+def test_clear_and_retry_delete_large_results_with_their_key_and_step(once, form):
+    def parts(claim):
+        yield step("a", lambda: "a" * 20_000)
+        yield step("b", lambda: "b" * 20_000)
+        raise Smtp
+
+    for _ in range(2):
+        with pytest.raises(Smtp):
+            Script(once, form, parts)()
+    assert len(once.store.records) == 3
+    once.ledger.retry("place:1", "b")
+    assert len(once.store.records) == 2
+    with pytest.raises(Smtp):
+        Script(once, form, parts)()
+    once.ledger.clear("place:1")
+    assert once.store.records == {}
+
+
+def test_a_large_result_outlives_its_key_by_thirty_days(once, form, clock):
+    def parts(claim):
+        yield step("big", lambda: "x" * 20_000)
+
+    Script(once, form, parts, retention=100)()
+    (kept,) = set(once.store.records) - {"place:1"}
+    assert once.store.records[kept].expires_at == clock() + 100 + 30 * 86400
 
 
 def test_steps_are_sealed_as_results_are(once, form):
@@ -598,6 +732,25 @@ def test_an_interrupt_between_a_steps_write_and_its_return_holds_nobody_up(once,
 
     Script(once, form, parts, lease=1)()
     assert effects == [1, 2]
+
+
+def test_a_message_sent_within_a_step_is_refused_and_after_it_is_not(once, form):
+    """A later attempt does not enter the step, and would not send it."""
+    told = []
+
+    def parts(claim):
+        def sends():
+            with pytest.raises(OncewardError, match="within a step"):
+                claim.send("https://shop.example/hooks", "hello")
+            told.append("refused")
+
+        yield step("mail", sends)
+        told.append(claim.send("https://shop.example/hooks", "hello"))
+        raise Smtp  # so nothing is sent
+
+    with pytest.raises(Smtp):
+        Script(once, form, parts)()
+    assert len(told) == 2
 
 
 def test_a_fresh_life_of_a_key_has_no_steps_of_the_last_one(once, form, clock, effects):
@@ -742,6 +895,58 @@ def test_a_handler_that_fails_beside_an_endless_step_stays_claimed(once, clock, 
     assert record(once).status == "IN_PROGRESS"
     goes_on.set()
     threads[0].join()
+
+
+@pytest.mark.parametrize("on_lapse", ["retry", "park"])
+def test_a_step_that_outlives_its_handler_does_not_open_the_completed_key_again(once, effects, on_lapse):
+    @once(key="n", name="place")
+    def place(n, claim: Claim):
+        begun = threading.Event()
+
+        def slow():
+            begun.set()
+            goes_on.wait(30)
+            effects.append("slow")
+
+        def beside():
+            with pytest.raises(LeaseLost, match="record its step 'slow'"):
+                claim.step("slow", slow, on_lapse=on_lapse)
+            refused.append(claim)
+
+        threads.append(threading.Thread(target=beside))
+        threads[0].start()
+        begun.wait(30)
+        return "done"
+
+    goes_on, threads, refused = threading.Event(), [], []
+    assert place(1) == "done"
+    completed = record(once)
+    goes_on.set()
+    threads[0].join()
+    assert (len(refused), effects, record(once), completed.status) == (1, ["slow"], completed, "COMPLETED")
+
+
+def test_a_thread_that_gives_a_key_back_while_it_is_completed_does_not_open_it_again(once, monkeypatch):
+    claim = once.acquire("k", name="place")
+
+    def late(*_, **__):
+        monkeypatch.undo()
+        with pytest.raises(LeaseLost):
+            claim.release("too slow")
+
+    monkeypatch.setattr("onceward.outbox.sender.send_soon", late)
+    claim.send("https://shop.example/hooks", "hello")
+    claim.complete(5)
+    held = record(once, "place:k")
+    assert (held.status, held.unsent is None) == ("COMPLETED", False)
+
+
+@pytest.mark.parametrize(("end", "status"), [("complete", "COMPLETED"), ("release", "RELEASED"), ("park", "PARKED")])
+def test_a_step_that_ends_its_claim_does_not_open_the_key_again(once, end, status):
+    claim = once.acquire("k", name="place")
+    with pytest.raises(LeaseLost, match="record its step 'last'"):
+        claim.step("last", lambda: getattr(claim, end)(None))
+    assert record(once, "place:k").status == status
 
 
 def noting(seen, method):

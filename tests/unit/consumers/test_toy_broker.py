@@ -1,10 +1,11 @@
 """A broker is one class: this toy, an at-least-once queue in memory, has all that a worker does without any other file."""
 
+import asyncio
 import json
 import threading
 import time
 from contextlib import contextmanager
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import pytest
@@ -34,7 +35,7 @@ class ToyBroker(Broker[ToyMessage]):
 
     name = "toy"
 
-    def __init__(self, *bodies, copies=1, dead_letters=False, ordered=False):
+    def __init__(self, *bodies, copies=1, dead_letters="ledger", ordered=False):
         self.dead_letters, self.ordered = dead_letters, ordered
         self.waiting = SimpleQueue()
         for number, body in enumerate(bodies):
@@ -42,21 +43,21 @@ class ToyBroker(Broker[ToyMessage]):
                 self.waiting.put(ToyMessage(f"m-{number}", body))
         self.held, self.acknowledged, self.away, self.left = [], [], [], []
         self.trouble = []  # errors that the next calls of receive() end with
+        self.published, self.refuses = [], 0  # dead letters, and how many of them it refuses to store
         self.closed = False
 
     async def open(self, policy):
-        return policy if self.dead_letters or policy.max_attempts else policy._replace(max_attempts=3)
+        return policy if self.dead_letters == "broker" or policy.max_attempts else policy._replace(max_attempts=3)
 
-    def receive(self, count):
+    async def receive(self, count):
         if self.trouble:
             raise self.trouble.pop(0)
+        if self.waiting.empty():
+            await asyncio.sleep(0.05)
         got = []
-        try:
-            while len(got) < count:
-                message = self.waiting.get(timeout=0.05)
-                got.append(message._replace(receives=message.receives + 1))
-        except Empty:
-            pass
+        while len(got) < count and not self.waiting.empty():
+            message = self.waiting.get()
+            got.append(message._replace(receives=message.receives + 1))
         self.held += got
         return got
 
@@ -87,6 +88,12 @@ class ToyBroker(Broker[ToyMessage]):
 
     def kept_text(self, message):
         return json.dumps({"message": {"id": message.id, "body": message.body}})
+
+    async def dead_letter(self, message, headers):
+        if self.refuses:
+            self.refuses -= 1
+            raise BrokerError("the dead letters are away")
+        self.published.append((message, headers))
 
     async def close(self):
         self.closed = True
@@ -155,7 +162,7 @@ def test_one_that_failed_comes_again_after_a_pause_that_doubles(once):
         if len(tries) < 4:
             raise ZeroDivisionError
 
-    broker = ToyBroker(order(1), dead_letters=True)
+    broker = ToyBroker(order(1), dead_letters="broker")
     assert drain(once, broker, handler, backoff=(2.0, 900.0)) == ["failed"] * 3 + ["done"]
     pauses = [seconds for _, seconds in broker.away]
     assert all(least <= pause <= 2 * least for pause, least in zip(pauses, (1.0, 2.0, 4.0), strict=True))
@@ -186,7 +193,7 @@ def test_what_is_parked_is_left_to_a_broker_with_dead_letters(once):
     def handler(order):
         raise ZeroDivisionError
 
-    broker = ToyBroker(order(1), dead_letters=True)
+    broker = ToyBroker(order(1), dead_letters="broker")
 
     def give_back(message, seconds=0.0):
         broker.held.remove(message)
@@ -199,6 +206,35 @@ def test_what_is_parked_is_left_to_a_broker_with_dead_letters(once):
     assert broker.acknowledged == []
     assert broker.away[1:] == [7.0, 7.0]
     assert message_in(record(once, "shop:1")) is None
+
+
+def test_what_cannot_be_handled_is_published_with_its_reason_then_acknowledged(once):
+    def handler(order):
+        raise ZeroDivisionError("an odd\norder")
+
+    broker = ToyBroker(order(1), "torn", dead_letters="publish")
+    told = drain(once, broker, handler, key="order.id", backoff=(0, 0), max_attempts=2)
+    assert sorted(told) == ["failed", "malformed", "parked"]
+    assert sorted(broker.acknowledged) == ["m-0", "m-1"]
+    letters = {message.id: headers for message, headers in broker.published}
+    assert letters["m-1"] == {
+        "onceward-status": "malformed",
+        "onceward-reason": "MalformedRecord: the message is torn",
+        "onceward-from": "toy",
+        "onceward-receives": "1",
+    }
+    parked = letters["m-0"]
+    assert (parked["onceward-status"], parked["onceward-key"], parked["onceward-receives"]) == ("parked", "shop:1", "2")
+    assert "an odd order" in parked["onceward-reason"]
+    assert message_in(record(once, "shop:1")) is None
+
+
+def test_a_message_that_no_dead_letters_take_comes_again(once):
+    broker = ToyBroker("torn", dead_letters="publish")
+    broker.refuses = 2
+    assert drain(once, broker, print, backoff=(0, 0)) == ["malformed"] * 3
+    assert broker.acknowledged == ["m-0"]
+    assert [headers["onceward-receives"] for _, headers in broker.published] == ["3"]
 
 
 def test_a_stop_waits_for_what_runs_and_gives_back_what_has_not_begun(once):
@@ -268,7 +304,20 @@ def test_a_released_key_is_not_kept(once):
         tries.append(order)
         raise ZeroDivisionError
 
-    broker = ToyBroker(order(1), dead_letters=True)
+    broker = ToyBroker(order(1), dead_letters="broker")
     broker.give_back = lambda message, seconds=0.0: broker.held.remove(message)
     assert drain(once, broker, handler, key="order.id") == ["failed"]
     assert record(once, "shop:1").status == RELEASED
+
+
+class Mute(ToyBroker):
+    """A broker that cannot do what its dead letters need."""
+
+    kept_text, dead_letter = Broker.kept_text, Broker.dead_letter
+
+
+@pytest.mark.parametrize(("mode", "lacks"), [("ledger", "kept_text"), ("publish", "dead_letter"), ("none", "give one")])
+def test_a_broker_without_what_its_letters_need_is_refused(once, mode, lacks):
+    with pytest.raises(TypeError, match=lacks):
+        Worker(once, Mute(dead_letters=mode), print)
+    Worker(once, Mute(dead_letters="broker"), print)

@@ -2,21 +2,24 @@
 
 import runpy
 
-from onceward.core.protocol import ABSENT, RULES, STATUSES, TRANSITIONS, Verdict
+from onceward.core.protocol import RULES, SINGLE_USE, STATUSES, Verdict
+from onceward.core.transitions import ABSENT, TRANSITIONS
 from places import DOCS
 
 DRAWN = runpy.run_path(str(DOCS / "draw_states.py"))
 
 
 def test_the_committed_page_is_what_the_tables_draw():
-    assert (DOCS / "states.md").read_text(encoding="utf-8") == DRAWN["page"](), "run python docs/draw_states.py"
+    assert (DOCS / "explanation" / "states.md").read_text(encoding="utf-8") == DRAWN["page"](), (
+        "run python docs/draw_states.py"
+    )
 
 
 def test_the_page_has_every_transition_and_every_rule():
     page = DRAWN["page"]()
     for transition in TRANSITIONS:
         assert f"| {' | '.join(transition)} |" in page
-    for rule in RULES:
+    for rule in (*RULES, *SINGLE_USE):
         assert rule.verdict.value in page
 
 
@@ -25,4 +28,4 @@ def test_the_tables_name_only_statuses_that_exist():
 
 
 def test_every_verdict_is_reached_by_a_rule():
-    assert {rule.verdict for rule in RULES} == set(Verdict)
+    assert {rule.verdict for rule in SINGLE_USE} == set(Verdict)

@@ -44,6 +44,8 @@ def test_the_defaults_are_safe():
         "cache": 0,
         "max_result": None,
         "seal": None,
+        "keep_input": False,
+        "history": True,
     }
     assert Policy().beat_every == 20.0
 
@@ -194,7 +196,7 @@ def test_a_waiter_sees_the_result_within_100_ms_of_its_being_recorded(tmp_path):
 
         thread = threading.Thread(target=first)
         thread.start()
-        assert started.wait(10)
+        assert started.wait(60)
         assert once.using(on_busy=10).run(number, work, -1) == number
         seen = time.perf_counter()
         thread.join()
@@ -223,7 +225,7 @@ def test_a_waiter_runs_the_handler_itself_when_the_run_it_waits_for_fails(tmp_pa
 
     thread = threading.Thread(target=first, name="first")
     thread.start()
-    started.wait(10)
+    started.wait(60)
     assert once.using(on_busy=10).run("k", work) == "mended"
     thread.join()
     assert attempts == ["first", "MainThread"]

@@ -543,11 +543,11 @@ def test_a_method_takes_its_claim_at_its_place_bound_or_not(once, bound_first):
         assert asyncio.run(once.run_async((key, "async"), function, *args)) == (True, args[-1])
 
 
-# --- docs/keys.md -----------------------------------------------------------------------------------------------------------
+# --- docs/reference/keys.md -----------------------------------------------------------------------------------------------------------
 
 
 def example(name, **space):
-    text = (DOCS / "keys.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "keys.md").read_text(encoding="utf-8")
     exec(text.split(f"<!-- run: {name} -->\n```python\n")[1].split("```")[0], space)
     return space
 

@@ -16,6 +16,7 @@ from onceward.aws import (
     on_invoke,
     on_kafka,
     on_kinesis,
+    on_rabbitmq,
     on_s3,
     on_sns,
     on_sqs,
@@ -29,7 +30,7 @@ from onceward.web import Route
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
 SOURCES = (
-    on_sqs, on_sqs_fifo, on_kinesis, on_dynamodb_stream, on_kafka, on_sns, on_eventbridge, on_s3, on_firehose, on_invoke
+    on_sqs, on_sqs_fifo, on_kinesis, on_dynamodb_stream, on_kafka, on_rabbitmq, on_sns, on_eventbridge, on_s3, on_firehose, on_invoke
 )  # fmt: skip
 
 

@@ -218,7 +218,7 @@ def test_an_observer_of_a_checkpoint_may_wait_for_another_thread_that_fills_it(u
             added.append(event.key)
             other = threading.Thread(target=lambda: added.append(sink.add(2)))
             other.start()
-            other.join(10)
+            other.join(60)
 
     once = Once(url, name="n", observe=[observe])
     with once.checkpoint(len, key="item", name="c") as sink:

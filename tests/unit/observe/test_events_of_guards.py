@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from onceward import Busy, Completed, LeaseLost, Mismatch, Once, Parked, ResultNotRecorded
+from onceward import Busy, Completed, LeaseLost, Mismatch, Once, Parked, ResultNotRecorded, current
 from onceward.claim.heartbeat import HEARTBEAT
 from onceward.core import worker
 from onceward.observe import Event, StoreRequest
@@ -93,7 +93,9 @@ def test_a_first_call_is_claimed_and_completed(house):
     house.run(handle, lease=60)
     claimed, completed = house.heard
     assert claimed == Event("claimed", "n:k", "n", 1, claimed.fence, worker.process, waited=0)
-    assert completed == Event("completed", "n:k", "n", 1, claimed.fence, worker.process, ran=2, left=completed.left)
+    assert completed == Event(
+        "completed", "n:k", "n", 1, claimed.fence, worker.process, ran=2, left=completed.left, took=2
+    )
     assert 50 < completed.left < 58
     assert claimed.fence > 0
 
@@ -582,3 +584,23 @@ def test_a_handler_of_a_log_that_raises_changes_nothing(house):
     finally:
         log.setLevel(logging.NOTSET)
         log.removeHandler(bad)
+
+
+def test_a_step_is_told_once_made_and_once_answered():
+    heard = Heard()
+    once = Once(MemoryStore(), observe=[heard])
+
+    def handle():
+        claim = current()
+        claim.step(("mail", 1), lambda: None)
+        if claim.attempt == 1:
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        once.run("k", handle)
+    once.run("k", handle)
+    told = [event for event in heard if event.kind == "step"]
+    assert [(event.step, event.attempt, event.again, event.ran is None) for event in told] == [
+        ("(mail,1)", 1, False, False),
+        ("(mail,1)", 2, True, True),
+    ]

@@ -10,11 +10,13 @@ from contextlib import closing
 import pytest
 from cryptography.fernet import Fernet
 
+from api_events import http, keyed
 from onceward import Completed, Once, Parked, ResultUnavailable
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import ResultWarning
 from places import DOCS
 from web_calls import AsgiIdempotency, WsgiIdempotency, call, on_api, post
+from wsgi_client import ask
 
 CARD = "4242-4242-4242-4242"
 fernet = Fernet(Fernet.generate_key())
@@ -310,9 +312,6 @@ def test_a_result_that_commits_with_its_effect_is_sealed(once, url):
 
 
 def test_answers_over_http_are_sealed(once):
-    import test_lambda_api as api
-    import test_web_wsgi as wsgi
-
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 201, "headers": []})
         await send({"type": "http.response.body", "body": CARD.encode()})
@@ -326,10 +325,10 @@ def test_answers_over_http_are_sealed(once):
         return [CARD.encode()]
 
     shopping = WsgiIdempotency(shop, once, name="wsgi", seal=RAW)
-    assert [wsgi.ask(shopping).sent for _ in range(2)] == [CARD.encode()] * 2
+    assert [ask(shopping).sent for _ in range(2)] == [CARD.encode()] * 2
 
     handler = on_api(once, name="lambda", seal=FERNET)(lambda event, context: {"statusCode": 200, "body": CARD})
-    assert [handler(api.keyed(api.http))["body"] for _ in range(2)] == [CARD] * 2
+    assert [handler(keyed(http))["body"] for _ in range(2)] == [CARD] * 2
     assert [record.status for record in records(once)] == [COMPLETED] * 3
     check_nothing_is_plain(once)
 
@@ -350,9 +349,9 @@ def test_an_answer_can_be_redacted(once):
     check_nothing_is_plain(once)
 
 
-# --- docs/sealing.md --------------------------------------------------------------------------------------------------
+# --- docs/how-to/sealing.md --------------------------------------------------------------------------------------------------
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", (DOCS / "sealing.md").read_text(encoding="utf-8"), re.DOTALL)
+EXAMPLES = re.findall(r"```python\n(.*?)```", (DOCS / "how-to" / "sealing.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.fixture

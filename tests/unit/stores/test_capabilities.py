@@ -48,7 +48,7 @@ def test_a_capability_that_a_store_lacks_is_none_or_a_clear_error():
 
 
 def test_every_capability_is_documented():
-    told = (DOCS / "stores.md").read_text(encoding="utf-8")
+    told = (DOCS / "reference" / "stores.md").read_text(encoding="utf-8")
     assert [name for name in NAMES if f"\n| `{name}` |" not in told] == []
 
 
@@ -59,7 +59,17 @@ def test_a_capability_that_no_store_has_says_so():
 
 def test_a_store_whose_driver_is_missing_is_not_offered(monkeypatch):
     monkeypatch.setitem(STORES, "broken", "no_such_module")
-    assert list(offering("provision")) == ["dynamodb", "postgresql", "sqlite"]
+    assert list(offering("provision")) == [
+        "dynamodb",
+        "mariadb",
+        "mysql",
+        "postgresql",
+        "redis",
+        "rediss",
+        "sqlite",
+        "valkey",
+        "valkeys",
+    ]
 
 
 # --- a store of another package ------------------------------------------------------------------------------------------
@@ -82,9 +92,9 @@ def test_a_store_of_another_package_is_opened_by_its_url_and_named(toy, tmp_path
     once = Once(f"toy://{tmp_path}/ledger")
     assert once.run("k", len, "abc") == once.run("k", len, "other") == 3
     assert PROVISION.needed(once.store) is not None
-    with pytest.raises(ValueError, match=r"one of dynamodb, memory, .*toy, as in"):
+    with pytest.raises(ValueError, match=r"one of dynamodb, mariadb, memory, .*toy, valkey, valkeys, as in"):
         Once("tyo:///ledger")
-    with pytest.raises(TypeError, match=r"Use a store that can: postgresql, sqlite, toy$"):
+    with pytest.raises(TypeError, match=r"Use a store that can: mariadb, mysql, postgresql, sqlite, toy$"):
         TRANSACTION.needed(Once("memory:").store)
 
 

@@ -140,9 +140,9 @@ def indexes(path):
         return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
 
 
-def without_index(path):
+def without_index(path, name=STOPPED_INDEX):
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"DROP INDEX {STOPPED_INDEX}")
+        connection.execute(f"DROP INDEX {name}")
         connection.commit()
 
 

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from onceward import Busy, Completed, LeaseLost, NotFound, Once, OncewardError, Parked
+import onceward
+from onceward import Busy, Completed, LeaseLost, NotFound, Once, OncewardError, Parked, ResultUnavailable
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 
@@ -231,3 +232,199 @@ def test_a_ledger_in_a_sqlite_file_is_looked_at_from_outside(tmp_path):
     assert abs(record.created_at - now) < 10
     assert abs(now - time.time()) < 10
     once.close()
+
+
+# --- settling by hand -------------------------------------------------------------------------------------------------
+
+
+def unsettled(once, clock, how):
+    """Leave the key "k" in one of the states that a person can settle."""
+    if how == "parked":
+        once.acquire("k").park("why")
+    elif how == "released":
+        once.acquire("k").release("why")
+    else:
+        once.acquire("k", lease=10)
+        clock.advance(11)
+
+
+@pytest.mark.parametrize("how", ["parked", "released", "lapsed"])
+def test_settle_gives_duplicates_the_result(once, ledger, clock, how):
+    unsettled(once, clock, how)
+    record = ledger.settle("claim:k", {"receipt": 7})
+    assert (record.status, record.result, record.worker, record.error) == (
+        "COMPLETED",
+        '{"receipt":7}',
+        "by hand",
+        None,
+    )
+    with pytest.raises(Completed) as done:
+        once.acquire("k")
+    assert done.value.result == {"receipt": 7}
+    last = ledger.attempts("claim:k")[-1]
+    assert (last.outcome, last.worker) == ("COMPLETED", "by hand")
+    if how != "released":
+        assert ledger.attempts("claim:k")[0].outcome in {"PARKED", "LAPSED"}
+
+
+@pytest.mark.parametrize("value", [None, 0, False, "", [], {"$onceward": 1}, (1, 2)])
+def test_a_settled_value_comes_back_equal(once, ledger, value):
+    ledger.settle(parked(once, "k"), value)
+    with pytest.raises(Completed) as done:
+        once.acquire("k")
+    assert (done.value.result, type(done.value.result)) == (value, type(value))
+
+
+def test_settle_refuses_what_is_live_or_completed(once, ledger):
+    once.acquire("live")
+    with pytest.raises(Busy):
+        ledger.settle("claim:live", 1)
+    once.acquire("done").complete(2)
+    with pytest.raises(OncewardError, match="it is COMPLETED and cannot be settled"):
+        ledger.settle("claim:done", 1)
+    assert ledger.show("claim:done")[0].result == "2"
+    with pytest.raises(NotFound):
+        ledger.settle("claim:none", 1)
+
+
+def test_settle_changes_only_the_record_that_was_seen(once, ledger):
+    key = parked(once, "k")
+    seen, _ = ledger.show(key)
+    ledger.unpark(key)
+    once.acquire("k").park("another reason")
+    with pytest.raises(OncewardError, match="it has changed since you looked at it"):
+        ledger.settle(key, 1, seen=seen)
+    assert ledger.show(key)[0].status == "PARKED"
+    assert ledger.settle(key, 1, seen=ledger.show(key)[0]).status == "COMPLETED"
+
+
+def test_a_zombie_does_not_take_a_settled_key_for_its_own(once, ledger, clock):
+    zombie = once.acquire("k", lease=10)
+    clock.advance(11)
+    ledger.settle("claim:k", "by hand")
+    with pytest.raises(LeaseLost):
+        zombie.complete("mine")
+    assert ledger.show("claim:k")[0].result == '"by hand"'
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(None, 14 * 86400), (60.0, 60.0), (float("inf"), None)])
+def test_settle_keeps_a_parked_key_as_long_as_asked(once, ledger, asked, kept):
+    record = ledger.settle(parked(once, "k"), 1, retention=asked)
+    assert kept == (record.expires_at if kept is None else pytest.approx(record.expires_at - record.lease_until))
+
+
+@pytest.mark.parametrize("retention", [3600, None])
+@pytest.mark.parametrize("how", ["released", "lapsed"])
+def test_settle_keeps_the_retention_that_the_record_knows(once, ledger, clock, how, retention):
+    unsettled(once.using(retention=retention), clock, how)
+    record = ledger.settle("claim:k", 1)
+    assert retention == (None if retention is None else pytest.approx(record.expires_at - record.lease_until))
+
+
+@pytest.mark.parametrize("retention", [0, -1, float("nan")])
+def test_settle_refuses_a_retention_that_is_none(once, ledger, retention):
+    with pytest.raises(ValueError, match="retention"):
+        ledger.settle(parked(once, "k"), 1, retention=retention)
+
+
+def test_settle_refuses_a_value_that_cannot_be_recorded(once, ledger):
+    with pytest.raises(OncewardError, match="cannot be recorded"):
+        ledger.settle(parked(once, "k"), object())
+
+
+def test_a_settled_result_is_read_as_the_handlers_type(once, ledger):
+    @once(key="order", name="shop", on_error="park")
+    def charge(order: int) -> list[int]:
+        raise RuntimeError(order)
+
+    for order, result in ((1, [7]), (2, {"not": "a list"})):
+        with pytest.raises(RuntimeError):
+            charge(order)
+        ledger.settle(f"shop:{order}", result)
+    assert charge(1) == [7]
+    with pytest.raises(ResultUnavailable):
+        charge(2)
+
+
+def test_settle_keeps_steps_and_forgets_the_input(once, ledger):
+    @once(key="order", name="shop", on_error="park", keep_input=True)
+    def place(order: int) -> int:
+        onceward.current().step("charge", int, 5)
+        raise RuntimeError(order)
+
+    with pytest.raises(RuntimeError):
+        place(1)
+    before, _ = ledger.show("shop:1")
+    after = ledger.settle("shop:1", 5)
+    assert (after.steps, after.input, after.fingerprint) == (before.steps, None, before.fingerprint)
+    assert place(1) == 5
+
+
+def test_a_settled_key_can_be_retried_from_a_step(once, ledger):
+    @once(key="order", name="shop", on_error="park")
+    def place(order: int) -> int:
+        onceward.current().step("charge", int, 5)
+        raise RuntimeError(order)
+
+    with pytest.raises(RuntimeError):
+        place(1)
+    ledger.settle("shop:1", 5)
+    assert ledger.retry("shop:1", "charge").status == "RELEASED"
+    assert [one.worker for one in ledger.attempts("shop:1")][-1] == "by hand"
+
+
+# --- which parked keys are in doubt -----------------------------------------------------------------------------------
+
+
+def stopped(once, **policy):
+    with pytest.raises(Parked) as error:
+        once.using(**policy).acquire("k")
+    return error.value
+
+
+@pytest.mark.parametrize("history", [0, 1])
+@pytest.mark.parametrize("before", [None, "it failed before"])
+def test_a_key_that_a_lapse_has_parked_is_in_doubt(once, clock, before, history):
+    if before:
+        once.using(history=history).acquire("k").release(before)
+    once.using(history=history, lease=10).acquire("k")
+    clock.advance(11)
+    for _ in range(2):
+        told = stopped(once, history=history, on_lapse="park")
+        assert told.in_doubt
+        assert "its lease lapsed" in told.last_error
+        assert "Ask the downstream whether its effect was made" in str(told)
+        assert "onceward settle KEY" in str(told)
+        assert "Fix its cause" not in str(told)
+
+
+def test_a_lapsed_key_that_was_parked_by_hand_is_in_doubt(once, ledger, clock):
+    unsettled(once, clock, "lapsed")
+    ledger.park("claim:k", "we look into it")
+    assert stopped(once).in_doubt
+
+
+def test_a_key_that_failures_have_parked_is_not_in_doubt(once, clock):
+    once.acquire("k", lease=10)
+    clock.advance(11)
+    once.acquire("k").release()
+    told = stopped(once, max_attempts=2)
+    assert not told.in_doubt
+    assert "Fix its cause, then `onceward unpark KEY`" in str(told)
+
+
+def test_a_step_that_must_not_run_twice_leaves_its_key_in_doubt(once):
+    @once(key="order", name="shop")
+    def place(order: int) -> None:
+        onceward.current().step("charge", fails, order, on_lapse="park")
+
+    def fails(order):
+        raise RuntimeError(order)
+
+    with pytest.raises(RuntimeError):
+        place(1)
+    with pytest.raises(
+        Parked, match=r"whether its step charge was made\. If not, `onceward retry KEY --from STEP`"
+    ) as told:
+        place(1)
+    assert told.value.in_doubt

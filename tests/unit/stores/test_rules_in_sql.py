@@ -1,5 +1,6 @@
 """What SQL decides about a record, and makes of it, is what the protocol does: thousands of random records in SQLite."""
 
+import contextlib
 import sqlite3
 
 import pytest
@@ -10,7 +11,8 @@ from random_records import COLUMNS, cases, check, query
 
 
 def answered(made):
-    with sqlite3.connect(":memory:") as connection:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.create_function("strpos", 2, lambda text, part: text.find(part) + 1)
         connection.execute(f"CREATE TABLE cases ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())})")
         insert = f"INSERT INTO cases VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
         connection.executemany(insert, [dict.fromkeys(COLUMNS) | case.row | {"n": n} for n, case in enumerate(made)])

@@ -214,6 +214,9 @@ class OwnWallClock:
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
         return (yield from self._store.swap(write, seen))._replace(now=self._wall())
 
+    def changed(self, *arguments) -> Steps[None]:
+        return self._store.changed(*arguments)
+
     def swap_many(self, pairs) -> Steps[list[Reply]]:
         replies = yield from self._store.swap_many(pairs)
         return [reply._replace(now=self._wall()) for reply in replies]

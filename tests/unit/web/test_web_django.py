@@ -55,6 +55,12 @@ def test_a_request_that_is_sent_again_gets_the_first_response(site, once):
     assert (order.bodies, statuses(once)) == ([b"{}"], [COMPLETED])
 
 
+def test_a_request_of_the_outbox_is_recorded_with_where_it_comes_from(site, once):
+    site(Order())
+    post(headers={"onceward-root": "shop:%22a%22", "onceward-parent": "pay:1"})
+    assert [record.origin for record, _ in once.ledger.records()] == ['{"root":"shop:\\"a\\"","parent":"pay:1"}']
+
+
 def test_under_asgi_the_same(site, once):
     order = Order()
     site(order.later)

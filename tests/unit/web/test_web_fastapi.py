@@ -84,6 +84,17 @@ def test_an_endpoint_is_guarded_by_its_dependency_which_gives_the_claim(app, onc
     assert statuses(once) == [COMPLETED]
 
 
+def test_a_request_of_the_outbox_is_recorded_with_where_it_comes_from(app, once):
+    @app.post("/pay", dependencies=[Depends(idempotent(once))])
+    async def pay():
+        return {}
+
+    came = {"Idempotency-Key": '"k"', "onceward-root": "shop:1", "onceward-parent": "pay:1"}
+    (answer,) = call(app, post("/pay", headers=came))
+    assert answer.status_code == 200
+    assert [record.origin for record, _ in once.ledger.records()] == ['{"root":"shop:1","parent":"pay:1"}']
+
+
 def test_each_endpoint_has_options_of_its_own(app, once, runs):
     @app.post("/a", dependencies=[Depends(idempotent(once, Rules(Route(required=False)), name="a"))])
     async def a():

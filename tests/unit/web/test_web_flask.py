@@ -303,5 +303,5 @@ def test_wait_lets_a_request_wait_for_the_answer(view):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert (texts, len(post.runs)) == (["done"] * 3, 1)

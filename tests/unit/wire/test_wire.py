@@ -68,7 +68,7 @@ class Server:
         self.listening.close()
         self.accepting.join()
         for thread in self.threads:
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
     def accept(self):
@@ -276,7 +276,7 @@ def test_what_comes_unasked_on_a_kept_connection_answers_no_later_request(carrie
     def script(server, connection):
         server.request(connection)
         connection.sendall(answer(b'{"n":1}'))
-        told.wait(10)
+        told.wait(60)
         for part in end:
             connection.sendall(part)
         if not end:
@@ -288,7 +288,7 @@ def test_what_comes_unasked_on_a_kept_connection_answers_no_later_request(carrie
         made = carrier.wire(server.url)
         assert carrier.send(made).body == {"n": 1}
         told.set()
-        said.wait(10)
+        said.wait(60)
         time.sleep(0.05)  # its event loop, too, has not looked
         assert carrier.send(made).body == {"n": 2}
         carrier.close()
@@ -372,7 +372,7 @@ def test_a_connection_that_server_closed_while_it_was_idle_is_replaced(carrier):
     with Server(once(answer()), serve(answer(b'{"second": 1}'))) as server:
         made = carrier.wire(server.url)
         carrier.send(made)
-        assert server.ended.acquire(timeout=5)
+        assert server.ended.acquire(timeout=60)
         carrier.pause()
         assert carrier.send(made).body == {"second": 1}
         carrier.close()
@@ -705,7 +705,7 @@ def held(gate):
 
     def script(server, connection):
         while server.request(connection) is not None:
-            gate.wait(5)
+            gate.wait(60)
             connection.sendall(answer())
 
     return script
@@ -722,7 +722,7 @@ def test_no_thread_waits_for_another(monkeypatch):
         for thread in threads:
             thread.join()
         for _ in range(5):
-            assert server.ended.acquire(timeout=5)  # three connections are kept
+            assert server.ended.acquire(timeout=60)  # three connections are kept
         assert not server.ended.acquire(timeout=0.05)
         made.close()
     assert (server.connections, len(server.requests)) == (8, 8)
@@ -777,11 +777,11 @@ def test_a_coroutine_may_wait_for_its_turn_longer_than_for_an_answer(monkeypatch
 
     def script(server, connection):
         while server.request(connection) is not None:
-            time.sleep(0.05)
+            time.sleep(0.25)
             connection.sendall(answer())
 
     async def main(url):
-        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource(), timeout=0.25)
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource(), timeout=2)
         got = await asyncio.gather(*(made.send(CALL, 1e9) for _ in range(12)))
         assert [one.status for one in got] == [200] * 12
         made.close()
@@ -801,7 +801,7 @@ def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn(monkeypa
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await asyncio.to_thread(server.ended.acquire, timeout=5)
+        assert await asyncio.to_thread(server.ended.acquire, timeout=60)
         assert (await made.send(CALL, 1e9)).body == {"second": 1}
         made.close()
 
@@ -815,7 +815,7 @@ def test_each_event_loop_has_its_own_connections_until_it_is_closed():
         for number in range(3):
             asyncio.run(made.send(CALL, 1e9))
             assert server.connections == number + 1
-            assert server.ended.acquire(timeout=5) if number else True  # the loop before
+            assert server.ended.acquire(timeout=60) if number else True  # the loop before
         made.close()
     assert len(server.requests) == 3
 
@@ -825,7 +825,7 @@ def test_closing_closes_connections_and_the_next_call_opens_others(carrier):
         made = carrier.wire(server.url)
         carrier.send(made)
         made.close()
-        assert server.ended.acquire(timeout=5)
+        assert server.ended.acquire(timeout=60)
         carrier.send(made)
         carrier.close()
     assert server.connections == 2
@@ -837,7 +837,7 @@ def test_a_wire_that_is_gone_leaves_no_connection(carrier):
         carrier.send(made)
         carrier.open.clear()
         del made
-        assert server.ended.acquire(timeout=5)
+        assert server.ended.acquire(timeout=60)
         if carrier.runner is not None:
             carrier.runner.close()
 
@@ -847,7 +847,7 @@ def test_closing_from_another_thread_is_done_in_the_loops_own():
         made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
         await made.send(CALL, 1e9)
         await asyncio.to_thread(made.close)
-        assert await asyncio.to_thread(server.ended.acquire, timeout=5)
+        assert await asyncio.to_thread(server.ended.acquire, timeout=60)
 
     with Server(serve(answer())) as server:
         asyncio.run(main(server))
@@ -865,7 +865,7 @@ def test_a_connection_that_was_under_way_at_the_closing_is_not_kept(carrier):
     with Server(script) as server:
         made = carrier.wire(server.url)
         carrier.send(made)
-        assert server.ended.acquire(timeout=5)
+        assert server.ended.acquire(timeout=60)
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------------

@@ -291,7 +291,7 @@ class Ending:
     def get_frozen_credentials(self):
         if self.refresh_needed():
             self.asked.set()
-            assert self.go.wait(5)
+            assert self.go.wait(60)
         return Credentials("AKIA", "s", "t")
 
 
@@ -306,7 +306,7 @@ def test_while_one_thread_renews_others_use_credentials_that_still_last(monkeypa
     chain.left = left
     thread = threading.Thread(target=source.ask)
     thread.start()
-    assert chain.asked.wait(5)
+    assert chain.asked.wait(60)
     assert (source.at_hand() is held) == goes_on
     chain.go.set()
     thread.join()
@@ -320,7 +320,7 @@ def test_a_child_forked_during_a_renewal_can_renew(monkeypatch):
     source = CredentialSource()
     thread = threading.Thread(target=source.ask)
     thread.start()
-    assert chain.asked.wait(5)
+    assert chain.asked.wait(60)
     child = os.fork()
     if child == 0:
         chain.left = 3600

@@ -16,9 +16,9 @@ import time
 from typing import Final, Literal, NamedTuple
 
 from onceward.aws.dead_letters.letters import LetterReading, Letters, Refusal, copied
-from onceward.aws.dead_letters.plan import OnCompleted, Plan, Step, planned
 from onceward.aws.sqs.message import Message, Outgoing
 from onceward.aws.sqs.queue import Queue
+from onceward.consumers.redriving import InDoubt, OnCompleted, Plan, Step, planned
 from onceward.core.drivers import drive
 from onceward.core.policy import DAY, Options, Policy
 from onceward.core.protocol import Verdict, decide
@@ -69,10 +69,19 @@ class Mover:
     """
 
     def __init__(
-        self, once: Once, target: Queue, letters: Letters, *, completed: OnCompleted, lease: float, dry_run: bool
+        self,
+        once: Once,
+        target: Queue,
+        letters: Letters,
+        *,
+        completed: OnCompleted,
+        in_doubt: InDoubt,
+        lease: float,
+        dry_run: bool,
     ) -> None:
         self._once, self._target, self._letters = once, target, letters
         self._completed: OnCompleted = completed
+        self._in_doubt: InDoubt = in_doubt
         self._dry_run = dry_run
         self._options: Options = {
             "lease": max(lease, 3 * once.store.resolution),
@@ -183,7 +192,8 @@ class Mover:
     def _plan(self, message: Message, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
         record, now = self._look(reading.key)
         intended = begun and record is not None and self._look(_intent(message, record))[0] is not None
-        plan = planned(record, now, self._completed, begun=begun, intended=intended, fingerprint=reading.fingerprint)
+        told = {"begun": begun, "intended": intended}
+        plan = planned(record, now, self._completed, self._in_doubt, **told, fingerprint=reading.fingerprint)
         return plan, record
 
     def _intend(self, message: Message, record: Record) -> None:

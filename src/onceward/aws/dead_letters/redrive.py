@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from onceward.aws.dead_letters.letters import Letters, Refusal
 from onceward.aws.dead_letters.moving import NAME, Fate, Mover
-from onceward.aws.dead_letters.plan import OnCompleted
 from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.settings import QueueSettings
 from onceward.aws.sqs.visibility import Visibility
+from onceward.consumers.redriving import InDoubt, OnCompleted
 from onceward.errors import OncewardError, StoreError
 from onceward.keys.ledger_keys import checked_name
 from onceward.once import Once, check_once
@@ -33,7 +33,12 @@ _LOOKED_AT: Final = 1000  # records of a ledger, to find the namespaces in it
 
 
 class UnfitQueues(OncewardError):
-    """The dead-letter queue and the target do not fit each other. Raised before anything is received."""
+    """The dead-letter queue and the target do not fit each other. Raised before anything is received.
+
+    Cause: One is FIFO and the other is not, both are the same queue, or the two are swapped.
+
+    Fix: Give the dead-letter queue first, and as the target the queue that its messages came from.
+    """
 
 
 class Backlog(NamedTuple):
@@ -65,6 +70,8 @@ class Redrive:
         fingerprint: the consumers' ``fingerprint=``, in the same way, or ``"body"`` for True.
         completed: what to do with a message whose key is completed: "keep" it, "drop" it (its effect has happened), or
             "rerun": clear its key, and move it.
+        in_doubt: what to do with a message whose key is parked, and whose effect may be made: "keep" it, or "rerun": unpark its
+            key, and move it. Ask the downstream first.
         visibility: whole seconds that a message stays invisible to others if this process is killed.
         limit: the most messages that leave the queue; None is all.
         dry_run: change nothing. Messages are hidden while it runs, and SQS counts a receive.
@@ -85,6 +92,7 @@ class Redrive:
         unwrap: Unwrap | None = None,
         fingerprint: str | None = None,
         completed: OnCompleted = "keep",
+        in_doubt: InDoubt = "keep",
         visibility: int = 60,
         limit: int | None = None,
         dry_run: bool = False,
@@ -92,6 +100,8 @@ class Redrive:
         check_once(once, "Redrive({}, source, target, name='billing.charge')")
         if completed not in {"keep", "rerun", "drop"}:
             raise ValueError(f'completed={completed!r}: give "keep", "rerun" or "drop"')
+        if in_doubt not in {"keep", "rerun"}:
+            raise ValueError(f'in_doubt={in_doubt!r}: give "keep" or "rerun"')
         if not 1 <= visibility <= 43200:
             raise ValueError(f"visibility={visibility!r}: give 1 to 43200 whole seconds")
         if limit is not None and limit < 1:
@@ -99,7 +109,9 @@ class Redrive:
         self._source, self._target = source, target
         self._letters = Letters(checked_name(name), key, where, unwrap, fingerprint)
         self._visibility, self._limit, self._dry_run = visibility, limit, dry_run
-        self._mover = Mover(once, target, self._letters, completed=completed, lease=visibility, dry_run=dry_run)
+        self._mover = Mover(
+            once, target, self._letters, completed=completed, in_doubt=in_doubt, lease=visibility, dry_run=dry_run
+        )
         self._stuck: set[str] = set()  # message groups that must not be overtaken
         self._failures = 0
 

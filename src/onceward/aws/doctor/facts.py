@@ -1,10 +1,13 @@
 """The facts that checks look at."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onceward.aws.sqs.settings import QueueSettings
 from onceward.core.policy import Policy
 from onceward.stores.inspection import Finding, Inspected
+
+LAMBDA_RECEIVES: Final = 5  # before a message becomes a dead letter: Lambda also receives some that it does not run
+TIMEOUTS: Final = 6  # of the function in one visibility timeout, so that Lambda can try again when it is throttled
 
 
 class Trigger(NamedTuple):
@@ -29,6 +32,7 @@ class Facts(NamedTuple):
     triggers: tuple[Trigger, ...] | None = None  # its event source mappings
     function: str | None = None  # the function that must be among them, if one was named
     ledger: Inspected | None = None
+    overdue: float = 0.0  # seconds for which messages in the ledger are due at most; 0 if none are
     gaps: tuple[Finding, ...] = ()  # what could not be read
 
 

@@ -4,9 +4,10 @@ from onceward.aws.doctor.facts import Facts, Trigger
 from onceward.aws.sqs.address import address_of
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.settings import QueueSettings
+from onceward.core.drivers import drive
 from onceward.core.policy import Policy
-from onceward.stores.capabilities import INSPECT
-from onceward.stores.contract import Store
+from onceward.stores.capabilities import DUE, FOUND, INSPECT, OUTBOX
+from onceward.stores.contract import DuePage, Store
 from onceward.stores.inspection import Gaps
 from onceward.wire.credentials import client_of
 
@@ -48,7 +49,24 @@ class Inspection:
         if inspect is None:
             self._gaps.note("ledger", f"doctor cannot read ledgers like {store.url}", "", needed=False)
         else:
-            self._facts = self._facts._replace(ledger=inspect())
+            inspected = inspect()
+            self._facts = self._facts._replace(ledger=inspected)
+            if not any(one.level == "error" for one in inspected.findings()):
+                self._messages(store)
+
+    def _messages(self, store: Store) -> None:
+        """Look for messages that nobody sends."""
+        found, ready, due = FOUND.of(store), OUTBOX.of(store), DUE.of(store)
+        if ready is None or due is None or (found is not None and not found()):
+            return
+
+        def look() -> DuePage:
+            drive(ready(), store)
+            return drive(due(None, 1, 0.0), store)
+
+        page = self._gaps.tried("messages", look, needed=False)
+        if page is not None and page.records:
+            self._facts = self._facts._replace(overdue=page.now - (page.records[0].due_at or page.now))
 
     def _functions(self, queue: QueueSettings) -> None:
         named = self._facts.function is not None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from onceward.aws.doctor.facts import Facts, Trigger
+from onceward.aws.doctor.facts import TIMEOUTS, Facts, Trigger
 from onceward.aws.sqs.settings import QueueSettings
 from onceward.stores.inspection import Finding
 
@@ -13,7 +13,6 @@ _CONCURRENCY: Final = "Lambda Developer Guide, Configuring scaling behavior for 
 _FILTERS: Final = "Lambda Developer Guide, Using event filtering with an Amazon SQS event source"
 
 _MAPPING: Final = "event source mapping"
-_TIMEOUTS: Final = 6
 _FEWEST: Final = 2  # invocations: the smallest MaximumConcurrency
 
 
@@ -58,7 +57,7 @@ def _partial(trigger: Trigger) -> Iterator[Finding]:
 
 def _timeout(trigger: Trigger, queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
     check = "function timeout"
-    wanted = _TIMEOUTS * trigger.timeout + trigger.window
+    wanted = TIMEOUTS * trigger.timeout + trigger.window
     window = f" and a batching window of {trigger.window} s" if trigger.window else ""
     says = f"{trigger.function} has a timeout of {trigger.timeout} s{window}, and {queue.name} a visibility of {queue.visibility} s"
     fix = f"give the queue a visibility timeout of {wanted} s"

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from onceward.aws.doctor.facts import Facts, days
-from onceward.aws.sqs.settings import ATTEMPTS, FEW, QueueSettings
+from onceward.aws.doctor.facts import LAMBDA_RECEIVES, Facts, days
+from onceward.aws.sqs.settings import FEW, QueueSettings
+from onceward.consumers.broker import ATTEMPTS
 from onceward.stores.inspection import Finding, Level
 
 _DEAD: Final = "SQS Developer Guide, Using dead-letter queues in Amazon SQS"
@@ -14,8 +15,6 @@ _POLLING: Final = "SQS Developer Guide, Setting-up long polling in Amazon SQS"
 _VISIBLE: Final = "SQS Developer Guide, Amazon SQS visibility timeout"
 _DEDUP: Final = "SQS Developer Guide, Using the message deduplication ID in Amazon SQS"
 _LAMBDA: Final = "Lambda Developer Guide, Creating and configuring an Amazon SQS event source mapping"
-
-_LAMBDA_RECEIVES: Final = 5
 
 
 def dead_letters(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
@@ -91,11 +90,11 @@ def receives(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
         "maxReceiveCount",
         f"{queue.name} moves a message to its dead-letter queue after {queue.receives} receive(s)",
     )
-    fix = f"give it a maxReceiveCount of {_LAMBDA_RECEIVES} or more"
+    fix = f"give it a maxReceiveCount of {LAMBDA_RECEIVES} or more"
     if queue.receives < FEW:
         why = "each worker that is stopped or meets a busy key costs a receive, so good messages become dead letters"
         yield Finding("error", check, says, why, fix, _DEAD)
-    elif queue.receives < _LAMBDA_RECEIVES and facts.triggers:
+    elif queue.receives < LAMBDA_RECEIVES and facts.triggers:
         why = "Lambda also receives messages when the function is throttled, and does not run it"
         yield Finding("warning", check, says, why, fix, _LAMBDA)
     elif limit is not None and limit > queue.receives:

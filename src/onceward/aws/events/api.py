@@ -74,7 +74,7 @@ def on_api(
 
             return run(request.answer_async())
 
-        return naming_worker(function, handle)
+        return naming_worker(function, handle, once)
 
     return decorate
 
@@ -137,7 +137,8 @@ class _Request:
         guard, exchange, key = self._begin(asked)
         told = ROUTE.set(asked.route)
         try:
-            record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
+            run = lambda: self._run(exchange)
+            record = guard.call(key, asked.fingerprint, run, (), {}, comes=asked.comes, provenance=asked.provenance)
         except Exception as error:
             return self._translated(exchange.refused(error))
         finally:
@@ -154,7 +155,10 @@ class _Request:
         guard, exchange, key = self._begin(asked)
         told = ROUTE.set(asked.route)
         try:
-            record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
+            run = lambda: self._run_async(exchange)
+            record = await guard.call_async(
+                key, asked.fingerprint, run, (), {}, comes=asked.comes, provenance=asked.provenance
+            )
         except Exception as error:
             return self._translated(exchange.refused(error))
         finally:
@@ -205,6 +209,7 @@ class _Request:
         if isinstance(record, Exception):
             raise record
         self._failure = error
+        held().send_nothing()
         return exchange.ended(record)
 
     def _claimed(self) -> Claim:
@@ -228,7 +233,10 @@ class _Request:
 
     def _kept(self, exchange: Exchange) -> Recorded:
         answer = api_event.answer_of(self._shape, self._response)
-        return exchange.ended(_NO_RESPONSE) if answer is None else exchange.answered(answer)
+        record = exchange.ended(_NO_RESPONSE) if answer is None else exchange.answered(answer)
+        if record.is_failure:
+            held().send_nothing()
+        return record
 
     def _recorded(self, record: object) -> Recorded:
         """Return the recorded answer. A function that completes its claim itself records its unchanged response."""

@@ -44,7 +44,7 @@ def on_firehose(
 
     Returns:
         A decorator. The handler answers with ``recordId``, ``result`` and ``data`` of each record (Firehose Developer Guide,
-        "Required parameters for data transformation"): ``Ok`` with the new data, or ``Dropped`` or ``ProcessingFailed``
+        "Required parameters for data transformation"). ``Ok`` comes with the new data, ``Dropped`` and ``ProcessingFailed``
         with the unchanged data. It raises :class:`MalformedEvent` if the event is not of Firehose, and
         :class:`BatchFailed` if a record has no ``recordId`` to answer with.
 

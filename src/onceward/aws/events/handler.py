@@ -1,8 +1,9 @@
 """What all handlers of event sources share: read the event, handle its records, answer in the source's own terms."""
 
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
 
 from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.core import worker
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from onceward.batch.batch import BatchOutcome
     from onceward.keys.reading import KeySource
 
+_SENDING: Final = 10.0  # seconds for which an answer waits for its messages, at most
+_SPARE: Final = 0.5  # seconds of an invocation that are left for its answer
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -93,10 +96,12 @@ def _wrapped(
             return source.answer(run(batch.run_async(deliveries, time_left=left)))
         return source.answer(batch.run(deliveries, time_left=left))
 
-    return naming_worker(function, handle)
+    return naming_worker(function, handle, once)
 
 
-def naming_worker(function: Callable[..., object], handle: Callable[[object, object], T]) -> LambdaHandler[T]:
+def naming_worker(
+    function: Callable[..., object], handle: Callable[[object, object], T], once: Once
+) -> LambdaHandler[T]:
     """Return ``handle`` as the handler made of ``function``; claims carry the Lambda function's name and its request."""
 
     @wraps(function)
@@ -108,8 +113,27 @@ def naming_worker(function: Callable[..., object], handle: Callable[[object, obj
             return handle(event, context)
         finally:
             worker.NAMED.reset(token)
+            _send_messages(context)
+            once.guards.observers.flush()  # the process may be frozen now
 
     return cast("LambdaHandler[T]", named)
+
+
+def _send_messages(context: object) -> None:
+    """Send what this invocation has left to send: the process may be frozen now."""
+    sender = sys.modules.get("onceward.outbox.sender")
+    if sender is None or not len(sender.SENDER):
+        return
+    left = time_left(context)
+    seconds = _SENDING if left is None else min(left - _SPARE, _SENDING)
+    loop = sys.modules.get("onceward.aws.events.loop")
+    if loop is None:
+        sender.drain(seconds)
+        return
+    try:
+        loop.run(sender.drain_async(seconds))  # a ledger that is awaited needs its loop
+    except RuntimeError:  # another loop runs in this thread
+        sender.drain(seconds)
 
 
 def time_left(context: object) -> float | None:

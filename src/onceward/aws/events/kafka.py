@@ -7,6 +7,7 @@ from typing import Final, Unpack
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import MalformedEvent, at, filled, from_base64, needed, other_source, text_at, unfit
 from onceward.aws.events.response import ReportOptions, Response, reported
+from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
 
@@ -22,8 +23,8 @@ def on_kafka(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a topic's records, each handled once, and those of a partition in order.
 
-    The payload is the decoded value, None for a tombstone. The key is the cluster, the topic, the partition, the offset and the
-    record's timestamp by default (offsets begin again when a topic is created again).
+    The payload is the decoded value, None for a tombstone. By default the key is the header ``Idempotency-Key``. Without
+    that header it is the cluster, the topic, the partition, the offset and the record's timestamp.
 
     Args:
         once: the ledger and the defaults of the policy.
@@ -31,8 +32,9 @@ def on_kafka(
         **options: see :class:`ReportOptions`. A mapping of Kafka has ``ReportBatchItemFailures`` in provisioned mode only.
 
     Returns:
-        A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": {"partition": "topic-0", "offset":
-        15}}]}`` with the record that failed in each partition. It and all later ones come again; those have not begun (Lambda Developer
+        A decorator. The handler answers
+        ``{"batchItemFailures": [{"itemIdentifier": {"partition": "topic-0", "offset": 15}}]}``
+        with the record that failed in each partition. It and all later ones come again; those have not begun (Lambda Developer
         Guide, "Configuring error handling controls for Kafka event sources"). It raises :class:`MalformedEvent` if the
         event is not of Kafka, and :class:`BatchFailed` if a record that failed has no offset to be reported by.
 
@@ -80,10 +82,25 @@ def _record(delivery: Delivery, cluster: str | None, group: str) -> None:
     topic, partition, offset = needed(record, "topic"), _number(record, "partition"), _number(record, "offset")
     delivery.id = (f"{topic}-{partition}", offset)
     timestamp = at(record, "timestamp")
-    if cluster is not None:
+    delivery.header = partial(_header, record)
+    delivery.key = delivery.header(KEY_HEADER)
+    if delivery.key is None and cluster is not None:
         delivery.key = (cluster, topic, partition, offset, *([timestamp] if type(timestamp) is int else []))
     if at(record, "value") is not None:
         delivery.body = from_base64(needed(record, "value"), "the value")
+
+
+def _header(record: object, name: str) -> str | None:
+    """Return the text of a record's header, the last one of this name. Lambda gives its bytes as whole numbers."""
+    headers = at(record, "headers")
+    for header in reversed(headers) if isinstance(headers, list) else ():
+        if not isinstance(found := at(header, name), list):
+            continue
+        try:
+            return bytes(number & 0xFF for number in found).decode() or None  # Java's bytes can be negative
+        except (TypeError, ValueError):
+            return None
+    return None
 
 
 def _number(record: object, name: str) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Unpack
 from urllib.parse import unquote_plus
 
+from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
 from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.aws.events.records import at, deliveries_of, needed, text_at, unfit
 from onceward.aws.events.response import raise_failed, raise_own
@@ -19,7 +20,8 @@ S3: Final = "aws:s3"
 def on_sns(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a topic's messages, each handled once.
 
-    The payload is the decoded ``Message``, the key SNS's ``MessageId`` by default.
+    The payload is the decoded ``Message``. The key is by default the message attribute ``onceward-key``, which the outbox sets, else
+    SNS's ``MessageId``.
 
     Args:
         once: the ledger and the defaults of the policy.
@@ -51,8 +53,8 @@ def on_eventbridge(
 ) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bus's events, each handled once.
 
-    The payload is the event's ``detail``; :class:`Delivery` has the whole event as ``raw``. The key is the event's ``id`` by
-    default. The arguments are those of :func:`on_sns`. The handler answers None. It raises what the function raised, or why it
+    The payload is the event's ``detail``; :class:`Delivery` has the whole event as ``raw``. The outbox adds a member ``onceward`` to
+    the detail, with a key and headers; the payload is without it. The key is by default that one, else the event's ``id``. The arguments are those of :func:`on_sns`. The handler answers None. It raises what the function raised, or why it
     did not run, so that Lambda tries again; :class:`MalformedEvent` if the event is not of EventBridge.
     """
     return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), options)
@@ -64,8 +66,12 @@ def _answer_of_one(outcomes: Sequence[BatchOutcome]) -> None:
 
 
 def _message(delivery: Delivery) -> None:
-    delivery.id = delivery.key = text_at(delivery.raw, "Sns", "MessageId")
+    delivery.id = text_at(delivery.raw, "Sns", "MessageId")
     delivery.body = needed(delivery.raw, "Sns", "Message")
+    attributes = at(delivery.raw, "Sns", "MessageAttributes")
+    delivery.header = lambda name: text_at(attributes, name, "Value")
+    delivery.key = delivery.header(KEY_ATTRIBUTE) or delivery.id
+    delivery.destination = (text_at(delivery.raw, "Sns", "TopicArn") or "").rpartition(":")[2] or None
 
 
 def _bus_event(event: object) -> list[Delivery]:
@@ -76,8 +82,14 @@ def _bus_event(event: object) -> list[Delivery]:
             "transformer)",
         )
     delivery = Delivery(EVENTBRIDGE, event)
-    delivery.id = delivery.key = text_at(event, "id")
+    delivery.id = text_at(event, "id")
     delivery.data = event["detail"]
+    envelope = at(event, "detail", ENVELOPE)
+    key = text_at(envelope, KEY_ATTRIBUTE)
+    if key is not None:
+        delivery.data = {name: value for name, value in event["detail"].items() if name != ENVELOPE}
+        delivery.header = lambda name: text_at(envelope, name)
+    delivery.key = key or delivery.id
     return [delivery]
 
 

@@ -12,13 +12,20 @@ _WRAPPERS = {
     "aws:dynamodb": "on_dynamodb_stream",
     "aws:sns": "on_sns",
     "aws:s3": "on_s3",
+    "aws:mq": "on_activemq",
+    "aws:rmq": "on_rabbitmq",
 }
 
 Fill = Callable[[Delivery], None]
 
 
 class MalformedEvent(OncewardError):
-    """The event is not from the handler's source. Raised before anything runs."""
+    """The event is not from the handler's source. Raised before anything runs.
+
+    Cause: The function's trigger is not the one that its wrapper is for, or a test event is made up.
+
+    Fix: Use the wrapper of the trigger, such as ``on_sqs`` for SQS.
+    """
 
 
 def deliveries_of(

@@ -19,6 +19,10 @@ class BatchFailed(OncewardError):
 
     Finished records are in the ledger and do not run again.
 
+    Cause: The source or the event source mapping takes no report of single records, so one failure fails them all.
+
+    Fix: See ``outcomes`` for each record's error. The event comes again by itself, unless its source gives up.
+
     Attributes:
         outcomes: one for each record, in the order of the event.
     """

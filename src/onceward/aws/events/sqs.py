@@ -21,7 +21,7 @@ def on_sqs(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a standard queue's messages, each handled once: ``@on_sqs(once, key="order.id")``.
 
-    The key is by default the message attribute ``onceward-key``, which ``onceward.aws.send`` and ``onceward redrive`` set, else the
+    The key is by default the message attribute ``onceward-key``, which ``onceward.aws.send``, the outbox and ``onceward redrive`` set, else the
     message id. The id is the same for all deliveries of one message. A message that was sent twice has two ids, so give a key
     from the payload if it has one.
 
@@ -29,7 +29,8 @@ def on_sqs(
         once: the ledger and the defaults of the policy.
         concurrency: how many messages of one event are handled at a time, in threads or tasks.
         unwrap: ``"sns"`` for a queue that is subscribed to a topic without raw delivery. The payload is then the published
-            message, and the default key is always SNS's message id, which is the same when SNS delivers it twice.
+            message. The default key is that message's attribute ``onceward-key``, else SNS's message id, which is the same when
+            SNS delivers it twice.
         **options: see :class:`ReportOptions`.
 
     Returns:
@@ -105,11 +106,21 @@ def _fill(delivery: Delivery, *, unwrap: Unwrap | None, fifo: bool) -> None:
     delivery.key = text_at(record, "messageAttributes", KEY_ATTRIBUTE, "stringValue") or delivery.id
     # Standard queues have groups, too, but no order.
     delivery.group = text_at(record, "attributes", "MessageGroupId")
+    delivery.header = partial(_header, record)
+    delivery.destination = (text_at(record, "eventSourceARN") or "").rpartition(":")[2] or None
     delivery.body = needed(record, "body")
     if unwrap == "sns":
         _unwrap(delivery, decoded(delivery.body))
     if fifo and delivery.group is None:
         raise MalformedRecord("the message has no MessageGroupId, which all messages of a FIFO queue have")
+
+
+def _header(record: object, name: str) -> str | None:
+    """Return a message attribute. X-Ray's can be a system attribute (X-Ray Developer Guide, "Amazon SQS and AWS X-Ray")."""
+    found = text_at(record, "messageAttributes", name, "stringValue")
+    if found is None and name.lower() == "x-amzn-trace-id":
+        return text_at(record, "attributes", "AWSTraceHeader")
+    return found
 
 
 def _unwrap(delivery: Delivery, envelope: object) -> None:
@@ -119,4 +130,7 @@ def _unwrap(delivery: Delivery, envelope: object) -> None:
             'the message has no envelope of SNS around it; with raw message delivery leave unwrap="sns" out'
         )
     delivery.body = needed(envelope, "Message")
-    delivery.key = text_at(envelope, "MessageId")
+    attributes = at(envelope, "MessageAttributes")
+    delivery.header = lambda name: text_at(attributes, name, "Value")
+    delivery.key = delivery.header(KEY_ATTRIBUTE) or text_at(envelope, "MessageId")
+    delivery.destination = (text_at(envelope, "TopicArn") or "").rpartition(":")[2] or None

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Final, Unpack
 
+import msgspec
+
+from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import Fill, MalformedEvent, at, deliveries_of, from_base64, needed, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
@@ -11,6 +14,7 @@ from onceward.once import Once
 
 KINESIS: Final = "aws:kinesis"
 DYNAMODB: Final = "aws:dynamodb"
+_MARK: Final = f'"{KEY_ATTRIBUTE}"'.encode()  # in the JSON of an envelope
 
 
 def on_kinesis(
@@ -18,8 +22,9 @@ def on_kinesis(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a Kinesis stream's records, each handled once and in order.
 
-    Aggregates of the Kinesis Producer Library are taken apart. The key is the stream, the shard and the sequence number by
-    default, plus the place of a record in its aggregate. Nothing after a record that failed is begun or claimed.
+    Aggregates of the Kinesis Producer Library are taken apart. The outbox adds a member ``onceward`` to a record, with a key and
+    headers; the payload is without it. The key is by default that one. Else it is the stream, the shard and the sequence number, plus
+    the place of a record in its aggregate. Nothing after a record that failed is begun or claimed.
 
     Args:
         once: the ledger and the defaults of the policy.
@@ -43,7 +48,7 @@ def on_dynamodb_stream(
     """Make a function the handler of a table's changes, each handled once and in order.
 
     The payload is a dict with ``eventName`` and, if the stream's view has them, ``Keys``, ``NewImage`` and
-    ``OldImage``, with plain values: a number is an int, or a Decimal if it is not whole; a set is a set; a binary is bytes. The key is the
+    ``OldImage``. Their values are plain: a number is an int, or a Decimal if it is not whole; a binary is bytes. The key is the
     ``eventID`` by default. Arguments, answer and errors are those of :func:`on_kinesis`.
     """
     return reported(once, "on_dynamodb_stream", _changes, group=_shard, first_only=True, **options)
@@ -76,7 +81,22 @@ def _kinesis_record(delivery: Delivery) -> None:
     if stream is not None and event_id is not None:
         # For a consumer with enhanced fan-out it contains the consumer's name, but the records are the stream's.
         delivery.key = (stream.partition("/consumer/")[0], event_id)
-    delivery.body = from_base64(needed(raw, "kinesis", "data"), "kinesis.data")
+    delivery.body = data = from_base64(needed(raw, "kinesis", "data"), "kinesis.data")
+    if _MARK in data:
+        _open_envelope(delivery, data)
+
+
+def _open_envelope(delivery: Delivery, data: bytes) -> None:
+    """Take key and headers from a record that the outbox has sent, and leave the message as it was."""
+    try:
+        members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        envelope = msgspec.json.decode(members.pop(ENVELOPE, b"{}"), type=dict[str, str])
+    except (msgspec.MsgspecError, ValueError):
+        return  # somebody else's
+    if key := envelope.get(KEY_ATTRIBUTE):
+        delivery.key = key
+        delivery.header = envelope.get
+        delivery.body = msgspec.json.encode(members)
 
 
 def _taken_apart(outer: Delivery) -> list[Delivery]:

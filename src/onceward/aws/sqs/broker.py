@@ -47,6 +47,7 @@ class SqsBroker(Broker[Message]):
         check_unwrap(unwrap)
         self.name, self.ordered = queue.name, queue.fifo
         self._queue, self._unwrap = queue, unwrap
+        self._callers = Callers()
         self._seconds, self._wait, self._longest = visibility, wait, longest
 
     async def open(self, policy: Policy) -> Policy:
@@ -58,8 +59,8 @@ class SqsBroker(Broker[Message]):
                 "visibility=, in seconds"
             )
         policy = settings.bounded(policy)
-        self.dead_letters = settings.dead_letters is not None
-        if not self.dead_letters:
+        self.dead_letters = "ledger" if settings.dead_letters is None else "broker"
+        if self.dead_letters == "ledger":
             _log.info(
                 "queue %s: it has no dead-letter queue, so the ledger keeps messages that are parked after %s attempts",
                 self.name,
@@ -73,10 +74,13 @@ class SqsBroker(Broker[Message]):
         self._visibility.start()
         return policy
 
-    def receive(self, count: int) -> list[Message]:
-        messages = self._queue.receive(count, self._wait, self._visible_in)
-        self._visibility.hold(messages)
-        return messages
+    async def receive(self, count: int) -> list[Message]:
+        def poll() -> list[Message]:
+            messages = self._queue.receive(count, self._wait, self._visible_in)
+            self._visibility.hold(messages)
+            return messages
+
+        return await self._callers.call(poll)
 
     def delivery(self, message: Message) -> Delivery:
         return message_delivery(record_of(message, self._settings.arn), unwrap=self._unwrap, fifo=self.ordered)
@@ -104,9 +108,8 @@ class SqsBroker(Broker[Message]):
 
     async def close(self) -> None:
         await self._deletes.close()
-        closing = Callers()
-        await closing.call(self._visibility.close)
-        closing.close()
+        await self._callers.call(self._visibility.close)
+        self._callers.close()
 
 
 def record_of(message: Message, queue: str) -> dict[str, Any]:

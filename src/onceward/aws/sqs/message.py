@@ -13,6 +13,8 @@ _FOREIGN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U001
 TOGETHER: Final = 256 * 1024
 ENTRIES: Final = 10  # of a batch
 MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
+# As above: no two dots in a row, none at an end, and at most 256 characters.
+_NAME: Final = re.compile(r"(?!(?i:aws|amazon)\.)(?!.{257})[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
 class Attribute(NamedTuple):
@@ -97,12 +99,12 @@ def entry_of(message: Outgoing) -> dict[str, object]:
     """Return the parameters of SendMessage for a message.
 
     Raises:
-        ValueError: its body or an attribute contains a character that SQS does not accept.
+        ValueError: its body or an attribute is empty, or contains a character that SQS does not accept; or an attribute's name does.
         TypeError: the body is not text, or SQS does not know the type of an attribute.
     """
     if not isinstance(message.body, str):
         raise TypeError(f"a message's body is text, not {type(message.body).__name__}: encode it, as with json.dumps")
-    _check(message.body, "the body")
+    check_text(message.body, "the body")
     entry: dict[str, object] = {"MessageBody": message.body}
     if message.attributes:
         entry["MessageAttributes"] = {name: _write_attribute(name, one) for name, one in message.attributes.items()}
@@ -143,10 +145,11 @@ def _read_attribute(told: Mapping[str, str]) -> Attribute:
 
 
 def _write_attribute(name: str, given: AttributeValue) -> dict[str, str | bytes]:
+    check_attribute_name(name)
     attribute = given if isinstance(given, Attribute) else _attribute(name, given)
     if isinstance(attribute.value, bytes):
         return {"DataType": attribute.type, "BinaryValue": attribute.value}  # base64 on the wire
-    _check(attribute.value, f"the attribute {name}")
+    check_text(attribute.value, f"the attribute {name}")
     return {"DataType": attribute.type, "StringValue": attribute.value}
 
 
@@ -160,7 +163,19 @@ def _attribute(name: str, value: object) -> Attribute:
     raise TypeError(f"the attribute {name} is {value!r}: give text, a number, bytes or an Attribute")
 
 
-def _check(text: str, what: str) -> None:
+def check_attribute_name(name: str) -> None:
+    """Raise ValueError if SQS and SNS do not accept the name of an attribute."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"the attribute {name!r}: a name has up to 256 letters, digits, '_', '-' and single dots inside, and does not begin with "
+            "AWS. or Amazon."
+        )
+
+
+def check_text(text: str, what: str) -> None:
+    """Raise ValueError if SQS and SNS do not accept a text; ``what`` says which text it is."""
+    if not text:
+        raise ValueError(f"{what} of the message is empty, which SQS does not accept")
     if (foreign := _FOREIGN.search(text)) is not None:
         raise ValueError(
             f"{what} of the message holds U+{ord(foreign[0]):04X} at {foreign.start()}, which SQS does not accept: send such "

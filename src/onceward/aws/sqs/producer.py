@@ -4,22 +4,21 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
-import msgspec
-
-from onceward.aws.events import KEY_ATTRIBUTE
-from onceward.aws.sqs.message import MOST_ATTRIBUTES, AttributeValue, Outgoing, entry_of
+from onceward.aws.sqs.keyed import keyed
+from onceward.aws.sqs.message import MOST_ATTRIBUTES, AttributeValue, Outgoing, entry_of, size_of
 from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.settings import LARGEST
 from onceward.core.policy import Options
 from onceward.keys.ledger_keys import derived_key, ledger_key
+from onceward.observe.observers import Observers
 from onceward.once import Once, check_once
-from onceward.results.values import model_data
+from onceward.results.message_entries import body_of
 
 if TYPE_CHECKING:
     from onceward.claim.guard import Guard
 
 SEND_NAME: Final = "send"  # the namespace of keys of messages that are sent
 _NO_SKIP: Final = "the result of send could not say whether the message was sent"
-_LONGEST_DELAY: Final = 900  # seconds (SQS API Reference, SendMessage)
 
 
 class SendOptions(Options, total=False):
@@ -62,7 +61,7 @@ def send(once: Once, queue: Queue | str, message: object, *, key: object, **opti
             say whether it was sent. Nothing was claimed.
     """
     guard, full, target, outgoing = _sending(once, queue, message, key, **options)
-    return cast("str", guard.call(full, None, partial(target.send, *outgoing), (), {}))
+    return cast("str", guard.call(full, None, partial(_traced, target.send, guard.observers, outgoing), (), {}))
 
 
 async def send_async(
@@ -70,7 +69,20 @@ async def send_async(
 ) -> str:
     """As :func:`send`, for a coroutine."""
     guard, full, target, outgoing = _sending(once, queue, message, key, **options)
-    return cast("str", await guard.call_async(full, None, partial(target.send_async, *outgoing), (), {}))
+    return cast(
+        "str",
+        await guard.call_async(full, None, partial(_traced, target.send_async, guard.observers, outgoing), (), {}),
+    )
+
+
+def _traced(send: Callable[..., object], observers: Observers, outgoing: Outgoing) -> object:
+    """Send a message that carries the current trace in its attributes, as far as there is room."""
+    for name, text in observers.headers().items():
+        given = outgoing.attributes or {}
+        larger = outgoing._replace(attributes={**given, name: text})
+        if name not in given and len(given) < MOST_ATTRIBUTES and size_of(entry_of(larger)) <= LARGEST:
+            outgoing = larger
+    return send(*outgoing)
 
 
 def _sending(
@@ -91,39 +103,13 @@ def _sending(
     target = _queue(queue) if isinstance(queue, str) else queue
     full = ledger_key(guard.name, (target.name, key))
     once_key = derived_key(full, (SEND_NAME,))
-    given = dict(attributes or {})
-    if KEY_ATTRIBUTE in given:
-        raise ValueError(f"attributes: onceward itself writes {KEY_ATTRIBUTE}; leave it out")
-    if len(given) >= MOST_ATTRIBUTES:
-        raise ValueError(
-            f"attributes: {len(given)} are given, and SQS takes {MOST_ATTRIBUTES}, of which {KEY_ATTRIBUTE} is one; put some of them "
-            "into the message"
-        )
-    if target.fifo and group is None:
-        raise ValueError(
-            f"{target.name} is a FIFO queue: give group=, the message group within which it keeps the order"
-        )
-    if target.fifo and delay is not None:
-        raise ValueError(f"{target.name} is a FIFO queue, which takes no delay= for a single message; leave it out")
-    if delay is not None and (type(delay) is not int or not 0 <= delay <= _LONGEST_DELAY):
-        raise ValueError(f"delay={delay!r}: give whole seconds from 0 to {_LONGEST_DELAY}")
-    dedup = once_key if target.fifo else None
-    outgoing = Outgoing(_text(message), {**given, KEY_ATTRIBUTE: once_key}, group, dedup, delay)
-    entry_of(outgoing)  # raises if it is not valid, before anything is claimed
+    if delay is not None and type(delay) is not int:
+        raise ValueError(f"delay={delay!r}: give whole seconds")
+    outgoing = keyed(
+        target, body_of(message), once_key, attributes or {}, group, delay
+    )  # raises before anything is claimed
     return guard, full, target, outgoing
 
 
 # A cached queue reuses its connections.
 _queue: Callable[[str], Queue] = lru_cache(maxsize=100)(Queue)
-
-
-def _text(message: object) -> str:
-    if isinstance(message, str):
-        return message
-    if isinstance(message, bytes | bytearray | memoryview):
-        raise TypeError("message is bytes, and SQS sends text: decode it, or encode it as base64")
-
-    try:
-        return msgspec.json.encode(message, enc_hook=model_data).decode()
-    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise TypeError(f"message cannot be written as JSON: {error}. Give text, or what msgspec encodes") from error

@@ -19,8 +19,8 @@ class Queue:
     Transient errors (throttling, errors of the service, broken connections, timeouts) are retried up to five times, with pauses
     that double from 0.1 to 1.6 seconds. Then a :class:`QueueError` is raised.
 
-    Requests go to ``endpoint``; else to AWS_ENDPOINT_URL_SQS or AWS_ENDPOINT_URL, as with AWS's SDKs; else to the host of the
-    queue's URL, so a test server's URL never reaches AWS; else to the region's own endpoint.
+    Requests go to the first that is there: ``endpoint``, AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, the host of the queue's URL,
+    the region's own endpoint. So a test server's URL never reaches AWS.
 
     Args:
         queue: its URL; or its ARN or name, whose URL is then requested once.
@@ -144,8 +144,12 @@ class Queue:
         """As :meth:`send`, awaiting it."""
         return await drive_async(self._steps.send(Outgoing(body, attributes, group, dedup, delay)), self._steps)
 
-    def send_many(self, messages: Sequence[Outgoing]) -> list[str | QueueError]:
+    def send_many(self, messages: Sequence[Outgoing], *, within: float = math.inf) -> list[str | QueueError]:
         """Send messages, up to ten with one request, in order.
+
+        Args:
+            messages: what to send.
+            within: seconds after which no request is made again.
 
         Returns:
             For each message its id, or why it was not sent; repetitions are as for :meth:`send`. Messages of one group keep
@@ -154,11 +158,13 @@ class Queue:
         Raises:
             ValueError, TypeError: SQS cannot take one of them; nothing was sent.
         """
-        return drive(self._steps.send_many(messages), self._steps)
+        return drive(self._steps.send_many(messages, Tries(within)), self._steps)
 
-    async def send_many_async(self, messages: Sequence[Outgoing]) -> list[str | QueueError]:
+    async def send_many_async(
+        self, messages: Sequence[Outgoing], *, within: float = math.inf
+    ) -> list[str | QueueError]:
         """As :meth:`send_many`, awaiting it."""
-        return await drive_async(self._steps.send_many(messages), self._steps)
+        return await drive_async(self._steps.send_many(messages, Tries(within)), self._steps)
 
     def attributes(self) -> dict[str, str]:
         """Return all attributes of the queue, such as ``VisibilityTimeout``, as the service writes them."""

@@ -37,6 +37,10 @@ _FIXES: Final = {
 class QueueError(BrokerError):
     """The queue refused a request, or gave no answer.
 
+    Cause: No such queue, no permission, a receipt that has expired, or no network.
+
+    Fix: Look at ``code``. If ``transient`` is true, try again.
+
     Attributes:
         code: the service's short code, such as ``ReceiptHandleIsInvalid``; "" if there was no answer.
         transient: whether a retry of the same request can succeed.
@@ -52,15 +56,16 @@ class QueueError(BrokerError):
 
 
 class Tries:
-    """The pauses left for one call, over all its requests."""
+    """The pauses left for one call, over all its requests. The last request begins ``within`` so many seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, within: float = math.inf) -> None:
         self._pauses = iter(_PAUSES)
+        self._end = boottime() + within
 
     def next(self) -> Sleep | None:
         """Return the next pause; None means give up."""
-        pause = next(self._pauses, None)
-        return None if pause is None else Sleep(pause * (0.5 + random.random() / 2))
+        pause = next(self._pauses, math.inf) * (0.5 + random.random() / 2)
+        return None if pause == math.inf or boottime() + pause > self._end else Sleep(pause)
 
 
 class QueueSteps:
@@ -125,10 +130,10 @@ class QueueSteps:
         body = entry_of(message)
         return cast("str", (yield from self._asked("SendMessage", body, repeatable=self._fifo))["MessageId"])
 
-    def send_many(self, messages: Iterable[Outgoing]) -> Steps[list[str | QueueError]]:
+    def send_many(self, messages: Iterable[Outgoing], tries: Tries | None = None) -> Steps[list[str | QueueError]]:
         """Send messages."""
         entries = [entry_of(message) for message in messages]
-        told = yield from self._batch("SendMessageBatch", entries, repeatable=self._fifo)
+        told = yield from self._batch("SendMessageBatch", entries, tries, repeatable=self._fifo)
         return [one if isinstance(one, QueueError) else one["MessageId"] for one in told]
 
     def attributes(self) -> Steps[dict[str, str]]:
@@ -150,11 +155,16 @@ class QueueSteps:
         return [one if isinstance(one, QueueError) else None for one in told]
 
     def _batch(
-        self, action: str, entries: Sequence[Mapping[str, object]], *, repeatable: bool = True
+        self,
+        action: str,
+        entries: Sequence[Mapping[str, object]],
+        tries: Tries | None = None,
+        *,
+        repeatable: bool = True,
     ) -> Steps[list[Mapping[str, Any] | QueueError]]:
         """Make a request for every ten entries; return the answer for each, or its error."""
         told: list[Mapping[str, Any] | QueueError] = [self._unmentioned(action) for _ in entries]
-        tries = Tries()
+        tries = tries or Tries()
         for chunk in chunks(entries):
             todo: list[int] = chunk
             while todo:

@@ -5,9 +5,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from onceward.consumers.broker import bounded
 from onceward.core.policy import Policy
 
-ATTEMPTS: Final = 10  # calls until a key is parked, without a redrive policy or an option
 LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
 FEW: Final = 3  # receives that one lost worker costs: the lost one, one that finds the key busy, one that succeeds
 
@@ -50,9 +50,7 @@ class QueueSettings(NamedTuple):
 
     def bounded(self, policy: Policy) -> Policy:
         """Return the policy for a worker of this queue: without a dead-letter queue, it limits the attempts."""
-        if self.dead_letters is not None or policy.max_attempts is not None:
-            return policy
-        return policy._replace(max_attempts=ATTEMPTS)
+        return policy if self.dead_letters is not None else bounded(policy)
 
     def vain(self, lease: float, visibility: int) -> int:
         """Return how often a lost worker's message is received in vain, because its key is still claimed."""

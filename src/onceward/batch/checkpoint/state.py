@@ -19,7 +19,6 @@ from onceward.core.drivers import Steps
 from onceward.core.record import COMPLETED
 from onceward.errors import ForkedClaim, LeaseLost, Mismatch, OncewardError
 from onceward.keys.ledger_keys import ledger_key
-from onceward.observe.events import about
 from onceward.observe.observers import DeferredObservers
 
 T = TypeVar("T")
@@ -225,7 +224,10 @@ class CheckpointState(Generic[T]):
         claims = [one.held for one in held]
         try:
             yield from give_back_together(self.guard, claims)
-            self.guard.observers.tell(*[about("released", claim.record) for claim in claims])
+            for claim in claims:
+                if claim.story is not None:
+                    claim.story.note("released", claim.record)
+                claim.tell()
         except OncewardError as trouble:  # the keys stay claimed to the end of their leases
             error.add_note(f"onceward: and then, when {len(held)} keys were to be given back: {trouble}")
 

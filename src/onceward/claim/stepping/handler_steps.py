@@ -4,42 +4,38 @@ User code runs between the writes, in the care of ``running.run_under``: if an i
 result is recorded all the same.
 """
 
-import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-import msgspec
-
 from onceward.claim import called
 from onceward.claim.called import OVER, RETURNED, Call
-from onceward.claim.replays import Replays
+from onceward.claim.replays import Replays, parked_error
 from onceward.claim.running import run_under, run_under_async
 from onceward.claim.stepping.answers import NOT_MADE, Made
 from onceward.claim.stepping.functions import check_options, known
-from onceward.claim.stepping.room import Room
-from onceward.claim.stepping.writer import StepWriter
-from onceward.core.drivers import Sleep, Steps
-from onceward.errors import (
-    ForkedClaim,
-    LeaseLost,
-    OncewardError,
-    Parked,
-    ResultUnavailable,
-    ResultWarning,
-    StepNotRecorded,
-)
+from onceward.claim.stepping.kept import fetch
+from onceward.claim.stepping.notes import StepNotes
+from onceward.claim.stepping.writer import Note
+from onceward.core.drivers import Sleep, Steps, drive, drive_async
+from onceward.errors import LeaseLost, OncewardError, Parked, ResultUnavailable
 from onceward.keys.ledger_keys import step_name
 from onceward.results.codec import Codec
-from onceward.results.outcomes import completion, describe
-from onceward.results.step_entries import LONGEST, Entry, entries_of
+from onceward.results.doubt import Doubt
+from onceward.results.outcomes import describe
+from onceward.results.step_entries import Entry, entries_of
 
 if TYPE_CHECKING:
     from onceward.claim.held import HeldClaim
 
 _LOOK: Final = 0.01  # seconds between two looks for steps that still run
-_ENTRY: Final = "entry"  # a call's place for what is recorded of it, so that it is made once
+_NOTE: Final = "note"  # a call's place for what is recorded of it, so that it is made once
+_NO_SPAN: Final = nullcontext()
 OnLapse = Literal["retry", "park"] | Callable[..., object]
+# Whose step runs here, and its name.
+_WITHIN: ContextVar["tuple[HandlerSteps, str] | None"] = ContextVar("onceward_step", default=None)
 
 
 class Step(NamedTuple):
@@ -62,29 +58,53 @@ class Step(NamedTuple):
     not_made: tuple[type[Exception], ...]
 
 
+class RecordedStep(NamedTuple):
+    """A step that an earlier attempt has made, and how its result is stored."""
+
+    entry: Entry
+    codec: Codec
+
+
 class HandlerSteps:
     """The steps of one claim.
 
     Attributes:
+        notes: what is noted of them.
+        used: the names of the steps of this attempt.
         parks: why the key is parked if the handler raises; None if it is not.
-        failed: the error of a step that was made, and could not be recorded.
+        transacts: the step whose transaction is open.
     """
+
+    transacts: str | None = None
 
     def __init__(self, claim: "HeldClaim") -> None:
         self._claim = claim
-        self._writer = StepWriter(claim)
-        self._used: set[str] = set()
+        self.notes = StepNotes(claim)
+        self.used: set[str] = set()
         # Whether an earlier attempt may have begun a step of which nothing is recorded.
         self._follows = claim.attempt > 1 or claim.record.steps is not None
         self._stopped: str | None = None
+        self._doubt: Doubt | None = None
         self.parks: str | None = None
-        self.failed: OncewardError | None = None
-        self._room = Room()
 
     def refusal(self) -> Parked | None:
         """Return why this attempt cannot succeed, whatever its handler returns."""
-        record = self._claim.record
-        return None if self._stopped is None else Parked(record.key, record.attempts, self._stopped, record.worker)
+        return None if self._stopped is None else parked_error(self._claim.record, self._stopped, self._doubt)
+
+    def check_outside(self) -> None:
+        """Raise OncewardError within a step: a later attempt would not enter it, and would not send its message."""
+        if self.within() is not None:
+            raise OncewardError(
+                f"{self._claim.record.key}: a message was sent within a step, which a later attempt does not enter, so the "
+                "message would be lost. Send it after the step"
+            )
+
+    def within(self) -> str | None:
+        """Return the name of the step that the caller is in."""
+        if self.transacts is not None:
+            return self.transacts
+        inner = _WITHIN.get()
+        return inner[1] if inner is not None and inner[0] is self else None
 
     def ended(self) -> Steps[bool]:
         """Wait for steps that still run beside a handler that failed: nobody may repeat them meanwhile.
@@ -93,56 +113,66 @@ class HandlerSteps:
             False if one still runs after a whole lease.
         """
         limit = self._claim.clock() + self._claim.policy.lease
-        while self._room.running and not self._claim.lost:
+        while self.notes.room.running and not self._claim.lost:
             if self._claim.clock() >= limit:
                 return False
             yield Sleep(_LOOK)
         return True
 
-    def run(self, step: "Step | Made") -> object:
+    def run(self, step: "Step | RecordedStep") -> object:
         """Make a step, or return its recorded result."""
-        if isinstance(step, Made):
-            return step.result
+        if isinstance(step, RecordedStep):
+            return drive(self.recorded(step), self._claim.store)
+        outer = _WITHIN.get()
         try:
-            self._check_room(step.name)
+            self.notes.check_room(step.name)
+            _WITHIN.set((self, step.name))
             if step.ask is not None:
                 made = self._answered(step, step.ask())
                 if made is not None:
-                    self._record(step, self._entry(step, made.result, 0.0), made.result)
+                    note = self.notes.made(step.name, step.codec, made.result, 0.0)
+                    self.notes.tell(self.notes.write(note, made.result))
                     return made.result
-            self._check_lease(step)
+            self.check_lease(step.name)
             if step.parks:
-                self._writer.write(step.name, self._begun(step))
+                self.notes.write(self.notes.begun(step.name))
             call = Call(step.call)
-            failure = run_under(None, call, partial(self._leave, step, self._claim.clock()))
+            with self._claim.observers.begin_step(step.name) or _NO_SPAN:
+                failure = run_under(None, call, partial(self._leave, step, self._claim.clock()))
             if failure is not None:
                 raise failure
             return call[RETURNED]
         finally:
-            self._room.leave(step.name)
+            _WITHIN.set(outer)
+            self.notes.room.leave(step.name)
 
-    async def run_async(self, step: "Step | Made") -> object:
+    async def run_async(self, step: "Step | RecordedStep") -> object:
         """Like :meth:`run`, for a coroutine; awaits what can be awaited."""
-        if isinstance(step, Made):
-            return step.result
+        if isinstance(step, RecordedStep):
+            return await drive_async(self.recorded(step), self._claim.store)
+        outer = _WITHIN.get()
         try:
-            self._check_room(step.name)
+            self.notes.check_room(step.name)
+            _WITHIN.set((self, step.name))
             if step.ask is not None:
                 answer = step.ask()
                 made = self._answered(step, await answer if hasattr(answer, "__await__") else answer)
                 if made is not None:
-                    await self._record_async(step, self._entry(step, made.result, 0.0), made.result)
+                    note = self.notes.made(step.name, step.codec, made.result, 0.0)
+                    self.notes.tell(await self.notes.write_async(note, made.result))
                     return made.result
-            self._check_lease(step)
+            self.check_lease(step.name)
             if step.parks:
-                await self._writer.write_async(step.name, self._begun(step))
+                await self.notes.write_async(self.notes.begun(step.name))
             call = Call(step.call)
-            failure = await run_under_async(None, call, partial(self._leave_async, step, self._claim.clock()))
+            with self._claim.observers.begin_step(step.name) or _NO_SPAN:
+                failure = await run_under_async(None, call, partial(self._leave_async, step, self._claim.clock()))
             if failure is not None:
                 raise failure
             return call[RETURNED]
         finally:
-            self._room.leave(step.name)
+            _WITHIN.set(outer)
+            self.notes.room.leave(step.name)
 
     # --- before its function ------------------------------------------------------------------------------------------
 
@@ -156,8 +186,8 @@ class HandlerSteps:
         not_made: tuple[type[Exception], ...],
         *,
         awaited: bool,
-    ) -> "Step | Made":
-        """Check a step before anything runs. Return it, or its recorded result.
+    ) -> "Step | RecordedStep":
+        """Check a step before anything runs. Return it, or what is recorded of it.
 
         Raises:
             TypeError, ValueError: an argument is wrong, or the name was used before in this attempt.
@@ -169,52 +199,63 @@ class HandlerSteps:
         if handler.is_async and not awaited:
             raise TypeError(f"{function!r} is a coroutine function: write await claim.step_async(...)")
         check_options(on_lapse, not_made)
-        text = step_name(name)
-        self._check_open(text)
-        self._used.add(text)
-        entry = self._recorded().get(text)
+        text, entry = self.begin(name, parks=on_lapse == "park")
+        self.used.add(text)
         if entry is not None and entry.done:
-            return self._replayed(entry, codec)
-        if entry is not None and on_lapse == "park":
-            raise self._stop(f"attempt {entry.attempt} ended in its step {text!r}, which may have been made")
+            return RecordedStep(entry, codec)
         call, ask = partial(function, *args, **kwargs), None
         if callable(on_lapse) and (self._follows or entry is not None):
             ask = partial(on_lapse, self._claim.key(name), *args, **kwargs)
         return Step(text, call, codec, ask, on_lapse == "park", not_made)
 
-    def _check_open(self, name: str) -> None:
+    def begin(self, name: object, *, parks: bool) -> tuple[str, Entry | None]:
+        """Check that this attempt can begin a step. Return its name in the record, and what is recorded of it.
+
+        Raises the errors of :meth:`step`. ``parks`` is whether a step that an attempt ended in must not run again.
+        """
+        text = step_name(name)
         self._claim.check_usable()
-        if self.failed is not None:
-            raise self.failed
+        if self.notes.failed is not None:
+            raise self.notes.failed
         if (refusal := self.refusal()) is not None:
             raise refusal
-        if name in self._used:
+        if text in self.used:
             raise ValueError(
-                f"{self._claim.record.key}: two steps of this attempt have the name {name!r}. Give each its own, in a loop "
+                f"{self._claim.record.key}: two steps of this attempt have the name {text!r}. Give each its own, in a loop "
                 'for example ("mail", n)'
             )
-        self._check_lease(name)
+        self.check_lease(text)
+        entry = self._entries().get(text)
+        if entry is not None and not entry.done and parks:
+            self._doubt = Doubt(text)
+            raise self._stop(f"attempt {entry.attempt} ended in its step {text!r}, which may have been made")
+        return text, entry
 
-    def _check_lease(self, step: "Step | str") -> None:
+    def check_lease(self, name: str) -> None:
+        """Raise LeaseLost or ForkedClaim if this process must not begin a step any more."""
+        self._claim.check_own()
         if self._claim.lost:
-            name = step if isinstance(step, str) else step.name
             raise LeaseLost(self._claim.record.key, f"begin its step {name!r}")
 
-    def _recorded(self) -> dict[str, Entry]:
+    def _entries(self) -> dict[str, Entry]:
         try:
             return entries_of(self._claim.record.steps)
         except ValueError as error:
             raise self._stop(f"its steps cannot be read: {error}") from error
 
-    def _replayed(self, entry: Entry, codec: Codec) -> Made:
-        claim = self._claim
-        record = claim.record._replace(result=entry.text, error=entry.why)
+    def recorded(self, found: RecordedStep) -> Steps[object]:
+        """Return the recorded result of a step, and tell observers."""
+        claim, entry = self._claim, found.entry
         try:
-            return Made(Replays(claim.policy, claim.clock, codec).recorded(record))
+            text = yield from fetch(claim, entry)
+            record = claim.record._replace(result=text, error=entry.why)
+            value = Replays(claim.policy, claim.clock, found.codec).recorded(record)
         except ResultUnavailable as error:
             raise self._stop(
                 f"its step {entry.name!r} was made, and its result cannot be read: {error.reason}"
             ) from error
+        self.notes.tell(Note(entry.name, entry), again=True)
+        return value
 
     def _stop(self, why: str) -> Parked:
         """Note that this attempt must not go on; return the error that says why."""
@@ -222,13 +263,6 @@ class HandlerSteps:
         refusal = self.refusal()
         assert refusal is not None
         return refusal
-
-    def _check_room(self, name: str) -> None:
-        if not self._room.fits(self._claim.record.steps, name):
-            raise OncewardError(
-                f"{self._claim.record.key}: no room for the step {name!r}: the steps of a record take at most {LONGEST} "
-                "characters. Nothing of it ran. Return less from each step, or give each part a key of its own"
-            )
 
     def _answered(self, step: Step, answer: object) -> Made | None:
         if isinstance(answer, Made):
@@ -243,22 +277,26 @@ class HandlerSteps:
 
     def _leave(self, step: Step, since: float, _: None, call: Call) -> BaseException | None:
         """Record how the function ended. After an interrupt, it is called again."""
-        failure = called.failure(call)
+        failure, note = called.failure(call), None
         if failure is None:
-            self._record(step, self._noted(step, call, since), call[RETURNED])
+            note = self.notes.write(self._noted(step, call, since), call[RETURNED])
         elif self._ends_parked(step, failure):
-            self._writer.write(step.name, None)
+            self.notes.write(Note(step.name, None))
         call[OVER] = True
+        if note is not None:
+            self.notes.tell(note)
         return failure
 
     async def _leave_async(self, step: Step, since: float, _: None, call: Call) -> BaseException | None:
         """Like :meth:`_leave`, for a coroutine."""
-        failure = called.failure(call)
+        failure, note = called.failure(call), None
         if failure is None:
-            await self._record_async(step, self._noted(step, call, since), call[RETURNED])
+            note = await self.notes.write_async(self._noted(step, call, since), call[RETURNED])
         elif self._ends_parked(step, failure):
-            await self._writer.write_async(step.name, None)
+            await self.notes.write_async(Note(step.name, None))
         call[OVER] = True
+        if note is not None:
+            self.notes.tell(note)
         return failure
 
     def _ends_parked(self, step: Step, failure: BaseException) -> bool:
@@ -272,51 +310,9 @@ class HandlerSteps:
         self.parks = f"its step {step.name!r} raised, and may have been made: {describe(failure)}"
         return False
 
-    def _noted(self, step: Step, call: Call, since: float) -> Entry:
+    def _noted(self, step: Step, call: Call, since: float) -> Note:
         """Return what to record of a step that was made: the same each time."""
-        noted = call.get(_ENTRY)
-        if not isinstance(noted, Entry):
-            call[_ENTRY] = noted = self._entry(step, call[RETURNED], self._claim.clock() - since)
+        noted = call.get(_NOTE)
+        if not isinstance(noted, Note):
+            call[_NOTE] = noted = self.notes.made(step.name, step.codec, call[RETURNED], self._claim.clock() - since)
         return noted
-
-    def _entry(self, step: Step, value: object, took: float) -> Entry:
-        claim = self._claim
-        outcome = completion(step.codec, claim.policy, value)
-        known = (step.name, claim.attempt, True, claim.store_time(), took, claim.record.worker)
-        text, why = outcome.result, outcome.error
-        if text is not None:
-            if self._room.fits(claim.record.steps, step.name, len(text)):
-                return Entry(*known, msgspec.Raw(text.encode()))
-            self._room.fits(claim.record.steps, step.name)  # without it
-            why = f"it takes {len(text)} characters, and all steps of a record at most {LONGEST}"
-        warnings.warn(
-            f"{claim.record.key}: its step {step.name!r} is recorded without its result, so that a later attempt would be "
-            f"parked: {why}",
-            ResultWarning,
-            stacklevel=2,
-        )
-        return Entry(*known, why=why)
-
-    def _begun(self, step: Step) -> Entry:
-        claim = self._claim
-        return Entry(step.name, claim.attempt, done=False, at=claim.store_time(), worker=claim.record.worker)
-
-    def _record(self, step: Step, entry: Entry, value: object) -> None:
-        try:
-            self._writer.write(step.name, entry)
-        except (LeaseLost, ForkedClaim):
-            raise
-        except OncewardError as error:
-            raise self._not_recorded(step, value, error) from error
-
-    async def _record_async(self, step: Step, entry: Entry, value: object) -> None:
-        try:
-            await self._writer.write_async(step.name, entry)
-        except (LeaseLost, ForkedClaim):
-            raise
-        except OncewardError as error:
-            raise self._not_recorded(step, value, error) from error
-
-    def _not_recorded(self, step: Step, value: object, error: OncewardError) -> StepNotRecorded:
-        self.failed = failed = StepNotRecorded(self._claim.record.key, step.name, value, str(error))
-        return failed

@@ -1,13 +1,18 @@
 """Writes the steps of one claim. Steps that end at the same time share a write, whether threads or tasks run them."""
 
+from collections.abc import Sequence
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
+from onceward.claim.stepping.kept import keep
 from onceward.core.drivers import Sleep, Steps, settle, settle_async
 from onceward.core.step_writes import write_steps
 from onceward.core.steps import Lost
 from onceward.errors import LeaseLost, OncewardError, StoreError
+from onceward.results.outcomes import storable
 from onceward.results.step_entries import Entry, entries_of, text_of
 
 if TYPE_CHECKING:
@@ -17,17 +22,30 @@ _LEASES: Final = 2  # for how many leases to try a write, while they are renewed
 _FIRST_LOOK, _LAST_LOOK = 0.001, 0.02  # seconds between two looks of a caller whose change another one writes
 
 
+class Note(NamedTuple):
+    """What to record of a step.
+
+    Attributes:
+        name: the step's, in the form of a key.
+        entry: what its record gets; None strikes it out.
+        large: its result, if that gets a record of its own.
+    """
+
+    name: str
+    entry: Entry | None
+    large: str | None = None
+
+
 class _Change:
-    """What to record of a step; an entry of None strikes it out. ``error`` says why that failed.
+    """A note on its way. ``error`` says why it was not written.
 
     When its caller has gone, it is ``left``, and another caller can write.
     """
 
-    __slots__ = ("entry", "error", "left", "made", "name")
+    __slots__ = ("error", "left", "made", "note")
 
-    def __init__(self, name: str, entry: Entry | None) -> None:
-        self.name = name
-        self.entry = entry
+    def __init__(self, note: Note) -> None:
+        self.note = note
         self.made = self.left = False
         self.error: OncewardError | None = None
 
@@ -44,46 +62,64 @@ class StepWriter:
         self._waiting: list[_Change] = []
         self._writing: _Change | None = None  # of the caller who writes
 
-    def write(self, name: str, entry: Entry | None) -> None:
-        """Record what is known of a step; None strikes it out. An interrupt waits for the write.
+    def write(self, note: Note) -> Note:
+        """Record a note, and return it. It is without its result if only the store did not take that.
+
+        An interrupt waits for the write.
 
         Raises:
             LeaseLost: the key has gone on without this worker.
             StoreError: the store refuses the write, or was unreachable until the lease was over.
         """
-        change = _Change(name, entry)
-        self._waiting.append(change)
+        change = _Change(note)
         try:
             settle(partial(self._recording, change), self._claim.store)
         finally:
             change.left = True  # first: an interrupt can come when a function is entered
             self._leave(change)
+        return change.note
 
-    async def write_async(self, name: str, entry: Entry | None) -> None:
+    async def write_async(self, note: Note) -> Note:
         """Like :meth:`write`, for a coroutine."""
-        change = _Change(name, entry)
-        self._waiting.append(change)
+        change = _Change(note)
         try:
             await settle_async(partial(self._recording, change), self._claim.store)
         finally:
             change.left = True  # first: an interrupt can come when a function is entered
             self._leave(change)
+        return change.note
 
     def _recording(self, change: _Change) -> Steps[None]:
         """Write, or wait for the caller who writes. It can be driven again after an interrupt."""
         claim, look = self._claim, _FIRST_LOOK
         claim.check_own()
         limit = claim.clock() + _LEASES * claim.policy.lease
+        if change not in self._waiting:
+            if change.note.large is not None:
+                yield from self._keep(change)
+            self._waiting.append(change)
         while not change.made:
             if change.error is not None:
                 raise change.error
-            if self._may_write(change):
+            if not claim.paused and self._may_write(change):
                 yield from self._write(limit)
             elif claim.clock() >= limit:
                 raise StoreError(f"{claim.record.key}: its steps could not be written for {_LEASES} leases")
             else:
                 yield Sleep(look)
                 look = min(look * 2, _LAST_LOOK)
+
+    def _keep(self, change: _Change) -> Steps[None]:
+        """Record a large result. Do without it if the store does not take it within a lease: the step was made."""
+        claim, note = self._claim, change.note
+        assert note.entry is not None
+        assert note.large is not None
+        limit = claim.clock() + claim.policy.lease
+        try:
+            yield from keep(claim, note.name, note.large, lambda: min(limit, claim.clock() + claim.remaining))
+        except OncewardError as error:
+            why = storable(f"the store refused the result: {error}")
+            change.note = Note(note.name, msgspec.structs.replace(note.entry, why=why, kept=0))
 
     def _may_write(self, change: _Change) -> bool:
         with self._lock:
@@ -114,7 +150,7 @@ class StepWriter:
         outcome = yield from write_steps(
             claim.store,
             claim.record,
-            partial(_with, together),
+            partial(with_notes, [one.note for one in together]),
             claim.policy,
             lease=lambda: claim.renewal,
             clock=claim.clock,
@@ -123,14 +159,14 @@ class StepWriter:
         if isinstance(outcome, Lost):
             if claim.settled is None:
                 claim.lose()
-            raise LeaseLost(claim.record.key, f"record its step {together[0].name!r}")
+            raise LeaseLost(claim.record.key, f"record its step {together[0].note.name!r}")
         claim.renewed(outcome)
 
 
-def _with(changes: list[_Change], text: str | None) -> str:
-    """Return a record's ``steps`` with these changes."""
+def with_notes(notes: Sequence[Note], text: str | None) -> str:
+    """Return a record's ``steps`` with these notes."""
     entries = entries_of(text)
-    for one in changes:
+    for one in notes:
         if one.entry is None:
             entries.pop(one.name, None)
         else:

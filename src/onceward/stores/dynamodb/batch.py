@@ -79,7 +79,7 @@ def _write_once(store: "DynamoStore", wanted: Mapping[int, Wanted]) -> Steps[dic
         elif not code:
             replies[number] = won(records[place], answer, now)
     lost = {number: one.write.key for (number, one), code in zip(wanted.items(), codes, strict=True) if code in _LOST}
-    found = yield from _read_back(store, list(lost.values()))
+    found = yield from read_back(store, list(lost.values()))
     replies |= {number: found[key] for number, key in lost.items() if key in found}
     if again := {number: one for number, one in wanted.items() if number not in replies}:
         replies |= yield from _singly(store, again)
@@ -142,7 +142,7 @@ def _puts(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> 
     return tuple(store.requests.write(item, w.seen) for w, item in zip(wanted, items, strict=True))
 
 
-def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Answered]]:
+def read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Answered]]:
     """Read the records of refused writes, None for one that is gone. Keys that could not be read are left out."""
     found: dict[str, Answered] = {}
     todo = list(keys)

@@ -112,9 +112,10 @@ def _fetched(store: DynamoTable, blobs: Blobs | None, key: str, call: ObjectCall
         raise ResultUnavailable(key, f"the object at {where} is not text in UTF-8") from error
 
 
-def is_large(value: Value) -> bool:
-    """Return whether a result is too large for an item."""
+def is_large(value: Value, messages: str | None = None) -> bool:
+    """Return whether a result is too large for an item that also has these messages."""
     content = cast("str | bytes", value.get("B") or value.get("S") or "")
-    if len(content) * 4 <= ROOM:  # no character has more than four bytes
+    room = ROOM if messages is None else ROOM - len(messages.encode())
+    if len(content) * 4 <= room:  # no character has more than four bytes
         return False
-    return len(content if isinstance(content, bytes) else content.encode()) > ROOM
+    return len(content if isinstance(content, bytes) else content.encode()) > room

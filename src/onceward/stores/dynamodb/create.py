@@ -4,16 +4,26 @@ Each step first looks for its part. An existing part is checked and left as it i
 if the table is empty or new, or if you ask for it. In any other table it could delete items of other programs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Final, cast
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
-from onceward.stores.dynamodb.described import SWITCHED_ON, Document, is_on_demand, keys_of, recovers, written
-from onceward.stores.dynamodb.items import Layout
+from onceward.stores.dynamodb import due, unfinished
+from onceward.stores.dynamodb.described import (
+    SWITCHED_ON,
+    Document,
+    index_of,
+    is_on_demand,
+    keys_of,
+    recovers,
+    written,
+)
+from onceward.stores.dynamodb.items import OPEN, Layout
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
 from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import Call, ServiceAnswer
@@ -23,13 +33,19 @@ from onceward.wire.codes import code_of, message_of
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0)
 _WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between checks of a table that is being made
 _MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
+_LIMIT: Final = "LimitExceeded"  # DynamoDB builds one index of a table at a time
+_CAPACITIES: Final = ("ReadCapacityUnits", "WriteCapacityUnits")
+KNOWN: Final = frozenset({"index", "pitr", "ttl"})  # options
 _BACKUPS_LATER = "ContinuousBackupsUnavailable"  # a new table's answer until its backups work
 
 
 def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]]:
-    """Make the table, on demand and with its TTL (:data:`onceward.stores.capabilities.PROVISION`).
+    """Make the table, on demand, with its index of messages and its TTL (:data:`onceward.stores.capabilities.PROVISION`).
 
-    The option "pitr" keeps continuous backups, from which you can restore the table as of any second. "ttl" switches on the
+    A table that was there gets the index, too. It has only items with unsent messages, so others cost nothing.
+
+    The option "index" makes an index of what is not completed, as does the URL's ``index=open``. Only records written by such a
+    URL are in it. "pitr" keeps continuous backups, from which you can restore the table as of any second. "ttl" switches on the
     TTL of an existing table that has items. DynamoDB then deletes each item, also of other programs, whose number in that
     attribute is a time in the past.
 
@@ -37,10 +53,12 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
         StoreError: the existing table has another key, another TTL attribute, or items and no TTL; or a request was
             refused. The message says which parts are done.
     """
-    check_options(store.url, options, {"pitr", "ttl"})
+    check_options(store.url, options, KNOWN)
+    indexes = indexes_of(store, options)
     parts: list[Part] = []
     steps: list[Callable[[], Steps[Part]]] = [
-        lambda: _table(store),
+        lambda: _table(store, indexes),
+        *(partial(_indexed, store, indexes, one, parts) for one in indexes),
         lambda: _expiry(store, any_items="ttl" in options or parts[0].made),
         *([lambda: _recovery(store)] if "pitr" in options else []),
     ]
@@ -59,17 +77,47 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
 # --- what is sent, and what templates print (template.py) -----------------------------------------------------------
 
 
-def table_of(table: str, layout: Layout) -> Body:
+def indexes_of(store: DynamoTable, options: AbstractSet[str]) -> list[Body]:
+    """Return the indexes that the table must have. ValueError: it cannot have one that is asked for."""
+    layout = store.layout
+    if layout.shard is None:
+        if "index" in options:
+            raise ValueError(f"{store.url}: --index is not for a table of another system, which would not keep it")
+        return []
+    keys = _schema([layout.shard, layout.names["due_at"]])
+    indexes = [{"IndexName": due.INDEX, "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}]
+    if "index" in options or layout.lists_open:
+        projected = {
+            "ProjectionType": "INCLUDE",
+            "NonKeyAttributes": [layout.names[field] for field in ("status", "lease_until")],
+        }
+        keys = _schema([OPEN, layout.holder.name])
+        indexes.append({"IndexName": unfinished.INDEX, "KeySchema": keys, "Projection": projected})
+    return indexes
+
+
+def table_of(table: str, layout: Layout, indexes: Sequence[Body]) -> Body:
     """Return the parameters of CreateTable."""
-    kinds = ("HASH", "RANGE")
     return {
         "TableName": table,
         "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": [{"AttributeName": part.name, "AttributeType": "S"} for part in layout.parts],
-        "KeySchema": [
-            {"AttributeName": part.name, "KeyType": kind} for part, kind in zip(layout.parts, kinds, strict=False)
-        ],
+        "AttributeDefinitions": _attributes(layout, indexes),
+        "KeySchema": _schema([part.name for part in layout.parts]),
+        **({"GlobalSecondaryIndexes": list(indexes)} if indexes else {}),
     }
+
+
+def _attributes(layout: Layout, indexes: Sequence[Body]) -> list[Body]:
+    """Return the definitions of the attributes of the table's key and of its indexes'."""
+    names = dict.fromkeys(
+        [*(part.name for part in layout.parts), *(k["AttributeName"] for i in indexes for k in i["KeySchema"])]
+    )
+    numeric = layout.names["due_at"]
+    return [{"AttributeName": name, "AttributeType": "N" if name == numeric else "S"} for name in names]
+
+
+def _schema(names: Sequence[str]) -> list[Body]:
+    return [{"AttributeName": name, "KeyType": kind} for name, kind in zip(names, ("HASH", "RANGE"), strict=False)]
 
 
 def expiry_of(layout: Layout) -> Body:
@@ -82,11 +130,11 @@ def recovery() -> Body:
     return {"PointInTimeRecoveryEnabled": True}
 
 
-def _table(store: DynamoTable) -> Steps[Part]:
+def _table(store: DynamoTable, indexes: Sequence[Body]) -> Steps[Part]:
     described = yield from _described(store)
     made = False
     if described is None:
-        body = table_of(store.requests.table, store.layout)
+        body = table_of(store.requests.table, store.layout, indexes)
         answer = yield from _asked(store, Call(DYNAMODB, "CreateTable", body), _IN_USE)
         made = answer.status == 200  # if not, another process is making it
     for pause in _WAITS:
@@ -111,12 +159,54 @@ def _described(store: DynamoTable) -> Steps[Document | None]:
 
 
 def _check_key(store: DynamoTable, described: Document) -> None:
-    there, wanted = written(keys_of(described)), written(keys_of(table_of("", store.layout)))
+    there, wanted = written(keys_of(described)), written(keys_of(table_of("", store.layout, ())))
     if there != wanted:
         raise StoreError(
             f"ledger {store.url}: the table is there and its key is {there}, but this ledger's key is {wanted}: give it "
             "another table, or say how records are stored in this one (partition=NAME={key}, sort=NAME=TEXT). Nothing was changed"
         )
+
+
+def _indexed(store: DynamoTable, indexes: Sequence[Body], wanted: Body, parts: Sequence[Part]) -> Steps[Part]:
+    """Make an index if the table lacks it. DynamoDB builds it in some minutes, and the table works meanwhile."""
+    name = wanted["IndexName"]
+    schema = sorted((one["AttributeName"], one["KeyType"]) for one in wanted["KeySchema"])
+    part, why = Part(_told(store, name), parts[0].made), ""
+    for pause in _PAUSES:
+        described = yield from _described(store)
+        if described is not None and (there := index_of(described, name)) is not None:
+            if sorted((one["AttributeName"], one["KeyType"]) for one in there["KeySchema"]) != schema:
+                raise StoreError(
+                    f"ledger {store.url}: the table has an index {name} with another key. Delete it, and run this again, or give "
+                    "the ledger another table. Nothing was changed"
+                )
+            return part
+        if described is not None:
+            create = dict(wanted)
+            if not is_on_demand(described):
+                given = described["ProvisionedThroughput"]
+                create["ProvisionedThroughput"] = {name: given[name] for name in _CAPACITIES}
+            body = {
+                "TableName": store.requests.table,
+                "AttributeDefinitions": _attributes(store.layout, indexes[: indexes.index(wanted) + 1]),
+                "GlobalSecondaryIndexUpdates": [{"Create": create}],
+            }
+            # Either refusal can mean that another process makes it.
+            answer = yield from _asked(store, Call(DYNAMODB, "UpdateTable", body), _IN_USE, _INVALID, _LIMIT)
+            if answer.status == 200:
+                return part._replace(made=True)
+            why = message_of(answer)
+        yield Sleep(pause)
+    raise StoreError(f"ledger {store.url}: index {name} was not made ({why}); run this again later")
+
+
+def _told(store: DynamoTable, index: str) -> str:
+    if index != unfinished.INDEX:
+        return f"index {index}"
+    told = f"index {index} (each claim, completion and heartbeat of a URL with index=open writes one more unit"
+    if store.layout.lists_open:
+        return f"{told}; `onceward migrate` enters records of before)"
+    return f"{told}). Next, give all workers a URL with index=open, then run `onceward migrate` with that URL"
 
 
 def _billing(described: Document) -> str:

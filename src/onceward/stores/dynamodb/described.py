@@ -15,6 +15,12 @@ def keys_of(described: Document) -> Keys:
     return tuple((one["AttributeName"], types[one["AttributeName"]]) for one in schema)
 
 
+def index_of(described: Document, name: str) -> Document | None:
+    """Return what is said about an index; None if there is none of that name."""
+    indexes: list[Document] = described.get("GlobalSecondaryIndexes") or []
+    return next((one for one in indexes if one["IndexName"] == name), None)
+
+
 def written(keys: Keys) -> str:
     """Return key attributes as people write them: ``pk (S) and sk (S)``."""
     return " and ".join(f"{name} ({kind})" for name, kind in keys)

@@ -32,6 +32,8 @@ class Table(NamedTuple):
     times: frozenset[str] = frozenset()  # attributes of the ledger's records that hold other times
     recovers: bool | None = True  # whether it can be restored to a point in time; None if unknown
     regions: tuple[str, ...] = ()  # other regions whose replica may lag behind
+    lists_open: bool = False  # whether the ledger's records enter the index of what is not completed
+    has_open: bool = False  # whether the table has that index
     gaps: tuple[Finding, ...] = ()  # what could not be checked
     # how many seconds this machine's clock is ahead of DynamoDB's, at least and at most
     skew: tuple[float, float] = (0.0, 0.0)
@@ -54,14 +56,14 @@ def _checked(ledger: Table) -> Iterator[Finding]:
         yield Finding("error", "table", says, why, fix)
     elif ledger.keys != ledger.wanted:
         says = f"the table's key is {written(ledger.keys)}, and that of {ledger.url} is {written(ledger.wanted)}"
-        fix = "give the ledger another table, or say in its URL how records stand in this one (docs/existing-tables.md)"
+        fix = "give the ledger another table, or say in its URL how records stand in this one (docs/how-to/existing-tables.md)"
         yield Finding("error", "key schema", says, "DynamoDB refuses every write", fix)
     elif ledger.status not in {"ACTIVE", "UPDATING"}:
         says = f"the table of {ledger.url} is {ledger.status}"
         yield Finding("error", "table", says, "it takes no writes", "wait until it is ACTIVE")
     else:
         yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {written(ledger.keys)}")
-        for check in (_expiry, _capacity, _recovery, _regions, _clock):
+        for check in (_expiry, _open, _capacity, _recovery, _regions, _clock):
             yield from check(ledger)
 
 
@@ -88,6 +90,21 @@ def _expiry(ledger: Table) -> Iterator[Finding]:
         f"`{_without_expiry(ledger)}`, then {switched}"
     )
     yield Finding(level, "TTL", says, why, fix, _TTL)
+
+
+def _open(ledger: Table) -> Iterator[Finding]:
+    check = "index of the unfinished"
+    if ledger.has_open == ledger.lists_open:
+        yield Finding("ok", check, "onceward_open" if ledger.has_open else "none; counts read the whole table")
+    elif ledger.lists_open:
+        fix = f"`onceward init --index --store {shlex.quote(ledger.url)}`, or leave index=open out of the URL"
+        says = f"the URL {ledger.url} has index=open, and the table has no index onceward_open"
+        yield Finding("warning", check, says, "lists of what is parked or lapsed are refused", fix)
+    else:
+        says = f"the table has the index onceward_open, and the URL {ledger.url} has no index=open"
+        why = "what its workers claim is in no count and no list of other programs"
+        fix = "give all workers a URL with index=open, then run `onceward migrate` with it; or delete the index"
+        yield Finding("warning", check, says, why, fix)
 
 
 def _capacity(ledger: Table) -> Iterator[Finding]:

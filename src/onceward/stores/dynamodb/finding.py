@@ -1,19 +1,28 @@
-"""Finding records of a DynamoDB table by status and age (:data:`onceward.stores.capabilities.FIND`).
+"""Finding records of a DynamoDB table by status and age, or of a chain (:data:`onceward.stores.capabilities.FIND`, ``TRACE``).
 
-DynamoDB reads the whole table, charges for it, and returns what a filter lets through.
+An optional index has what is not completed (``unfinished.py``). For all else DynamoDB reads the whole table, charges for it,
+and returns what a filter lets through.
 """
 
 from onceward.core.comparisons import Clause, Comparison, Every, meets
 from onceward.core.drivers import Steps
+from onceward.core.origin import beginning
 from onceward.core.views import Criteria
 from onceward.stores.contract import Page
+from onceward.stores.dynamodb import messages, unfinished
 from onceward.stores.dynamodb.items import Item, Layout, number
 from onceward.stores.dynamodb.requests import Body
 from onceward.stores.dynamodb.store import DynamoStore
 
 
 def find(store: DynamoStore, criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-    """Read one page with one request, of at most 1 MB of items, in DynamoDB's own order."""
+    """Read one page. By the index it is in the order of keys; else it is one request, of at most 1 MB, in DynamoDB's own order."""
+    if store.layout.lists_open and criteria.are_within(unfinished.STATUSES):
+        return (yield from unfinished.find(store, criteria, prefix, after, limit))
+    if store.layout.lists_open and criteria.are_about_messages:
+        found = yield from messages.find(store, criteria, prefix, after, limit)
+        if found is not None:
+            return found
     yield from store.learn_time()
     now = store.clock.earliest()
     body = store.requests.having(prefix)
@@ -25,6 +34,20 @@ def find(store: DynamoStore, criteria: Criteria, prefix: str, after: str | None,
         records = records[:limit]
         return Page(records, store.point(records[-1]), now, page.damaged)
     return page._replace(records=records, now=now)
+
+
+def trace(store: DynamoStore, root: str, after: str | None, _: int, scan: bool) -> Steps[Page | None]:
+    """Read one page of the records whose chain began at ``root``, of at most 1 MB of items. None: ``scan`` is false."""
+    if not scan:
+        return None
+    yield from store.learn_time()
+    body = store.requests.having("")
+    body = {
+        "FilterExpression": f"{body['FilterExpression']} AND begins_with(#o, :o)",
+        "ExpressionAttributeNames": body["ExpressionAttributeNames"] | {"#o": store.layout.names["origin"]},
+        "ExpressionAttributeValues": body.get("ExpressionAttributeValues", {}) | {":o": {"S": beginning(root)}},
+    }
+    return (yield from store.read_page(body, "", after, None))
 
 
 def filtered(body: Body, clause: Clause, layout: Layout, now: float) -> Body:

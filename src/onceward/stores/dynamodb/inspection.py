@@ -4,7 +4,8 @@ import time
 from typing import cast
 
 from onceward.core.drivers import Steps, drive
-from onceward.stores.dynamodb.described import SWITCHED_ON, Document, is_on_demand, keys_of, recovers
+from onceward.stores.dynamodb import unfinished
+from onceward.stores.dynamodb.described import SWITCHED_ON, Document, index_of, is_on_demand, keys_of, recovers
 from onceward.stores.dynamodb.facts import Table
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.table import DynamoTable
@@ -44,6 +45,8 @@ def inspect(store: DynamoTable) -> Table:
         on_demand=on_demand,
         scaled=None if on_demand else _scaled(described["TableArn"]),
         ttl=None if ttl is None else _ttl(ttl),
+        lists_open=layout.lists_open,
+        has_open=index_of(described, unfinished.INDEX) is not None,
         recovers=None if not backups else recovers(backups),
         regions=_lagging(described),
         gaps=tuple(gaps.found),

@@ -8,7 +8,7 @@ from itertools import compress
 from operator import ne
 from typing import Any, Final, NamedTuple, cast
 
-from onceward.core.record import Record
+from onceward.core.record import COMPLETED, RARE, Record
 from onceward.errors import StoreError
 
 Value = Mapping[str, object]
@@ -17,7 +17,12 @@ Item = dict[str, Value]
 COMPRESS_OVER: Final = 4096  # bytes of a result; shorter ones stay readable, longer ones cost a write unit per KB
 # Bytes that a compressed result may have: a few KB can be made to unfold to gigabytes
 UNPACKED: Final = 64 * 1024 * 1024
+SHARDS: Final = 8  # of an index: one takes 500 records a second
+_SHARD: Final = "due_shard"
+OPEN: Final = "open_shard"  # a record that is not completed has it, if the ledger is open_table(index="open")
 _ALWAYS: Final = ("status", "owner", "fence", "beat", "lease_until", "attempts", "created_at")  # never None
+_FIRST_RARE: Final = len(Record._fields) - len(RARE)
+_NOTHING_RARE: Final[list[object]] = [None] * len(RARE)
 NULL: Final[Value] = {"NULL": True}
 _ABSENT: Final[Mapping[str, str]] = {}
 _TEMPLATE = re.compile(r"([^={}]+)=([^{}]*)(\{key\})?").fullmatch
@@ -49,6 +54,7 @@ class Layout:
             holds the record's key.
         sort: the sort key of a table that has one, in the same form.
         names: attribute names for fields of the record, where they differ from the fields' own.
+        lists_open: whether a record has :data:`OPEN` until it is completed, so that an index has it.
 
     Raises:
         ValueError: neither key attribute, or both, hold the record's key; or ``names`` has an unknown field, or one twice.
@@ -60,12 +66,19 @@ class Layout:
         marks: attributes that each item has; an item without them is not ours.
         statuses: all possible statuses; empty if they need not be checked.
         version: the attributes that a conditional write compares, see :meth:`version_of`.
+        shard: the attribute by which an index finds a record with unsent messages; None if there can be none.
+        lists_open: whether the records that are not completed have :data:`OPEN`.
     """
 
     statuses: tuple[str, ...] = ()
 
     def __init__(
-        self, partition: str = "key={key}", sort: str | None = None, names: Mapping[str, str] | None = None
+        self,
+        partition: str = "key={key}",
+        sort: str | None = None,
+        names: Mapping[str, str] | None = None,
+        *,
+        lists_open: bool = False,
     ) -> None:
         self.parts = tuple(KeyPart.parse(text) for text in (partition, sort) if text is not None)
         holding = [part for part in self.parts if part.holds_key]
@@ -78,13 +91,37 @@ class Layout:
         self._constant: Item = {part.name: {"S": part.prefix} for part in self.parts}
         self.names = _checked_names(names or {}, [part.name for part in self.parts])
         self.status, self.expiry = self.names["status"], self.names["expires_at"]
-        self.attributes = self._named = tuple(self.names.values())
+        self._named = tuple(self.names.values())
+        self.shard: str | None = _SHARD
+        self.lists_open = lists_open
+        check_apart([*(part.name for part in self.parts), *self._named, _SHARD, OPEN])
+        self.attributes: tuple[str, ...] = (*self._named, _SHARD, OPEN)
+        # Ledgers that share a table differ by the texts in its key.
+        self._shards = "/".join(part.prefix for part in self.parts if part.prefix)
         self.marks: tuple[str, ...] = tuple(self.names[field] for field in _ALWAYS)
+        self._rare = self._named[_FIRST_RARE - 1 :]
         self.version: tuple[str, ...] = (self.names["owner"], self.names["fence"], self.names["beat"])
 
     def key(self, key: str) -> Item:
         """Return the key attributes of a record."""
         return {**self._constant, self.holder.name: {"S": self.holder.prefix + key}}
+
+    def shard_text(self, shard: int) -> str:
+        """Return what items of a shard have in that attribute."""
+        return f"{self._shards}/{shard}" if self._shards else str(shard)
+
+    def _shard_of(self, record: Record) -> Value:
+        if record.due_at is None:
+            return NULL
+        return {"S": self.shard_text(_shard(record.key))}
+
+    def open_text(self, status: str, shard: int) -> str:
+        """Return what items of a status and a shard have in :data:`OPEN`."""
+        return f"{status}/{self.shard_text(shard)}"
+
+    def open_of(self, record: Record) -> Value:
+        """Return what a record has in :data:`OPEN`. NULL: it is completed."""
+        return NULL if record.status == COMPLETED else {"S": self.open_text(record.status, _shard(record.key))}
 
     def starts(self, prefix: str) -> tuple[str, ...]:
         """Return the possible starts of the key attribute if a record's key starts with ``prefix``."""
@@ -113,11 +150,10 @@ class Layout:
 
         With the record ``seen``, return only the attributes that change, and NULL for those that go.
         """
-        names = self._named  # most requests make an item, and an index is faster than a key
         if seen is not None:
-            places = compress(_PLACES, map(ne, record, seen))
-            return {names[n - 1]: NULL if record[n] is None else _FORMS[n](record[n]) for n in places}
-        key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, needs, did = record
+            return self._changes(record, seen)
+        names = self._named  # most requests make an item, and an index is faster than a key
+        key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, *rare = record
         item = self.key(key)
         item[names[0]] = {"S": status}
         item[names[1]] = {"S": owner}
@@ -138,11 +174,24 @@ class Layout:
             item[names[11]] = first if written == made else {"N": number(written)}
         if by is not None:
             item[names[12]] = {"S": by}
-        if needs is not None:
-            item[names[13]] = {"S": needs}
-        if did is not None:
-            item[names[14]] = {"S": did}
+        if self.lists_open and status != COMPLETED:
+            item[OPEN] = self.open_of(record)
+        if rare != _NOTHING_RARE:
+            item |= {names[n - 1]: _FORMS[n](value) for n, value in enumerate(rare, _FIRST_RARE) if value is not None}
+            if record.due_at is not None and self.shard is not None:
+                item[self.shard] = self._shard_of(record)
         return item
+
+    def _changes(self, record: Record, seen: Record) -> Item:
+        names = self._named
+        places = compress(_PLACES, map(ne, record, seen))
+        changes = {names[n - 1]: NULL if record[n] is None else _FORMS[n](record[n]) for n in places}
+        if record.due_at != seen.due_at and self.shard is not None:
+            changes[self.shard] = self._shard_of(record)
+        # Each claim writes it, because the claim before can be of a worker that does not.
+        if self.lists_open and (record.status != seen.status or record.fence != seen.fence):
+            changes[OPEN] = self.open_of(record)
+        return changes
 
     def record(self, item: Mapping[str, Mapping[str, Any]]) -> Record:
         """Return an item as a record.
@@ -168,8 +217,7 @@ class Layout:
                 None if ends is None else float(ends),
                 None if written is None else float(written),
                 get(names[12], _ABSENT).get("S"),
-                get(names[13], _ABSENT).get("S"),
-                get(names[14], _ABSENT).get("S"),
+                *(_NOTHING_RARE if item.keys().isdisjoint(self._rare) else self._read(item)),
             )
             return tuple.__new__(Record, fields)  # as in Write.at
         except (KeyError, ValueError, TypeError, zlib.error) as error:
@@ -177,6 +225,15 @@ class Layout:
                 f"an item in the ledger's table is not a record of onceward ({reason(error)}): give the ledger a table or a key "
                 "prefix of its own, or map the table's attributes with a preset or names"
             ) from error
+
+    def _read(self, item: Mapping[str, Mapping[str, Any]]) -> list[object]:
+        """Return the rare fields."""
+        values = [item.get(name, _ABSENT) for name in self._rare]
+        return [value.get("S") if "N" not in value else float(value["N"]) for value in values]
+
+
+def _shard(key: str) -> int:
+    return zlib.crc32(key.encode()) % SHARDS
 
 
 def _text(value: str) -> Value:
@@ -247,6 +304,7 @@ def _unpacked(value: Value | None) -> str | None:
 # By the field's place in a record
 _FORMS: Final[tuple[Callable[[Any], Value], ...]] = (
     *(_text, _text, _text, _whole, _whole, _time, _whole),
-    *(_text, _packed, _text, _time, _time, _time, _text, _text, _text),
+    *(_text, _packed, _text, _time, _time, _time, _text),
+    *(_time if name == "due_at" else _text for name in RARE),
 )
 _PLACES: Final = range(len(_FORMS))

@@ -1,11 +1,11 @@
 """The requests to DynamoDB that the verbs need, with their conditions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from onceward.core.record import Record
 from onceward.stores.contract import Damaged
-from onceward.stores.dynamodb.items import NULL, Item, Layout, Value, number
+from onceward.stores.dynamodb.items import NULL, OPEN, Item, Layout, Value, number
 from onceward.wire.calls import Call, Service
 
 DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810")
@@ -21,7 +21,7 @@ class Requests:
         self.table = table
         self.layout = layout
         self._metered: Body = {"ReturnConsumedCapacity": "TOTAL"} if metered else {}
-        self._common: Body = {"TableName": table, **self._metered}
+        self.common: Body = {"TableName": table, **self._metered}
         self._plain: Body = {"TableName": table, "ReturnValuesOnConditionCheckFailure": ALL_OLD}
         self._refusing = {**self._plain, **self._metered}
         self._absent: Body = {
@@ -77,9 +77,8 @@ class Requests:
 
     def _update(self, changes: Item) -> Body:
         """Return what all updates of these attributes have in common."""
-        expression = "SET " + ", ".join(
-            f"{self._marks[name]} = {self._values[name]}" for name, value in changes.items() if value is not NULL
-        )
+        sets = [f"{self._marks[name]} = {self._values[name]}" for name, value in changes.items() if value is not NULL]
+        expression = f"SET {', '.join(sets)}" if sets else ""
         if gone := [self._marks[name] for name, value in changes.items() if value is NULL]:
             expression += " REMOVE " + ", ".join(gone)
         names = {self._marks[name]: name for name in (*changes, *self.layout.version)}
@@ -98,7 +97,7 @@ class Requests:
 
     def get(self, key: str, *, consistent: bool) -> Call:
         """Read one item."""
-        return Call(DYNAMODB, "GetItem", {**self._common, "Key": self.layout.key(key), "ConsistentRead": consistent})
+        return Call(DYNAMODB, "GetItem", {**self.common, "Key": self.layout.key(key), "ConsistentRead": consistent})
 
     def get_many(self, keys: Sequence[Item]) -> Call:
         """Read up to 100 items."""
@@ -110,7 +109,7 @@ class Requests:
 
     def scan(self, start: Item | None, limit: int | None, condition: Body) -> Call:
         """Read a page of items."""
-        body = {**self._common, **condition}
+        body = {**self.common, **condition}
         if start is not None:
             body["ExclusiveStartKey"] = start
         if limit is not None:
@@ -177,15 +176,18 @@ class Requests:
 
     def swapping(self, changes: Item, seen: Record) -> Body:
         """Return the statement that makes changes to the record seen."""
-        form = tuple(changes)
-        statement = self._statements.get(form) or self._statements.setdefault(form, self._statement(form))
+        gone = changes.get(OPEN) is NULL  # the key of an index cannot be NULL
+        values = {name: value for name, value in changes.items() if name != OPEN} if gone else changes
+        form = (*values, *(["REMOVE"] if gone else []))
+        statement = self._statements.get(form) or self._statements.setdefault(form, self._statement(values, gone=gone))
         where = [*self.layout.key(seen.key).values(), *self.layout.version_of(seen).values()]
-        return {"Statement": statement, "Parameters": [*changes.values(), *where]}
+        return {"Statement": statement, "Parameters": [*values.values(), *where]}
 
-    def _statement(self, changed: Sequence[str]) -> str:
+    def _statement(self, changed: Iterable[str], *, gone: bool) -> str:
         where = [*(part.name for part in self.layout.parts), *self.layout.version]
         changes, terms = ([f"{_name(name)} = ?" for name in names] for names in (changed, where))
-        return f"UPDATE {_name(self.table)} SET {', '.join(changes)} WHERE {' AND '.join(terms)}"
+        removed = f" REMOVE {_name(OPEN)}" if gone else ""
+        return f"UPDATE {_name(self.table)} SET {', '.join(changes)}{removed} WHERE {' AND '.join(terms)}"
 
 
 def _name(text: str, mark: str = _NAME) -> str:

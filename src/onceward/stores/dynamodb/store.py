@@ -7,7 +7,7 @@ that the server's clock may show and judged by the earliest (``clock.py``).
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
@@ -15,7 +15,7 @@ from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
-from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged
+from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged
 from onceward.stores.dynamodb import batch, blobs, faults
 from onceward.stores.dynamodb.blobs import Blobs, is_large
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
@@ -38,7 +38,7 @@ class Sent(NamedTuple):
     answers: "list[ServiceAnswer | StoreError]"
 
 
-class DynamoStore(DynamoTable):
+class DynamoStore(DynamoTable, Polled):
     """A ledger in a DynamoDB table. Make one with :func:`onceward.stores.dynamodb.open_table`, which explains the options.
 
     ``wires`` send the requests, and ``url`` names the ledger in messages (default ``dynamodb://TABLE``).
@@ -46,12 +46,20 @@ class DynamoStore(DynamoTable):
 
     resolution = 1.0
     poll = 0.25
-    capabilities: Final[Mapping[str, str]] = {
+    capabilities: Mapping[str, str] = {
+        "costs": "onceward.stores.dynamodb.costs:costs",
+        "rates": "onceward.stores.dynamodb.rates:rates",
+        "count": "onceward.stores.dynamodb.survey:count",
+        "document": "onceward.stores.dynamodb.template:document",
+        "due": "onceward.stores.dynamodb.due:due",
         "find": "onceward.stores.dynamodb.finding:find",
+        "migrate": "onceward.stores.dynamodb.entering:migrate",
         "observe": "onceward.stores.observed:observe",
         "inspect": "onceward.stores.dynamodb.inspection:inspect",
+        "outbox": "onceward.stores.dynamodb.due:outbox",
         "provision": "onceward.stores.dynamodb.create:provision",
-        "template": "onceward.stores.dynamodb.template:template",
+        "survey": "onceward.stores.dynamodb.survey:survey",
+        "trace": "onceward.stores.dynamodb.finding:trace",
         "transact": "onceward.stores.dynamodb.transact:committing",
     }
 
@@ -97,13 +105,13 @@ class DynamoStore(DynamoTable):
 
     def read_page(self, body: Body, prefix: str, after: str | None, limit: int | None) -> Steps[Page]:
         """Read one page of the items that a filter lets through. DynamoDB looks at ``limit`` items, or at 1 MB."""
-        start = None if after is None else _resumed(after)
+        start = None if after is None else resumed(after)
         items, last = page((yield from self.ask(self.requests.scan(start, limit, body))))
         records, damaged = self._sorted(items)
         # DynamoDB's filter may let other keys through.
         records = [record for record in records if record.key.startswith(prefix)]
         damaged = [one for one in damaged if one.key.startswith(prefix)]
-        return Page(records, _token(last), self.clock.earliest(), tuple(damaged))
+        return Page(records, token(last), self.clock.earliest(), tuple(damaged))
 
     def point(self, record: Record) -> str:
         """Return where a page goes on after this record."""
@@ -117,7 +125,7 @@ class DynamoStore(DynamoTable):
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete up to ``limit`` expired records of one page. DynamoDB's TTL also deletes them, within days."""
         yield from self.learn_time()
-        start = None if after is None else _resumed(after)
+        start = None if after is None else resumed(after)
         now = float(math.floor(self.clock.earliest()))
         items, last = page((yield from self.ask(self.requests.scan(start, None, self.requests.expired(now)))))
         if len(items) > limit:
@@ -133,7 +141,7 @@ class DynamoStore(DynamoTable):
                     gone += (yield from self.reply(one, deleted, None, 0.0)).won
                 except DamagedRecord as error:  # it was damaged since it was read
                     damaged.append(error.damaged)
-        return Purged(gone, _token(last), tuple(damaged))
+        return Purged(gone, token(last), tuple(damaged))
 
     # --- for the modules beside ----------------------------------------------------------------------------------------
 
@@ -255,7 +263,7 @@ class DynamoStore(DynamoTable):
     def _packed(self, record: Record, item: Item, seen: Record | None) -> Steps[tuple[Record, Item]]:
         """Return the record with a result as it can be stored, and its item."""
         name = self.layout.names["result"]
-        if name not in item or not is_large(item[name]):
+        if name not in item or not is_large(item[name], record.unsent):
             return record, item
         why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
         if self._blobs is not None:
@@ -277,11 +285,13 @@ def _whole(record: Record) -> Record:
     return tuple.__new__(Record, fields)
 
 
-def _token(last: Item | None) -> str | None:
+def token(last: Item | None) -> str | None:
+    """Return where a page goes on after this key."""
     return None if not last else json.dumps(last, separators=(",", ":"))
 
 
-def _resumed(after: str) -> Item:
+def resumed(after: str) -> Item:
+    """Return the key of :func:`token`. Raises StoreError."""
     try:
         key = json.loads(after)
     except ValueError:

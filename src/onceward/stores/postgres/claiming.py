@@ -9,14 +9,32 @@ calls its own, also during a rolling deploy. Where they cannot be made, one key'
 from hashlib import sha256
 from typing import Final
 
-from onceward.stores.postgres.statements import POLICY, SEEN, WRITE, Parameter, Statements
+from onceward.core.record import IN_PROGRESS
+from onceward.stores.postgres.statements import CHANNEL, POLICY, SEEN, WRITE, Parameter, Statements, waited
 from onceward.stores.sql import rules
 from onceward.stores.sql.columns import COLUMNS, FIELDS, VERSION
 
 _GIVEN: Final = {one.name: f"p_{one.name}" for one in WRITE + POLICY}
-_TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at"})
+_TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at", "due_at"})
 _TYPES: Final = {one.name: one.type for one in WRITE} | dict.fromkeys(_TIMES, "timestamptz")
 VERBS: Final = ("take", "takes", "swap", "swaps")  # of one key, and of many
+_STATUS: Final = f"${2 + [one.name for one in WRITE].index('status')}"
+# Who waits has locked the key, so that NOTIFY, which makes commits wait for each other, is for nobody else (listening.py).
+_TELLS: Final = (
+    f" IF {_STATUS} <> '{IN_PROGRESS}' AND NOT pg_try_advisory_xact_lock({waited('$2')}) "
+    f"THEN PERFORM pg_notify('{CHANNEL}', {waited('$2')}::text); END IF;"
+)
+# Of many keys the locks are not kept: the server has room for a few thousand.
+_TELL_EACH: Final = (
+    f" PERFORM pg_notify('{CHANNEL}', h::text) FROM (SELECT {waited('k')} AS h FROM unnest($2, {_STATUS}) AS u(k, s) "
+    f"WHERE s <> '{IN_PROGRESS}' OFFSET 0) ended WHERE NOT (pg_try_advisory_lock(h) AND pg_advisory_unlock(h));"
+)
+TELLING: Final = (
+    "pg_notify(text, text)",
+    "pg_try_advisory_xact_lock(bigint)",
+    "pg_try_advisory_lock(bigint)",
+    "pg_advisory_unlock(bigint)",
+)  # what a role must be allowed to call, as each is by default
 _TRIES: Final = 5  # of a key that others change meanwhile
 
 
@@ -27,15 +45,15 @@ def functions(table: str, meta: str, *names: str) -> tuple[str, ...]:
     return (
         _one(take, table, statements),
         _of(takes, statements.insert_many, WRITE + POLICY, "[]"),
-        _of(swap, statements.swap, WRITE + SEEN),
-        _of(swaps, statements.swap_many, WRITE + SEEN, "[]"),
+        _of(swap, statements.swap, WRITE + SEEN, told=_TELLS),
+        _of(swaps, statements.swap_many, WRITE + SEEN, "[]", _TELL_EACH),
     )
 
 
-def _of(name: str, statement: str, parameters: tuple[Parameter, ...], many: str = "") -> str:
-    """Return the function that is a statement itself, with the parameters' numbers."""
+def _of(name: str, statement: str, parameters: tuple[Parameter, ...], many: str = "", told: str = "") -> str:
+    """Return the function that is a statement itself, with the parameters' numbers, and then tells waiters."""
     types = ", ".join(f"{one.type}{many}" for one in parameters)
-    return f"{_head(name, f'text, {types}')} BEGIN RETURN QUERY {statement}; END $claim$"
+    return f"{_head(name, f'text, {types}')} BEGIN RETURN QUERY {statement};{told} END $claim$"
 
 
 def _head(name: str, parameters: str) -> str:

@@ -7,17 +7,18 @@ from onceward.core.drivers import Steps
 from onceward.core.protocol import STATES
 from onceward.stores.contract import Counts
 from onceward.stores.postgres.finding import DIALECT, is_indexed
-from onceward.stores.postgres.queries import Query, RawQuery, Row
+from onceward.stores.postgres.queries import Query, RawQuery
 from onceward.stores.postgres.schema import UNFINISHED, Names
 from onceward.stores.postgres.statements import FIRST
-from onceward.stores.sql.finding import having, printed
+from onceward.stores.sql.finding import Dialect, having, printed
+from onceward.stores.sql.queries import Row
 
 if TYPE_CHECKING:
     from onceward.stores.postgres.store import PostgresStore
 
 _LARGE: Final = 100_000  # records; fewer are counted exactly as fast
 # Of the last vacuum or analyze. A partitioned table has its rows in other ones.
-_TOTAL: Final = (
+TOTAL: Final = (
     "SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND (oid = to_regclass($1::text) "
     "OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass($1::text))))"
 )
@@ -46,8 +47,19 @@ class CountQuery(Query):
 
 def count(store: "PostgresStore") -> Steps[Counts | None]:
     """Count the records of a large ledger that has its index."""
-    ((total,),) = yield RawQuery(_TOTAL, store.names.table)
-    if total < _LARGE or not (yield from is_indexed(store.names)):
+    ((total,),) = yield RawQuery(TOTAL, store.names.table)
+    if total < _LARGE or not (yield from is_indexed(store.names, store.names.open)):
         return None
     counts: Counts = yield CountQuery(store.names)
-    return counts._replace(total=max(total, sum(counts.unfinished.values())))
+    unsent = refused = 0
+    if (yield from is_indexed(store.names, store.names.due)):
+        ((unsent, refused),) = yield RawQuery(messages(store.names))
+    total = max(total, sum(counts.unfinished.values()))
+    return counts._replace(total=total, unsent=unsent, refused=refused)
+
+
+def messages(names: Names) -> str:
+    """Return the statement that counts the records with messages to send, and those of which only refused ones are left."""
+    dialect = Dialect("clock_timestamp()", "clock_timestamp() - interval '{} seconds'")
+    terms = (f"count(*) FILTER (WHERE {printed(STATES[state], dialect)})" for state in ("UNSENT", "REFUSED"))
+    return f"SELECT {', '.join(terms)} FROM {names.table} WHERE due_at IS NOT NULL"

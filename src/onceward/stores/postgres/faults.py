@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from onceward.core.register import KeyLocked
-from onceward.errors import StoreError
+from onceward.stores.sql.refusals import ServerErrors
 
 LOCKED: Final = "55P03"  # lock_not_available
 CANCELED: Final = "57014"  # query_canceled: by statement_timeout, which can be shorter than a wait of ours
@@ -13,7 +12,7 @@ DENIED: Final = "42501"
 NO_FUNCTION: Final = "42883"
 
 _FIXES: Final = {
-    DENIED: "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on its _meta table (docs/stores.md)",
+    DENIED: "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on its _meta table (docs/reference/stores.md)",
     "42P01": "there is no such table: make it with `onceward init --store '{url}'`, or check table= and schema=",
     "3F000": "there is no such schema: make it with `onceward init --store '{url}'`, or check schema=",
     "42703": "the table lacks a column: run `onceward migrate --store '{url}'`",
@@ -25,45 +24,7 @@ _FIXES: Final = {
     "53100": "the server's disk is full",
 }
 # Classes after which the same request may succeed: connection, rollback, resources, the operator's intervention, system.
-_TRANSIENT: Final = frozenset({"08", "40", "53", "57", "58"})
-
-
-class SqlError(StoreError):
-    """PostgreSQL refused a request; ``state`` is the SQLSTATE."""
-
-    def __init__(self, message: str, state: str, *, transient: bool) -> None:
-        super().__init__(message, transient=transient)
-        self.state = state
-
-
-def refused(state: str, message: str, url: str) -> StoreError:
-    """Return the error of one request."""
-    if state == LOCKED:
-        return KeyLocked(f"ledger {url}: an open transaction of another session holds the key ({message})")
-    transient = state[:2] in _TRANSIENT or state == "25006"  # a failover ends it
-    fix = _FIXES.get(state, "")
-    advice = f": {fix.format(url=url)}" if fix else ""
-    text = f"ledger {url}: PostgreSQL refused the request, {state} ({message}){advice}"
-    return SqlError(text, state, transient=transient)
-
-
-def stops_all(error: StoreError) -> bool:
-    """Tell whether one key of a batch can have stopped the whole statement, because somebody's transaction holds it."""
-    return isinstance(error, KeyLocked) or (isinstance(error, SqlError) and error.state == CANCELED)
-
-
-def unreachable(message: str, url: str) -> StoreError:
-    """Return the error of a connection that could not be made or was lost."""
-    return StoreError(f"ledger {url}: {message.strip()}", transient=True)
-
-
-class SqlRefusal(Exception):
-    """PostgreSQL's own error for one statement: its SQLSTATE and text."""
-
-    def __init__(self, state: str, message: str) -> None:
-        super().__init__(message)
-        self.state = state
-
-
-class Broken(Exception):
-    """The connection was lost, or did not answer in time."""
+# 25006 is a standby: a failover ends it.
+FAULTS: Final = ServerErrors(
+    "PostgreSQL", LOCKED, ANEW, transient=frozenset({"08", "40", "53", "57", "58", "25006"}), fixes=_FIXES
+)

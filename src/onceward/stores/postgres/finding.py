@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Final
 from onceward.core.drivers import Steps
 from onceward.core.views import Criteria
 from onceward.stores.contract import Page
-from onceward.stores.postgres.queries import Query, RawQuery, Row, end_of, reply_of
+from onceward.stores.postgres.queries import Query, RawQuery, reply_of
 from onceward.stores.postgres.schema import UNFINISHED, Names
 from onceward.stores.postgres.statements import FIRST
 from onceward.stores.sql.columns import FIELDS
-from onceward.stores.sql.finding import FOUND, Dialect, having, looking, next_page
+from onceward.stores.sql.finding import FOUND, Dialect, end_of, having, looking, next_page
+from onceward.stores.sql.queries import Row
 
 if TYPE_CHECKING:
     from onceward.stores.postgres.store import PostgresStore
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
 DIALECT: Final = Dialect("(SELECT now FROM c)", "(SELECT now FROM c) - interval '{} seconds'")
 _KEYS: Final = "key > $2 AND key >= $3 AND ($4::text IS NULL OR key < $4)"
 # An index that is still being built, or whose building was stopped, finds nothing.
-_USABLE: Final = "SELECT coalesce((SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1::text)), false)"
+# Of this very table: on a search path, another schema can have a ledger with an index of that name.
+_INDEXES: Final = (
+    "FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+    "WHERE i.indrelid = to_regclass($1::text) AND c.relname = $2::text"
+)
+_USABLE: Final = f"SELECT coalesce((SELECT bool_or(i.indisvalid) {_INDEXES}), false)"
+_NAMED: Final = f"SELECT (SELECT i.indexrelid::regclass::text {_INDEXES})"
 
 
 class FindQuery(Query):
@@ -27,9 +34,8 @@ class FindQuery(Query):
     __slots__ = ("limit",)
 
     def __init__(
-        self, names: Names, criteria: Criteria, prefix: str, after: str | None, limit: int, *, quick: bool
+        self, names: Names, criteria: Criteria, prefix: str, after: str | None, limit: int, covered: str | None
     ) -> None:
-        covered = having(UNFINISHED) if quick else None
         looks = looking(criteria, names.table, _KEYS, "$5::bigint", DIALECT, covered)
         fields = ", ".join(f"t.{name}" for name in FIELDS)
         text = (
@@ -50,12 +56,26 @@ class FindQuery(Query):
 
 def find(store: "PostgresStore", criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
     """Read one page of the records that ``criteria`` mean, in the order of their keys."""
-    quick = criteria.are_within(UNFINISHED) and (yield from is_indexed(store.names))
-    page: Page = yield FindQuery(store.names, criteria, prefix, after, limit, quick=quick)
+    names, covered = store.names, None
+    if criteria.are_within(UNFINISHED) and (yield from is_indexed(names, names.open)):
+        covered = having(UNFINISHED)
+    elif criteria.are_about_messages and (yield from is_indexed(names, names.due)):
+        covered = "due_at IS NOT NULL"
+    page: Page = yield FindQuery(names, criteria, prefix, after, limit, covered)
     return page
 
 
-def is_indexed(names: Names) -> Steps[bool]:
-    """Return whether the index by status is there, and complete."""
-    ((usable,),) = yield RawQuery(_USABLE, names.open)
+def is_indexed(names: Names, index: str) -> Steps[bool]:
+    """Return whether an index of the ledger is there, and complete."""
+    ((usable,),) = yield RawQuery(_USABLE, names.table, _plain(index))
     return usable is True
+
+
+def index_of(names: Names, index: str) -> Steps[str | None]:
+    """Return the name by which SQL finds an index of the ledger, also an incomplete one; None if it is not there."""
+    ((name,),) = yield RawQuery(_NAMED, names.table, _plain(index))
+    return None if name is None else str(name)
+
+
+def _plain(index: str) -> str:
+    return index.rpartition(".")[2].strip('"')

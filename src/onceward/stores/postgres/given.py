@@ -1,119 +1,47 @@
-"""The caller's own connections and pools, of psycopg, blocking or asynchronous.
+"""The caller's own connections and pools, of psycopg, blocking or asynchronous."""
 
-They serve blocking callers and coroutines alike: a blocking one serves coroutines in threads, and an asynchronous one serves
-blocking calls, such as the heartbeat's, on the event loop that used it last.
-"""
-
-import asyncio
-import os
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import Error
 from psycopg.pq import TransactionStatus
 
-from onceward.stores.postgres.faults import Broken, SqlRefusal
-from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.talk import drive, drive_async, is_alive, talk
+from onceward.stores.sql.given import Awaiting, Blocking
+from onceward.stores.sql.queries import Row
+from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
     from psycopg.pq.abc import PGconn
     from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+    from onceward.stores.postgres.listening import Ear
+
 _UNHARMED = (SqlRefusal, ValueError)  # after which a connection is ready for the next statement
 
 
-class Owned:
-    """Belongs to the process that made it. A child that was forked must make its own.
-
-    Args:
-        timeout: seconds for one statement.
-    """
-
-    def __init__(self, timeout: float) -> None:
-        self._process = os.getpid()
-        self.timeout = timeout
-
-    def patient(self, seconds: float) -> Self:
-        """Return the same, with another limit of time for a statement."""
-        other = copy(self)
-        vars(other)["timeout"] = seconds
-        return other
-
-    def check_own(self) -> None:
-        """Raise ValueError in a forked child."""
-        if os.getpid() != self._process:
-            raise ValueError("this process was forked after the connection was made: make its own Once in each process")
+_INSTEAD: Final = "a URL or a psycopg_pool.ConnectionPool"
 
 
-class Blocking(Owned, ABC):
-    """Serves coroutines in threads."""
+class PostgresBlocking(Blocking[str, Sequence[object]], ABC):
+    """A blocking one. It cannot listen: a connection that listens can do nothing else."""
 
-    @abstractmethod
-    def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run one statement and return its rows."""
-
-    async def run_async(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """As :meth:`run`, in a thread."""
-        return await asyncio.to_thread(self.run, text, values)
-
-    def close(self) -> None:
-        """Leave it open: it is its owner's."""
+    ear: "Ear | None" = None
 
 
-class Awaiting(Owned, ABC):
-    """Serves blocking calls on the event loop that it was last used in."""
+class PostgresAwaiting(Awaiting[str, Sequence[object]], ABC):
+    """An asynchronous one. It cannot listen, either."""
+
+    ear: "Ear | None" = None
 
     def __init__(self, timeout: float) -> None:
-        super().__init__(timeout)
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run one statement and return its rows, from any thread but the loop's own."""
-        self.check_own()
-        loop = self._loop
-        if loop is None or not loop.is_running():
-            raise ValueError(
-                "this connection is asynchronous, and no event loop is running that it was used in: for handlers that are not "
-                "asynchronous, give a URL or a psycopg_pool.ConnectionPool"
-            )
-        if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
-            raise ValueError(
-                "this connection is asynchronous, and its event loop would wait for itself: await what has a form to await, "
-                "or give a URL"
-            )
-        asking = self.run_async(text, values)
-        try:
-            answer = asyncio.run_coroutine_threadsafe(asking, loop)
-        except RuntimeError as error:  # the loop was closed just now
-            asking.close()
-            raise Broken(str(error)) from error
-        try:
-            return answer.result(2 * self.timeout)
-        except (TimeoutError, CancelledError) as error:
-            answer.cancel()
-            raise Broken(f"its event loop gave no answer within {2 * self.timeout:g} s") from error
-
-    async def run_async(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run one statement and return its rows."""
-        self.check_own()
-        self._loop = asyncio.get_running_loop()
-        return await self.served(text, values)
-
-    @abstractmethod
-    async def served(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run one statement on the running loop."""
-
-    def close(self) -> None:
-        """Leave it open: it is its owner's."""
+        super().__init__(timeout, _INSTEAD)
 
 
-class GivenPool(Blocking):
+class GivenPool(PostgresBlocking):
     """A ``psycopg_pool.ConnectionPool``."""
 
     def __init__(self, pool: "ConnectionPool[Any]", timeout: float) -> None:
@@ -151,7 +79,7 @@ class GivenPool(Blocking):
             raise
 
 
-class GivenConnection(Blocking):
+class GivenConnection(PostgresBlocking):
     """A ``psycopg.Connection``, one statement at a time."""
 
     def __init__(self, connection: "Connection[Any]", timeout: float) -> None:
@@ -170,7 +98,7 @@ class GivenConnection(Blocking):
             lock.release()
 
 
-class GivenAsyncPool(Awaiting):
+class GivenAsyncPool(PostgresAwaiting):
     """A ``psycopg_pool.AsyncConnectionPool``."""
 
     def __init__(self, pool: "AsyncConnectionPool[Any]", timeout: float) -> None:
@@ -206,7 +134,7 @@ class GivenAsyncPool(Awaiting):
             raise
 
 
-class GivenAsyncConnection(Awaiting):
+class GivenAsyncConnection(PostgresAwaiting):
     """A ``psycopg.AsyncConnection``, one statement at a time."""
 
     def __init__(self, connection: "AsyncConnection[Any]", timeout: float) -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncpg.exceptions import InterfaceError, PostgresError
 
-from onceward.stores.postgres.faults import Broken, SqlRefusal
-from onceward.stores.postgres.given import Awaiting
-from onceward.stores.postgres.queries import Row
+from onceward.stores.postgres.given import PostgresAwaiting
+from onceward.stores.sql.queries import Row
+from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Pool
@@ -23,7 +23,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class AsyncpgWays(Awaiting):
+class AsyncpgWays(PostgresAwaiting):
     """Runs statements with or without the statement cache."""
 
     _pooled: bool | None = None  # whether a pooler is between; None until the first use

@@ -7,11 +7,11 @@ whether it is still the one that made the claim. Times are numbers, whatever the
 import re
 from collections.abc import Sequence
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import ref
 
 from onceward.core.record import Reply, Write
 from onceward.stores.postgres.queries import Query
-from onceward.stores.postgres.statements import ONE, SEEN, WRITE, Statements
+from onceward.stores.postgres.statements import CHANNEL, ONE, SEEN, WRITE, Statements, waited
 from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.sql.columns import COLUMNS, FIELDS, VERSION
 
@@ -40,6 +40,7 @@ class InsideStatements(Statements):
     Attributes:
         claim: claims a key that is absent. It is half as long as ``insert``, which PostgreSQL plans anew each time.
         complete: swaps the record that this transaction holds, or fails. So the COMMIT can be sent with it.
+        complete_untold: the same, for a role that may not tell those who wait for the key.
     """
 
     # OFFSET 0 keeps the planner from reading the setting after it was changed.
@@ -59,11 +60,14 @@ class InsideStatements(Statements):
         given = dict.fromkeys(types, "NULL") | {name: f"${at}::{types[name]}" for at, name in enumerate(_SENT, 1)}
         made = self.record(given)
         same = " AND ".join(f"t.{name} = {given['seen_' + name]}" for name in VERSION)
-        self.complete = (
+        number = waited(given["key"])  # waiters are told, as in claiming.py
+        told = f"CASE WHEN pg_try_advisory_xact_lock({number}) THEN '' ELSE pg_notify('{CHANNEL}', {number}::text)::text END"
+        self.complete, self.complete_untold = (
             f"WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now), a AS (UPDATE {table} t SET "
             f"{', '.join(f'{name} = {made[name]}' for name in _CHANGES)} FROM c WHERE t.key = {given['key']} AND {same} "
             f"AND {_XID} = ${len(_SENT) + 1}::text RETURNING {', '.join(f't.{name}' for name in FIELDS)}) "
-            f"SELECT true, date_part('epoch', c.now), {_READ}, ln((SELECT count(*) FROM a)::float8) FROM c LEFT JOIN a ON true"
+            f"SELECT true, date_part('epoch', c.now), {_READ}, ln((SELECT count(*) + 0 * count({one}) FROM a)::float8) FROM c LEFT JOIN a ON true"
+            for one in (told, "1")
         )
 
     def calling(self, function: str) -> str:
@@ -79,11 +83,7 @@ class InsideStatements(Statements):
 
 
 class Inside:
-    """The statements of one ledger in the caller's transaction.
-
-    Attributes:
-        same: driver connections that are known to be to the ledger's database.
-    """
+    """The statements of one ledger in the caller's transaction."""
 
     def __init__(self, store: PostgresStore, schema: str) -> None:
         place = '"{}"."{}"'
@@ -97,8 +97,8 @@ class Inside:
         # Swaps stay statements here: a missing function would fail the caller's transaction. The completion is another one.
         self._texts |= dict.fromkeys((theirs.swap, theirs.call_swap), moved.swap)
         self._texts |= dict.fromkeys((theirs.swap_many, theirs.call_swap_many), moved.swap_many)
-        self.claim, self._complete = moved.claim, moved.complete
-        self.same: WeakSet[object] = WeakSet()
+        self.claim, self._complete, self._untold = moved.claim, moved.complete, moved.complete_untold
+        self._store = ref(store)
 
     def text(self, text: str) -> str:
         """Return the store's statement as it runs inside."""
@@ -107,15 +107,13 @@ class Inside:
     def completion(self, swap: Query, xid: str | None) -> Asked:
         """Return the statement of a swap that completes the claim which the transaction ``xid`` holds, and its values."""
         given = dict(zip(_ALL, swap.values[1:], strict=True))
-        return self._complete, (*(given[name] for name in _SENT), xid)
+        store = self._store()
+        return self._complete if store is None or store.takes else self._untold, (*(given[name] for name in _SENT), xid)
 
     def expected(self, swap: Query) -> Reply:
         """Return the reply that a completion is to have, but for its times, which are the server's."""
         given: dict[str, Any] = {kind.name: value for kind, value in zip(WRITE, swap.values[1:], strict=False)}
         return Reply(True, Write(**given).at(0.0), 0.0)
-
-
-KNOWN: "WeakKeyDictionary[PostgresStore, Inside]" = WeakKeyDictionary()
 
 
 def named(text: str) -> str:

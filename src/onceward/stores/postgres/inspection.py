@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.stores.inspection import Finding
-from onceward.stores.postgres.faults import NO_TABLE, SqlError
+from onceward.stores.postgres.faults import NO_TABLE
 from onceward.stores.postgres.queries import RawQuery
 from onceward.stores.postgres.schema import can_claim
+from onceward.stores.sql.clocks import clock_findings, off_by
+from onceward.stores.sql.refusals import SqlError
 
 if TYPE_CHECKING:
     from onceward.stores.postgres.store import PostgresStore
@@ -16,7 +18,6 @@ _WAL: Final = "postgresql.org/docs/current/runtime-config-wal.html"
 _FAILOVER: Final = "postgresql.org/docs/current/warm-standby.html"
 _VACUUM: Final = "postgresql.org/docs/current/routine-vacuuming.html"
 _OLDEST: Final = 130000
-_BEHIND: Final = 0.5  # seconds; hosts with NTP differ by less
 _BLOAT: Final = 100_000  # dead rows
 
 _SETTINGS: Final = (
@@ -96,22 +97,7 @@ class Server(NamedTuple):
                 "the ledger is as safe, but two claims of one key at once cost more requests",
                 "ALTER ROLE … SET default_transaction_isolation = 'read committed' for the workers' role",
             )
-        if self.ahead is not None and self.ahead > _BEHIND:
-            yield Finding(
-                "warning",
-                "clock",
-                f"the server's clock is {self.ahead:.1f} s behind the newest write to the ledger",
-                "leases and records last that much longer, as after a failover to a host whose clock is late",
-                "synchronise the clocks of all database hosts",
-            )
-        elif abs(self.off) > _BEHIND:
-            yield Finding(
-                "warning",
-                "clock",
-                f"the server's clock is {abs(self.off):.1f} s {'ahead of' if self.off > 0 else 'behind'} this host's",
-                "a failover between hosts whose clocks differ shortens or lengthens every lease by as much",
-                "synchronise the clocks of all database hosts, standbys too; or this host's clock is the wrong one",
-            )
+        yield from clock_findings(self.off, self.ahead, "standbys")
         yield from self._of_churn()
         if not self.claims:
             yield Finding(
@@ -168,18 +154,18 @@ class Server(NamedTuple):
 
 def inspect(store: "PostgresStore") -> Server:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
-    bare = store.bare
+    plain = store.plain
     asked = time.time()
-    ((*settings, shown),) = bare.exchange(RawQuery(_SETTINGS))
-    off = shown - asked if shown < asked else max(0.0, shown - time.time())
+    ((*settings, shown),) = plain.exchange(RawQuery(_SETTINGS))
+    off = off_by(shown, asked)
     server = Server(*settings)._replace(off=off)
     try:
-        ((ahead,),) = bare.exchange(RawQuery(_AHEAD.format(table=store.names.table)))
+        ((ahead,),) = plain.exchange(RawQuery(_AHEAD.format(table=store.names.table)))
     except SqlError as error:
         if error.state not in NO_TABLE:
             raise
         return server  # it is made on first use
-    rows = bare.exchange(RawQuery(_DEAD, store.names.table))
+    rows = plain.exchange(RawQuery(_DEAD, store.names.table))
     live, dead, unvacuumed = rows[0] if rows else (0, 0, False)
-    ((claims,),) = bare.exchange(RawQuery(f"SELECT {can_claim(store.names)} IS TRUE"))
+    ((claims,),) = plain.exchange(RawQuery(f"SELECT {can_claim(store.names)} IS TRUE"))
     return server._replace(ahead=ahead, live=live, dead=dead, unvacuumed=unvacuumed, claims=claims)

@@ -1,26 +1,29 @@
-"""Which session a connection of the caller's gets. A library is imported only if the connection is of it."""
+"""Which connections of the caller's can hold a transaction of PostgreSQL."""
 
-from collections.abc import Callable
-from importlib import import_module
 from typing import Final
 
 from onceward.stores.postgres.session import PostgresSession
 from onceward.stores.postgres.store import PostgresStore
+from onceward.stores.sql.join import driver_of
 
-# The class of a connection, and what its transactions are to us.
+_ROOM: Final = "onceward.stores.postgres.session"
 _KINDS: Final = {
-    "psycopg.Connection": "psycopg:PsycopgSession",
-    "psycopg.AsyncConnection": "psycopg:AsyncPsycopgSession",
-    "psycopg2.connection": "psycopg2:Psycopg2Session",
-    "asyncpg.Connection": "asyncpg:AsyncpgSession",
-    "asyncpg.PoolConnectionProxy": "asyncpg:AsyncpgSession",
-    "sqlalchemy.Connection": "sqlalchemy:of_connection",
-    "sqlalchemy.Session": "sqlalchemy:of_session",
-    "sqlalchemy.AsyncConnection": "sqlalchemy:of_async_connection",
-    "sqlalchemy.AsyncSession": "sqlalchemy:of_async_session",
-    "django.BaseDatabaseWrapper": "django:DjangoSession",
-    "django.ConnectionProxy": "django:of_proxy",
+    "psycopg.Connection": f"{_ROOM}_psycopg:PsycopgDriver",
+    "psycopg.AsyncConnection": f"{_ROOM}_psycopg:AsyncPsycopgDriver",
+    "psycopg2.connection": f"{_ROOM}_psycopg2:Psycopg2Driver",
+    "asyncpg.Connection": f"{_ROOM}_asyncpg:AsyncpgDriver",
+    "asyncpg.PoolConnectionProxy": f"{_ROOM}_asyncpg:AsyncpgDriver",
+    "sqlalchemy.Connection": f"{_ROOM}_sqlalchemy:of_connection",
+    "sqlalchemy.Session": f"{_ROOM}_sqlalchemy:of_session",
+    "sqlalchemy.AsyncConnection": f"{_ROOM}_sqlalchemy:of_async_connection",
+    "sqlalchemy.AsyncSession": f"{_ROOM}_sqlalchemy:of_async_session",
+    "django.BaseDatabaseWrapper": f"{_ROOM}_django:DjangoPostgresDriver",
+    "django.ConnectionProxy": f"{_ROOM}_django:of_proxy",
 }
+_KNOWN: Final = (
+    "a connection of psycopg, psycopg2 or asyncpg, a Connection or Session of SQLAlchemy (blocking or asynchronous), or "
+    "Django's connections[alias]"
+)
 
 
 def join(store: PostgresStore, connection: object) -> PostgresSession:
@@ -30,14 +33,4 @@ def join(store: PostgresStore, connection: object) -> PostgresSession:
         TypeError: it is none that we know.
         ValueError: it cannot hold a transaction of ours.
     """
-    for kind in type(connection).__mro__:
-        where = _KINDS.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
-        if where is not None:
-            module, _, name = where.partition(":")
-            make: Callable[[PostgresStore, object], PostgresSession]
-            make = getattr(import_module(f"onceward.stores.postgres.session_{module}"), name)
-            return make(store, connection)
-    raise TypeError(
-        f"{type(connection).__name__}: give a connection of psycopg, psycopg2 or asyncpg, a Connection or Session of SQLAlchemy "
-        "(blocking or asynchronous), or Django's connections[alias]"
-    )
+    return PostgresSession(store, driver_of(_KINDS, connection, store.plain.conduit.timeout, _KNOWN))

@@ -16,10 +16,11 @@ from weakref import WeakSet
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from onceward.stores.postgres.faults import Broken, SqlRefusal
-from onceward.stores.postgres.line import Turns
-from onceward.stores.postgres.queries import Row
+from onceward.stores.postgres.listening import Ear
 from onceward.stores.postgres.talk import drive, drive_async, is_alive, poll_for, talk
+from onceward.stores.sql.line import Turns
+from onceward.stores.sql.queries import Row
+from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
@@ -73,6 +74,7 @@ class Links:
         self._conninfo = make_conninfo("", **options | {"client_encoding": "UTF8"})
         self._most = most
         self.timeout = timeout
+        self.ear: Ear | None = Ear(self._conninfo, timeout)
         self._reset()
 
     def _reset(self) -> None:
@@ -83,6 +85,8 @@ class Links:
 
     def close(self) -> None:
         """Close the idle connections. One in use is closed when its request ends."""
+        if self.ear is not None:
+            self.ear.close()
         if os.getpid() == self._process:
             for link in list(self._idle):
                 link.close()

@@ -9,9 +9,10 @@ from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
 from onceward.stores.postgres import schema
 from onceward.stores.postgres.exchange import prepared
-from onceward.stores.postgres.faults import DENIED, SqlError
-from onceward.stores.postgres.finding import is_indexed
+from onceward.stores.postgres.faults import DENIED
+from onceward.stores.postgres.finding import index_of, is_indexed
 from onceward.stores.postgres.queries import RawQuery, SlowQuery
+from onceward.stores.sql.refusals import SqlError
 
 if TYPE_CHECKING:
     from onceward.stores.postgres.store import PostgresStore
@@ -25,7 +26,7 @@ _BUILDING: Final = "SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHE
 
 def found(store: "PostgresStore") -> bool:
     """Return whether the tables are there (:data:`onceward.stores.capabilities.FOUND`)."""
-    ((table, meta),) = store.bare.exchange(RawQuery(_THERE, store.names.table, store.names.meta))
+    ((table, meta),) = store.plain.exchange(RawQuery(_THERE, store.names.table, store.names.meta))
     return table is True and meta is True
 
 
@@ -40,7 +41,7 @@ def provision(store: "PostgresStore", options: AbstractSet[str]) -> Steps[list[P
 
 
 def migrate(store: "PostgresStore") -> Steps[list[Part]]:
-    """Add the columns, the functions and the index that an earlier version's ledger lacks (:data:`onceward.stores.capabilities.MIGRATE`).
+    """Add the columns, the functions and the indexes that an earlier version's ledger lacks (:data:`onceward.stores.capabilities.MIGRATE`).
 
     Raises:
         StoreError: the ledger is of another major version, or this role may not alter it.
@@ -56,13 +57,16 @@ def migrate(store: "PostgresStore") -> Steps[list[Part]]:
         for name, (was,), (there,) in zip(store.names.functions, were, are, strict=True)
         if there
     ]
-    return [*columns, *functions, Part(f"index {store.names.open}", (yield from _indexed(store)))]
+    parts = [*columns, *functions]
+    for name, statement in schema.indexes(store.names, concurrently=True).items():
+        parts.append(Part(f"index {name}", (yield from _indexed(store, name, statement))))
+    return parts
 
 
-def _indexed(store: "PostgresStore") -> Steps[bool]:
-    """Make the index by status if it is missing. Workers go on meanwhile."""
+def _indexed(store: "PostgresStore", name: str, statement: str) -> Steps[bool]:
+    """Make an index if it is missing. Workers go on meanwhile."""
     names = store.names
-    if (yield from is_indexed(names)):
+    if (yield from is_indexed(names, name)):
         return False
     ((building,),) = yield RawQuery(_BUILDING, names.table)
     if building:
@@ -70,13 +74,14 @@ def _indexed(store: "PostgresStore") -> Steps[bool]:
             f"ledger {store.url}: another session is building an index of {names.table}; run this again later"
         )
     try:
-        yield SlowQuery(f"DROP INDEX CONCURRENTLY IF EXISTS {names.open}")  # it is what a stopped building left
-        yield SlowQuery(schema.open_index(names, concurrently=True))
+        if (left := (yield from index_of(names, name))) is not None:
+            yield SlowQuery(f"DROP INDEX CONCURRENTLY IF EXISTS {left}")  # it is what a stopped building left
+        yield SlowQuery(statement)
     except SqlError as error:
         if error.state != DENIED:
             raise
         raise StoreError(
-            f"ledger {store.url}: only the table's owner may make its index ({error}): let that role run `onceward migrate`"
+            f"ledger {store.url}: only the table's owner may make its indexes ({error}): let that role run `onceward migrate`"
         ) from error
     return True
 
@@ -87,7 +92,12 @@ def template(store: "PostgresStore", form: str, options: AbstractSet[str]) -> st
     if form != "sql":
         raise ValueError(f"--print {form}: PostgreSQL's ledger is printed as sql")
     names = store.names
-    statements = [*schema.schema(names), schema.open_index(names), *schema.comments(names), schema.make_claim(names)]
+    statements = [
+        *schema.schema(names),
+        *schema.indexes(names).values(),
+        *schema.comments(names),
+        schema.make_claim(names),
+    ]
     granted = [
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {names.table} TO worker",
         f"GRANT SELECT, UPDATE ON {names.meta} TO worker",

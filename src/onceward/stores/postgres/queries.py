@@ -5,42 +5,37 @@ first value is the longest wait for a lock; see :meth:`Query.patient`.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import Page
 from onceward.stores.postgres.statements import WRITE, Statements
+from onceward.stores.sql.finding import end_of
+from onceward.stores.sql.queries import Met, Row, SqlQuery
 
 PATIENCE: Final = "1000"  # milliseconds to wait for somebody's open transaction on a key
-Row = Sequence[Any]  # (won, now, and the record's fields)
 _OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
 _FENCE, _ERROR = ([kind.name for kind in WRITE].index(name) for name in ("fence", "error"))
 
 
-class Query:
-    """OneRow statement and its values.
+class Query(SqlQuery):
+    """One statement and its values.
 
     Attributes:
-        action: what it does, for events.
         text: the statement.
         values: text, numbers, None, or lists of them.
     """
 
-    __slots__ = ("action", "text", "values")
-    seconds: float | None = None  # for the statement, if it can take longer than the ledger's timeout
+    __slots__ = ("text", "values")
 
     def __init__(self, action: str, text: str, values: Sequence[object]) -> None:
-        self.action = action
+        super().__init__(action)
         self.text = text
         self.values = (PATIENCE, *values)
 
     def patient(self, milliseconds: int | None) -> None:
         """Wait this long for a lock. None leaves the connection's own ``lock_timeout``, as in a transaction of the caller."""
         self.values = (None if milliseconds is None else str(milliseconds), *self.values[1:])
-
-    def reply(self, rows: Sequence[Row]) -> object:
-        """Return the reply that the rows are."""
-        raise NotImplementedError
 
 
 class OneRow(Query):
@@ -87,7 +82,7 @@ class ManyRows(Query):
         assert isinstance(keys, list)
         return len(keys)
 
-    def reply(self, rows: Sequence[Row]) -> "Met":
+    def reply(self, rows: Sequence[Row]) -> Met:
         """Return the replies by their keys."""
         replies = {row[2]: reply_of(row) for row in rows if row[0] is not None}
         for row in rows:
@@ -96,15 +91,8 @@ class ManyRows(Query):
         return Met(replies, rows[0][1] if rows else 0.0)
 
 
-class Met(NamedTuple):
-    """The replies of many keys, and the server's time. A key without a record is missing."""
-
-    replies: dict[str, Reply]
-    now: float
-
-
 class ScanQuery(Query):
-    """OneRow page, and one more row to know whether it is the last."""
+    """One page, and one more row to know whether it is the last."""
 
     __slots__ = ("limit",)
 
@@ -118,15 +106,6 @@ class ScanQuery(Query):
         records = [reply.record for reply in replies if reply.record is not None]
         page = records[: self.limit]
         return Page(page, page[-1].key if len(records) > self.limit else None, replies[0].now)
-
-
-def end_of(prefix: str) -> str | None:
-    """Return the first text after all that start with the prefix; None if there is none."""
-    rest = prefix.rstrip("\U0010ffff")
-    if not rest:
-        return None
-    following = ord(rest[-1]) + 1
-    return rest[:-1] + chr(following if following != 0xD800 else 0xE000)  # between them are no characters
 
 
 class PurgeQuery(Query):

@@ -6,17 +6,28 @@ from typing import Final
 from onceward.core.protocol import STATUSES
 from onceward.core.record import COMPLETED
 from onceward.errors import StoreError
-from onceward.stores.postgres.claiming import DIGEST, VERBS, functions
+from onceward.stores.postgres.claiming import DIGEST, TELLING, VERBS, functions
 from onceward.stores.sql.finding import having
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
-MINOR: Final = 2  # counts what was added since; the ledger calls it its layout
-ADDED: Final[dict[str, str]] = {"steps": "text"}  # columns that a ledger of a lower minor lacks
+MINOR: Final = 3  # counts what was added since; the ledger calls it its layout
+ADDED: Final[dict[str, str]] = {  # columns that a ledger of a lower minor may lack
+    "steps": "text",
+    "unsent": "text",
+    "due_at": "timestamptz",
+    "origin": "text",
+    "input": "text",
+    "history": "text",
+    "trace": "text",
+}
 PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _LOCK: Final = 7162831505713  # a number of our own, for all ledgers of a database
 LONGEST: Final = 50  # characters of a table's name: those of its index and second table have 63
 UNFINISHED: Final = STATUSES - {COMPLETED}  # what an index finds
-_TAKEN: Final = ("_meta", "_expiry", "_pkey", "_open")  # what belongs to a ledger ends with these
+_PLACE: Final = "@schema@"  # stands for the schema in the text of a function
+_TAKEN: Final = ("_meta", "_expiry", "_pkey", "_open", "_due", "_origin")  # what belongs to a ledger ends with these
+# A hash of the root of an origin (core/origin.py). Keys come from others, and an index refuses what is longer than 2.7 KB.
+ROOT: Final = """hashtextextended(split_part({}, '"parent":"', 1), 0)"""
 _ENCODINGS: Final = frozenset({"UTF8", "SQL_ASCII"})  # in which a server keeps every text
 CLAIM: Final = "claim"  # what a ledger says of itself if its functions can be called
 ENCODING: Final = "SELECT 'encoding', current_setting('server_encoding')"
@@ -38,6 +49,12 @@ _SAYS: Final = {  # psql shows it by \d+
     "worker": "who made the last claim: host/process",
     "needs": "features that code must know to touch this key",
     "steps": "what is recorded of each step of the handler, as JSON",
+    "unsent": "messages that were committed with the completion and are not sent yet, as JSON",
+    "due_at": "when anybody can send them; until then, somebody may be sending",
+    "origin": "from whose message this call came, as JSON",
+    "input": "the arguments of the handler, if they are kept, as JSON",
+    "history": "the last attempts, as JSON lines",
+    "trace": "W3C traceparent of the last run",
 }
 
 
@@ -63,6 +80,8 @@ class Names:
         self.table = f'{place}"{table}"'
         self.meta = f'{place}"{table}_meta"'
         self.open = f'{place}"{table}_open"'
+        self.due = f'{place}"{table}_due"'
+        self.origin = f'{place}"{table}_origin"'
         self.plain_functions = tuple(f"{table}_{verb}_{DIGEST}" for verb in VERBS)
         self.functions = tuple(f'{place}"{name}"' for name in self.plain_functions)
 
@@ -89,7 +108,7 @@ def schema(names: Names) -> list[str]:
     updated_at timestamptz,
     worker text,
     needs text,
-    steps text
+    {", ".join(f"{name} {kind}" for name, kind in ADDED.items())}
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)""",
         *(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}" for name, kind in ADDED.items()),
         f"CREATE INDEX IF NOT EXISTS {index} ON {table} (expires_at) WHERE expires_at IS NOT NULL",
@@ -103,13 +122,18 @@ def schema(names: Names) -> list[str]:
     ]
 
 
-def open_index(names: Names, *, concurrently: bool = False) -> str:
-    """Return the statement that makes the index of the records that are not completed.
+def indexes(names: Names, *, concurrently: bool = False) -> dict[str, str]:
+    """Return the statements that make the indexes of the records with unsent messages, of those that a message led to, and of those that are not completed.
 
-    It is made with a new table. In a large one it takes minutes, so only ``onceward migrate`` makes it there, concurrently.
+    They are made with a new table. In a large one that takes minutes, so only ``onceward migrate`` makes them there, concurrently.
     """
     how = "CONCURRENTLY IF NOT EXISTS" if concurrently else "IF NOT EXISTS"
-    return f'CREATE INDEX {how} "{names.plain}_open" ON {names.table} (key) WHERE {having(UNFINISHED)}'
+    return {
+        names.due: f'CREATE INDEX {how} "{names.plain}_due" ON {names.table} (due_at, key) WHERE due_at IS NOT NULL',
+        names.origin: f'CREATE INDEX {how} "{names.plain}_origin" ON {names.table} (({ROOT.format("origin")}), key) '
+        "WHERE origin IS NOT NULL",
+        names.open: f'CREATE INDEX {how} "{names.plain}_open" ON {names.table} (key) WHERE {having(UNFINISHED)}',
+    }
 
 
 def comments(names: Names) -> list[str]:
@@ -132,7 +156,7 @@ def make(names: Names) -> str:
     guards = [*columns, indices]
     body = "; ".join(_unless(there, statement) for there, statement in zip(guards, rest, strict=False))
     others = "; ".join(rest[len(guards) :])
-    with_it = "; ".join([open_index(names), *comments(names)])
+    with_it = "; ".join([*indexes(names).values(), *comments(names)])
     return (
         f"DO $onceward$ DECLARE new boolean; BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made}"
         f"new := NOT EXISTS (SELECT FROM pg_class WHERE oid = {table}); {first}; {body}; {others}; "
@@ -150,7 +174,8 @@ def make_claim(names: Names) -> str:
 
     They name the tables with their schema, because a caller's connection can have another search path.
     """
-    texts = functions(*(f'%1$I."{name}"' for name in (names.plain, f"{names.plain}_meta", *names.plain_functions)))
+    named = functions(*(f'{_PLACE}."{name}"' for name in (names.plain, f"{names.plain}_meta", *names.plain_functions)))
+    texts = [text.replace("%", "%%").replace(_PLACE, "%1$I") for text in named]  # for format()
     place = f"SELECT relnamespace::regnamespace::name FROM pg_class WHERE oid = to_regclass('{names.table}')"
     made = " ".join(
         _unless(_of_ledger(names, name), f"EXECUTE format($make$ {text} $make$, ({place}))") + ";"
@@ -174,11 +199,12 @@ def read_meta(names: Names) -> str:
 
 
 def can_claim(names: Names) -> str:
-    """Return the condition that this role can call the functions."""
-    return " AND ".join(
+    """Return the condition that this role can call the functions, and those that they call."""
+    ours = [
         f"EXISTS (SELECT FROM {_of_ledger(names, name)} AND has_function_privilege(p.oid, 'EXECUTE'))"
         for name in names.functions
-    )
+    ]
+    return " AND ".join(ours + [f"has_function_privilege('{name}', 'EXECUTE')" for name in TELLING])
 
 
 def check(meta: Mapping[str, str], url: str) -> None:

@@ -6,23 +6,22 @@ from typing import Any
 
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres.connections import state_of
-from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.session import AwaitedSession
-from onceward.stores.postgres.store import PostgresStore
+from onceward.stores.sql.drivers import AwaitedDriver
+from onceward.stores.sql.queries import Row
 
 
-class AsyncpgSession(AwaitedSession):
+class AsyncpgDriver(AwaitedDriver[str, Sequence[object]]):
     """An ``asyncpg.Connection``, or a pool's proxy of one."""
 
     _transaction: Any = None
 
-    def __init__(self, store: PostgresStore, connection: Any) -> None:
-        super().__init__(store, connection)
+    def __init__(self, connection: Any, seconds: float) -> None:
+        super().__init__(connection, seconds)
         # A pool's proxy forgets its connection when that is lost.
         self._driver = getattr(connection, "_con", connection)
 
     @property
-    def driver(self) -> Any:
+    def raw(self) -> Any:
         """The connection itself."""
         return self._driver
 
@@ -47,15 +46,17 @@ class AsyncpgSession(AwaitedSession):
         return rows
 
     async def finish(self) -> None:
-        """Commit."""
+        """Commit. ``wait_for`` of Python 3.11 can swallow a cancellation."""
         transaction, self._transaction = self._transaction, None
-        await asyncio.wait_for(transaction.commit(), self.seconds)
+        async with asyncio.timeout(self.seconds):
+            await transaction.commit()
 
     async def undo(self) -> None:
         """Roll back."""
         transaction, self._transaction = self._transaction, None
         if transaction is not None and state_of(self._driver) is not TransactionState.LOST:
-            await asyncio.wait_for(transaction.rollback(), self.seconds)
+            async with asyncio.timeout(self.seconds):
+                await transaction.rollback()
         if state_of(self._driver) is TransactionState.OPEN:
             self.cut()  # it was left in disorder
 

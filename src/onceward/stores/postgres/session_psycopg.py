@@ -17,8 +17,8 @@ from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres import together
 from onceward.stores.postgres.connections import state_of
-from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.session import AwaitedSession, BlockingSession
+from onceward.stores.sql.drivers import AwaitedDriver, BlockingDriver
+from onceward.stores.sql.queries import Row
 
 
 # If another psycopg does not ask these, the server only warns of a second BEGIN and COMMIT.
@@ -41,15 +41,10 @@ class _AsyncTransaction(_Silent, AsyncTransaction):
     """Sends nothing of its own, awaited."""
 
 
-class PsycopgSession(BlockingSession):
+class PsycopgDriver(BlockingDriver[str, Sequence[object]]):
     """A ``psycopg.Connection``."""
 
     _transaction: _Transaction | None = None
-
-    @property
-    def driver(self) -> Any:
-        """The connection."""
-        return self.connection
 
     def check(self) -> None:
         """Raise ValueError if no transaction of ours can begin."""
@@ -94,15 +89,10 @@ class PsycopgSession(BlockingSession):
         cut(self.connection)
 
 
-class AsyncPsycopgSession(AwaitedSession):
+class AsyncPsycopgDriver(AwaitedDriver[str, Sequence[object]]):
     """A ``psycopg.AsyncConnection``."""
 
     _transaction: _AsyncTransaction | None = None
-
-    @property
-    def driver(self) -> Any:
-        """The connection."""
-        return self.connection
 
     def check(self) -> None:
         """Raise ValueError if no transaction of ours can begin."""

@@ -1,24 +1,18 @@
 """Transactions on connections of psycopg2, which begins one with its first statement."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.inside import named
-from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.session import BlockingSession
+from onceward.stores.sql.drivers import BlockingDriver
+from onceward.stores.sql.queries import Row
 
 
-class Psycopg2Session(BlockingSession):
+class Psycopg2Driver(BlockingDriver[str, Sequence[object]]):
     """A ``psycopg2.extensions.connection``."""
 
     _had_autocommit = False
-
-    @property
-    def driver(self) -> Any:
-        """The connection."""
-        return self.connection
 
     def check(self) -> None:
         """Raise ValueError if no transaction of ours can begin."""

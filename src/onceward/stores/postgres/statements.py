@@ -21,6 +21,14 @@ FIRST: Final = (
 )
 
 
+CHANNEL: Final = "onceward"  # on which the hash of a key is told when its claim ends
+
+
+def waited(key: str) -> str:
+    """Return the number that stands for a key among advisory locks and notifications."""
+    return f"hashtextextended({key}, 7162831505713)"
+
+
 class Parameter(NamedTuple):
     """A value of a write: its field in :class:`onceward.core.record.Write`, and its type in PostgreSQL."""
 
@@ -45,6 +53,12 @@ WRITE: Final = (
     Parameter("worker", "text"),
     Parameter("needs", "text"),
     Parameter("steps", "text"),
+    Parameter("unsent", "text"),
+    Parameter("due", "float8"),
+    Parameter("origin", "text"),
+    Parameter("input", "text"),
+    Parameter("history", "text"),
+    Parameter("trace", "text"),
 )
 SEEN: Final = (Parameter("seen_owner", "text"), Parameter("seen_fence", "bigint"), Parameter("seen_beat", "bigint"))
 POLICY: Final = (Parameter("on_lapse", "text"), Parameter("max_attempts", "bigint"))  # NULL takes nothing
@@ -171,7 +185,7 @@ class Statements:
 
     def taken(self, made: Mapping[str, str]) -> dict[str, str]:
         """Return what each column becomes in an insert that can take the record ``held``."""
-        taken = rules.taken("held", made)
+        taken = rules.taken("held", made, epoch="date_part('epoch', {})")
         # The fence of an insert asks for a new one.
         return {**made, **taken, "fence": f"greatest({made['fence']}, held.fence + 1)"}
 
@@ -188,5 +202,6 @@ class Statements:
             "created_at": f"coalesce(to_timestamp({given['created_at']}), c.now)",
             "expires_at": f"{ends} + {given['keep']} * interval '1 second'",
             "updated_at": "c.now",
+            "due_at": f"c.now + {given['due']} * interval '1 second'",
         }
         return {name: made.get(name) or given[name] for name in FIELDS}

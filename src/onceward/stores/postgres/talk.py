@@ -15,9 +15,9 @@ from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from onceward.core.clock import boottime
-from onceward.stores.postgres.faults import Broken, SqlRefusal
-from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.values import rows_of, written_as
+from onceward.stores.sql.queries import Row
+from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 Talk = Generator[int, None, list[Row]]  # yields select.POLLIN or POLLOUT
 _FAILED: Final = ExecStatus.FATAL_ERROR

@@ -15,10 +15,10 @@ from psycopg.waiting import Ready, Wait
 
 from onceward.core.clock import boottime
 from onceward.errors import StoreError
-from onceward.stores.postgres.faults import Broken
 from onceward.stores.postgres.inside import Asked
-from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.values import rows_of, written_as
+from onceward.stores.sql.queries import Row
+from onceward.stores.sql.refusals import Broken
 
 _Told = Generator[Wait, Ready | int, list[PGresult]]
 _COMMIT: Final[Asked] = ("COMMIT", ())

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from psycopg.pq.abc import PGresult
 
-from onceward.stores.postgres.queries import Row
+from onceward.stores.sql.queries import Row
 
 _LONG, _DOUBLE = Struct(">q"), Struct(">d")
 _EPOCH: Final = 946_684_800_000_000  # a timestamptz is microseconds since 2000

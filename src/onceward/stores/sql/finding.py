@@ -87,3 +87,12 @@ def next_page(found: Sequence[str], limit: int, looked: int, last: str) -> str |
     if len(found) > limit:
         return found[limit - 1]
     return last if looked == LOOKED_AT else None
+
+
+def end_of(prefix: str) -> str | None:
+    """Return the first text after all that start with the prefix; None if there is none."""
+    rest = prefix.rstrip("\U0010ffff")
+    if not rest:
+        return None
+    following = ord(rest[-1]) + 1
+    return rest[:-1] + chr(following if following != 0xD800 else 0xE000)  # between them are no characters

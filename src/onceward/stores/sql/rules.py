@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import Final
 
-from onceward.core import conditions
+from onceward.core import conditions, history
 from onceward.core.protocol import FREE, NEEDS, RULES, STATUSES, UNKNOWN_NEEDS, Rule, Verdict
 from onceward.core.record import IN_PROGRESS
 from onceward.core.writes import FOLLOWING, LAPSED, Becomes, Following
@@ -45,14 +45,15 @@ def is_free(verdict: str) -> str:
     return f"{verdict} IN ({_texts(one.name for one in FREE)})"
 
 
-def taken(held: str, own: Mapping[str, str]) -> dict[str, str]:
+def taken(held: str, own: Mapping[str, str], epoch: str = "{}") -> dict[str, str]:
     """Return what the fields become that depend on the record that a claim replaces. There, ``verdict`` is a column.
 
     Args:
         held: the record's table; its columns are NULL if there is none.
         own: what the claim itself has in these fields.
+        epoch: the seconds of a time; ``{}`` stands for its column.
     """
-    return {row.field: _value(row, held, own[row.field]) for row in FOLLOWING}
+    return {row.field: _value(row, held, own[row.field], epoch) for row in FOLLOWING}
 
 
 def _texts(texts: Iterable[str]) -> str:
@@ -67,12 +68,14 @@ def _holds(rule: Rule) -> str:
     return " AND ".join(terms)
 
 
-def _value(row: Following, held: str, own: str) -> str:
+def _value(row: Following, held: str, own: str, epoch: str) -> str:
     made = {
         Becomes.OWN: own,
         Becomes.KEPT: f"{held}.{row.field}",
         Becomes.NEXT: f"{held}.{row.field} + 1",
         Becomes.LAPSED: f"'{LAPSED[0]}' || {held}.attempts || '{LAPSED[1]}'",
+        Becomes.ADDED: _added(held, epoch),
+        Becomes.CLOSED: _closed(held, epoch),
     }
     fresh, lapsed, given_back = made[row.fresh], made[row.lapsed], made[row.given_back]
     if fresh == lapsed == given_back:
@@ -82,3 +85,36 @@ def _value(row: Following, held: str, own: str) -> str:
         again = f"CASE {held}.status WHEN '{IN_PROGRESS}' THEN {lapsed} ELSE {given_back} END"
     first = "" if fresh == own else f"WHEN '{Verdict.START.name}' THEN {fresh} "
     return f"CASE {held}.verdict {first}WHEN '{Verdict.NEXT.name}' THEN {again} ELSE {own} END"
+
+
+def _added(held: str, epoch: str) -> str:
+    """Return the history with a line for a claim that lapsed: ``history.lapsed`` in SQL."""
+    most = history.MOST - history.LINE
+    rest = f"substr({held}.history, length({held}.history) - {most - 1})"
+    last = f"substr({rest}, nullif(strpos({rest}, '\n'), 0))"
+    lines = f"coalesce(CASE WHEN length({held}.history) > {most} THEN {last} ELSE {held}.history END, '')"
+    begin = (
+        f"CASE WHEN {held}.beat = 0 THEN {_milliseconds(f'{held}.updated_at', epoch)} "
+        f"WHEN {held}.beat > 0 AND {held}.attempts = 1 THEN {_milliseconds(f'{held}.created_at', epoch)} END"
+    )
+    head = f"""'\n{{"begin":' || coalesce({begin}, 'null') || ',"fence":' || {held}.fence"""
+    escaped = f"""replace(replace(substr({held}.worker, 1, {history.LONGEST_WORKER}), '\\', '\\\\'), '"', '\\"')"""
+    worker = f"""coalesce('"' || {escaped} || '"', 'null')"""
+    return (
+        f"{lines} || CASE WHEN {_is_open(held)} THEN '' ELSE {head} END || "
+        f"""',"attempt":' || {held}.attempts || ',"worker":' || {worker} || ',"outcome":"{history.LAPSED}"}}'"""
+    )
+
+
+def _closed(held: str, epoch: str) -> str:
+    """Return the history with the end of its last line: ``history.closed`` in SQL."""
+    end = _milliseconds(f"{held}.lease_until", epoch)
+    return f"""CASE WHEN {_is_open(held)} THEN {held}.history || ',"end":' || {end} || '}}' ELSE {held}.history END"""
+
+
+def _is_open(held: str) -> str:
+    return f"""{held}.history LIKE '%"fence":' || {held}.fence"""
+
+
+def _milliseconds(column: str, epoch: str) -> str:
+    return f"CAST(round({epoch.format(column)} * 1000) AS bigint) || 'e-3'"

@@ -1,24 +1,33 @@
 """Rows that are not records: another program wrote them. SQLite keeps any type in any column."""
 
 import sqlite3
-from itertools import product
+from operator import contains
 from typing import Any, Final
 
 from onceward.core.record import Record
 from onceward.stores.contract import Damaged, DamagedRecord
 
 WHY: Final = "a column has a value of another type, or text that is not UTF-8"
-_TEXT: Final = (str, type(None))
-_SHAPES: Final = frozenset(
-    (str, str, str, int, int, float, int, *texts[:3], float, *times, *texts[3:])
-    for texts in product(_TEXT, repeat=6)
-    for times in product((float, type(None)), repeat=2)
-)
+_TEXT, _TIME = frozenset({str, type(None)}), frozenset({float, type(None)})
+_NEEDED: Final = {
+    **dict.fromkeys(("key", "status", "owner"), frozenset({str})),
+    **dict.fromkeys(("fence", "beat", "attempts"), frozenset({int})),
+    **dict.fromkeys(("lease_until", "created_at"), frozenset({float})),
+    **dict.fromkeys(("expires_at", "updated_at", "due_at"), _TIME),
+}
+_ALLOWED: Final = tuple(_NEEDED.get(name, _TEXT) for name in Record._fields)
+_WHOLE: Final[set[tuple[type, ...]]] = set()  # the types of records seen so far: there are few such sets
 
 
 def is_whole(row: tuple[object, ...]) -> bool:
     """Return whether a row is a record."""
-    return tuple(map(type, row)) in _SHAPES
+    kinds = tuple(map(type, row))
+    if kinds in _WHOLE:
+        return True
+    if len(kinds) != len(_ALLOWED) or not all(map(contains, _ALLOWED, kinds)):
+        return False
+    _WHOLE.add(kinds)
+    return True
 
 
 def damaged(row: tuple[Any, ...]) -> Damaged:

@@ -226,7 +226,7 @@ class SqliteFile:
         connection = sqlite3.Connection.__new__(sqlite3.Connection)
         self._all.append(connection)
         connection.__init__(  # type: ignore[misc]  # it was not called yet
-            name, timeout, isolation_level=None, check_same_thread=False, uri=name.startswith("file:")
+            name, timeout=timeout, isolation_level=None, check_same_thread=False, uri=name.startswith("file:")
         )
         if connection not in self._all:  # a fork came before it could be closed; it held no locks yet
             self._all.append(connection)

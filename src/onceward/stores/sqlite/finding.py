@@ -11,11 +11,10 @@ from onceward.errors import StoreError
 from onceward.stores.contract import Page
 from onceward.stores.sql.finding import FOUND, Dialect, having, looking, next_page
 from onceward.stores.sqlite import damage
-from onceward.stores.sqlite.requests import SqlRequest
-from onceward.stores.sqlite.schema import STOPPED, STOPPED_INDEX, TABLE, is_indexed
+from onceward.stores.sqlite.requests import KEYS, SqlRequest
+from onceward.stores.sqlite.schema import DUE_INDEX, STOPPED, STOPPED_INDEX, TABLE, has_index
 from onceward.stores.sqlite.store import SqliteStore
 
-_KEYS: Final = "key > ?1 AND key >= ?2 AND key < ?3"
 _FIELDS: Final = ", ".join(f"+t.{name}" for name in Record._fields)
 
 
@@ -30,9 +29,11 @@ def found(
 ) -> Page:
     """Read one page, and one more row to know whether it is the last."""
     table, covered = TABLE, None
-    if criteria.are_within(STOPPED) and is_indexed(connection):
+    if criteria.are_within(STOPPED) and has_index(connection, STOPPED_INDEX):
         table, covered = f"{TABLE} INDEXED BY {STOPPED_INDEX}", having(STOPPED)
-    looks = looking(criteria, table, _KEYS, "?4", Dialect(repr(now), f"{now!r} - {{}}"), covered)
+    elif criteria.are_about_messages and has_index(connection, DUE_INDEX):
+        table, covered = f"{TABLE} INDEXED BY {DUE_INDEX}", "due_at IS NOT NULL"
+    looks = looking(criteria, table, KEYS, "?4", Dialect(repr(now), f"{now!r} - {{}}"), covered)
     statement = f"WITH {looks} SELECT {_FIELDS}, l.rows, l.last FROM {FOUND.format(table=TABLE)}"
     rows = damage.rows(connection, statement, (after or "", prefix, prefix + "\U0010ffff", limit + 1))
     looked, last = rows[0][-2:]

@@ -11,7 +11,7 @@ from onceward.core.drivers import Steps
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
 from onceward.stores.sqlite.requests import SqlRequest, make_index
-from onceward.stores.sqlite.schema import ADDED, META, STOPPED_INDEX, TABLE
+from onceward.stores.sqlite.schema import ADDED, INDEXES, META, SCHEMA, TABLE
 from onceward.stores.sqlite.store import SqliteStore
 
 
@@ -30,19 +30,29 @@ def provision(store: SqliteStore, options: AbstractSet[str]) -> Steps[list[Part]
 
 
 def migrate(store: SqliteStore) -> Steps[list[Part]]:
-    """Add the columns and the index that an earlier version's file lacks (:data:`onceward.stores.capabilities.MIGRATE`).
+    """Add the columns and the indexes that an earlier version's file lacks (:data:`onceward.stores.capabilities.MIGRATE`).
 
-    Nobody can write the file while SQLite makes the index.
+    Nobody can write the file while SQLite makes an index.
 
     Raises:
         StoreError: the file is no ledger, or of another major version, or this user may not write it.
     """
     there = {row[1] for row in _read(store.path, f"PRAGMA table_info({TABLE})")}
     yield from store.load("?")  # the first use adds them
-    missing = not _read(store.path, "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", STOPPED_INDEX)
-    if missing:
-        yield SqlRequest(partial(make_index), many=True)
-    return [*(Part(f"column {name}", name not in there) for name in ADDED), Part(f"index {STOPPED_INDEX}", missing)]
+    had = {row[0] for row in _read(store.path, "SELECT name FROM sqlite_master WHERE type = 'index'")}
+    missing = INDEXES.keys() - had
+    for name in missing:
+        yield SqlRequest(partial(make_index, name), many=True)
+    columns = [Part(f"column {name}", name not in there) for name in ADDED]
+    return [*columns, *(Part(f"index {name}", name in missing) for name in INDEXES)]
+
+
+def template(store: SqliteStore, form: str, options: AbstractSet[str]) -> str:
+    """Return the SQL that makes the ledger (:data:`onceward.stores.capabilities.TEMPLATE`)."""
+    check_options(store.url, options)
+    if form != "sql":
+        raise ValueError(f"--print {form}: SQLite's ledger is printed as sql")
+    return "".join(f"{statement};\n" for statement in (*SCHEMA, *INDEXES.values()))
 
 
 def _read(path: str, query: str, *values: str) -> list[tuple[str, ...]]:

@@ -7,18 +7,19 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from onceward.core.protocol import NEEDS, STATUSES, taking
-from onceward.core.record import Record, Reply, Write
+from onceward.core.record import RARE, Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, Page
 from onceward.stores.sqlite import damage
-from onceward.stores.sqlite.schema import BY_STATUS, HIGH, TABLE
+from onceward.stores.sqlite.schema import HIGH, INDEXES, TABLE
 
 # A plus makes a column an expression without a declared type, so no converter of the user's connection applies.
 _FIELDS = ", ".join(f"+{name}" for name in Record._fields)
 SELECT = f"SELECT {_FIELDS} FROM {TABLE} WHERE key = ?"
 # Python takes 0.3 µs to bind a None, so statements for the common records leave these fields to be NULL.
-_ABSENT_AT_FIRST = ("result", "error", "needs", "steps")
-_ABSENT_AT_LAST = ("error", "needs", "steps")
+_ABSENT_AT_FIRST = ("result", "error", *RARE)
+_ABSENT_AT_LAST = ("error", *RARE)
+_NOTHING_RARE, _FROM = (None,) * len(RARE), -len(RARE)
 
 
 def _without(names: Sequence[str]) -> "tuple[tuple[str, ...], itemgetter[Any]]":
@@ -59,7 +60,9 @@ PURGE = (
     f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? "
     f"AND status IN ({_KNOWN}) AND trim({_UNKNOWN_NEEDS}) = '' ORDER BY expires_at LIMIT ?)"
 )
-SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
+# After ?1, from ?2, before ?3. One lower bound: of two, SQLite may search the index by the looser one.
+KEYS = "key >= max(?1, ?2) AND key <> ?1 AND key < ?3"
+SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE {KEYS} ORDER BY key LIMIT ?4"
 
 
 class SqlRequest(NamedTuple):
@@ -78,7 +81,7 @@ class SqlRequest(NamedTuple):
 def insert(write: Write, connection: sqlite3.Connection, now: float) -> Reply:
     """Insert, or take what is free."""
     record = write.at(now)
-    plain = record.result is record.error is record.needs is record.steps is None
+    plain = record.result is record.error is None and record[_FROM:] == _NOTHING_RARE
     statement = (INSERT_FIRST if plain else INSERT) if write.fence else FRESH_FIRST if plain else FRESH
     while connection.execute(statement, _of_first(record) if plain else record).rowcount != 1:
         held = find(connection, record.key)
@@ -102,7 +105,7 @@ def look(write: Write, connection: sqlite3.Connection, now: float) -> Reply | No
 def swap(write: Write, seen: Record, connection: sqlite3.Connection, now: float) -> Reply:
     """Update where owner, fence and beat are as seen."""
     record = write.at(now)
-    plain = record.error is record.needs is record.steps is None
+    plain = record.error is None and record[_FROM:] == _NOTHING_RARE
     fields = _of_last(record) if plain else record
     bounds = (*fields[1:], record.key, seen.owner, seen.fence, seen.beat)
     if connection.execute(UPDATE_LAST if plain else UPDATE, bounds).rowcount == 1:
@@ -152,9 +155,9 @@ def scan(prefix: str, after: str | None, limit: int, connection: sqlite3.Connect
     return Page(records, keys[-1] if len(rows) > limit and keys else None, now, tuple(damaged))
 
 
-def make_index(connection: sqlite3.Connection, _: float) -> None:
-    """Make the index by status."""
-    connection.execute(BY_STATUS)
+def make_index(name: str, connection: sqlite3.Connection, _: float) -> None:
+    """Make an index."""
+    connection.execute(INDEXES[name])
 
 
 def find(connection: sqlite3.Connection, key: str) -> Record | None:

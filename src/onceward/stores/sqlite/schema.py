@@ -7,14 +7,20 @@ from onceward.errors import StoreError
 from onceward.stores.sql.finding import having
 
 TABLE, META, HIGH = "onceward", "onceward_meta", "onceward_high"
-STOPPED_INDEX = "onceward_stopped"
+STOPPED_INDEX, DUE_INDEX, ORIGIN_INDEX = "onceward_stopped", "onceward_due", "onceward_origin"
 VERSION = 1  # code that does not know it refuses the file
-MINOR = 4  # counts what was added since; the file calls it its layout
+MINOR = 5  # counts what was added since; the file calls it its layout
 ADDED = {
     "updated_at": "REAL",
     "worker": "TEXT",
     "needs": "TEXT",
     "steps": "TEXT",
+    "unsent": "TEXT",
+    "due_at": "REAL",
+    "origin": "TEXT",
+    "input": "TEXT",
+    "history": "TEXT",
+    "trace": "TEXT",
 }  # columns that a file of a lower minor may lack
 
 # Rows stay in order of arrival, so only the key's index is written at random places: ledgers of ten million records stay as
@@ -54,7 +60,12 @@ SCHEMA = (
 # The records that wait for a person or a retry. Claims and completions do not touch this index; one that had the records
 # in progress, too, would cost a first call 8% without fsync.
 STOPPED = frozenset({PARKED, RELEASED})
-BY_STATUS = f"CREATE INDEX IF NOT EXISTS {STOPPED_INDEX} ON {TABLE} (key) WHERE {having(STOPPED)}"
+# The first index has the records with unsent messages, the second those that a message led to.
+INDEXES = {
+    DUE_INDEX: f"CREATE INDEX IF NOT EXISTS {DUE_INDEX} ON {TABLE} (due_at, key) WHERE due_at IS NOT NULL",
+    ORIGIN_INDEX: f"CREATE INDEX IF NOT EXISTS {ORIGIN_INDEX} ON {TABLE} (origin) WHERE origin IS NOT NULL",
+    STOPPED_INDEX: f"CREATE INDEX IF NOT EXISTS {STOPPED_INDEX} ON {TABLE} (key) WHERE {having(STOPPED)}",
+}
 
 
 def read_meta(connection: sqlite3.Connection, path: str) -> dict[str, str]:
@@ -77,19 +88,21 @@ def read_meta(connection: sqlite3.Connection, path: str) -> dict[str, str]:
 def make(connection: sqlite3.Connection) -> None:
     """Make what is missing, in the open transaction. Additions of a newer version stay.
 
-    A new file gets the index by status. In a large one that takes seconds, so only ``onceward migrate`` makes it there.
+    A new file gets the indexes. SQLite reads all rows for one, so in a former version's file only ``onceward migrate`` makes them.
     """
     new = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (TABLE,)).fetchone() is None
-    for statement in (*SCHEMA, *([BY_STATUS] if new else [])):
+    for statement in SCHEMA:
         connection.execute(statement)
     found = {row[1] for row in connection.execute(f"PRAGMA table_info({TABLE})")}
     for name in ADDED.keys() - found:
         connection.execute(f"ALTER TABLE {TABLE} ADD COLUMN {name} {ADDED[name]}")
+    for statement in INDEXES.values() if new else ():
+        connection.execute(statement)
 
 
-def is_indexed(connection: sqlite3.Connection) -> bool:
-    """Return whether the file has the index by status."""
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", (STOPPED_INDEX,))
+def has_index(connection: sqlite3.Connection, name: str) -> bool:
+    """Return whether the file has an index."""
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", (name,))
     return found.fetchone() is not None
 
 

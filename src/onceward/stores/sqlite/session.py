@@ -17,24 +17,8 @@ _BACK, _RELEASE = f"ROLLBACK TO {_MARK}", f"RELEASE {_MARK}"
 
 
 def join(store: SqliteStore, connection: sqlite3.Connection) -> "SqliteSession":
-    """Return the session of a connection (:data:`onceward.stores.capabilities.TRANSACTION`).
-
-    Raises:
-        ValueError: it is open on another file, or in a transaction, or always in one.
-    """
-    if getattr(connection, "autocommit", None) is False:
-        raise ValueError(
-            "a connection with autocommit=False is always in a transaction, and this one must be ours to begin and "
-            "end; connect with autocommit=True or with an isolation_level"
-        )
-    if connection.in_transaction:
-        raise ValueError(
-            "the connection is in a transaction already; commit it first, because onceward must end the one it begins"
-        )
-    file = store.opened()
-    with _plain(connection):
-        file.check_same(connection)
-    return SqliteSession(connection, file)
+    """Return the session of a connection (:data:`onceward.stores.capabilities.TRANSACTION`)."""
+    return SqliteSession(connection, store)
 
 
 class SqliteSession:
@@ -43,14 +27,18 @@ class SqliteSession:
     awaited = False
     exclusive = True  # a transaction holds the file's write lock
 
-    def __init__(self, connection: sqlite3.Connection, file: SqliteFile) -> None:
+    def __init__(self, connection: sqlite3.Connection, store: SqliteStore) -> None:
         self._connection = connection
-        self._file = file
+        self._store = store
+        self._file: SqliteFile
+        self._begun = False  # what was open before is none of ours
         self._releasing = False  # an interrupt can come before we know that the savepoint is released
 
     @property
     def state(self) -> TransactionState:
         """Whether a transaction is open."""
+        if not self._begun:
+            return TransactionState.ENDED
         try:
             return TransactionState.OPEN if self._connection.in_transaction else TransactionState.ENDED
         except sqlite3.Error as error:  # the caller has closed it
@@ -58,8 +46,34 @@ class SqliteSession:
 
     def begin(self) -> Steps[None]:
         """Begin a transaction that holds the file's write lock."""
+        if getattr(self._connection, "autocommit", None) is False:
+            raise ValueError(
+                "a connection with autocommit=False is always in a transaction, and this one must be ours to begin and "
+                "end; connect with autocommit=True or with an isolation_level"
+            )
+        if self._connection.in_transaction:
+            raise ValueError(
+                "the connection is in a transaction already; commit it first, because onceward must end the one it begins"
+            )
+        self._open()
+        self._begun = True
         yield "BEGIN IMMEDIATE"
         yield f"SAVEPOINT {_MARK}"
+
+    def attach(self) -> Steps[None]:
+        """Use the caller's transaction. Without autocommit, begin one as the connection itself does with a write."""
+        self._open()
+        if self._connection.in_transaction:
+            return
+        if self._connection.isolation_level is None or getattr(self._connection, "autocommit", None) is True:
+            raise ValueError("the connection is in no transaction, and commits each statement: begin one first")
+        yield f"BEGIN {self._connection.isolation_level}"
+
+    def _open(self) -> None:
+        """Open the ledger. Raises ValueError if the connection is open on another file."""
+        self._file = self._store.opened()
+        with _plain(self._connection):
+            self._file.check_same(self._connection)
 
     def began_here(self) -> Steps[bool]:
         """Look for the savepoint, and roll back to it."""

@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
-from onceward.stores.contract import MORE, Damaged, Page, Purged
+from onceward.stores.contract import MORE, Damaged, Page, Polled, Purged
 from onceward.stores.sqlite import requests
 from onceward.stores.sqlite.clock import RESOLUTION
 from onceward.stores.sqlite.exchange import SqliteExchange
 from onceward.stores.sqlite.requests import SqlRequest
 
 
-class SqliteStore(SqliteExchange):
+class SqliteStore(SqliteExchange, Polled):
     """A ledger in an SQLite file (3.35 or newer).
 
     Args:
@@ -27,13 +26,19 @@ class SqliteStore(SqliteExchange):
     resolution = RESOLUTION
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
-    capabilities: Final[Mapping[str, str]] = {
+    capabilities: Mapping[str, str] = {
+        "costs": "onceward.stores.sql.costs:costs",
+        "due": "onceward.stores.sqlite.due:due",
         "find": "onceward.stores.sqlite.finding:find",
+        "survey": "onceward.stores.sqlite.survey:survey",
         "migrate": "onceward.stores.sqlite.provision:migrate",
         "observe": "onceward.stores.observed:observe",
+        "outbox": "onceward.stores.sqlite.due:outbox",
         "found": "onceward.stores.sqlite.provision:found",
         "inspect": "onceward.stores.sqlite.inspection:inspect",
         "provision": "onceward.stores.sqlite.provision:provision",
+        "template": "onceward.stores.sqlite.provision:template",
+        "trace": "onceward.stores.sqlite.tracing:trace",
         "transaction": "onceward.stores.sqlite.session:join",
     }
 

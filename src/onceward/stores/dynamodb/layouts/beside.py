@@ -55,6 +55,7 @@ class Beside(Layout, ABC):
         self.theirs = {name: given.get(name, name) for name in theirs}
         status, expiry, result, *more = self.theirs.values()
         super().__init__(partition, sort, {f: given.get(n, n) for f, n in ours.items()} | {"result": result})
+        self.shard = None
         self.attributes = (status, expiry, *more, *self.names.values())
         check_apart([*(part.name for part in self.parts), *self.attributes])
         self._compared = (status, expiry, *more)

@@ -1,0 +1,65 @@
+"""Takes the pictures of docs/how-to/dashboard.md: ``python benchmarks/dashboard_pictures.py``. It needs Debian's chromium and playwright."""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PICTURES = Path(__file__).parents[1] / "docs" / "how-to"
+sys.path.insert(0, str(PICTURES.parents[1] / "tests" / "support"))
+
+from dashboards import TOKEN, browsing, dashboard_of, fill
+from onceward import Once
+
+
+def orders(url):
+    """Make a ledger that has seen some trouble."""
+    fill(url, 2400)
+    once = Once(url, name="shop.fulfil")
+
+    def refuse():
+        raise ConnectionError("the carrier's API refused the connection")
+
+    for number in range(3):
+        for _ in range(3):
+            try:
+                with once.claim(f"order-{9600 + number}", max_attempts=3) as claim:
+                    claim.step("reserve stock", lambda: {"warehouse": "Ghent", "shelf": 17})
+                    claim.step("charge card", lambda: {"receipt": "ch_3Nq"})
+                    claim.step("book carrier", refuse)
+            except ConnectionError:
+                time.sleep(0.3)
+    lapsed = [once.acquire(f"evt-{number}", name="webhooks.stripe", lease=0.05) for number in range(2)]
+    running = [once.acquire(f"order-{number}", name="shop.charge", lease=3600) for number in range(6)]
+    once.close()
+    return lapsed, running
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/shop.db"
+        orders(url)
+        with dashboard_of(url, "--allow-actions", token=TOKEN) as base, browsing() as browser:
+            state = None
+            for name, path, scheme, size in (
+                ("overview", "/", "light", (1000, 660)),
+                ("record", "/record?key=shop.fulfil:order-9600", "dark", (1000, 900)),
+                ("action", "/act?action=unpark&key=shop.fulfil:order-9600", "light", (1000, 600)),
+            ):
+                viewport = {"width": size[0], "height": size[1]}
+                page = browser.new_context(viewport=viewport, color_scheme=scheme, storage_state=state).new_page()
+                if state is None:
+                    page.goto(base)
+                    page.get_by_label("Your name").fill("Ada")
+                    page.get_by_label("The token").fill(TOKEN)
+                    page.get_by_role("button", name="Sign in").click()
+                    page.get_by_role("heading", name="Overview").wait_for()
+                    state = page.context.storage_state()
+                page.goto(base + path)
+                if name == "overview":
+                    time.sleep(5)  # until a rate is known
+                page.screenshot(path=PICTURES / f"dashboard-{name}.png")
+
+
+if __name__ == "__main__":
+    main()

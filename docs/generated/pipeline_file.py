@@ -1,0 +1,133 @@
+"""The file of a pipeline, from its model: every setting of every part, step, sink and source."""
+
+import inspect
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from generated.markdown import code, table
+from onceward.pipelines.model import KEYS, PipelineFile
+from onceward.pipelines.settings import Chosen, Settings, SinkList, StepList, settings_in
+from onceward.pipelines.tables import TABLES, kind
+
+_HEAD = """# The file of a pipeline
+
+`onceward run FILE` runs a pipeline: one source, steps, and sinks. [A pipeline without code](../tutorials/pipelines.md) is the
+tutorial. `onceward vet FILE` finds every mistake with its line and column. `onceward vet --schema` prints the JSON Schema, with which
+editors complete and check the file; name it in the file's first line: `# yaml-language-server: $schema=pipeline.schema.json`.
+[The schema of this version](pipeline.schema.json) is on this site, too.
+
+- YAML is read as version 1.2 defines it: `on`, `yes` and dates are text. `${NAME}` and `${NAME:-default}` in a text are variables
+  of the environment.
+- Relative paths begin at the folder of the file. Python modules can be there, too.
+- Expressions are [JMESPath](https://jmespath.org). They begin with `message`, its data as it is at that point, or with `meta`: its
+  `source`, `id`, `key`, `group`, `destination` and `raw`, the record as it came. A constant is written `'text'` or `` `5` ``.
+
+## How often an effect is made
+Each message runs under one claim of the ledger. Its key is that of `guard:`, or else the source's own id. Steps without an effect
+outside run on each attempt. A step with an effect (`call`, `run`, `http` and others) is recorded before the next one begins. An attempt
+after a crash or an error gets the recorded result, and does not make the step again.
+
+A crash between an effect and its record is the one case that no record can decide. `on_lapse` of the step says what it means. The
+derived key of a step is the same on every attempt, so a downstream that takes idempotency keys makes it once.
+
+A guard within the steps, or around a sink, is a claim of its own. Its record keeps the message as the guarded steps left it, and
+which delivery made it. With `on_duplicate: drop` the message of another delivery ends there. The delivery that made the record
+always goes on, also after a crash, so no message is lost between a guard and the steps behind it.
+
+A message that failed comes again: from a queue after a pause, from a file in the next run. What a sink of the outbox sends leaves
+exactly when the claim completes, with a derived key.
+
+"""
+_TITLES = {
+    "steps": ("Steps", "A step is one of these types, with its settings, as in `filter: {where: message.id}`."),
+    "sinks": ("Sinks", "A sink is one of these types, with its settings."),
+    "sources": ("Sources", "A source is one of these types, with its settings."),
+}
+_BESIDE = {"steps": "Beside its type, a step can have", "sinks": "Beside its type, a sink can have"}
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [_HEAD, "## The whole file\n\n", _settings(PipelineFile)]
+    told: set[type[Settings]] = {PipelineFile, *KEYS.values()}
+    for one in settings_in(PipelineFile):
+        if one not in told:
+            parts.append(_part("###", _name(one), one))
+            told.add(one)
+    for name, (title, text) in _TITLES.items():
+        parts.append(f"## {title}\n\n{text}\n\n")
+        if name in _BESIDE:
+            parts += [f"{_BESIDE[name]}:\n\n", _settings(KEYS[name])]
+            parts += [_part("###", _name(one), one) for one in settings_in(KEYS[name]) if one not in told]
+            told.update(settings_in(KEYS[name]))
+        for type_name in sorted(TABLES[name]):
+            parts.append(_part("###", type_name, kind(name, type_name)))
+            inner = [
+                one
+                for one in settings_in(kind(name, type_name))
+                if one not in told and one is not kind(name, type_name)
+            ]
+            parts += [_part("####", _name(one), one) for one in inner]
+            told.update(inner)
+    return "".join(parts)
+
+
+def _part(level: str, title: str, settings: type[Settings]) -> str:
+    return f"{level} {title}\n\n{inspect.cleandoc(settings.__doc__ or '')}\n\n".replace("``", "`") + _settings(settings)
+
+
+def _settings(settings: type[Settings]) -> str:
+    fields = msgspec.structs.fields(settings)
+    if not fields:
+        return ""
+    rows = [(code(one.encode_name), _described(one.type), _default(one), _kind(one.type)) for one in fields]
+    return table(("setting", "meaning", "default", "type"), rows) + "\n"
+
+
+def _described(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        for one in reversed(annotation.__metadata__):
+            if isinstance(one, Meta) and one.description:
+                return one.description
+    return ""
+
+
+def _default(field: Any) -> str:
+    if field.required:
+        return "must be given"
+    value = field.default if field.default is not msgspec.NODEFAULT else None
+    return "" if value in (None, [], {}, ()) else code(str(value).lower() if isinstance(value, bool) else value)
+
+
+def _kind(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        for one in annotation.__metadata__:
+            if isinstance(one, Meta) and one.extra_json_schema:
+                return "expression" if one.extra_json_schema.get("format") == "jmespath" else "seconds"
+        return _kind(get_args(annotation)[0])
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin in {Union, UnionType}:
+        return " or ".join(dict.fromkeys(_kind(one) for one in inner if one is not NoneType))
+    if origin is Literal:
+        return " or ".join(code(one) for one in inner)
+    if origin is list:
+        return f"list of {_kind(inner[0])}"
+    if origin is dict:
+        return f"mapping to {_kind(inner[1])}"
+    if isinstance(annotation, type):
+        if issubclass(annotation, StepList | SinkList):
+            return "list of steps" if issubclass(annotation, StepList) else "list of sinks"
+        if issubclass(annotation, Chosen):
+            return f"a {annotation.table[:-1]}"
+        if issubclass(annotation, Settings):
+            return f"[{_name(annotation)}](#{_name(annotation).replace(' ', '-')})"
+    return {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}.get(annotation, "anything")
+
+
+def _name(settings: type[Settings]) -> str:
+    """Return the words of a class's name, such as "field retention"."""
+    name = settings.__name__.removesuffix("Settings")
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()

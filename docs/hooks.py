@@ -1,0 +1,58 @@
+"""What the docs site has beside the pages in this folder; mkdocs calls it (mkdocs.org/user-guide/configuration/#hooks)."""
+
+import re
+import sys
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+sys.path.insert(0, str(Path(__file__).parent))
+from generated import PAGES
+from generated.python_api import PUBLIC
+
+ROOT = Path(__file__).parents[1]
+SHOWN = ("examples", "observability")  # folders whose files become pages, so that links to them work
+OUT_OF_DOCS = re.compile(rf"\]\((?:\.\./)+((?:{'|'.join(SHOWN)})/[^)#]+|\w+\.md)\)")
+NOT_RUN = re.compile(r"^( *)<!-- not run: ([^>]+) -->\n+ *(```\w+)", re.MULTILINE)
+ROLE = re.compile(r":(?:class|func|meth|mod|attr|exc|data|obj):<code>~?([^<]*)</code>")
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
+LANGUAGES = {".py": "python", ".sh": "bash", ".yml": "yaml", ".yaml": "yaml", ".json": "json"}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Fill the part of the navigation that names every public module."""
+    (reference,) = (pages["Reference"] for pages in config.nav or () if "Reference" in pages)
+    (python,) = (entry for entry in reference if "Python" in entry)
+    python["Python"] = [{module: f"reference/python/{module}.md"} for module in PUBLIC]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, the examples and the changelog."""
+    for name, made in PAGES.items():
+        files.append(File.generated(config, name, content=made()))
+    for folder in SHOWN:
+        for path in sorted((ROOT / folder).iterdir()):
+            if path.suffix in LANGUAGES:
+                name = f"{folder}/{path.name}"
+                text = f"{UNSEARCHED}# {name}\n\n```{LANGUAGES[path.suffix]}\n{path.read_text(encoding='utf-8')}```\n"
+                files.append(File.generated(config, f"{name}.md", content=text))
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    files.append(File.generated(config, "CHANGELOG.md", content=f"{UNSEARCHED}{changes}"))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Send links to files outside this folder to their pages on the site, and show why a block is not run."""
+    del config, files
+    up = "../" * page.file.src_uri.count("/")
+    markdown = NOT_RUN.sub(r'\1\3 title="Not run: \2"', markdown)
+    return OUT_OF_DOCS.sub(lambda link: f"]({up}{link[1].removesuffix('.md')}.md)", markdown)
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Show the names that docstrings mark for Sphinx as plain code."""
+    del page, config, files
+    return ROLE.sub(r"<code>\1</code>", html)

@@ -1,0 +1,108 @@
+"""Lambda's events from Amazon MQ: RabbitMQ and ActiveMQ.
+
+Their form: Lambda Developer Guide, "Using Lambda with Amazon MQ".
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Unpack
+
+from onceward.aws.events.handler import LambdaHandler, Source, wrapping
+from onceward.aws.events.records import MalformedEvent, at, filled, from_base64, needed, other_source, text_at, unfit
+from onceward.aws.events.response import raise_failed
+from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.consumers.delivery import Delivery, DeliveryOptions
+from onceward.once import Once
+
+RABBITMQ: Final = "aws:rmq"
+ACTIVEMQ: Final = "aws:mq"
+
+
+def on_rabbitmq(
+    once: Once, *, concurrency: int = 1, **options: Unpack[DeliveryOptions]
+) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+    """Make a function the handler of the messages of a RabbitMQ queue at Amazon MQ, each handled once.
+
+    The payload is the message's body. The key is by default the header ``Idempotency-Key``, which the outbox sets, else the message
+    id; many publishers set neither, so give ``key=`` then.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        concurrency: how many messages of one event are handled at a time.
+        **options: see :class:`DeliveryOptions`. Give ``max_attempts=``: a message that always fails comes again with its whole batch.
+
+    Returns:
+        A decorator. The handler answers None, and raises :class:`BatchFailed` if a message failed. Lambda then delivers the whole
+        batch again, because Amazon MQ takes no report of single messages (Lambda Developer Guide, "Using Lambda with Amazon MQ").
+        Those that are done do not run again. It raises :class:`MalformedEvent` if the event is not of RabbitMQ.
+
+    Raises:
+        TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
+    """
+    source = Source("on_rabbitmq", lambda event, _: _deliveries(event), raise_failed, None, concurrency)
+    return wrapping(once, source, options)
+
+
+def on_activemq(
+    once: Once, *, concurrency: int = 1, **options: Unpack[DeliveryOptions]
+) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+    """Make a function the handler of the messages of an ActiveMQ queue at Amazon MQ, each handled once.
+
+    As :func:`on_rabbitmq`; the key is by default the message's id, which a producer that sends twice makes anew.
+    """
+    source = Source("on_activemq", lambda event, _: _of_activemq(event), raise_failed, None, concurrency)
+    return wrapping(once, source, options)
+
+
+def _of_activemq(event: object) -> list[Delivery]:
+    found, messages = at(event, "eventSource"), at(event, "messages")
+    if isinstance(found, str) and found != ACTIVEMQ:
+        raise MalformedEvent(f"{other_source(ACTIVEMQ, found)}; nothing has run")
+    if not isinstance(messages, list):
+        raise unfit(event, "events of ActiveMQ, which have a list of messages")
+    return [filled(ACTIVEMQ, message, _jms_message) for message in messages]
+
+
+def _jms_message(delivery: Delivery) -> None:
+    delivery.destination = text_at(delivery.raw, "destination", "physicalName")
+    delivery.header = partial(_property, at(delivery.raw, "properties"))
+    delivery.id = delivery.key = text_at(delivery.raw, "messageID")
+    delivery.body = from_base64(needed(delivery.raw, "data"), "data")
+
+
+def _property(properties: object, name: str) -> str | None:
+    found = at(properties, name)
+    return found if isinstance(found, str) else None
+
+
+def _deliveries(event: object) -> list[Delivery]:
+    found, queues = at(event, "eventSource"), at(event, "rmqMessagesByQueue")
+    if isinstance(found, str) and found != RABBITMQ:
+        raise MalformedEvent(f"{other_source(RABBITMQ, found)}; nothing has run")
+    if not isinstance(queues, dict) or not all(isinstance(messages, list) for messages in queues.values()):
+        raise unfit(event, "events of RabbitMQ, which have a dict of rmqMessagesByQueue")
+    return [
+        filled(RABBITMQ, message, partial(_message, queue=str(name)))
+        for name, messages in queues.items()
+        for message in messages
+    ]
+
+
+def _message(delivery: Delivery, queue: str) -> None:
+    delivery.destination = queue.partition("::")[0]  # the rest is the virtual host
+    delivery.header = partial(_header, at(delivery.raw, "basicProperties", "headers"))
+    delivery.id = text_at(delivery.raw, "basicProperties", "messageId")
+    delivery.key = delivery.header(KEY_HEADER) or delivery.id
+    delivery.body = from_base64(needed(delivery.raw, "data"), "data")
+
+
+def _header(headers: object, name: str) -> str | None:
+    """Return a header as text. Lambda gives text as a list of its bytes."""
+    found = at(headers, name)
+    told = at(found, "bytes")
+    if isinstance(told, list):
+        try:
+            return bytes(told).decode()
+        except (TypeError, ValueError):
+            return None  # it is no text
+    return str(found) if isinstance(found, str | int | float) else None

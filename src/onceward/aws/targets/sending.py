@@ -1,0 +1,147 @@
+"""What the targets at AWS share: requests that end in time, and what a refusal means."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+from onceward.core.clock import boottime
+from onceward.errors import StoreError
+from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage
+from onceward.wire.calls import Call, Document, Service, ServiceAnswer
+from onceward.wire.clock import ServerClock
+from onceward.wire.codes import FIXES
+from onceward.wire.wires import opened
+
+# A request begins at most 3 s after the start of its send. It, one before it that asks for the queue's URL, and one after it with new
+# credentials take at most 2.5 s each. Together that is about onceward.outbox.targets.SENT_WITHIN.
+BEGIN_WITHIN: Final = 3.0
+TIMEOUT: Final = 2.5
+
+Told = Exception | None
+
+
+class AwsClient:
+    """Sends requests to one service.
+
+    Args:
+        service: the service.
+        region: its region; None is that of the environment or the profile.
+        endpoint: a URL instead of the region's own.
+
+    Raises:
+        ValueError: the endpoint is not a URL.
+    """
+
+    def __init__(self, service: Service, region: str | None, endpoint: str | None) -> None:
+        self._service = service
+        endpoints: dict[str, str | None] = {service.name: endpoint}
+        self._wires = opened(region, timeout=TIMEOUT, clock=boottime, **endpoints)
+        self._clock = ServerClock(boottime)
+
+    def ask(self, action: str, body: Document) -> ServiceAnswer:
+        """Make a request, and once more if new credentials or the server's time can help.
+
+        Raises:
+            StoreError: no answer came, or there are no credentials.
+        """
+        answer = self._ask(action, body)
+        return self._ask(action, body) if answer.status != 200 and self._wires.may_renew(answer) else answer
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._wires.close()
+
+    def _ask(self, action: str, body: Document) -> ServiceAnswer:
+        answer = self._wires.send(Call(self._service, action, body), self._clock.signing())
+        assert isinstance(answer, ServiceAnswer)
+        self._clock.learn(answer)
+        return answer
+
+
+def told_of(where: str, code: str, message: str, refused: Collection[str]) -> MessageRefused | MessageNotSent:
+    """Return what a refusal means. ``refused`` are the codes that speak of the message itself."""
+    if code in refused:
+        return MessageRefused(f"{where} refuses this message: {code} ({message})")
+    fix = f": {FIXES[code]}" if code in FIXES else ""
+    return MessageNotSent(f"{where} did not take it: {code} ({message}){fix}")
+
+
+def unanswered(where: str, error: StoreError) -> MessageNotSent:
+    """Return what a request without an answer means: nobody knows."""
+    told = MessageNotSent(f"{where}: {error}")
+    told.__cause__ = error
+    return told
+
+
+def send_batches(
+    messages: Sequence[OutboxMessage],
+    check: Callable[[OutboxMessage], None],
+    divide: Callable[[list[OutboxMessage]], Iterable[Sequence[int]]],
+    send: Callable[[list[OutboxMessage], float], list[Told] | MessageRefused | MessageNotSent],
+) -> list[Told]:
+    """Send messages in batches, and return the answer of each. What has not begun in time is not sent.
+
+    Args:
+        messages: the messages.
+        check: the target's own; a version before this one may have let a message pass.
+        divide: returns indexes of the messages, one list for each request.
+        send: makes one request, and no other one after so many seconds. It returns the answer of each message, or one error for all. If that is a refusal, each of them
+            is sent alone, to find the one that is meant.
+    """
+    end = boottime() + BEGIN_WITHIN
+    told: list[Told] = [_refusal(message, check) for message in messages]
+    places = [place for place, error in enumerate(told) if error is None]
+    fit = [messages[place] for place in places]
+    todo = [list(batch) for batch in divide(fit)]
+    while todo:
+        batch, left = todo.pop(0), end - boottime()
+        answers: list[Told] | MessageRefused | MessageNotSent
+        answers = MessageNotSent("the requests before it took too long")
+        if left > 0:
+            answers = send([fit[index] for index in batch], left)
+        if isinstance(answers, MessageRefused) and len(batch) > 1:
+            todo[:0] = [[index] for index in batch]
+            continue
+        for number, index in enumerate(batch):
+            told[places[index]] = answers if isinstance(answers, Exception) else answers[number]
+    return told
+
+
+def _refusal(message: OutboxMessage, check: Callable[[OutboxMessage], None]) -> MessageRefused | None:
+    try:
+        check(message)
+    except (ValueError, TypeError) as error:
+        return MessageRefused(str(error))
+    return None
+
+
+def by_size(sizes: Sequence[int], most: int, together: int) -> list[list[int]]:
+    """Divide indexes into batches of at most ``most``, and of ``together`` bytes unless one alone is larger."""
+    batches: list[list[int]] = []
+    size = 0
+    for index, one in enumerate(sizes):
+        if not batches or len(batches[-1]) == most or size + one > together:
+            batches.append([])
+            size = 0
+        batches[-1].append(index)
+        size += one
+    return batches
+
+
+def options_of(address: str, known: Collection[str]) -> tuple[str, dict[str, str]]:
+    """Return an address without its scheme and options, and its options: what follows the ``?``.
+
+    Raises:
+        ValueError: an option is unknown, given twice or empty.
+    """
+    from urllib.parse import unquote
+
+    place, _, query = address.partition(":")[2].partition("?")
+    options: dict[str, str] = {}
+    for text in filter(None, query.split("&")):
+        name, _, value = text.partition("=")
+        if name not in known or name in options or not value:
+            raise ValueError(
+                f"{address!r}: after the ? give each of {', '.join(sorted(known))} once at most, as in region=eu-west-1"
+            )
+        options[name] = unquote(value)
+    return place, options

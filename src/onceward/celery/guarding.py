@@ -1,0 +1,123 @@
+"""Tasks that take effect once: the decorator under ``@app.task``, and the class for ``base=``."""
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import iscoroutinefunction
+from types import MethodType
+from typing import Any, ClassVar, ParamSpec, TypeVar, Unpack, cast
+
+from celery import Task, current_app, current_task
+from celery.exceptions import Ignore
+
+from onceward.celery.delivery import Function, body, deliver
+from onceward.consumers.tasks import GuardedTask, TaskOptions
+from onceward.core.policy import Options, Policy
+from onceward.once import Once, check_once
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TaskGuard:
+    """Guards the function of a task, under the task's name. That is known when Celery first calls the function.
+
+    Attributes:
+        once: the ledger.
+        policy: of the task.
+        signature: the function's, without the claim.
+    """
+
+    def __init__(self, once: Once, function: Function, options: TaskOptions) -> None:
+        check_once(once, '@exactly({}, key="order.id")')
+        if options.get("keep_input", once.policy.keep_input):
+            raise TypeError("keep_input=True is not for tasks: their broker keeps the arguments")
+        self.once, self._function, self._options = once, function, options
+        self._guarded: dict[Task, GuardedTask] = {}
+        tried = self._guard(function, options.get("name") or "celery")  # refuses wrong options now
+        if iscoroutinefunction(function):
+            raise TypeError(f"{function.__qualname__}() is a coroutine function, and Celery awaits none")
+        self.signature = tried.signature
+        own = {name: value for name, value in options.items() if name in Policy._fields}
+        self.policy = once.guards.policy(cast("Options", own))
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        """Run the task once."""
+        bound = bool(args) and isinstance(args[0], Task) and self.guards(args[0])
+        task = args[0] if bound else self._task()
+        guarded = self._guarded.get(task)
+        if guarded is None:
+            function = cast("Function", MethodType(self._function, task)) if bound else self._function
+            guarded = self._guarded[task] = self._guard(function, self._options.get("name") or task.name)
+        return deliver(task, guarded, args[bound:], kwargs)
+
+    def guards(self, task: Task) -> bool:
+        """Return whether this guards ``task``. Wrappers of Celery's copy the attributes of what they wrap."""
+        return getattr(task.run, "onceward_guard", None) is self
+
+    def _task(self) -> Task:
+        running = current_task._get_current_object()  # noqa: SLF001 - the documented way to ask whether there is one
+        if running is not None and self.guards(running):
+            return running
+        for task in current_app.tasks.values():
+            if self.guards(task):
+                return task
+        raise TypeError(f"{self._function.__qualname__}() is no task yet: write @app.task above @exactly(once, ...)")
+
+    def _guard(self, function: Function, name: str) -> GuardedTask:
+        # Ignore is how a function ends without a result, and how self.replace() ends: duplicates must end so, too.
+        final = (*self._options.get("final", self.once.policy.final), Ignore)
+        return GuardedTask(self.once, body(function), "celery", {**self._options, "name": name, "final": final})
+
+
+def exactly(once: Once, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a task take effect once: ``@exactly(once, key="order.id")`` below ``@app.task``.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        **options: see :class:`onceward.consumers.tasks.TaskOptions`. The key is by default the task's id: then only copies of one
+            message are duplicates. The namespace is by default the task's name.
+
+    Returns:
+        A decorator for the function of a task.
+
+    Raises:
+        ValueError, TypeError: an option is not valid or does not fit the function. Raised when decorating.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        if isinstance(function, Task):
+            raise TypeError(f"{function.name} is a task already: write @exactly(once, ...) below @app.task")
+        guard = TaskGuard(once, function, options)
+
+        @wraps(function)
+        def run(*args: object, **kwargs: object) -> object:
+            return guard.call(args, kwargs)
+
+        run.__signature__ = guard.signature  # type: ignore[attr-defined]  # inspect reads it
+        run.onceward_guard = guard  # type: ignore[attr-defined]  # TaskGuard.guards and doctor read it
+        return cast("Callable[P, R]", run)
+
+    return decorate
+
+
+class OnceTask(Task):  # type: ignore[misc]  # Celery has no types
+    """A task that takes effect once, for ``base=``, ``task_cls=`` and classes of your own.
+
+    Attributes:
+        once: the ledger and the defaults of the policy.
+        options: as for :func:`exactly`.
+    """
+
+    abstract = True
+    acks_late = True
+    reject_on_worker_lost = True
+    once: ClassVar[Once | None] = None
+    options: ClassVar[TaskOptions] = {}
+    run: Function
+
+    def __init__(self) -> None:
+        if (self.name or "").startswith("celery.") or hasattr(self.run, "onceward_guard"):
+            return  # Celery's own, such as chord_unlock, which comes again on purpose; or below it stands @exactly
+        if self.once is None:
+            raise TypeError(f"{self.name}: give the task its ledger, as in @app.task(base=OnceTask, once=once)")
+        self.run = exactly(self.once, **self.options)(self.run)

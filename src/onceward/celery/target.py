@@ -1,0 +1,107 @@
+"""Celery's tasks as targets of the outbox: a task leaves if the record that sends it is there, and only then."""
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from celery import Celery
+from kombu.messaging import Producer
+from kombu.pools import producers
+
+from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
+
+_ANSWERED: Final = 4.0  # seconds; with the time to connect less than SENT_WITHIN
+_TRANSPORT: Final = {
+    "confirm_publish": True,
+    "max_retries": 1,
+    "connect_retries_timeout": 2.0,
+    "read_timeout": _ANSWERED,  # the last three: of AMQP, and of Redis
+    "write_timeout": _ANSWERED,
+    "socket_timeout": _ANSWERED,
+}
+
+
+class CeleryTarget:
+    """A task of an application: ``celery:NAME``, or ``celery:NAME?queue=QUEUE``.
+
+    The message is the task's arguments: an object by their names, a list by their places. Its key is the task's id, so the task
+    takes effect once with no more than ``@exactly(once)``.
+
+    Args:
+        app: the application.
+        address: as above. Its scheme is the one that the target is registered under.
+
+    Raises:
+        ValueError: the address is not valid.
+    """
+
+    batch = 20
+
+    def __init__(self, app: Celery, address: str) -> None:
+        self._name, _, query = address.partition(":")[2].partition("?")
+        self._options = dict(parse_qsl(query, keep_blank_values=True))
+        if not self._name or self._options.keys() - {"queue"} or "" in self._options.values():
+            raise ValueError(f"{address!r} is no task: write celery:NAME or celery:NAME?queue=QUEUE")
+        self._app = app
+
+    def check(self, message: OutboxMessage) -> None:
+        """Raise ValueError if the message is not the arguments of a task."""
+        if message.group is not None:
+            raise ValueError(f"{self._name}: Celery has no group=; leave it out")
+        _arguments(self._name, message)
+
+    def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
+        """Send tasks. On AMQP, wait until the broker has them."""
+        told: list[Exception | None] = [refusal_of(self, message) for message in messages]
+        try:
+            connection = self._app.connection_for_write(connect_timeout=2.0, transport_options=_TRANSPORT)
+            with producers[connection].acquire(block=True, timeout=_ANSWERED) as producer:
+                for place, message in enumerate(messages):
+                    if told[place] is None:
+                        told[place] = self._sent(producer, message)
+        except Exception as error:  # each transport has errors of its own
+            return [one or self._trouble(error) for one in told]
+        return told
+
+    def close(self) -> None:
+        """Do nothing: the connections are those of the process's pool."""
+
+    def _sent(self, producer: Producer, message: OutboxMessage) -> Exception | None:
+        args, kwargs = _arguments(self._name, message)
+        try:
+            self._app.send_task(
+                self._name,
+                args,
+                kwargs,
+                task_id=message.key,
+                countdown=message.delay,
+                headers={**message.headers, KEY_HEADER: message.key},
+                producer=producer,
+                add_to_parent=False,
+                confirm_timeout=_ANSWERED,
+                retry_policy={"max_retries": 1, "interval_start": 0.1},
+                **self._options,
+            )
+        except Exception as error:
+            return self._trouble(error)
+        return None
+
+    def _trouble(self, error: Exception) -> MessageNotSent:
+        told = MessageNotSent(f"{self._name}: {type(error).__name__}: {error}")
+        told.__cause__ = error
+        return told
+
+
+def _arguments(name: str, message: OutboxMessage) -> tuple[list[object], dict[str, object]]:
+    given: object = None
+    try:
+        given = msgspec.json.decode(message.body)
+    except msgspec.DecodeError:
+        pass  # a text is no arguments
+    if isinstance(given, dict):
+        return [], given
+    if isinstance(given, list):
+        return given, {}
+    raise ValueError(f"{name}: give the task's arguments, as in {{'order': 42}} or [42]")

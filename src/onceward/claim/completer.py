@@ -1,0 +1,257 @@
+"""Runs keys to their end that were left half done: their worker vanished, or their client gave up.
+
+A record that keeps its call's arguments (``keep_input=True``) needs no redelivery: any worker with the handler can claim it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from onceward.claim.guard import Guard
+from onceward.claim.handler import describe
+from onceward.claim.inputs import CallArguments, InputCodec, KeptInput, read_input
+from onceward.core.comparisons import meets
+from onceward.core.drivers import Steps, drive, drive_async
+from onceward.core.policy import Seal
+from onceward.core.protocol import is_expired, is_known
+from onceward.core.record import Record, Reply
+from onceward.core.recovery import NotFree, leave, resume
+from onceward.core.retries import patience, retry_transient
+from onceward.core.views import Criteria
+from onceward.errors import Parked
+from onceward.observe.logs import logger
+from onceward.results.classes import NotReplayable
+from onceward.stores.capabilities import FIND
+
+if TYPE_CHECKING:
+    from onceward.claim.factory import GuardFactory
+    from onceward.stores.contract import Page, Store
+
+Function = Callable[..., object]
+_PAGE: Final = 100  # records of a request: each may keep 64 KiB
+
+
+class Sweep(NamedTuple):
+    """How many keys a look for half-done ones has met, by what became of them.
+
+    Attributes:
+        completed: their handlers returned.
+        failed: their handlers raised, or their results could not be recorded.
+        parked: they are parked now, by ``on_lapse="park"`` or ``max_attempts``.
+        taken: another worker was faster.
+        left: nobody here can run them: the arguments were not kept, or do not fit the handler. The log says why.
+    """
+
+    completed: int = 0
+    failed: int = 0
+    parked: int = 0
+    taken: int = 0
+    left: int = 0
+
+
+class KeepingHandler(NamedTuple):
+    """A handler whose calls keep their arguments."""
+
+    guard: Guard
+    inputs: InputCodec
+    function: Function
+    is_async: bool
+
+
+class _Resumed(NamedTuple):
+    """A call to make again, under the guard of its record."""
+
+    guard: Guard
+    function: Function
+    arguments: CallArguments
+
+
+def keeping(guards: "GuardFactory", function: Function) -> KeepingHandler:
+    """Return what is known of a handler: one that is guarded on this ledger, or one as it is given to ``run``.
+
+    Raises:
+        ValueError, TypeError: its calls keep no arguments, or it is guarded on another ledger.
+    """
+    handler = decorated(function)
+    if handler is None:
+        return _checked(guards.for_run(function, is_async=True), function)
+    if not _is_same(handler.guard.store, guards.store):
+        name, url = handler.inputs.name, handler.guard.store.url
+        raise ValueError(f"{name} is guarded on {url}, and this is {guards.store.url}")
+    return handler
+
+
+def decorated(function: Function) -> KeepingHandler | None:
+    """Return what is known of a decorated handler; None if it is not decorated. ValueError: its calls keep no arguments."""
+    guarded = getattr(function, "guarded", None)
+    return _checked(*guarded) if isinstance(guarded, tuple) and isinstance(guarded[0], Guard) else None
+
+
+def _checked(guard: Guard, function: Function) -> KeepingHandler:
+    if guard.inputs is None:
+        name = getattr(function, "__qualname__", repr(function))
+        raise ValueError(f"{name}: its calls keep no arguments, so nobody can run them again: give it keep_input=True")
+    return KeepingHandler(guard, guard.inputs, function, describe(function).is_async)
+
+
+def _is_same(one: "Store", other: "Store") -> bool:
+    return one is other or ("://" in one.url and one.url == other.url)
+
+
+class Completer:
+    """Runs the half-done keys of some handlers to their end.
+
+    Args:
+        handlers: the handlers, all on one ledger.
+        released: seconds after which keys that were given back count, too; None leaves them alone.
+        stop: whether to begin no more keys.
+
+    Raises:
+        ValueError: the age is negative or over 100 years, or two functions have one name.
+    """
+
+    def __init__(
+        self, handlers: Sequence[KeepingHandler], released: float | None, stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._store = handlers[0].guard.store
+        self._clock = handlers[0].guard.clock
+        self._wanted = [Criteria(("LAPSED",))]
+        if released is not None:
+            self._wanted.append(Criteria(("RELEASED",), released))
+        for criteria in self._wanted:
+            criteria.check()
+        self._stop = stop
+        self._said: set[tuple[str, int]] = set()  # the keys and fences that the log tells of
+        self._spaces: dict[str, dict[str, KeepingHandler]] = {}  # by namespace, then by the function's own name
+        for one in handlers:
+            named = self._spaces.setdefault(one.guard.name, {})
+            if named.setdefault(one.inputs.name, one).function != one.function:
+                raise ValueError(
+                    f"{one.inputs.name}: two functions have this name, so nobody knows whose a kept call is"
+                )
+
+    def run(self) -> Sweep:
+        """Look once. Raises StoreError if the ledger cannot be reached."""
+        tally = _Tally()
+        for handlers in self._spaces.values():
+            for key in self._begun(drive(self._keys(handlers), self._store)):
+                again = self._again(handlers, drive(self._load(key), self._store), tally)
+                if again is not None:
+                    guard, function, (args, kwargs) = again
+                    with tally.of(key):
+                        guard.call(key, None, function, args, kwargs)
+        return tally.sweep
+
+    async def run_async(self) -> Sweep:
+        """Like :meth:`run`, for coroutine functions, and functions that do not block."""
+        tally = _Tally()
+        for handlers in self._spaces.values():
+            for key in self._begun(await drive_async(self._keys(handlers), self._store)):
+                again = self._again(handlers, await drive_async(self._load(key), self._store), tally)
+                if again is not None:
+                    guard, function, (args, kwargs) = again
+                    with tally.of(key):
+                        await guard.call_async(key, None, function, args, kwargs)
+        return tally.sweep
+
+    def _begun(self, keys: Iterable[str]) -> Iterator[str]:
+        for key in keys:
+            if self._stop():
+                return
+            yield key
+
+    def _keys(self, handlers: dict[str, KeepingHandler]) -> Steps[list[str]]:
+        """Return the keys of a namespace that are half done, those first that have waited longest."""
+        prefix = f"{next(iter(handlers.values())).guard.name}:"
+        find = FIND.of(self._store)
+        found: dict[str, float] = {}
+        any_of = Criteria(
+            tuple(state for one in self._wanted for state in one.states)
+        )  # DynamoDB charges for each look
+        after: str | None = None
+        while True:
+            steps = self._store.scan(prefix, after, _PAGE) if find is None else find(any_of, prefix, after, _PAGE)
+            page: Page = yield from steps
+            for record in page.records:
+                if self._is_wanted(record, page.now) and not is_expired(record, page.now):
+                    found[record.key] = record.lease_until
+            if (after := page.next) is None:
+                return sorted(found, key=found.__getitem__)
+
+    def _is_wanted(self, record: Record, now: float) -> bool:
+        return any(meets(record, criteria.clause, now) for criteria in self._wanted)
+
+    def _load(self, key: str) -> Steps[Reply]:
+        return retry_transient(partial(self._store.load, key), self._clock, patience(self._clock))
+
+    def _again(self, handlers: dict[str, KeepingHandler], seen: Reply, tally: "_Tally") -> _Resumed | None:
+        """Return the call to make again; None if the key is not half done any more, or nobody here can run it."""
+        record = seen.record
+        if record is None or not self._is_wanted(record, seen.now):
+            tally.add("taken")
+            return None
+        try:
+            handler, kept = _handler_of(handlers, record)
+            arguments = handler.inputs.decode(kept)
+        except (NotReplayable, TypeError) as error:
+            if (record.key, record.fence) not in self._said:
+                self._said.add((record.key, record.fence))
+                logger().warning("%s: left as it is, and not run: %s", record.key, error)
+            tally.add("left")
+            return None
+        return _Resumed(handler.guard.claiming_by(partial(resume, seen), leave), handler.function, arguments)
+
+
+def _handler_of(handlers: dict[str, KeepingHandler], record: Record) -> tuple[KeepingHandler, KeptInput]:
+    if not is_known(record):
+        raise NotReplayable("its record needs a newer version of onceward")
+    if record.input is None:
+        raise NotReplayable("its arguments were not kept. Deliver it again")
+    kept = _opened(record.input, [one.guard.policy.seal for one in handlers.values()])
+    if kept.function not in handlers:
+        raise NotReplayable(f"it is a call of {kept.function}, which is not among the handlers given")
+    return handlers[kept.function], kept
+
+
+def _opened(text: str, seals: Sequence[Seal | None]) -> KeptInput:
+    """Return what a record keeps, opened by the first seal that can; raises NotReplayable."""
+    *others, last = seals
+    for seal in others:
+        with suppress(NotReplayable):
+            return read_input(text, seal)
+    return read_input(text, last)
+
+
+class _Tally:
+    """Counts the keys of a sweep."""
+
+    def __init__(self) -> None:
+        self.sweep = Sweep()
+        self._key = ""
+
+    def add(self, what: str) -> None:
+        self.sweep = self.sweep._replace(**{what: getattr(self.sweep, what) + 1})
+
+    def of(self, key: str) -> "_Tally":
+        """Count what becomes of a key in a ``with`` block, which ends the errors of its handler."""
+        self._key = key
+        return self
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if error is None:
+            self.add("completed")
+        elif not isinstance(error, Exception):
+            return False
+        elif isinstance(error, NotFree):
+            self.add("taken")
+        elif isinstance(error, Parked) and error.key == self._key:
+            self.add("parked")
+        else:
+            # The text of a handler's own exception may quote the arguments, which must not be logged.
+            logger().warning("%s: run again, and it raised %s", self._key, type(error).__name__)
+            self.add("failed")
+        return True

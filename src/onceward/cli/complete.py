@@ -1,0 +1,127 @@
+"""``onceward complete``: run half-done keys to their end, with the arguments that their records keep."""
+
+import asyncio
+import threading
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from onceward import terminal
+from onceward.claim.completer import Completer, KeepingHandler, Sweep, decorated
+from onceward.cli.durations import seconds
+from onceward.cli.ledgers import INTERRUPTED, USAGE, refuse, said
+from onceward.consumers.stop import signals
+from onceward.errors import OncewardError, StoreError
+from onceward.pipe.functions import imported
+
+DONE, LEFT, FAILED = 0, 1, 4
+
+HELP = r"""
+Run keys to their end whose workers vanished: with the arguments that their records keep.
+
+The function is one that you guard with [bold]@once(key=..., keep_input=True)[/bold], on the ledger that its module names. It may be
+async. Each lapsed key is claimed and its handler runs, with recorded steps and its own policy: attempts count, and max_attempts
+and on_lapse="park" park it. Several of these commands share the work. Keys that a worker holds are left alone. DynamoDB reads the
+whole table for each look.
+
+SIGTERM or ctrl-C ends it after the running key. A second one interrupts the handler.
+
+Example: [bold]onceward complete --call shop:place --every 1m[/bold]
+
+Exit status: [bold]0[/bold] stopped, or with --once: nothing is left to do; [bold]1[/bold] with --once: some failed or are left as they
+are; [bold]2[/bold] usage; [bold]4[/bold] with --once: the ledger failed; [bold]130[/bold] interrupted while a handler was running.
+"""
+
+CallOption = Annotated[
+    list[str],
+    Option(metavar="MODULE:FUNCTION", help="The guarded function. Give it again for more of the same ledger."),
+]
+OnceOption = Annotated[bool, Option("--once", help="Look once, then end.")]
+EveryOption = Annotated[str, Option(metavar="T", help="How often to look, as 30s, 10m or 1h.")]
+ReleasedOption = Annotated[
+    str | None,
+    Option(
+        metavar="T",
+        help="Also run keys that were given back, and not retried for T. Their callers got an exception.",
+        show_default="only lapsed keys",
+    ),
+]
+JsonOption = Annotated[bool, Option("--json", help="Write a line of JSON for each look.")]
+
+
+def complete(
+    *,
+    call: CallOption,
+    look_once: OnceOption = False,
+    every: EveryOption = "30s",
+    released: ReleasedOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Work until told to stop. HELP lists the exit statuses."""
+    pause, age = seconds("--every", every), seconds("--released", released)
+    handlers = [_handler(target) for target in call]
+    urls = sorted({one.guard.store.url for one in handlers})
+    if len(urls) > 1:
+        refuse(f"--call: these functions are on several ledgers, {' and '.join(urls)}: run a command for each", USAGE)
+    stop = threading.Event()
+    try:
+        completers = _Completers(handlers, age, stop)
+    except ValueError as error:
+        refuse(str(error), USAGE)
+    status = DONE
+    try:
+        with signals(stop.set, _interrupt), asyncio.Runner() as runner:
+            while not stop.is_set():
+                status = _look(completers, runner, json=json)
+                if look_once:
+                    break
+                stop.wait(pause)
+    except KeyboardInterrupt:
+        refuse("interrupted: the key whose handler was running stays claimed to the end of its lease", INTERRUPTED)
+    raise typer.Exit(status if look_once else DONE)
+
+
+class _Completers:
+    """What completes plain functions, and what completes coroutine functions."""
+
+    def __init__(self, handlers: list[KeepingHandler], age: float | None, stop: threading.Event) -> None:
+        plain = [one for one in handlers if not one.is_async]
+        awaited = [one for one in handlers if one.is_async]
+        self._plain = Completer(plain, age, stop.is_set) if plain else None
+        self._awaited = Completer(awaited, age, stop.is_set) if awaited else None
+
+    def run(self, runner: asyncio.Runner) -> Sweep:
+        sweeps = [] if self._plain is None else [self._plain.run()]
+        if self._awaited is not None:
+            sweeps.append(runner.run(self._awaited.run_async()))
+        return Sweep(*map(sum, zip(*sweeps, strict=True)))
+
+
+def _look(completers: _Completers, runner: asyncio.Runner, *, json: bool) -> int:
+    """Look once; return the exit status."""
+    try:
+        sweep = completers.run(runner)
+    except OncewardError as error:
+        typer.echo(f"onceward: {terminal.line(said(error))}", err=True)
+        return FAILED if isinstance(error, StoreError) else LEFT
+    counts = sweep._asdict()
+    if json:
+        typer.echo(terminal.json(counts))
+    elif any(sweep):
+        typer.echo(", ".join(f"{number} {what}" for what, number in counts.items() if number))
+    return LEFT if sweep.failed or sweep.left else DONE
+
+
+def _handler(target: str) -> KeepingHandler:
+    try:
+        handler = decorated(imported(target))
+    except ValueError as error:
+        refuse(str(error), USAGE)
+    if handler is None:
+        refuse(f"--call {target}: give a function that you decorate with @once(key=..., keep_input=True)", USAGE)
+    return handler
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt

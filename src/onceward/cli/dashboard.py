@@ -1,0 +1,130 @@
+"""The command that serves the dashboard of a ledger."""
+
+import ipaddress
+import os
+import sys
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, looking_at, opened, refuse, said
+from onceward.errors import StoreError
+
+TOKEN = "ONCEWARD_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
+
+HostOption = Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")]
+PortOption = Annotated[int, Option(metavar="N", help="The port to listen on.", min=0, max=65535)]
+ActionsOption = Annotated[
+    bool, Option("--allow-actions", help="Let visitors change records. Needs a token, or --identity-header.")
+]
+TokenOption = Annotated[
+    str | None,
+    Option(metavar="FILE", help=f"The file with the token to sign in with. Without it: {TOKEN}.", show_default=False),
+]
+HeaderOption = Annotated[
+    str | None,
+    Option(metavar="NAME", help="The header in which your reverse proxy says who it is.", show_default=False),
+]
+ProxyOption = Annotated[
+    list[str] | None,
+    Option(metavar="ADDRESS", help="The address of that proxy. The header counts from no others.", show_default=False),
+]
+NameOption = Annotated[
+    list[str] | None,
+    Option("--allow-host", metavar="NAME", help="A name under which browsers reach it.", show_default="this machine's"),
+]
+HideOption = Annotated[bool, Option("--hide-results", help="Show no results and no messages.")]
+
+
+def dashboard(
+    store: StoreOption = DEFAULT_STORE,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8765,
+    allow_actions: ActionsOption = False,
+    token_file: TokenOption = None,
+    identity_header: HeaderOption = None,
+    trusted_proxy: ProxyOption = None,
+    allow_host: NameOption = None,
+    hide_results: HideOption = False,
+) -> None:
+    """Show the ledger in the browser: what is parked, stuck or lapsed, and why.
+
+    It is read-only and listens on this machine only. With --allow-actions visitors can clear, park, unpark, retry and send
+    again. Each action says first what it will do, and is recorded in the ledger.
+    """
+    token = _token(token_file)
+    try:
+        # uvicorn comes with the same extra
+        from onceward.dashboard import dashboard as made
+    except ImportError as error:
+        refuse(str(error), USAGE)
+    if not _is_local(host) and token is None and identity_header is None:
+        refuse(f"--host {host}: others can reach it there, so it needs a token ({TOKEN}) or --identity-header", USAGE)
+    with looking_at(store):
+        pass  # the ledger is there
+    once = opened(store)
+    try:
+        app = made(
+            once,
+            allow_actions=allow_actions,
+            token=token,
+            identity_header=identity_header,
+            trusted_proxies=trusted_proxy or (),
+            hosts=[*(allow_host or ()), host],
+            hide_results=hide_results,
+        )
+        once.ledger.survey()  # so that the first page need not wait for a connection
+        _serve(app, host, port)
+    except ValueError as error:
+        refuse(str(error), USAGE)
+    except StoreError as error:
+        refuse(said(error), TROUBLE)
+    finally:
+        once.close()
+
+
+def _token(file: str | None) -> str | None:
+    """Return the token. It is no argument: every user of the machine can read those."""
+    if file is None:
+        return os.environ.pop(TOKEN, None) or None
+    try:
+        with open(file, encoding="utf-8") as lines:
+            return lines.read().strip() or refuse(f"--token-file {file}: it is empty", USAGE)
+    except (OSError, UnicodeDecodeError) as error:
+        refuse(f"--token-file {file}: {error}", USAGE)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _serve(app: object, host: str, port: int) -> None:
+    import socket
+
+    import uvicorn
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        refuse(f"--host {host} --port {port}: {error.strerror or error}", USAGE)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as in serving.py
+    with listener:
+        name = f"[{host}]" if ":" in host else host
+        typer.echo(f"onceward: http://{name}:{listener.getsockname()[1]}/ (ctrl-C stops it)", err=True)
+        # A proxy in front is told by --trusted-proxy, so that no header changes where a request comes from.
+        config = uvicorn.Config(
+            app,  # type: ignore[arg-type]  # its type is not loaded before it is needed
+            log_level="warning",
+            proxy_headers=False,
+            server_header=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        server.run(sockets=[listener])
+    sys.stderr.flush()

@@ -1,0 +1,163 @@
+"""``onceward exec``: run a command once for a key, or once in each window, on whatever machine comes first."""
+
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, Literal
+
+import typer
+from typer import Option
+
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse, said
+from onceward.core.policy import Options
+from onceward.errors import Busy, KeyMissing, LeaseLost, OncewardError, Parked, ResultUnavailable
+from onceward.pipe.attempt import Interrupted
+from onceward.pipe.commands import CommandFailed
+from onceward.pipe.execution import Execution, ExecutionEnd, NotStarted, OnFailure, replay
+from onceward.terminal import line
+
+CANNOT_RUN, LEDGER_FAILED, BUSY, PARKED = (
+    126,
+    69,
+    75,
+    76,
+)  # 126: as a shell's; 69 and 75: EX_UNAVAILABLE and EX_TEMPFAIL of sysexits.h
+
+HELP = r"""
+Run COMMAND once for a key, on whatever machine comes first: for cron, CI and deploys.
+
+Others that give the same key wait for nothing and get the recorded end: exit status and output. With --window 1h it runs once in
+each hour, by the ledger's clock, not the machine's. With --while-running there is only one at a time.
+
+The lease is renewed while the command runs. It is killed when its machine has lost the key. If its machine dies, the next call
+runs it again when the lease is over. SIGTERM and ctrl-C are passed on to it; a second one kills it. It finds ONCEWARD_KEY,
+ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment.
+
+Example: [bold]onceward exec --key nightly-invoices --window 1d --new-only -- ./send-invoices.sh[/bold]
+
+Exit status: that of the command, also of an earlier run. [bold]2[/bold] usage; [bold]69[/bold] the ledger failed, or the key was
+lost; [bold]75[/bold] another machine runs it now; [bold]76[/bold] the key is parked; [bold]128[/bold] and more: a signal.
+"""
+
+KeyOption = Annotated[str, Option(metavar="KEY", help="What identifies the work, as in deploy-$CI_COMMIT_SHA.")]
+WindowOption = Annotated[
+    str | None,
+    Option(
+        metavar="T", help="Once in each window: 15m, 1h, 1d. It begins on the quarter, on the hour, at midnight UTC."
+    ),
+]
+RunningOption = Annotated[
+    bool, Option("--while-running", help="Only one at a time. When it ends, the next call runs it again.")
+]
+FailureOption = Annotated[
+    Literal["retry", "record"] | None,
+    Option(
+        help="Another exit status than 0: the next call runs it again, or gets the recorded end.",
+        show_default="record with --window, else retry",
+    ),
+]
+WaitOption = Annotated[float, Option(min=0, metavar="S", help="Seconds to wait for another machine that runs it now.")]
+NewOption = Annotated[
+    bool,
+    Option("--new-only", help="If it was run before, or runs elsewhere now, print nothing and exit with 0: for cron."),
+]
+LeaseOption = Annotated[
+    float, Option(metavar="S", help="Seconds until the next call may run it again after its machine has died.")
+]
+AttemptsOption = Annotated[
+    int | None, Option(min=1, metavar="N", help="Runs after which the key is parked.", show_default="no limit")
+]
+LapseOption = Annotated[
+    Literal["retry", "park"], Option(help="When its machine has died: run it again, or park the key for a person.")
+]
+NameOption = Annotated[str, Option(metavar="NAME", help="The namespace of the keys.")]
+
+
+def execute(
+    context: typer.Context,
+    *,
+    key: KeyOption,
+    window: WindowOption = None,
+    while_running: RunningOption = False,
+    on_failure: FailureOption = None,
+    wait: WaitOption = 0.0,
+    new_only: NewOption = False,
+    lease: LeaseOption = 60.0,
+    max_attempts: AttemptsOption = None,
+    on_lapse: LapseOption = "retry",
+    name: NameOption = "exec",
+    store: StoreOption = DEFAULT_STORE,
+) -> None:
+    """Run the command, or tell how it ended before. HELP lists the exit statuses."""
+    if not context.obj:
+        refuse("no command: put it after --, as in: onceward exec --key nightly -- ./job.sh", USAGE)
+    if while_running and (window is not None or on_failure is not None or max_attempts is not None):
+        refuse(
+            "--while-running records nothing, so --window, --on-failure and --max-attempts have no use with it", USAGE
+        )
+    once = opened(store)
+    options: Options = {"lease": lease, "on_lapse": on_lapse, "max_attempts": max_attempts}
+    options["on_busy"] = wait or "raise"
+    failure: OnFailure = on_failure or ("retry" if window is None else "record")
+    try:
+        execution = Execution(
+            once,
+            context.obj,
+            key,
+            name=name,
+            window=window,
+            while_running=while_running,
+            on_failure=failure,
+            options=options,
+        )
+    except (ValueError, TypeError) as error:
+        refuse(str(error), USAGE)
+    status = _run(execution, new_only=new_only)
+    once.close()
+    raise typer.Exit(status)
+
+
+def _run(execution: Execution, *, new_only: bool) -> int:
+    def hear(number: int, _frame: FrameType | None) -> None:
+        execution.hear(number)
+
+    signal.signal(signal.SIGTSTP, lambda *_: None)  # a stopped process renews no lease, and its command would go on
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, hear)
+        ended = execution.run()
+    except NotStarted:
+        return _said("a signal came before the command was started, so it did not run", 128 + (execution.heard or 0))
+    except Busy as error:
+        return 0 if new_only else _said(str(error), BUSY)
+    except KeyMissing as error:
+        return _said(str(error), USAGE)
+    except Interrupted as error:
+        heard = execution.heard
+        why = f"{error}; nobody knows what it has done, so its key stays claimed to the end of its lease"
+        return _said(why, LEDGER_FAILED if heard is None else 128 + heard)
+    except CommandFailed as error:
+        return _said(str(error), CANNOT_RUN)
+    except ResultUnavailable as error:
+        return _said(str(error), 0 if new_only else LEDGER_FAILED)
+    except LeaseLost as error:
+        return _said(f"{error}. The command has run", LEDGER_FAILED)
+    except OncewardError as error:
+        return _said(said(error), PARKED if isinstance(error, Parked) else LEDGER_FAILED)
+    return _told(ended, new_only=new_only)
+
+
+def _told(ended: ExecutionEnd, *, new_only: bool) -> int:
+    if not ended.ran and not new_only:
+        sys.stdout.flush()
+        try:
+            replay(ended.end)
+        except OSError:
+            pass  # nobody reads
+    return 0 if new_only and not ended.ran else ended.end.exit_status
+
+
+def _said(text: str, status: int) -> int:
+    typer.echo(f"onceward: {line(text)}", err=True)
+    return status

@@ -1,0 +1,238 @@
+"""``onceward run`` and ``onceward vet``: pipelines from a YAML file."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from typer import Argument, Option
+
+from onceward.batch.outcomes import BatchOutcome
+from onceward.cli.ledgers import USAGE, refuse
+from onceward.cli.work_report import WorkReport
+from onceward.cli.working import STATUSES, work
+from onceward.consumers.worker import run_stoppable
+from onceward.pipelines.marks import Mistake
+from onceward.terminal import json, line
+
+if TYPE_CHECKING:
+    from onceward.pipelines.flow import PipelineRun
+    from onceward.pipelines.messages import PipelineMessage
+    from onceward.pipelines.pipeline import Pipeline
+
+WRONG = 1
+
+RUN_HELP = r"""
+Run a pipeline: bring each message of its source through its steps to its sinks, each once.
+
+FILE is the YAML file of the pipeline. It names the source, the ledger, the steps and the sinks. [bold]onceward vet FILE[/bold]
+finds every mistake in it, with line and column, and [bold]onceward test FILE[/bold] runs its examples.
+
+A run over files ends at their end. After ctrl-C, kill -9 or a reboot, run the same command again: it does only what is left. A
+message that failed is tried again by the next run. A run over a queue goes on until it is stopped, and failed messages come again
+by themselves. Several runs at once share the work.
+
+With --dry-run no effect is made, nothing is sent, and the ledger is not touched: it prints what each message would do.
+"""
+RUN_HELP += STATUSES
+
+VET_HELP = r"""
+Check a pipeline before anything runs: every mistake has its line and column.
+
+It checks the form, the expressions, the names, what steps import, and that all extras are installed. It makes no request. It
+also warns of effects that no guard protects.
+
+Exit status: [bold]0[/bold] no mistake; [bold]1[/bold] mistakes; [bold]2[/bold] usage.
+"""
+
+FileArgument = Annotated[str, Argument(metavar="FILE", help="The YAML file of the pipeline.", show_default=False)]
+LedgerOption = Annotated[
+    str | None, Option("--store", metavar="URL", help="Another ledger than the file's.", show_default=False)
+]
+
+
+def run(
+    file: FileArgument,
+    *,
+    store: LedgerOption = None,
+    until_empty: Annotated[
+        bool, Option("--until-empty", help="End when the queue has no more messages to give.")
+    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Make no effect, and print what would be done.")] = False,
+    given: Annotated[
+        str | None,
+        Option(
+            "--input", metavar="FILE", help="With --dry-run: NDJSON in the place of the source.", show_default=False
+        ),
+    ] = None,
+    new_only: Annotated[bool, Option("--new-only", help="Print nothing for messages that were done before.")] = False,
+    as_json: Annotated[
+        bool, Option("--json", help="Write one JSON object per message, and per line of the log.")
+    ] = False,
+) -> None:
+    """Run until the end, or until told to stop. RUN_HELP lists the exit statuses."""
+    if given is not None and not dry_run:
+        refuse("--input is for --dry-run", USAGE)
+    pipeline = checked(file, "memory:" if dry_run else store)
+    from onceward.pipelines.flow import PipelineRun
+
+    source = None
+    if dry_run:
+        from onceward.pipelines.sources.ndjson import NdjsonSource
+
+        if given is None and not pipeline.source.ends:
+            refuse("--dry-run takes no message from a queue: give messages as NDJSON with --input FILE", USAGE)
+        source = None if given is None else NdjsonSource(files=[str(Path(given).absolute()) if given != "-" else "-"])
+    report = PipelineReport(as_json=as_json, new_only=new_only)
+    if dry_run:
+        pipeline.stand_in = DryRun(report)
+
+    def made() -> "_Reported":
+        return _Reported(PipelineRun(pipeline, report.outcome, source), report)
+
+    grace = None if pipeline.model.grace is None else 0.0  # after a grace, calls may still run in their threads
+    ends = until_empty or (source or pipeline.source).ends
+    work(pipeline.once, made, until_empty=ends, grace=grace, as_json=as_json, report=report)
+
+
+def vet(
+    file: Annotated[
+        str | None, Argument(metavar="FILE", help="The YAML file of the pipeline.", show_default=False)
+    ] = None,
+    *,
+    schema: Annotated[bool, Option("--schema", help="Print the JSON Schema of the file for editors.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Write one JSON object per mistake.")] = False,
+) -> None:
+    """Check a file. VET_HELP lists the exit statuses."""
+    if schema:
+        from onceward.pipelines.schema import text
+
+        sys.stdout.write(text())
+        return
+    if file is None:
+        refuse("give the file of a pipeline, or --schema", USAGE)
+    _, mistakes = _examined(file, None)
+    for one in mistakes:
+        if as_json:
+            told = {"line": one.place.line, "column": one.place.column, "warning": one.is_warning, "text": one.text}
+            typer.echo(json(told))
+        else:
+            typer.echo(_told(file, one))
+    wrong = sum(not one.is_warning for one in mistakes)
+    if not as_json:
+        typer.echo(_sum(wrong, len(mistakes) - wrong), err=True)
+    raise typer.Exit(WRONG if wrong else 0)
+
+
+class PipelineReport(WorkReport):
+    """Prints what messages print, beside the figures."""
+
+    def __init__(self, *, as_json: bool, new_only: bool = False) -> None:
+        super().__init__(as_json=as_json)
+        self._new_only = new_only
+        self.running: PipelineRun | None = None
+
+    def start(self) -> None:
+        """Show the figures from now on. What functions print is no output of the pipeline."""
+        super().start()
+        sys.stdout = sys.stderr
+
+    def outcome(self, outcome: BatchOutcome) -> None:
+        super().outcome(outcome)
+        if self.as_json or not isinstance(outcome.value, list):
+            return
+        if self._new_only and outcome.status == "replayed":
+            return
+        self.print(outcome.value)
+
+    def print(self, values: list[object]) -> None:
+        """Print values as lines of JSON; a text as it is."""
+        data = "".join(f"{one if isinstance(one, str) else json(one)}\n" for one in values)
+        with self._lock:
+            self._out(data.encode(errors="surrogateescape"))
+
+    def tick(self, in_flight: int) -> None:
+        if self.running is not None:
+            self.read = self.running.progress[0]
+        super().tick(in_flight)
+
+
+class DryRun:
+    """Takes the place of effects and sinks, and prints what they would do."""
+
+    def __init__(self, report: PipelineReport) -> None:
+        self._report = report
+
+    async def effect(self, title: str, message: "PipelineMessage", _call: object) -> None:
+        """Print an effect. Its result is null."""
+        self._report.print([f"{line(title)}: {json(message.data)}"])
+
+    def sink(self, title: str, message: "PipelineMessage", _call: object) -> None:
+        """Print what a sink would get."""
+        self._report.print([f"{line(title)}: {json(message.data)}"])
+
+
+class _Reported:
+    def __init__(self, running: "PipelineRun", report: PipelineReport) -> None:
+        self._running = running
+        self.report: WorkReport = report
+        report.running = running
+        report.expect(running.progress[1])
+
+    @property
+    def in_flight(self) -> int:
+        return self._running.in_flight
+
+    @property
+    def stopping(self) -> bool:
+        return self._running.stopping
+
+    def run(self, *, until_empty: bool = False) -> None:
+        run_stoppable(partial(self._running.run_async, until_empty=until_empty), self._running.stop)
+
+    def stop(self) -> None:
+        self._running.stop()
+
+    def end(self) -> None:
+        pass
+
+
+def checked(file: str, store: str | None) -> "Pipeline":
+    """Return a pipeline without mistakes; else tell them, and end the command."""
+    pipeline, mistakes = _examined(file, store)
+    for one in mistakes:
+        typer.echo(_told(file, one), err=True)
+    if pipeline is None:
+        wrong = sum(not one.is_warning for one in mistakes)
+        refuse(f"{file}: {_sum(wrong, 0)}, so nothing ran", USAGE)
+    return pipeline
+
+
+def _examined(file: str, store: str | None) -> "tuple[Pipeline | None, list[Mistake]]":
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        refuse("pipelines need PyYAML: pip install 'onceward[cli,pipelines]'", USAGE)
+    del yaml
+    from onceward.pipelines.pipeline import examine
+
+    try:
+        return examine(file, ledger=store)
+    except OSError as error:
+        _unread(file, error)
+
+
+def _unread(file: str, error: OSError) -> NoReturn:
+    refuse(f"{file}: {error.strerror or error}", USAGE)
+
+
+def _told(file: str, one: Mistake) -> str:
+    kind = "warning" if one.is_warning else "mistake"
+    return line(f"{file}:{one.place.line}:{one.place.column}: {kind}: {one.text}")
+
+
+def _sum(wrong: int, warnings: int) -> str:
+    told = [f"{wrong} mistake{'s' * (wrong != 1)}"] if wrong else ["no mistake"]
+    told += [f"{warnings} warning{'s' * (warnings != 1)}"] if warnings else []
+    return ", ".join(told)

@@ -1,0 +1,199 @@
+"""``onceward proxy``: Idempotency-Key for any HTTP application."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from typer import Option
+
+from onceward.cli.durations import seconds
+from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said
+from onceward.cli.serving import (
+    CertificateOption,
+    ConnectionsOption,
+    HostOption,
+    PortOption,
+    PrivateOption,
+    StopOption,
+    UnixOption,
+    serve,
+)
+from onceward.core.drivers import drive
+from onceward.errors import OncewardError
+from onceward.http.route import Route
+from onceward.http.rules import Rules
+from onceward.http.scope import Scope
+
+if TYPE_CHECKING:
+    from onceward.core.policy import Options
+
+HELP = r"""
+Stand in front of an HTTP application, so that its requests take effect once for each Idempotency-Key. The application can be
+written in any language, and does not change.
+
+The first request with a key goes to the application, and its answer is recorded. Each later one gets that answer. The
+application gets a key of its own in the header Idempotency-Key, and the headers onceward-attempt and onceward-fence.
+
+If the application has a request and answers 502, 504 or nothing, it may have carried it out. The key then stays claimed to the end of
+the lease. After that it is tried again, with the same key for the application; --on-lapse park leaves it to a person instead.
+
+--scope says whose keys they are, and must be chosen: credential (Authorization or X-Api-Key), credential:HEADER, cookie:NAME,
+header:NAME (set by a proxy you trust), or everybody.
+
+SIGTERM or ctrl-C ends it: requests under way are finished.
+
+Example: [bold]onceward proxy --upstream http://127.0.0.1:8000 --name shop --scope credential[/bold]
+"""
+
+UpstreamOption = Annotated[
+    str, Option(metavar="URL", help="The application: http://HOST:PORT, https://HOST or unix:/PATH/OF/SOCKET.")
+]
+ScopeOption = Annotated[str, Option(metavar="WHOSE", help="Whose keys they are, as above.")]
+NameOption = Annotated[str, Option(metavar="NAME", help="The namespace of the keys; another one for each application.")]
+RouteOption = Annotated[
+    list[str] | None,
+    Option(
+        "--route",
+        metavar="ROUTE",
+        help="What is guarded, such as 'POST /orders/{id}/refunds', 'POST,PUT /v1/*' or '/orders'. Can be repeated.",
+        show_default="every POST and PATCH",
+    ),
+]
+ExemptOption = Annotated[
+    list[str] | None,
+    Option(
+        "--exempt", metavar="PATH", help="What is not guarded, such as '/login'. Can be repeated.", show_default=False
+    ),
+]
+KeyOption = Annotated[
+    str, Option(metavar="NAME", help="The header with the key, or a JMESPath such as body.payment.id.")
+]
+OptionalOption = Annotated[
+    bool, Option("--optional", help="Pass requests without a key on, unguarded, instead of 400.")
+]
+WaitOption = Annotated[
+    str | None,
+    Option(metavar="T", help="How long a request waits for an earlier one, as 5s.", show_default="409 at once"),
+]
+LeaseOption = Annotated[str, Option(metavar="T", help="How long a key stays claimed without a sign of life, as 60s.")]
+LapseOption = Annotated[
+    Literal["retry", "park"], Option("--on-lapse", help="What follows when a lease ended without an outcome.")
+]
+AttemptsOption = Annotated[
+    int | None, Option(min=1, metavar="N", help="Attempts after which a key is parked.", show_default="no limit")
+]
+RetentionOption = Annotated[
+    str | None, Option(metavar="T", help="How long answers are repeated, as 7d.", show_default="the policy's default")
+]
+SilenceOption = Annotated[
+    str, Option(metavar="T", help="How long the application, or a client in its body, can be silent.")
+]
+RequestOption = Annotated[int, Option(min=0, metavar="BYTES", help="The longest body of a request with a key.")]
+ResponseOption = Annotated[int, Option(min=0, metavar="BYTES", help="The longest body of an answer that is repeated.")]
+HealthOption = Annotated[str, Option(metavar="PATH", help="The path that says that the proxy runs; '' passes it on.")]
+PreserveOption = Annotated[bool, Option("--preserve-host", help="Send the client's Host, not the application's.")]
+TrustedOption = Annotated[
+    list[str] | None,
+    Option(
+        "--trusted-proxy",
+        metavar="ADDRESS",
+        help="A proxy in front, whose X-Forwarded headers are kept. Can be repeated.",
+        show_default="none",
+    ),
+]
+
+
+def proxy(
+    *,
+    upstream: UpstreamOption,
+    scope: ScopeOption,
+    name: NameOption,
+    store: StoreOption = DEFAULT_STORE,
+    route: RouteOption = None,
+    exempt: ExemptOption = None,
+    key: KeyOption = "Idempotency-Key",
+    optional: OptionalOption = False,
+    wait: WaitOption = None,
+    lease: LeaseOption = "60s",
+    on_lapse: LapseOption = "retry",
+    max_attempts: AttemptsOption = None,
+    retention: RetentionOption = None,
+    silence: SilenceOption = "60s",
+    max_request: RequestOption = 1 << 20,
+    max_response: ResponseOption = 1 << 20,
+    health: HealthOption = "/healthz",
+    preserve_host: PreserveOption = False,
+    trusted_proxy: TrustedOption = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8080,
+    unix: UnixOption = None,
+    certificate: CertificateOption = None,
+    private_key: PrivateOption = None,
+    connections: ConnectionsOption = None,
+    stop_within: StopOption = 30.0,
+) -> None:
+    """Serve until told to stop."""
+    from onceward.proxy import Proxy  # only this command pays for it
+
+    policy: Options = {"on_lapse": on_lapse, "lease": seconds("--lease", lease) or 0.0}
+    if max_attempts is not None:
+        policy["max_attempts"] = max_attempts
+    if (kept := seconds("--retention", retention)) is not None:
+        policy["retention"] = kept
+    once = opened(store)
+    try:
+        app = Proxy(
+            upstream,
+            once,
+            Rules(
+                *(_route(one, key, required=not optional) for one in route or ["*"]),
+                scope=_whose(scope),
+                exempt=exempt or (),
+                max_request=max_request,
+                max_response=max_response,
+            ),
+            name=name,
+            wait=seconds("--wait", wait),
+            health=health or None,
+            silence=seconds("--silence", silence) or 0.0,
+            preserve_host=preserve_host,
+            trusted_proxies=trusted_proxy or (),
+            **policy,
+        )
+        drive(once.store.load("onceward:health"), once.store)  # a mistake shows now, not at the first request
+        serve(
+            app,
+            host=host,
+            port=port,
+            unix=unix,
+            certificate=certificate,
+            private_key=private_key,
+            connections=connections,
+            stop_within=stop_within,
+        )
+    except (ValueError, TypeError) as error:
+        refuse(str(error), USAGE)
+    except OncewardError as error:
+        refuse(said(error), TROUBLE)
+    finally:
+        once.close()
+    raise typer.Exit(0)
+
+
+def _route(text: str, key: str, *, required: bool) -> Route:
+    """Return what ``--route`` says: methods, if any, and a path."""
+    methods, _, path = text.strip().rpartition(" ")
+    if not methods:
+        return Route(path, required=required, key=key)
+    return Route(path, methods=[method.strip() for method in methods.split(",")], required=required, key=key)
+
+
+def _whose(text: str) -> Scope | str:
+    """Return what ``--scope`` says."""
+    kind, colon, name = text.partition(":")
+    if kind == "credential":
+        return Scope.credential(name) if colon else Scope.CREDENTIAL
+    if text == "everybody":
+        return Scope.EVERYBODY
+    if kind not in {"cookie", "header"}:
+        refuse(f"--scope {text}: give credential, credential:HEADER, cookie:NAME, header:NAME or everybody", USAGE)
+    return text

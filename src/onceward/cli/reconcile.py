@@ -1,0 +1,96 @@
+"""The command that compares a ledger with what its downstream did: reconcile."""
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from onceward import terminal
+from onceward.cli.durations import seconds
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.terminal import quoted
+from onceward.watch.effects import effects_of
+from onceward.watch.reconciling import Mismatched, Naming, mismatches
+
+DIFFERENT = 3
+
+AgainstOption = Annotated[
+    str,
+    Option("--against", metavar="SOURCE", help="The keys of the effects: module:function, a .csv file, or a SELECT."),
+]
+NameOption = Annotated[
+    str | None,
+    Option(
+        "--name",
+        metavar="NAMESPACE",
+        help="The effects have the keys of this namespace, without it.",
+        show_default=False,
+    ),
+]
+DerivedOption = Annotated[
+    str | None,
+    Option(
+        "--derived",
+        metavar="PURPOSE",
+        help="The effects have the keys that claim.key(PURPOSE) returns; give an empty text for claim.key().",
+        show_default=False,
+    ),
+]
+ColumnOption = Annotated[
+    str | None,
+    Option(metavar="NAME", help="The column of a CSV file with the keys.", show_default="key, or the only one"),
+]
+DatabaseOption = Annotated[
+    str | None,
+    Option(metavar="URL", help="Where a SELECT runs: sqlite:///PATH or postgresql://...", show_default="the ledger's"),
+]
+NewerOption = Annotated[
+    str | None, Option("--newer-than", metavar="DURATION", help="Only records that changed within this time.")
+]
+SettleOption = Annotated[
+    str, Option("--settle", metavar="DURATION", help="Only miss the effect of a key that was completed so long ago.")
+]
+
+
+def reconcile(
+    against: AgainstOption,
+    store: StoreOption = DEFAULT_STORE,
+    name: NameOption = None,
+    derived: DerivedOption = None,
+    column: ColumnOption = None,
+    database: DatabaseOption = None,
+    newer_than: NewerOption = None,
+    settle: SettleOption = "5m",
+    json: JsonOption = False,
+) -> None:
+    """Compare the completed keys with what the downstream says it did.
+
+    It lists effects without a completed record, completed records without an effect, and effects that were made more than once.
+    It changes nothing. The exit status is 0 if both agree, and 3 if they do not.
+
+    Keys of effects are those of `onceward ls`, unless you give --name or --derived. It reads the ledger once, or the part with
+    this name. How many keys there are does not matter: they are counted in a temporary file.
+    """
+    within, ripe = seconds("--newer-than", newer_than), seconds("--settle", settle) or 0.0
+    counts: Counter[str] = Counter()
+    try:
+        with looking_at(store) as ledger:
+            effects = effects_of(against, column=column, database=database or store)
+            found = mismatches(ledger, effects, Naming(name, derived), newer_than=within, settle=ripe)
+            for one in found:
+                counts[one.what] += 1
+                typer.echo(terminal.json(one._asdict()) if json else _line(one))
+    except (ValueError, TypeError) as error:
+        refuse(f"--against {error}", USAGE)
+    said = ", ".join(f"{what}: {count}" for what, count in sorted(counts.items())) or "ledger and downstream agree"
+    typer.echo(f"onceward: {said}", err=True)
+    raise typer.Exit(DIFFERENT if counts else 0)
+
+
+def _line(one: Mismatched) -> str:
+    if one.what == "record without an effect":
+        return f"{one.what}: {quoted(one.key)}"
+    status = "no record" if one.status is None else one.status
+    times = f", made {one.times} times" if one.times > 1 else ""
+    return f"{one.what}: {quoted(one.key)} ({status}{times})"

@@ -1,0 +1,192 @@
+"""``onceward serve``: a ledger for programs in any language, over HTTP. ``onceward token`` makes a token for a client."""
+
+import ipaddress
+import logging
+import os
+import socket
+import sys
+import warnings
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from typer import Argument, Option
+
+from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said
+from onceward.core.drivers import drive
+from onceward.errors import OncewardError, ResultWarning
+
+if TYPE_CHECKING:
+    from onceward.service.door import ServiceLimits
+    from onceward.service.tokens import Tokens
+
+HELP: Final = r"""
+Serve the ledger over HTTP, for programs in any language.
+
+A client claims a key, does the work, extends its claim meanwhile, and completes the key. Duplicates get the recorded result. Any
+number of instances share one ledger. GET /openapi.json tells of all actions.
+
+It listens on this machine only. For others give it --tokens, and TLS with --certificate and --private-key. Or give it a Unix
+socket: only your own user can connect to it. [bold]onceward token[/bold] makes a token.
+
+SIGTERM or ctrl-C stops it: requests under way are answered first.
+
+Example: [bold]onceward serve --store postgresql://localhost/orders --tokens tokens.txt --host 0.0.0.0[/bold]
+"""
+MAKING: Final = r"""
+Make a token, print it once, and add its hash to the file.
+
+To revoke it, delete its line. A service that runs reads the file again by itself.
+
+Example: [bold]onceward token orders-worker --tokens tokens.txt --namespace orders[/bold]
+"""
+
+TokensOption = Annotated[
+    str | None,
+    Option(metavar="FILE", help="The file of tokens. Without it everybody here can do everything.", show_default=False),
+]
+HostOption = Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")]
+PortOption = Annotated[int, Option(metavar="N", help="The port to listen on; 0 takes a free one.", min=0, max=65535)]
+UnixOption = Annotated[str | None, Option(metavar="PATH", help="Listen on a Unix socket instead.", show_default=False)]
+CertificateOption = Annotated[
+    str | None, Option(metavar="FILE", help="The certificate for TLS, with its chain.", show_default=False)
+]
+PrivateOption = Annotated[
+    str | None, Option(metavar="FILE", help="The private key of that certificate.", show_default=False)
+]
+LeaseOption = Annotated[
+    float, Option(metavar="S", min=1, help="The longest lease that a client can ask for, in seconds.")
+]
+WaitOption = Annotated[float, Option(metavar="S", min=0, help="The longest wait for a busy key, in seconds.")]
+BodyOption = Annotated[int, Option(metavar="BYTES", min=1024, help="The largest request.")]
+RequestsOption = Annotated[int, Option(metavar="N", min=1, help="Requests that one client can have under way.")]
+LogOption = Annotated[bool, Option("--log/--no-log", help="Log a line for each request. It has no key and no token.")]
+NameArgument = Annotated[str, Argument(metavar="NAME", help="Whose token it is: a name for the log.")]
+NamespaceOption = Annotated[
+    list[str], Option("--namespace", metavar="NAME", help="A namespace of keys that it is for, or * for all.")
+]
+ActionOption = Annotated[
+    list[str] | None,
+    Option("--action", metavar="NAME", help="What it may do.", show_default="all but look, or give * for all"),
+]
+FileOption = Annotated[str, Option("--tokens", metavar="FILE", help="The file to add it to.")]
+
+
+def serve(
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8767,
+    unix: UnixOption = None,
+    tokens: TokensOption = None,
+    certificate: CertificateOption = None,
+    private_key: PrivateOption = None,
+    max_lease: LeaseOption = 3600.0,
+    max_wait: WaitOption = 60.0,
+    max_body: BodyOption = 1024 * 1024,
+    max_requests: RequestsOption = 200,
+    log: LogOption = True,
+) -> None:
+    """Serve until told to stop."""
+    try:
+        # uvicorn comes with the same extra
+        from onceward.service import service as _  # noqa: F401 - tells which extra is missing
+        from onceward.service.door import ServiceLimits
+    except ImportError as error:
+        refuse(str(error), USAGE)
+    if (certificate is None) != (private_key is None):
+        refuse("--certificate and --private-key: give both", USAGE)
+    if tokens is None and unix is None and not _is_local(host):
+        refuse(
+            f"--host {host}: others can reach it there, so it needs --tokens. `onceward token` makes a file of them",
+            USAGE,
+        )
+    limits = ServiceLimits(max_requests, max_body, wait=max_wait, lease=max_lease)
+    listener = _listener(host, port, unix)
+    with listener:
+        place = f"unix:{unix}" if unix is not None else _address(listener, tls=certificate is not None)
+        _run(store, listener, place, _tokens(tokens), limits, certificate, private_key, log=log, local=unix is None)
+    if unix is not None:
+        os.unlink(unix)
+
+
+def token(
+    name: NameArgument,
+    *,
+    tokens: FileOption,
+    namespace: NamespaceOption,
+    action: ActionOption = None,
+) -> None:
+    """Make a token. Only its hash is kept."""
+    from onceward.service.tokens import ACTIONS, add, made
+
+    try:
+        made_token, line = made(name, namespace, action or [one for one in ACTIONS if one != "look"])
+        add(tokens, line)
+    except (ValueError, OSError) as error:
+        refuse(str(error), USAGE)
+    typer.echo(made_token)
+
+
+def _run(
+    store: str,
+    listener: socket.socket,
+    place: str,
+    tokens: "Tokens | None",
+    limits: "ServiceLimits",
+    certificate: str | None,
+    private_key: str | None,
+    *,
+    log: bool,
+    local: bool,
+) -> None:
+    from onceward.service.app import assembled
+    from onceward.service.server import serve as run
+
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO if log else logging.WARNING, format="%(asctime)s %(message)s"
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    warnings.simplefilter("ignore", ResultWarning)  # the client is told in its answer
+    once = opened(store)
+    try:
+        drive(once.store.load("onceward:health"), once.store)  # a mistake shows now, not at the first request
+        app = assembled(once, tokens, limits, log_requests=log, local=local)
+        said_where = lambda: typer.echo(f"onceward: serving at {place} (ctrl-C stops it)", err=True)
+        run(app, listener, certificate=certificate, private_key=private_key, started=said_where)
+    except OncewardError as error:
+        refuse(said(error), TROUBLE)
+    except (OSError, ValueError) as error:  # a certificate that cannot be used
+        refuse(str(error), USAGE)
+    finally:
+        once.close()
+
+
+def _tokens(path: str | None) -> "Tokens | None":
+    from onceward.service.tokens import Tokens
+
+    try:
+        return None if path is None else Tokens(path)
+    except (OSError, ValueError) as error:
+        refuse(f"--tokens: {error}", USAGE)
+
+
+def _listener(host: str, port: int, unix: str | None) -> socket.socket:
+    from onceward.service.server import listening, listening_at
+
+    try:
+        return listening(host, port) if unix is None else listening_at(unix)
+    except OSError as error:
+        where = f"--unix {unix}" if unix is not None else f"--host {host} --port {port}"
+        refuse(f"{where}: {error.strerror or error}", USAGE)
+
+
+def _address(listener: socket.socket, *, tls: bool) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,113 @@
+"""Serves an ASGI application for a command: listens, runs uvicorn until it is told to stop, and ends in time."""
+
+import contextlib
+import os
+import socket
+import stat
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from onceward.cli.ledgers import USAGE, refuse
+
+HostOption = Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")]
+PortOption = Annotated[int, Option(metavar="N", help="The port to listen on; 0 takes a free one.", min=0, max=65535)]
+UnixOption = Annotated[
+    str | None,
+    Option("--unix", metavar="PATH", help="Listen on a Unix socket instead of an address.", show_default=False),
+]
+CertificateOption = Annotated[
+    str | None,
+    Option("--certificate", metavar="FILE", help="Its certificate (PEM), for HTTPS.", show_default=False),
+]
+PrivateOption = Annotated[
+    str | None, Option("--private-key", metavar="FILE", help="The certificate's key (PEM).", show_default=False)
+]
+ConnectionsOption = Annotated[
+    int | None,
+    Option(min=1, metavar="N", help="Connections at a time; a further one gets 503.", show_default="no limit"),
+]
+StopOption = Annotated[
+    float, Option("--stop-within", min=0, metavar="S", help="Seconds to finish requests when told to stop.")
+]
+
+
+def serve(
+    app: object,
+    *,
+    host: str,
+    port: int,
+    unix: str | None = None,
+    certificate: str | None = None,
+    private_key: str | None = None,
+    connections: int | None = None,
+    stop_within: float = 30.0,
+) -> None:
+    """Serve an application until a signal says stop; then finish the requests under way. Options that cannot be end the command."""
+    try:
+        import uvicorn
+    except ImportError:
+        refuse("this command needs uvicorn: pip install 'onceward[cli,proxy]'", USAGE)
+    if (certificate is None) != (private_key is None):
+        refuse("--certificate and --private-key: give both", USAGE)
+    for file in filter(None, (certificate, private_key)):
+        if not os.access(file, os.R_OK):
+            refuse(f"{file}: it cannot be read", USAGE)
+    listener = _on_socket(unix) if unix is not None else _on_port(host, port)
+    scheme = "http" if certificate is None else "https"
+    name = f"[{host}]" if ":" in host else host
+    where = f"unix:{unix}" if unix is not None else f"{scheme}://{name}:{listener.getsockname()[1]}/"
+    try:
+        # What a proxy in front says about clients is the application's business: uvicorn would believe it.
+        config = uvicorn.Config(
+            app,  # type: ignore[arg-type]  # its type is not loaded before it is needed
+            log_level="warning",
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            access_log=False,
+            http="h11",  # httptools drops the body of a request that offers an upgrade, as each of Java's HttpClient does
+            ws="none",
+            ssl_certfile=certificate,
+            ssl_keyfile=private_key,
+            limit_concurrency=connections,
+            timeout_graceful_shutdown=max(1, round(stop_within)),
+        )
+        config.load()
+    except OSError as error:  # also of a certificate
+        refuse(f"--certificate {certificate}: {error.strerror or error}", USAGE)
+    typer.echo(f"onceward: {where} (ctrl-C stops it)", err=True)
+    with listener:
+        uvicorn.Server(config).run(sockets=[listener])
+    if unix is not None:
+        with contextlib.suppress(OSError):
+            os.unlink(unix)
+
+
+def _on_port(host: str, port: int) -> socket.socket:
+    try:
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        refuse(f"--host {host} --port {port}: {error.strerror or error}", USAGE)
+    # asyncio does so only for sockets that name their protocol. Without it, an answer's body waits 40 ms for an acknowledgement.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def _on_socket(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode) and not _is_listened_to(path):
+            os.unlink(path)  # a process that was killed has left it
+        listener.bind(path)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        refuse(f"--unix {path}: {error.strerror or error}", USAGE)
+    return listener
+
+
+def _is_listened_to(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as asking:
+        return not asking.connect_ex(path)

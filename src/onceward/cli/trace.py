@@ -1,0 +1,131 @@
+"""The command that shows the chain of a key: trace."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from onceward import terminal
+from onceward.cli.ledgers import DEFAULT_STORE, JsonOption, looking_at
+from onceward.cli.operate import KeyArgument
+from onceward.core.origin import read_origin
+from onceward.core.protocol import is_lapsed
+from onceward.core.views import last_change, relative
+from onceward.stores.chains import LONGEST, ChainLink, ChainNode, KeyChain, chain_of
+from onceward.terminal import line, quoted
+
+StoresOption = Annotated[
+    list[str] | None,
+    Option(
+        "--store",
+        metavar="URL",
+        envvar="ONCEWARD_STORE",
+        help="A ledger, as sqlite:///PATH, postgresql://USER@HOST/DATABASE or dynamodb://TABLE. Give it again for each ledger.",
+        show_default=DEFAULT_STORE,
+    ),
+]
+ScanOption = Annotated[
+    bool, Option("--scan", help="Read a ledger as a whole if it has no index by origin. DynamoDB charges for that.")
+]
+MostOption = Annotated[int, Option("--limit", min=1, metavar="N", help="At most N keys.")]
+_UNKNOWN = "no record: expired, cleared, or in a ledger that is not named"
+
+
+def trace(
+    key: KeyArgument,
+    store: StoresOption = None,
+    scan: ScanOption = False,
+    limit: MostOption = LONGEST,
+    json: JsonOption = False,
+) -> None:
+    """Show the chain of a key: the keys whose messages led to it, and those that its messages led to.
+
+    Messages that handlers send with claim.send carry the key of their sender, and the key with which the chain began. Name each
+    ledger that the chain passes through.
+
+    Upwards it reads single records. Downwards it uses an index: PostgreSQL and SQLite have one. `onceward migrate` adds it to an
+    older ledger. DynamoDB has none, so --scan reads the whole table.
+
+    With --json each line is one key, in the order of the tree; `depth` is how far it is from the beginning.
+    """
+    with ExitStack() as opened:
+        ledgers = [opened.enter_context(looking_at(url)) for url in dict.fromkeys(store or [DEFAULT_STORE])]
+        chain = chain_of(key, ledgers, scan=scan, limit=limit)
+        told = list(_as_json(chain)) if json else list(_as_tree(chain, key, several=len(ledgers) > 1))
+        typer.echo("\n".join(told))
+        for ledger in chain.unread:
+            _say(
+                f"{ledger.store.url} has no index by origin: what messages led to there is not shown. --scan reads it as a whole; "
+                "`onceward migrate` adds the index to PostgreSQL and SQLite"
+            )
+        if chain.cut:
+            _say(f"there are more than {limit} keys: give a larger --limit")
+
+
+def _nodes(chain: KeyChain) -> Iterator[tuple[ChainNode, int, str]]:
+    """Yield each node, its depth, and the lines that lead to it."""
+    todo = [(top, 0, "", "") for top in reversed(chain.tops)]
+    while todo:
+        node, depth, lead, below = todo.pop()
+        yield node, depth, lead
+        last = len(node.children) - 1
+        for number, child in reversed(list(enumerate(node.children))):
+            branch, stem = ("└─ ", "   ") if number == last else ("├─ ", "│  ")
+            todo.append((child, depth + 1, below + branch, below + stem))
+
+
+def _as_json(chain: KeyChain) -> Iterator[str]:
+    for node, depth, _ in _nodes(chain):
+        if not node.links:
+            yield terminal.json({"key": node.key, "depth": depth, "missing": True})
+        for record, _, ledger in node.links:
+            came = read_origin(record.origin)
+            told = {
+                "key": node.key,
+                "depth": depth,
+                "parent": None if came is None else came.parent,
+                "root": node.key if came is None else came.root,
+                "store": ledger.store.url,
+                "status": record.status,
+                "attempts": record.attempts,
+                "worker": record.worker,
+                "created_at": record.created_at,
+                "updated_at": record.updated_at,
+                "unsent": record.unsent is not None,
+            }
+            yield terminal.json(told)
+
+
+def _as_tree(chain: KeyChain, key: str, *, several: bool) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("KEY", "STATUS", "CLAIMED", "CHANGED", "WORKER", "LEDGER" if several else "")]
+    for node, _, lead in _nodes(chain):
+        name = f"{lead}{quoted(node.key)}{' <' if node.key == key else ''}"
+        if not node.links:
+            rows.append((name, _UNKNOWN))
+        for number, link in enumerate(node.links):
+            rows.append((name if number == 0 else " " * len(lead), *_cells(link), _place(link) if several else ""))
+    widths = [max(len(row[place]) for row in rows if len(row) > 2) for place in range(len(rows[0]))]
+    widths[0] = max(len(row[0]) for row in rows)
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
+
+
+def _cells(link: ChainLink) -> tuple[str, str, str, str]:
+    record, now = link.record, link.now
+    status = line(record.status)
+    if is_lapsed(record, now):
+        status += " (lapsed)"
+    if record.unsent is not None:
+        status += " (unsent messages)"
+    claimed = relative(min(record.created_at, now), now)
+    return status, claimed, relative(last_change(record, now), now), line(record.worker or "")
+
+
+def _place(link: ChainLink) -> str:
+    return line(link.ledger.store.url)
+
+
+def _say(text: str) -> None:
+    typer.echo(f"onceward: {line(text)}", err=True)

@@ -1,0 +1,159 @@
+"""What the commands of all workers share: their options, their exit statuses, and a run."""
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Annotated, NoReturn, Protocol, TypeVar
+
+import typer
+from typer import Option
+
+from onceward.batch.outcomes import BatchOutcome
+from onceward.cli.ledgers import USAGE, refuse
+from onceward.cli.work_report import Heard, WorkReport
+from onceward.consumers.worker import Worker
+from onceward.errors import OncewardError
+from onceward.once import Once
+
+DONE, LEFT, ONLY_MALFORMED, FAILED, INTERRUPTED, BROKEN = 0, 1, 3, 4, 130, 141
+_TICK = 0.2  # seconds between two looks at what is in flight
+M = TypeVar("M")
+
+STATUSES = r"""
+Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy;
+[bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
+[bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
+"""
+
+CallOption = Annotated[
+    str, Option(metavar="MODULE:FUNCTION", help="The function; its module may lie in this directory.")
+]
+FingerprintOption = Annotated[
+    str | None,
+    Option(
+        metavar="JMESPATH",
+        help="What must not change under one key; order is the whole message for def charge(order).",
+        show_default="nothing is compared",
+    ),
+]
+NameOption = Annotated[
+    str | None, Option(metavar="NAME", help="The namespace of the keys.", show_default="the function's full name")
+]
+ConcurrencyOption = Annotated[int, Option("--concurrency", "-c", min=1, max=1000, metavar="N", help="Calls at a time.")]
+LeaseOption = Annotated[
+    float, Option(metavar="S", help="Seconds until another worker may take over the keys of a killed worker.")
+]
+GraceOption = Annotated[
+    float | None,
+    Option(metavar="S", help="Seconds to wait for running calls when stopped.", show_default="as long as it takes"),
+]
+EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]
+RelayOption = Annotated[
+    bool, Option("--relay/--no-relay", help="Also send messages of claim.send that other processes have left.")
+]
+JsonOption = Annotated[bool, Option("--json", help="Write one JSON object per message, and per line of the log.")]
+
+
+class ReportedWorker(Worker[M]):
+    """A worker that reports each message. Derive from this first, and then from the worker."""
+
+    wants_values = True
+    report: WorkReport
+
+    def end(self) -> None:
+        """Close what the worker was made with. By default nothing."""
+
+    def told(self, outcome: BatchOutcome) -> None:
+        super().told(outcome)
+        self.report.outcome(outcome)
+
+
+class Working(Protocol):
+    """What :func:`work` runs: every :class:`ReportedWorker` is one."""
+
+    report: WorkReport
+
+    @property
+    def in_flight(self) -> int: ...
+
+    @property
+    def stopping(self) -> bool: ...
+
+    def run(self, *, until_empty: bool = False) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def work(
+    once: Once,
+    make: Callable[[], Working],
+    *,
+    until_empty: bool,
+    grace: float | None,
+    as_json: bool,
+    report: WorkReport | None = None,
+) -> NoReturn:
+    """Run a worker until it is told to stop, and end the command."""
+    report = report or WorkReport(as_json=as_json)
+    try:
+        worker = make()
+    except (ValueError, TypeError, ModuleNotFoundError) as error:
+        refuse(str(error), USAGE)
+    worker.report, report.stop = report, worker.stop
+    status, end = _run(worker, report, until_empty=until_empty)
+    report.summary(end)
+    once.close()
+    worker.end()
+    if report.broken is not None:
+        status = BROKEN if isinstance(report.broken, BrokenPipeError) else LEFT
+    if status == INTERRUPTED or grace is not None:
+        sys.stderr.flush()
+        os._exit(status)  # a called function may still run in its thread; its key stays claimed to the end of its lease
+    raise typer.Exit(status)
+
+
+def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int, str]:
+    """Work; return the exit status, and why it ended if the queue was not empty."""
+    log = logging.getLogger("onceward")
+    heard = Heard(report)
+    log.addHandler(heard)
+    log.setLevel(heard.level)
+    log.propagate = False
+    ended = threading.Event()
+
+    def tick() -> None:
+        told = False
+        while not ended.wait(_TICK):
+            if worker.stopping and not told:
+                report.say(
+                    "stopping: waiting for running calls and the poll under way; a second signal interrupts them"
+                )
+                told = True
+            report.tick(worker.in_flight)
+
+    report.start()
+    ticks = threading.Thread(target=tick, name="onceward-ticks", daemon=True)
+    ticks.start()
+    try:
+        worker.run(until_empty=until_empty)
+    except KeyboardInterrupt:
+        return (
+            INTERRUPTED,
+            "interrupted: the keys of the calls that were running stay claimed to the end of their leases",
+        )
+    except (OncewardError, ValueError) as error:
+        return FAILED, f"stopped: {error}"
+    finally:
+        ended.set()
+        ticks.join()
+        log.removeHandler(heard)
+    if not until_empty:
+        return DONE, "stopped"
+    counts = report.counts
+    if any(counts[kind] for kind in ("failed", "parked", "mismatch", "busy")):
+        return LEFT, ""
+    return (ONLY_MALFORMED if counts["malformed"] else DONE), ""

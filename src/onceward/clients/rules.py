@@ -1,0 +1,114 @@
+"""Which requests get a key, and when a request is sent again. No I/O, and no client."""
+
+import random
+import re
+import uuid
+from typing import Final
+
+from onceward.claim.running import CURRENT
+from onceward.core.clock import boottime
+from onceward.errors import LeaseLost
+from onceward.wire.http_calls import asked_pause
+
+HEADER: Final = "Idempotency-Key"
+_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
+# Methods that take effect once by themselves, however often they are sent (RFC 9110, section 9.2.2).
+_IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+# 409: the first request with this key still runs (draft-ietf-httpapi-idempotency-key-header-07, section 2.7); 425: RFC 8470; 429:
+# RFC 6585. 500 is not among them: servers record it as the answer of the key, as Stripe's do.
+_AGAIN: Final = frozenset({408, 409, 425, 429, 502, 503, 504})
+_FIRST, _DOUBLED, _LONGEST = 0.25, 6, 8.0  # seconds, how often they double, seconds
+
+
+class SendAgain:
+    """When a request is sent again, and which requests get a key.
+
+    Args:
+        times: how often a request is sent at most.
+        within: seconds after which it is not sent again. A Retry-After that is longer is left to the caller.
+        methods: the methods that get a key.
+        header: its name. The key is in quotes in ``Idempotency-Key``, as the draft says, and bare in others.
+
+    Raises:
+        ValueError: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        *,
+        times: int = 4,
+        within: float = 30.0,
+        methods: tuple[str, ...] = ("POST", "PATCH"),
+        header: str = HEADER,
+    ) -> None:
+        if type(times) is not int or times < 1:
+            raise ValueError(f"times={times!r}: give a whole number, at least 1")
+        if not 0 <= within < float("inf"):
+            raise ValueError(f"within={within!r}: give a number of seconds")
+        if not all(len(one) > 1 and one.isupper() for one in methods):
+            raise ValueError(f'methods={methods!r}: give a tuple of names, as in ("POST", "PATCH")')
+        if not _NAME.fullmatch(header):
+            raise ValueError(f"header={header!r}: give the name of a header, as in {HEADER!r}")
+        self.times, self.within, self.methods, self.header = times, within, frozenset(methods), header
+
+    def sending(self, method: str, url: str, given: str | None, *, whole: bool) -> "ClientCall":
+        """Return what is known of a request before it is sent.
+
+        Args:
+            method: its method.
+            url: its URL, without query and fragment.
+            given: its key, if the caller has set the header.
+            whole: whether its body can be sent again.
+
+        Raises:
+            LeaseLost: the handler that sends it has lost its claim.
+            ValueError: the handler has sent such a request before, so the two need keys of their own.
+        """
+        key = None
+        if given is None and method.upper() in self.methods:
+            claim = CURRENT.get()
+            key = str(uuid.uuid4()) if claim is None else claim.request_key(method.upper(), url)
+        keyed = given is not None or key is not None
+        return ClientCall(self, key, again=whole and (keyed or method.upper() in _IDEMPOTENT))
+
+
+class ClientCall:
+    """One request of a caller, and its tries.
+
+    Attributes:
+        header: what to add to the request: the name and the value of its key; None if there is nothing to add.
+    """
+
+    def __init__(self, rules: SendAgain, key: str | None, *, again: bool) -> None:
+        self._rules, self._again = rules, again
+        self._tries, self._end = 0, boottime() + rules.within
+        self._claim = CURRENT.get()
+        quoted = rules.header.lower() == HEADER.lower()
+        self.header = None if key is None else (rules.header, f'"{key}"' if quoted else key)
+
+    def pause(self, status: int | None, retry_after: str | None = None, date: str | None = None) -> float | None:
+        """Return the seconds until the request is sent again; None if its answer, or its error, is for the caller.
+
+        Args:
+            status: of the answer; None if there was none.
+            retry_after: its header ``Retry-After``.
+            date: its header ``Date``.
+
+        Raises:
+            LeaseLost: the handler has lost its claim meanwhile, so another may be sending the request.
+        """
+        self._tries += 1
+        if not self._again or (status is not None and status not in _AGAIN) or self._tries >= self._rules.times:
+            return None
+        seconds = random.uniform(0.5, 1) * min(_FIRST * 2.0 ** min(self._tries - 1, _DOUBLED), _LONGEST)
+        asked = asked_pause(_bytes(retry_after), _bytes(date))
+        seconds = seconds if asked is None else max(seconds, asked)
+        if boottime() + seconds > self._end:
+            return None
+        if self._claim is not None and self._claim.lost:
+            raise LeaseLost(self._claim.record.key, "send a request again")
+        return seconds
+
+
+def _bytes(header: str | None) -> bytes:
+    return (header or "").encode(errors="replace")

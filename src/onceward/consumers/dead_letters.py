@@ -1,0 +1,53 @@
+"""Retry and dead-letter queues of brokers that have none: their names, and the headers of what goes there."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from onceward.results.outcomes import describe
+
+if TYPE_CHECKING:
+    from onceward.batch.outcomes import BatchOutcome
+
+KEY_HEADER: Final = "Idempotency-Key"  # a message's own idempotency key, which its sender derived
+STATUS: Final = "onceward-status"  # parked, mismatch or malformed
+REASON: Final = "onceward-reason"  # for a person: one line of text
+LEDGER_KEY: Final = "onceward-key"  # the key in the ledger; a malformed message has none
+FROM: Final = "onceward-from"  # where the message was
+RECEIVES: Final = "onceward-receives"  # how often it was received
+DELAY: Final = "onceward-delay"  # seconds that a record of Kafka's retry topic waits, counted from its timestamp
+GROUP: Final = "onceward-group"  # whose retry it is; other groups skip it
+OURS: Final = frozenset({STATUS, REASON, LEDGER_KEY, FROM, RECEIVES})
+_LONGEST: Final = 1000  # characters of a reason
+_UNHANDLED: Final = frozenset({"parked", "mismatch", "malformed"})
+
+
+def retry_name(queue: str) -> str:
+    """Return the name of the queue or topic where the messages of ``queue`` wait for their next try."""
+    return f"{queue}.onceward-retry"
+
+
+def dead_name(queue: str) -> str:
+    """Return the name of the queue or topic that gets the messages of ``queue`` that cannot be handled."""
+    return f"{queue}.onceward-dead"
+
+
+def is_unhandled(outcome: "BatchOutcome") -> bool:
+    """Tell whether a message can only be dead-lettered: a retry does not help."""
+    return outcome.status in _UNHANDLED
+
+
+def dead_headers(outcome: "BatchOutcome", source: str, receives: int) -> Mapping[str, str]:
+    """Return the headers of a message for the dead letters, which tell why it is there."""
+    why = outcome.status if outcome.error is None else describe(outcome.error)
+    headers = {STATUS: outcome.status, REASON: _one_line(why), FROM: source, RECEIVES: str(receives)}
+    return headers if outcome.key is None else {**headers, LEDGER_KEY: outcome.key}
+
+
+def receives_in(text: str | None) -> int:
+    """Return how often a message was received before, as its header says; 0 if that is no number."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
+def _one_line(text: str) -> str:
+    """Return text that any broker takes as a header, also those that write headers as lines."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:_LONGEST]

@@ -1,0 +1,83 @@
+"""Retry queues of RabbitMQ: a few lengths, from which messages go back by themselves.
+
+A retry queue is a quorum queue without consumers. A message in it expires and is dead-lettered back to its own queue, at least
+once. RabbitMQ expires messages at the head of a queue only, so one that waits long would hold back those behind it. Each queue is
+therefore for pauses up to four times as long as those of the queue before, and a message waits at most as long as its queue says.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import asynccontextmanager
+from itertools import takewhile
+from typing import Any, Final
+
+from onceward.consumers.dead_letters import retry_name
+
+_FACTOR: Final = 4
+# CC would send copies elsewhere, and x-death can make RabbitMQ drop a message as one that goes in circles.
+_BROKERS: Final = re.compile(r"CC|BCC|x-death|x-(?:first|last)-death-.*|x-(?:delivery|acquired)-count")
+
+
+def headers_for_copy(headers: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
+    """Return a message's headers for a copy: without RabbitMQ's own ones, and those ``without``."""
+    return {
+        name: _encodable(value) for name, value in headers.items() if not (_BROKERS.fullmatch(name) or name in without)
+    }
+
+
+def _encodable(value: Any) -> Any:
+    """Return a header's value as the client can send it: text that is not UTF-8 comes as bytes, and leaves as a byte array."""
+    if isinstance(value, bytes):
+        return bytearray(value)
+    if isinstance(value, dict):
+        return {name: _encodable(one) for name, one in value.items()}
+    return [_encodable(one) for one in value] if isinstance(value, list) else value
+
+
+class InTurn:
+    """Lets one message of each id be under way: aio-pika finds a message that the broker returns by its id."""
+
+    def __init__(self) -> None:
+        self._sending: dict[str, asyncio.Future[None]] = {}
+
+    @asynccontextmanager
+    async def of(self, name: str) -> AsyncGenerator[None, None]:
+        """Wait until no other message of this id is under way."""
+        while (other := self._sending.get(name)) is not None:
+            await asyncio.wait((other,))
+        mine = self._sending[name] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._sending[name]
+            mine.set_result(None)
+
+
+def lengths(longest: float) -> list[int]:
+    """Return the seconds of the retry queues for pauses up to ``longest`` seconds, as 1, 4, 16, 64, 256, 900."""
+    shorter = takewhile(lambda seconds: seconds < longest, (_FACTOR**n for n in range(20)))
+    return [*shorter, max(1, round(longest))]
+
+
+def length_for(seconds: float, known: list[int]) -> int:
+    """Return the length of the queue for a pause, one of those that are known."""
+    return next((length for length in known if length >= seconds), known[-1])
+
+
+def retry_queue(queue: str, length: int) -> str:
+    """Return the name of a retry queue."""
+    return f"{retry_name(queue)}.{length}s"
+
+
+def retry_arguments(queue: str, length: int) -> dict[str, str | int]:
+    """Return the arguments of a retry queue."""
+    return {
+        "x-queue-type": "quorum",
+        "x-message-ttl": length * 1000,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": queue,
+        # RabbitMQ 3.10: expired messages stay until the other queue has confirmed them. It needs reject-publish.
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }

@@ -1,0 +1,294 @@
+"""A task of a task queue, guarded: its key comes from its arguments, its id or a window of time.
+
+A face calls a ``GuardedTask`` and gets a ``TaskEnd``, which says what its queue does with the task::
+
+    end = task.call(TaskCall(message.id, message.args, message.kwargs))
+
+What is no ``Exception`` (a time limit, a shutdown, a cancellation) is raised: the key stays claimed to the lease's end.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import wraps
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
+
+from onceward.claim.factory import refuse_guarded
+from onceward.claim.handler import describe
+from onceward.claim.running import current
+from onceward.consumers.delivery import MalformedRecord
+from onceward.core.origin import provenance_in
+from onceward.core.policy import Options
+from onceward.errors import (
+    Busy,
+    KeyMissing,
+    LeaseLost,
+    Mismatch,
+    OncewardError,
+    Parked,
+    ResultNotRecorded,
+    ResultUnavailable,
+    StoreError,
+    UnknownNeed,
+    UnknownStatus,
+)
+from onceward.keys.ledger_keys import ledger_key
+from onceward.keys.signatures import CallReader, without
+from onceward.observe.logs import logger
+from onceward.once import Once, check_once
+
+if TYPE_CHECKING:
+    from onceward.batch.windows import At
+    from onceward.keys.reading import KeySource
+    from onceward.observe.spans import Incoming
+
+Postpones = Callable[[Exception], bool]
+Status = Literal["done", "again", "refused", "failed"]
+
+_SOON: Final = 1.0  # seconds, the least pause of a busy key
+_TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
+_BROKEN: Final = 60.0  # the same for a ledger that refuses, or a record of a newer version
+
+# The ledger's own trouble. It says nothing of the task, so it must not use up the task's retries.
+_PAUSES: Final = {LeaseLost: _SOON, UnknownNeed: _BROKEN, UnknownStatus: _BROKEN}
+_REFUSED: Final = (Parked, Mismatch, ResultUnavailable)
+_REFUSALS: Final = (*_REFUSED, KeyMissing, MalformedRecord)
+
+
+class TaskOptions(Options, total=False):
+    """The keywords of a guarded task, besides those of :class:`onceward.Policy`.
+
+    Attributes:
+        key: a JMESPath expression that begins with a parameter, such as "order.id" for ``def charge(order)``, or a callable
+            that gets the arguments that it names. By default the task's id, which retries and redeliveries keep.
+        fingerprint: the same, or True for all arguments: what must not change under one key.
+        per: a window of time instead of a key, such as "1h": the task runs once in each, whoever sends it.
+        at: with ``per``, as for :meth:`onceward.Once.per`.
+        offset: the same.
+        name: the namespace of the keys; by default the function's module and qualified name.
+    """
+
+    key: "KeySource | None"
+    fingerprint: "KeySource | bool | None"
+    per: str | float | None
+    at: "At | None"
+    offset: float
+    name: str | None
+
+
+def _no_header(_: str) -> None: ...
+
+
+class TaskCall(NamedTuple):
+    """One call of a task: its id (None for a call outside a queue), its arguments, and where it came from."""
+
+    id: str | None
+    args: tuple[object, ...]
+    kwargs: Mapping[str, object]
+    queue: str | None = None
+    header: Callable[[str], object] = _no_header
+
+
+class TaskEnd(NamedTuple):
+    """What a queue does with a task.
+
+    Attributes:
+        status: "done" (the effect is recorded, now or before), "again" (it must come again, and that is no retry), "refused"
+            (another try does not help: it goes to the dead letters), or "failed" (the queue's own retries decide).
+        value: the result, also of an earlier run.
+        error: why it is not done, or the ``final`` exception that is its recorded outcome.
+        seconds: after how many seconds it comes again.
+    """
+
+    status: Status
+    value: object = None
+    error: Exception | None = None
+    seconds: float = 0.0
+
+    def result(self) -> object:
+        """Return the value, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class GuardedTask:
+    """A task's function under a guard.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        function: the task's own function.
+        source: the name of the task queue, for traces.
+        options: see :class:`TaskOptions`.
+        postpones: tells of an exception of the function whether it is no failure, but says what follows. Then the key is given
+            back, also with ``on_error="park"``.
+
+    Attributes:
+        is_async: whether to use :meth:`call_async`.
+        final: exceptions that are recorded outcomes; a retry only raises them again.
+        refusals: the errors of ``refused`` tasks, those included.
+        signature: the function's, without the claim.
+
+    Raises:
+        ValueError, TypeError: an option is not valid, or does not fit the function.
+    """
+
+    def __init__(
+        self,
+        once: Once,
+        function: Callable[..., object],
+        source: str,
+        options: TaskOptions,
+        postpones: "Postpones | None" = None,
+    ) -> None:
+        check_once(once, "exactly({}, key='order.id')")
+        refuse_guarded(function)
+        rest = dict(options)
+        key, mark, per, at, name = (rest.pop(part, None) for part in ("key", "fingerprint", "per", "at", "name"))
+        offset, policy = rest.pop("offset", 0.0), cast("Options", rest)
+        if per is None and (at is not None or offset):
+            raise ValueError("at= and offset= choose a window: give per=, too, as in per='1h'")
+        if per is None and key is None and mark:
+            raise ValueError("fingerprint= needs key=: copies of one message, which share its id, never differ")
+        if per is not None and (key is not None or mark):
+            raise ValueError("the key is the start of the window that per= gives: leave out key= and fingerprint=")
+        self._source, self._function = source, _postponable(function, postpones)
+        handler = describe(function)
+        self.is_async, self.signature = handler.is_async, without(function, handler.claim)
+        self.final = once.guards.policy(policy).final
+        self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, *self.final)
+        self._windowed: Callable[..., object] | None = None
+        if per is not None:
+            window = once.per(
+                cast("str | float", per),
+                cast("str | None", name),
+                at=cast("At | None", at),
+                offset=cast("float", offset),
+                **policy,
+            )
+            self._windowed = window(self._function)
+            return
+        self._guard, _ = once.guards.for_function(self._function, cast("str | None", name), policy)
+        self._read = None
+        if key is not None:
+            reader = CallReader(function, cast("KeySource", key), cast("KeySource | bool | None", mark), handler.claim)
+            self._read = reader.under(self._guard.name)
+
+    def call(self, call: TaskCall) -> TaskEnd:
+        """Run the task once for its key, in this thread."""
+        key: str | None = None
+        try:
+            if self._windowed is not None:
+                return TaskEnd("done", self._windowed(*call.args, **call.kwargs))
+            key, mark = self._key(call)
+            value = self._guard.call(
+                key,
+                mark,
+                self._function,
+                call.args,
+                call.kwargs,
+                comes=self._comes(call),
+                provenance=provenance_in(call.header),
+            )
+        except Exception as error:
+            return self._ended(error, key)
+        return TaskEnd("done", value)
+
+    async def call_async(self, call: TaskCall) -> TaskEnd:
+        """Like :meth:`call`, for a coroutine function."""
+        key: str | None = None
+        try:
+            if self._windowed is not None:
+                return TaskEnd("done", await cast("Awaitable[object]", self._windowed(*call.args, **call.kwargs)))
+            key, mark = self._key(call)
+            value = await self._guard.call_async(
+                key,
+                mark,
+                self._function,
+                call.args,
+                call.kwargs,
+                comes=self._comes(call),
+                provenance=provenance_in(call.header),
+            )
+        except Exception as error:
+            return self._ended(error, key)
+        return TaskEnd("done", value)
+
+    def _key(self, call: TaskCall) -> tuple[str, str | None]:
+        if self._read is not None:
+            return self._read(call.args, call.kwargs)
+        if call.id is None:
+            raise KeyMissing(
+                f"{self._guard.name}: the key is the task's id, and a call outside the queue has none, so nothing ran. "
+                "Send the task, or give key="
+            )
+        return ledger_key(self._guard.name, call.id), None
+
+    def _comes(self, call: TaskCall) -> "Callable[[], Incoming]":
+        def comes() -> "Incoming":
+            from onceward.observe.spans import Incoming  # only who makes spans asks
+
+            return Incoming(call.header, self._source, call.queue, call.id)
+
+        return comes
+
+    def _malformed(self, error: Exception) -> MalformedRecord:
+        """Return the error about arguments that do not fit the function, or from which no key can be made."""
+        fault = MalformedRecord(
+            f"{self._guard.name}: no key can be made from the task's arguments, and nothing ran: {error}"
+        )
+        fault.__cause__ = error
+        return fault
+
+    def _ended(self, error: Exception, key: str | None) -> TaskEnd:
+        """Return what becomes of a task whose guarded call raised."""
+        if self._windowed is None and key is None:
+            return TaskEnd("refused", error=error if isinstance(error, KeyMissing) else self._malformed(error))
+        if isinstance(error, StoreError):
+            return TaskEnd("again", error=error, seconds=_TROUBLE if error.transient else _BROKEN)
+        if key is not None and getattr(error, "key", key) != key:
+            return TaskEnd("failed", error=error)  # the task itself called another guarded function
+        if isinstance(error, ResultNotRecorded):
+            logger().error("the task is done, and comes no more, but its duplicates may run again: %s", error)
+            return TaskEnd("done", error.result)  # if it came again, the effect would be made twice
+        if isinstance(error, Busy):
+            return TaskEnd("again", error=error, seconds=_pause(error))
+        if type(error) in _PAUSES:
+            return TaskEnd("again", error=error, seconds=_PAUSES[type(error)])
+        return TaskEnd("refused" if isinstance(error, self.refusals) else "failed", error=error)
+
+
+def _pause(busy: Busy) -> float:
+    """Return the seconds until a busy task comes again: as long as its key is known, so that short tasks have short pauses."""
+    known_for = busy.retry_after if busy.known_for is None else busy.known_for
+    return max(_SOON, min(busy.retry_after, known_for))
+
+
+def _postponable(function: Callable[..., object], postpones: Postpones | None) -> Callable[..., object]:
+    """Return the function, which gives its key back before it raises what is no failure."""
+    if postpones is None:
+        return function
+    if describe(function).is_async:
+
+        @wraps(function)
+        async def run_async(*args: object, **kwargs: object) -> object:
+            try:
+                return await cast("Awaitable[object]", function(*args, **kwargs))
+            except Exception as error:
+                if postpones(error):
+                    with suppress(OncewardError):  # the guard gives it back, too
+                        await current().release_async(str(error))
+                raise
+
+        return run_async
+
+    @wraps(function)
+    def run(*args: object, **kwargs: object) -> object:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if postpones(error):
+                with suppress(OncewardError):  # as above
+                    current().release(str(error))
+            raise
+
+    return run

@@ -1,0 +1,106 @@
+"""The pages of actions: the preview that names what will happen, and the action itself."""
+
+from functools import partial
+from urllib.parse import unquote, urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from onceward.core.record import Record
+from onceward.dashboard import audit
+from onceward.dashboard.access import ANYBODY
+from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, SeenLedger, possible, version_of
+from onceward.dashboard.asking import check_form, form_of
+from onceward.dashboard.board import board_of, visitor_of
+from onceward.dashboard.showing import row
+from onceward.errors import OncewardError, StoreError
+
+
+def preview(request: Request) -> Response:
+    """Say what an action will do, and ask for its confirmation."""
+    _check_allowed(request)
+    told = request.query_params
+    return _preview(request, told.get("action", ""), told.get("key", ""), detail=told.get("detail", ""))
+
+
+def _preview(
+    request: Request, name: str, key: str, *, detail: str = "", wrong: str = "", status: int = 200
+) -> Response:
+    board, action = board_of(request), _action(name)
+    record, now = board.ledger.show(key)
+    what = possible(record, now).get(name)
+    told: dict[str, object] = {
+        "action": action,
+        "preview": what,
+        "record": record,
+        "version": version_of(record),
+        "wrong": wrong,
+    }
+    told |= {"row": row(record, now, hides_results=board.hides_results), "now": now, "detail": detail}
+    return board.renderer.page(request, "act.html", told, status)
+
+
+async def act(request: Request) -> Response:
+    """Do what was confirmed."""
+    _check_allowed(request)
+    fields = await form_of(request)
+    check_form(request, fields)
+    return await run_in_threadpool(partial(_acted, request, fields))
+
+
+def _acted(request: Request, fields: dict[str, str]) -> Response:
+    name, detail = fields.get("action", ""), fields.get("detail", "")
+    key = unquote(fields.get("key", ""))  # a form would change newlines and controls
+    board, action = board_of(request), _action(name)
+    again = partial(_preview, request, name, key, detail=detail, status=409)
+    record, now = board.ledger.show(key)
+    what = possible(record, now).get(name)
+    if what is None or version_of(record) != fields.get("version"):
+        return again(wrong="The record has changed since you looked at it. Nothing was done. This is how it is now.")
+    if wrong := _missing(what, fields):
+        return again(wrong=wrong)
+    entry = audit.begin(board.ledger, _deed(request, record, action, fields["why"], detail))
+    try:
+        how = action.apply(SeenLedger(board.ledger.store, fields["version"]), key, detail)
+    except Changed as error:
+        audit.end(board.ledger, entry, f"not done: {error}")
+        return again(wrong="The record has changed at this moment. Nothing was done. This is how it is now.")
+    except StoreError:
+        raise  # it may have been done: the entry stays without an end
+    except OncewardError as error:
+        audit.end(board.ledger, entry, f"failed: {error}")
+        return again(wrong=f"It failed: {error}")
+    audit.end(board.ledger, entry, how)
+    query = urlencode({"key": key, "done": name}, errors="replace")
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/record?{query}", 303)
+
+
+def _missing(what: Preview, fields: dict[str, str]) -> str | None:
+    """Return what a confirmation lacks."""
+    if not fields.get("why", "").strip():
+        return "Say why. The audit keeps it."
+    if what.loses is not None and fields.get("accept") != "yes":
+        return "Confirm that you accept what will be lost."
+    if what.choices and fields.get("detail") not in what.choices:
+        return "Choose one."
+    return None
+
+
+def _deed(request: Request, record: Record, action: Action, reason: str, detail: str) -> audit.Deed:
+    visitor = visitor_of(request)
+    who = f"{visitor.name} (by {visitor.by})"
+    before = f"{record.status}, fence {record.fence}, {record.attempts} attempts"
+    return audit.Deed(record.key, action.name, who, reason.strip()[:1000], before, detail)
+
+
+def _check_allowed(request: Request) -> None:
+    if not board_of(request).access.allows_actions or visitor_of(request) is ANYBODY:
+        raise HTTPException(403, "This dashboard is read-only: start it with --allow-actions")
+
+
+def _action(name: str) -> Action:
+    if name not in ACTIONS:
+        raise HTTPException(404, "There is no such action")
+    return ACTIONS[name]

@@ -1,0 +1,229 @@
+"""What a visitor can do to a record: each action says first what it will do, and refuses a record that has changed since."""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from onceward.aws.dead_letters.unparking import unpark_to
+from onceward.aws.sqs.kept import Kept
+from onceward.aws.sqs.queue import Queue
+from onceward.core.protocol import is_known, is_live
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
+from onceward.core.views import relative
+from onceward.dashboard.audit import NAMESPACE
+from onceward.dashboard.showing import kept_in, outbox_of, steps_of
+from onceward.errors import OncewardError
+from onceward.outbox.refusals import drop_refused, retry_refused
+from onceward.stores.contract import Damaged, Store
+from onceward.stores.ledger import Ledger
+
+
+class Changed(OncewardError):
+    """The record is no longer the one that its visitor saw."""
+
+
+class SeenLedger(Ledger):
+    """A ledger whose changes apply only to one version of a record: the one that its visitor saw.
+
+    All changes of a ledger read the record first, and write only if it is still that one.
+
+    Args:
+        store: of the ledger.
+        version: as :func:`version_of` returns it.
+    """
+
+    def __init__(self, store: Store, version: str) -> None:
+        super().__init__(store)
+        self._version = version
+
+    def show(self, key: str, *, whole: bool = False) -> tuple[Record, float]:
+        """Return the record, or raise Changed."""
+        record, now = super().show(key, whole=whole)
+        if version_of(record) != self._version:
+            raise Changed(
+                "the record has changed since you looked at it. Nothing was done. Look at it again, and decide anew"
+            )
+        return record, now
+
+
+def version_of(record: Record | Damaged) -> str:
+    """Return what tells the states of a key apart; no two share it."""
+    if isinstance(record, Damaged):
+        return "damaged"
+    return f"{record.owner}.{record.fence}.{record.beat}"
+
+
+class Preview(NamedTuple):
+    """What an action will do.
+
+    Attributes:
+        does: in words.
+        loses: what it takes away from somebody, which the visitor must accept; None if nothing.
+        choices: values of its detail to choose from, such as steps.
+        asks: what its detail is, for a text field; None if it has none.
+        suggested: the detail that is filled in.
+    """
+
+    does: str
+    loses: str | None = None
+    choices: tuple[str, ...] = ()
+    asks: str | None = None
+    suggested: str = ""
+
+
+class Action(NamedTuple):
+    """One thing that can be done to a record.
+
+    Attributes:
+        name: in links and in the audit.
+        verb: on its button.
+        preview: returns what it will do; None if it means nothing for this record.
+        apply: does it: to a key of a ledger, with a detail.
+    """
+
+    name: str
+    verb: str
+    preview: Callable[[Record, float], Preview | None]
+    apply: Callable[[Ledger, str, str], str]
+
+
+def _clears(record: Record, now: float) -> Preview:
+    does = "It deletes this record. The next delivery of the key runs the handler again, from its beginning."
+    if record.status == COMPLETED:
+        does += (
+            " The effect of the handler may then happen a second time: duplicates no longer get the recorded result."
+        )
+    loses = _held(record, now)
+    if kept_in(record) is not None:
+        loses = "It keeps a message that is in no queue any more. That message will be lost. Sending it again keeps it."
+    if record.unsent is not None:
+        loses = (
+            "It has messages that are not sent yet. They will be lost. A relay sends those that no target has refused."
+        )
+    return Preview(does, loses)
+
+
+def _clear(ledger: Ledger, key: str, _: str) -> str:
+    ledger.clear(key, live=True, message=True, unsent=True)
+    return "cleared: the next delivery runs"
+
+
+def _parks(record: Record, now: float) -> Preview | None:
+    if record.status not in {IN_PROGRESS, RELEASED} or not is_known(record):
+        return None
+    does = "It stops all retries of this key. Callers are told that it is parked, and your reason, until somebody unparks it."
+    return Preview(does, _held(record, now), asks="The reason that callers are told", suggested="parked by hand")
+
+
+def _park(ledger: Ledger, key: str, detail: str) -> str:
+    ledger.park(key, detail or "parked by hand", live=True)
+    return "parked"
+
+
+def _unparks(record: Record, _: float) -> Preview | None:
+    if record.status != PARKED or kept_in(record) is not None or not is_known(record):
+        return None
+    return Preview(
+        "The next delivery of this key runs, with all its attempts. Nothing is delivered by this action itself."
+    )
+
+
+def _unpark(ledger: Ledger, key: str, _: str) -> str:
+    ledger.unpark(key)
+    return "unparked: the next delivery runs"
+
+
+def _sends(record: Record, _: float) -> Preview | None:
+    kept = kept_in(record)
+    if kept is None:
+        return None
+    queue = kept.queue if isinstance(kept, Kept) else ""
+    does = "It sends the kept message to a queue again, and unparks this key. The worker of that queue then runs the handler."
+    return Preview(does, asks="The queue: its URL, ARN or name", suggested=queue)
+
+
+def _send(ledger: Ledger, key: str, detail: str) -> str:
+    ledger.show(key)  # the version that the visitor saw; what follows meets copies that workers have kept again
+    try:
+        queue = Queue(detail)
+    except ValueError as error:
+        raise OncewardError(str(error)) from error
+    try:
+        unpark_to(Ledger(ledger.store), key, queue)
+    finally:
+        queue.close()
+    return f"its message was sent to {queue.name}, and the key is unparked"
+
+
+def _refused_in(record: Record) -> int:
+    """Return how many messages of a record a target has refused."""
+    messages = outbox_of(record)
+    return 0 if isinstance(messages, str) else sum(one.refused is not None for one in messages)
+
+
+def _resends(record: Record, _: float) -> Preview | None:
+    if not (count := _refused_in(record)):
+        return None
+    return Preview(
+        f"It lets {count} refused message(s) be sent again. A relay sends them, with the idempotency keys that they had."
+    )
+
+
+def _resend(ledger: Ledger, key: str, _: str) -> str:
+    return f"{len(retry_refused(ledger, key))} message(s) can be sent again"
+
+
+def _drops(record: Record, _: float) -> Preview | None:
+    if not (count := _refused_in(record)):
+        return None
+    does = f"It forgets {count} message(s) that a target has refused. The result of the key stays, and so do its other messages."
+    return Preview(does, "Nobody gets the refused messages.")
+
+
+def _drop(ledger: Ledger, key: str, _: str) -> str:
+    return f"{len(drop_refused(ledger, key))} message(s) were forgotten"
+
+
+def _retries(record: Record, now: float) -> Preview | None:
+    steps = steps_of(record)
+    waits = kept_in(record) is not None or record.unsent is not None
+    if isinstance(steps, str) or not steps or is_live(record, now) or waits:
+        return None
+    does = (
+        "It forgets the chosen step and all steps after it. The next delivery makes them again, and keeps the results of the "
+        "steps before. This holds for a completed key, too."
+    )
+    return Preview(does, choices=tuple(step.name for step in steps), asks="The first step to make again")
+
+
+def _retry(ledger: Ledger, key: str, detail: str) -> str:
+    ledger.retry(key, detail)
+    return f"the next delivery begins at the step {detail}"
+
+
+def _held(record: Record, now: float) -> str | None:
+    if not is_live(record, now):
+        return None
+    who = record.worker or "A worker"
+    return f"{who} holds this key; its lease ends {relative(record.lease_until, now)}. Its result will be refused."
+
+
+ACTIONS: Final = {
+    action.name: action
+    for action in (
+        Action("unpark", "Unpark", _unparks, _unpark),
+        Action("send", "Send again", _sends, _send),
+        Action("resend", "Send the refused messages of", _resends, _resend),
+        Action("drop", "Forget the refused messages of", _drops, _drop),
+        Action("retry", "Retry from a step of", _retries, _retry),
+        Action("park", "Park", _parks, _park),
+        Action("clear", "Clear", _clears, _clear),
+    )
+}
+
+
+def possible(record: Record, now: float) -> Mapping[str, Preview]:
+    """Return the actions that mean something for a record. Audit entries take none."""
+    if record.key.startswith(f"{NAMESPACE}:"):
+        return {}
+    previews = {name: action.preview(record, now) for name, action in ACTIONS.items()}
+    return {name: preview for name, preview in previews.items() if preview is not None}

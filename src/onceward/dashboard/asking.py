@@ -1,0 +1,64 @@
+"""Reads what a request asks for: the fields of its form, and the filters of its address."""
+
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from onceward.core.views import Criteria
+from onceward.dashboard.board import board_of, visitor_of
+from onceward.dashboard.reading import RecordQuery
+
+_LARGEST: Final = 64 * 1024  # bytes of a form
+_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+AGES: Final = ("1m", "15m", "1h", "1d", "7d")
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form. A field that is given twice counts once.
+
+    Raises:
+        HTTPException: the form is too large, or no text.
+    """
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _LARGEST:
+            raise HTTPException(413, "That form is too large")
+    try:
+        told = parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50)
+    except ValueError:
+        raise HTTPException(400, "That form cannot be read") from None
+    return {name: values[0] for name, values in told.items()}
+
+
+def check_form(request: Request, fields: dict[str, str]) -> None:
+    """Raise HTTPException if a form is not one of this visitor, or is too old."""
+    if not board_of(request).access.is_form(visitor_of(request), fields.get("form", "")):
+        raise HTTPException(403, "This form is too old, or of somebody else. Nothing was changed. Open it again")
+
+
+def query_of(request: Request) -> RecordQuery:
+    """Return the filters of a list.
+
+    Raises:
+        ValueError: a status or an age is not one.
+    """
+    told = request.query_params
+    states = tuple(state.upper() for state in told.getlist("status") if state)
+    criteria = Criteria(states, _seconds(told.get("older")), _seconds(told.get("newer")))
+    criteria.check()
+    prefix = told.get("prefix", "")
+    return RecordQuery(criteria, prefix, told.get("after"))
+
+
+def _seconds(text: str | None) -> float | None:
+    if not text:
+        return None
+    number = text.rstrip("dhmins")
+    unit = _UNITS.get(text[len(number) :])
+    try:
+        return float(number) * (unit or float("nan"))
+    except ValueError:
+        raise ValueError(f"{text} is no age: write a number with s, m, h or d, as in 15m") from None

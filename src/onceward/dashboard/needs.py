@@ -1,0 +1,111 @@
+"""What needs a person: keys that are parked, lapsed or wait for long, and messages that nobody sends, by handler and reason."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from onceward.core.drivers import drive
+from onceward.core.record import PARKED, RELEASED, Record
+from onceward.core.views import Criteria, last_change
+from onceward.dashboard.reading import RecordQuery, ends, is_over
+from onceward.dashboard.showing import outbox_of, reason, why
+from onceward.errors import StoreError
+from onceward.stores.capabilities import DUE
+from onceward.stores.ledger import Ledger
+from onceward.stores.survey import Survey
+
+_MOST: Final = 200  # records of each state
+WAITING: Final = 900.0  # seconds after which a key that was given back counts as stuck
+UNSENT: Final = 60.0  # seconds after which a message counts as stuck
+_AHEAD: Final = 3600.0  # seconds: messages that a target did not take wait for their next try, ten minutes at most
+_ORDER: Final = (PARKED, "LAPSED", "REFUSED", "UNSENT", RELEASED)
+
+
+class Group(NamedTuple):
+    """Records of one handler that are stuck for one reason."""
+
+    handler: str
+    state: str
+    reason: str
+    records: int
+    oldest: float
+
+
+class Needs(NamedTuple):
+    """What needs a person, by handler and reason.
+
+    Attributes:
+        cut: the states of which there are more than were looked at.
+        unknown: the states that only reading the ledger would find.
+    """
+
+    groups: list[Group]
+    cut: list[str]
+    unknown: list[str]
+    now: float
+
+
+def trouble(ledger: Ledger, survey: Survey) -> Needs:
+    """Find what is parked, lapsed, or was given back a while ago, where an index has it."""
+    found: dict[tuple[str, str, str], tuple[int, float]] = {}
+    cut, unknown, now = [], [], survey.now
+    for state, older in ((PARKED, None), ("LAPSED", None), ("REFUSED", None), (RELEASED, WAITING)):
+        criteria = Criteria((state,), older)
+        if not RecordQuery(criteria, "", None).is_quick(survey):
+            unknown.append(state)
+            continue
+        if survey.counts.get(state) == 0:
+            continue
+        seen = 0
+        for record, now in first(ledger, criteria):
+            name = (record.key.partition(":")[0], state, _reason(record, state, now))
+            count, oldest = found.get(name, (0, now))
+            found[name] = count + 1, min(oldest, last_change(record, now))
+            seen += 1
+        if seen == _MOST:
+            cut.append(state)
+    if (due := _due(ledger)) is not None:
+        found |= due[0]
+        cut += ["UNSENT"] if due[1] else []
+    groups = [Group(*name, count, oldest) for name, (count, oldest) in found.items()]
+    return Needs(sorted(groups, key=lambda group: (_ORDER.index(group.state), -group.records)), cut, unknown, now)
+
+
+def _reason(record: Record, state: str, now: float) -> str:
+    if state == "LAPSED":
+        return ""  # it is the same for all
+    if state != "REFUSED":
+        return reason(why(record, now))
+    messages = outbox_of(record)
+    refused = [one.refused for one in messages if one.refused] if isinstance(messages, list) else [messages]
+    return reason(refused[0]) if refused else ""
+
+
+def _due(ledger: Ledger) -> tuple[dict[tuple[str, str, str], tuple[int, float]], bool] | None:
+    """Find messages that nobody has sent for a while, and whether there are more. None: the store cannot, or has no index yet."""
+    due = DUE.of(ledger.store)
+    if due is None:
+        return None
+    try:
+        page = drive(due(None, _MOST, _AHEAD), ledger.store)
+    except StoreError as error:
+        if error.transient:
+            raise
+        return None
+    found: dict[tuple[str, str, str], tuple[int, float]] = {}
+    for record in page.records:
+        since = record.lease_until  # it ended with the record's completion
+        if page.now - since > UNSENT:
+            name = record.key.partition(":")[0], "UNSENT", ""
+            count, oldest = found.get(name, (0, page.now))
+            found[name] = count + 1, min(oldest, since)
+    return found, page.next is not None
+
+
+def first(ledger: Ledger, criteria: Criteria) -> Iterator[tuple[Record, float]]:
+    """Yield the first records of a state, each with the store's time, as long as one request may take."""
+    end = ends()
+    for page in ledger.pages("", *criteria, limit=_MOST):
+        for record in page.records:
+            yield record, page.now
+        if is_over(end):
+            return

@@ -1,0 +1,122 @@
+"""Finds handlers and records without reading the ledger: by its order, where the store has one, and by its indexes."""
+
+from collections import Counter
+from statistics import median
+from typing import Final, NamedTuple
+
+from onceward.aws.sqs.kept import Kept
+from onceward.core.record import COMPLETED, PARKED, Record
+from onceward.core.views import Criteria, last_change
+from onceward.dashboard.audit import NAMESPACE
+from onceward.dashboard.needs import first
+from onceward.dashboard.showing import kept_in
+from onceward.errors import OncewardError
+from onceward.keys.ledger_keys import ledger_key
+from onceward.stores.ledger import Ledger, NotFound
+from onceward.stores.survey import Survey
+
+_NAMES: Final = 100  # handlers
+_SAMPLE: Final = 50  # records of a handler whose time is measured
+_HITS: Final = 20  # records that a search shows
+
+
+class HandlerSample(NamedTuple):
+    """A namespace of keys, with what a sample of its records tells.
+
+    Attributes:
+        states: how many of the sample are in each status.
+        typical: the median of seconds from first claim to completion; None if the sample has no such record.
+        slowest: the longest such time.
+        last: the last change in the sample.
+    """
+
+    name: str
+    states: dict[str, int]
+    typical: float | None
+    slowest: float | None
+    last: float
+
+
+def names(ledger: Ledger, survey: Survey) -> tuple[list[str], bool]:
+    """Return the namespaces of a sorted ledger, with one small request each, and whether there are more."""
+    found: list[str] = []
+    after = ""
+    while survey.sorted and len(found) < _NAMES:
+        page = next(ledger.pages(after=after, limit=1))
+        if not page.records:
+            return found, page.next is not None or bool(page.damaged)
+        name, colon, _ = page.records[0].key.partition(":")
+        if colon:
+            found.append(name)
+        # The first text after all keys of this name; one without a colon is a key by itself.
+        after = f"{name}:\U0010ffff" if colon else name
+    return found, survey.sorted
+
+
+def handler(ledger: Ledger, name: str) -> tuple[HandlerSample, float]:
+    """Look at some records of a handler. Returns what they tell, and the store's time."""
+    page = next(ledger.pages(f"{name}:", limit=_SAMPLE))
+    took = [
+        max(0.0, record.updated_at - record.created_at)
+        for record in page.records
+        if record.status == COMPLETED and record.attempts == 1 and record.updated_at is not None
+    ]
+    states = Counter(record.status for record in page.records)
+    last = max((last_change(record, page.now) for record in page.records), default=0.0)
+    return HandlerSample(name, dict(states), median(took) if took else None, max(took, default=None), last), page.now
+
+
+class Found(NamedTuple):
+    """What a search has found without reading the ledger.
+
+    Attributes:
+        complete: whether it has looked everywhere.
+        looked: where it has looked, in words.
+    """
+
+    records: list[Record]
+    now: float
+    complete: bool
+    looked: list[str]
+
+
+def search(ledger: Ledger, survey: Survey, text: str) -> Found:
+    """Look for a key of the ledger or its beginning, a client's own key, or the id of a kept message."""
+    hits: dict[str, Record] = {}
+    looked, now, complete = ["a key"], survey.now, True
+    try:
+        record, now = ledger.show(text)
+        hits[record.key] = record
+    except NotFound:
+        pass
+    if not hits and survey.sorted:
+        looked.append("the beginning of a key")
+        page = next(ledger.pages(text, limit=_HITS))
+        now = page.now
+        hits |= {record.key: record for record in page.records}
+    if not hits and survey.sorted:
+        looked += ["a client's key, such as that of an HTTP header", "the id of a message"]
+        handlers, more = names(ledger, survey)
+        complete = not more
+        for name in handlers:
+            if name != NAMESPACE:
+                hits |= {record.key: record for record in _of_client(ledger, name, text)}
+    if not hits and PARKED in survey.indexed:
+        for record, _ in first(ledger, Criteria((PARKED,))):
+            kept = kept_in(record)
+            if isinstance(kept, Kept) and text in {kept.message.id, kept.queue}:
+                hits[record.key] = record
+    return Found(list(hits.values())[:_HITS], now, complete and survey.sorted, looked)
+
+
+def _of_client(ledger: Ledger, name: str, text: str) -> list[Record]:
+    """Return the records of a client's key in a namespace: the key itself, or with what follows it over HTTP."""
+    try:
+        whole = ledger_key(name, text)
+    except OncewardError:
+        return []
+    return [
+        record
+        for prefix in dict.fromkeys((f"{name}:{text}", whole))
+        for record in next(ledger.pages(prefix, limit=_HITS)).records
+    ]

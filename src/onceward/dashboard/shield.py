@@ -1,0 +1,92 @@
+"""What each request passes before a page sees it: the Host, the origin of a form, the visitor, and headers of the answer."""
+
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onceward.dashboard.access import Access
+from onceward.dashboard.rendering import Renderer
+
+COOKIE: Final = "onceward-session"
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # no-referrer would hide the origin of a form from us, too
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_OPEN: Final = ("/static/", "/sign-in")  # paths that need no visitor
+
+
+class Shield:
+    """An ASGI middleware. It puts the visitor into the request's state."""
+
+    def __init__(self, app: ASGIApp, access: Access, renderer: Renderer) -> None:
+        self._app = app
+        self._access = access
+        self._renderer = renderer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or let it through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        request = Request(scope)
+        answer = self._refusal(request) or self._app
+        await answer(scope, receive, guarded)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the answer to a request that no page may see; None lets it through."""
+        access, headers = self._access, request.headers
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not access.is_host(hosts[0]):
+            name = hosts[0] if hosts else "(none)"
+            text = f"This dashboard is not known as {name}. If that is its name, start it with --allow-host, or mount it with hosts=[...]."
+            return self._renderer.trouble(request, 421, "Wrong host", text)
+        if request.method not in {"GET", "HEAD"} and not _is_same_origin(request, hosts[0]):
+            text = "Another site sent this form. Nothing was changed. Open the dashboard itself, and try again there."
+            return self._renderer.trouble(request, 403, "Refused", text)
+        told = headers.getlist(access.identity_header) if access.identity_header else []
+        identity = told[0] if len(told) == 1 else None  # of two, the visitor may have sent one
+        peer = request.client.host if request.client else None
+        visitor = access.visitor(peer, identity, request.cookies.get(COOKIE))
+        request.state.visitor = visitor
+        path = _path(request)
+        if visitor is not None or path.startswith(_OPEN):
+            return None
+        if not access.signs_in:
+            text = f"The reverse proxy has not said who you are: the header {access.identity_header} is missing, or its sender is not trusted."
+            return self._renderer.trouble(request, 403, "Who are you?", text)
+        if request.method in {"GET", "HEAD"} and not path.startswith("/live"):
+            asked = quote(f"{path}?{request.url.query}" if request.url.query else path, safe="")
+            return RedirectResponse(f"{request.scope.get('root_path', '')}/sign-in?next={asked}", 303)
+        text = "Your session has ended. Nothing was changed. Sign in, and try again."
+        return self._renderer.trouble(request, 401, "Signed out", text)
+
+
+def _path(request: Request) -> str:
+    """Return the path within the dashboard, wherever it is mounted."""
+    path: str = request.scope["path"]
+    return path.removeprefix(request.scope.get("root_path", "")) or "/"
+
+
+def _is_same_origin(request: Request, host: str) -> bool:
+    """Return whether a form comes from a page of ours. Browsers say so; other programs need the form's own token anyway."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None and site != "same-origin":
+        return False
+    return origin is None or urlsplit(origin).netloc.lower() == host.lower()

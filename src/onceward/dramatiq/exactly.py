@@ -1,0 +1,143 @@
+"""Actors that take effect once: the decorator above ``@dramatiq.actor``.
+
+Dramatiq's middleware is told before and after a call, but cannot make or skip it, so the actor's function is replaced. All else
+stays Dramatiq's: its retries, time limits, results, pipelines and dead letters.
+"""
+
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from math import ceil
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
+
+from dramatiq import Actor, Retry
+from dramatiq.asyncio import async_to_sync
+from dramatiq.middleware import CurrentMessage, Retries, Shutdown
+
+from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
+from onceward.observe.logs import logger
+
+if TYPE_CHECKING:
+    from dramatiq import Broker, Message
+
+    from onceward.once import Once
+
+A = TypeVar("A", bound="Actor[..., object]")
+Function = Callable[..., object]
+RetryWhen = Callable[[int, BaseException], bool]
+
+_LONGEST: Final = 7 * 86400.0  # seconds; Dramatiq's brokers delay no message for longer
+
+
+class _ComesAgain(Retry):
+    """The message comes again later. It is no retry of Dramatiq's."""
+
+
+def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[A], A]:
+    """Make an actor take effect once: ``@exactly(once, key="order.id")`` above ``@dramatiq.actor``.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        **options: see :class:`onceward.consumers.tasks.TaskOptions`. By default the key is the message's id.
+
+    Returns:
+        A decorator for the actor, which it returns.
+
+    Raises:
+        ValueError, TypeError: an option is not valid or does not fit the actor, or its broker would lose messages. Raised
+            when decorating.
+    """
+
+    def decorate(actor: A) -> A:
+        if not isinstance(actor, Actor):
+            raise TypeError(f"{actor!r} is no actor: write @exactly(once, ...) above @dramatiq.actor")
+        _check(actor.broker, actor.actor_name)
+        guarded = _GuardedActor(actor, once, options)
+        if not any(isinstance(middleware, CurrentMessage) for middleware in actor.broker.middleware):
+            actor.broker.add_middleware(CurrentMessage())
+        actor.options["throws"] = (*_tuple(actor.options.get("throws")), *guarded.task.refusals)
+        if (wanted := _retry_when(actor)) is not None:
+            actor.options["retry_when"] = wanted
+        actor.fn = guarded.run
+        return actor
+
+    return decorate
+
+
+class _GuardedActor:
+    """The function of an actor: it guards each message, and tells Dramatiq what follows."""
+
+    def __init__(self, actor: "Actor[..., object]", once: "Once", options: TaskOptions) -> None:
+        self._name = actor.actor_name
+        self.task = GuardedTask(once, _own_function(actor), "dramatiq", options, _is_retry)
+        self._call = cast(
+            "Callable[[TaskCall], TaskEnd]",
+            async_to_sync(self.task.call_async) if self.task.is_async else self.task.call,
+        )
+
+    def run(self, *args: object, **kwargs: object) -> object:
+        """Run the actor once for its key."""
+        message = CurrentMessage.get_current_message()
+        if message is None or message.actor_name != self._name:  # called as a function
+            return self._call(TaskCall(None, args, kwargs)).result()
+        call = TaskCall(message.message_id, args, kwargs, message.queue_name, message.options.get)
+        try:
+            end = self._call(call)
+        except Shutdown:
+            _uncount(message)  # the worker is told to stop, which is no failure of the message
+            raise
+        try:
+            if end.status == "again":
+                _uncount(message)
+                seconds = min(end.seconds, _LONGEST)
+                logger().info("%s %s comes again in %.1f s: %s", self._name, message.message_id, seconds, end.error)
+                raise _ComesAgain(str(end.error), delay=ceil(seconds * 1000)) from end.error
+            if end.status == "refused":
+                logger().warning("%s %s goes to the dead letters: %s", self._name, message.message_id, end.error)
+            return end.result()
+        finally:
+            del end  # else the error, its traceback and this frame would keep each other alive
+
+
+def _is_retry(error: Exception) -> bool:
+    return isinstance(error, Retry)
+
+
+def _uncount(message: "Message[object]") -> None:
+    """Take back the retry that Dramatiq is about to count."""
+    message.options["retries"] = message.options.get("retries", 0) - 1
+
+
+def _own_function(actor: "Actor[..., object]") -> Function:
+    """Return the function as it was written. Dramatiq wraps coroutine functions."""
+    function: Function = actor.fn
+    inner = getattr(function, "__wrapped__", None)
+    wrapped = getattr(function, "__code__", None) in async_to_sync.__code__.co_consts
+    return cast("Function", inner) if wrapped and iscoroutinefunction(inner) else function
+
+
+def _retry_when(actor: "Actor[..., object]") -> RetryWhen | None:
+    """Return the ``retry_when`` of an actor, changed to let pass what is no retry; None if it has none."""
+    given = (middleware.retry_when for middleware in actor.broker.middleware if isinstance(middleware, Retries))
+    wanted: RetryWhen | None = actor.options.get("retry_when") or next(given, None)
+    return wanted and (lambda retries, error: isinstance(error, _ComesAgain) or wanted(retries, error))
+
+
+def _check(broker: "Broker", name: str) -> None:
+    """Refuse a broker that would lose messages."""
+    if not any(isinstance(middleware, Retries) for middleware in broker.middleware):
+        raise ValueError(
+            f"{name}: its broker has no Retries middleware, so Dramatiq drops each message that fails or finds its key busy. "
+            "Add dramatiq.middleware.Retries()"
+        )
+    if getattr(broker, "confirm_delivery", True) is False:
+        raise ValueError(
+            f"{name}: without publisher confirms RabbitMQ can lose a message that is sent or retried. "
+            "Make the broker with RabbitmqBroker(confirm_delivery=True)"
+        )
+
+
+def _tuple(given: object) -> tuple[type[BaseException], ...]:
+    """Return an actor's ``throws``, which may be one class, as a tuple."""
+    return cast(
+        "tuple[type[BaseException], ...]", () if given is None else given if isinstance(given, tuple) else (given,)
+    )

@@ -1,0 +1,233 @@
+"""The decorator of FastStream's handlers."""
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar, Unpack, cast
+
+from faststream._internal.configs import BrokerConfig
+from faststream._internal.endpoint.call_wrapper import HandlerCallWrapper  # it has no public name
+from faststream.exceptions import IgnoredException, NackMessage, SetupError
+
+from onceward.claim.factory import refuse_guarded
+from onceward.claim.replays import CallOutcome
+from onceward.consumers.backoff import Backoff
+from onceward.consumers.worker import PAUSES
+from onceward.core.origin import provenance_in
+from onceward.core.policy import Options
+from onceward.faststream.batches import HandlerBatch
+from onceward.faststream.replies import DONE, add_replies, reply
+from onceward.faststream.settlement import (
+    HandlerCall,
+    Settlement,
+    Settling,
+    settlement_of,
+    started_after,
+    with_attempts,
+)
+from onceward.keys.reading import KeySource
+from onceward.keys.signatures import CallReader
+from onceward.once import Once, check_once
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_CALL: Final[ContextVar[HandlerCall]] = ContextVar("onceward_faststream_call")
+
+
+def exactly(
+    once: Once,
+    *,
+    key: KeySource,
+    fingerprint: KeySource | bool | None = None,
+    name: str | None = None,
+    backoff: tuple[float, float] = PAUSES,
+    dead: str | None = None,
+    order: bool = False,
+    concurrency: int = 1,
+    **options: Unpack[Options],
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Guard a handler of FastStream. Put it right above the function, under ``@broker.subscriber(...)``.
+
+    What the handler returns is published by ``@broker.publisher`` and as a reply; for a duplicate it is the recorded result, under
+    the same header ``Idempotency-Key``. Under a subscriber with ``batch=True`` the function still takes one message: those of a batch
+    are claimed together and recorded together.
+
+    A busy message comes again when the other worker's lease ends, a failed one after a pause. A message that cannot be handled
+    goes to the dead letters, and its headers tell why.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        key: a JMESPath expression that begins with a parameter of the handler, such as ``order.id``, or a callable that gets the
+            arguments that it names.
+        fingerprint: the same, or True for all arguments: what must not change under one key.
+        name: the namespace of the keys; by default the function's module and qualified name.
+        backoff: the first and the longest pause after a failure, in seconds.
+        dead: the subject, stream, queue or topic of the dead letters; by default the source's name and ``.onceward-dead``.
+        order: whether a message that is not done holds back those behind it (docs/reference/faststream.md).
+        concurrency: how many messages of a batch run at a time.
+        **options: see :class:`onceward.Policy`. ``on_busy`` can be a number of seconds.
+
+    Raises:
+        ValueError, TypeError: an option is not valid, or does not fit the handler.
+        SetupError: of FastStream, when the broker starts: the subscriber's settings lose messages.
+    """
+    check_once(once, "@exactly({}, key='order.id')")
+    if once.guards.policy(options).on_busy == "skip":
+        raise ValueError('on_busy="skip" would acknowledge a message that is not done: leave it out')
+    options = with_attempts(once, options)
+    settling = Settling(Backoff(*backoff), dead, order)
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        if isinstance(function, HandlerCallWrapper):
+            raise TypeError("put @exactly right above the function, under all decorators of the broker")
+        refuse_guarded(function)
+        batch = HandlerBatch(once, function, key, fingerprint, name, concurrency, options)
+        return GuardedHandler(once, function, key, fingerprint, name, settling, batch, options)
+
+    return decorate
+
+
+class _Subscribers(list[Any]):
+    """The subscribers of a handler. FastStream appends each, and tells nobody else of it."""
+
+    def __init__(self, prepare: Callable[[Any], Awaitable[None]]) -> None:
+        super().__init__()
+        self._prepare = prepare
+
+    def append(self, subscriber: Any) -> None:
+        """Add a subscriber, which prepares its source when it starts."""
+        started_after(subscriber, self._prepare)
+        super().append(subscriber)
+
+
+class GuardedHandler(HandlerCallWrapper[P, R]):
+    """A handler that FastStream calls once for each key. FastStream keeps this wrapper instead of making one."""
+
+    def __init__(
+        self,
+        once: Once,
+        function: Callable[P, R],
+        key: KeySource,
+        fingerprint: KeySource | bool | None,
+        name: str | None,
+        settling: Settling,
+        batch: HandlerBatch,
+        options: Options,
+    ) -> None:
+        self._guard, handler = once.guards.for_function(function, name, options, keeps=True)
+        self._reader = CallReader(function, key, fingerprint, handler.claim)
+        self._read = self._reader.under(self._guard.name)
+        self._function, self._is_async = function, handler.is_async
+        self._settling, self._batch = settling, batch
+        self._settlements: dict[int, Settlement] = {}  # by the subscriber's id
+        super().__init__(cast("Callable[P, R]", self._under_call()), BrokerConfig())
+        self._subscribers = _Subscribers(self._prepare)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the handler without a broker: once for its key, or raise why not."""
+        found, mark = self._read(args, kwargs)
+        call = self._guard.call_async if self._is_async else self._guard.call
+        return cast("R", call(found, mark, self._function, args, kwargs))
+
+    def set_wrapped(self, **build: Any) -> Any:
+        """Prepare a start: FastStream calls this before a subscriber begins."""
+        if build["config"].get_dependent is not None:
+            raise SetupError(
+                "FastStream's routers for FastAPI bind parameters in their own way: put @exactly under a plain broker, or guard the "
+                "router's broker with guard_broker"
+            )
+        for subscriber in self._subscribers:
+            self._settled(subscriber)
+            add_replies(subscriber._outer_config)  # noqa: SLF001 - FastStream has no other way to it
+        self._recorder._outer_config = self._subscribers[0]._outer_config  # noqa: SLF001 - it had none when it was made
+        return super().set_wrapped(**build)
+
+    async def _prepare(self, subscriber: Any) -> None:
+        self._settlements.pop(id(subscriber), None)  # of an earlier start
+        await self._settled(subscriber).prepare()
+
+    def _settled(self, subscriber: Any) -> Settlement:
+        """Return the settlement of a subscriber; raises SetupError if its settings lose messages."""
+        if (known := self._settlements.get(id(subscriber))) is not None:
+            return known
+        settlement = settlement_of(subscriber, self._settling)
+        settlement.check(self._subscribers)
+        if settlement.batched and self._publishers:
+            raise SetupError(f"{settlement.source}: results of a batch are not published; use claim.send() instead")
+        if settlement.batched:
+            self._batch.open(ordered=self._settling.order)
+        self._settlements[id(subscriber)] = settlement
+        return settlement
+
+    async def call_wrapped(self, message: Any) -> Any:
+        """Handle a message, and settle it unless it is done; FastStream acknowledges it after what it publishes."""
+        settlement = self._current()
+        deliveries = settlement.deliveries(message)
+        if self.is_test:
+            await self._recorder.record(message)
+        if settlement.batched:
+            await self._batch.handle(settlement, deliveries)
+            await settlement.close(message)
+            message.reply_to = ""  # several results are no reply
+            return None
+        if not await settlement.ready(deliveries[0]):
+            await settlement.close(message)
+            raise NackMessage
+        run = HandlerCall(deliveries[0])
+        _CALL.set(run)
+        assert self._wrapped_call is not None
+        try:
+            found: CallOutcome[object] = await self._wrapped_call(message)
+        except IgnoredException:
+            raise  # the handler itself tells FastStream what to do
+        except Exception as error:
+            told = await settlement.settle_failed(message, run, error, self._guard.policy)
+            if told is error:
+                raise
+            raise told from error
+        assert run.key is not None
+        setattr(message, DONE, (settlement, message, run.delivery))
+        return reply(run.key, found.value)
+
+    def _current(self) -> Settlement:
+        """Return the settlement of the subscriber that handles the current message."""
+        for settlement in self._settlements.values():
+            config = settlement.subscriber._outer_config  # noqa: SLF001 - FastStream has no other way to its context
+            if config.context.get_local("handler_") is settlement.subscriber:
+                return settlement
+        raise SetupError("this handler has no subscriber that was started")
+
+    def _under_call(self) -> Callable[..., object]:
+        """Return the function as FastStream calls it, with the parameters that FastStream fills in."""
+        guard, function = self._guard, self._function
+
+        if self._is_async:
+
+            @wraps(function)
+            async def call_async(*args: object, **kwargs: object) -> object:
+                run, found, mark, told = self._begin(args, kwargs)
+                return await guard.call_async(
+                    found, mark, function, args, kwargs, whole=True, comes=run.delivery.comes, provenance=told
+                )
+
+            made: Callable[..., object] = call_async
+        else:
+
+            @wraps(function)
+            def call(*args: object, **kwargs: object) -> object:
+                run, found, mark, told = self._begin(args, kwargs)
+                return guard.call(
+                    found, mark, function, args, kwargs, whole=True, comes=run.delivery.comes, provenance=told
+                )
+
+            made = call
+        # Without the result's annotation, to which FastStream would convert the outcome.
+        made.__signature__ = self._reader.signature.replace(return_annotation=inspect.Signature.empty)  # type: ignore[attr-defined]  # inspect reads it
+        return made
+
+    def _begin(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[HandlerCall, str, str | None, Any]:
+        run = _CALL.get()
+        run.key, mark = self._read(args, kwargs)
+        run.begun = True
+        return run, run.key, mark, provenance_in(run.delivery.header)

@@ -1,0 +1,247 @@
+"""Kafka: a record that is not done goes to the retry topic, or its partition waits.
+
+A partition that waits is paused at the record, and the consumer goes on with its other partitions. So it is also how a record of the
+retry topic waits until it is due.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from typing import Any, Final
+
+from aiokafka import TopicPartition
+from aiokafka.admin import NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from faststream.exceptions import SetupError
+
+from onceward.consumers.dead_letters import DELAY, FROM, GROUP, OURS, RECEIVES, receives_in, retry_name
+from onceward.consumers.delivery import Delivery
+from onceward.consumers.retry_topics import CLOCK, KEEPS, OF_RETRIES, TIMESTAMPS, BrokerClock
+from onceward.faststream.settlement import Settlement, Settling
+
+_log: Final = logging.getLogger("onceward")
+_RETRY: Final = retry_name("")
+_PATIENCE: Final = 10.0  # seconds for the broker to tell its time
+
+
+class KafkaSettlement(Settlement):
+    """Settles the records of a consumer group."""
+
+    def __init__(self, subscriber: Any, options: Settling) -> None:
+        super().__init__(subscriber, options)
+        self._held: set[TopicPartition] = set()  # of the current message: those that wait
+        self._clock = BrokerClock()
+        self.group = subscriber.group_id
+
+    @property
+    def batched(self) -> bool:  # type: ignore[override]  # elsewhere it is a plain attribute
+        """Whether it reads batches."""
+        return type(self.subscriber).__name__ == "BatchSubscriber"
+
+    def named(self) -> str:
+        names = _topics(self.subscriber)
+        return next(
+            (name for name in names if not name.endswith(_RETRY)), names[0].removesuffix(_RETRY) if names else ""
+        )
+
+    def losing(self, beside: Sequence[Any]) -> str | None:
+        names = set(_topics(self.subscriber))
+        if len({name.removesuffix(_RETRY) for name in names}) != 1:
+            return (
+                "give each topic a subscriber of its own, by its name: its retries and dead letters are named after it"
+            )
+        if self.group is None:
+            return "Kafka keeps no offsets without a group: give group_id="
+        if self.subscriber._connection_args.get("auto_offset_reset") != "earliest":  # noqa: SLF001 - FastStream has no other way to it
+            return "a new group, or a new partition, would begin at its end: give auto_offset_reset='earliest'"
+        retry = retry_name(self.source)
+        if not self.order and not any(retry in _topics(other) for other in beside):
+            return (
+                f"nobody reads {retry}, where busy and failed records wait: give it as a further topic of this subscriber, or "
+                "@exactly(order=True), which holds back the partition instead"
+            )
+        if self._config.consumer_only:
+            return "this broker sends nothing, so no record could be retried or dead-lettered: leave consumer_only out"
+        told = self._broker._connection_kwargs  # noqa: SLF001 - as above
+        if told.get("acks") not in {-1, "all"} and not told.get("enable_idempotence"):
+            return "what Kafka confirms may be lost with one node: give KafkaBroker(acks='all')"
+        return None
+
+    def deliveries(self, message: Any) -> list[Delivery]:
+        self._held = set()
+        raw = message.raw_message
+        return [self._delivery(message, one) for one in (raw if isinstance(raw, tuple) else (raw,))]
+
+    def message_id(self, message: Any, delivery: Delivery) -> str | None:
+        return _origin(delivery)  # FastStream's is not unique among partitions, and another one after a retry
+
+    def readable(self, raw: Any) -> Any:
+        return tuple(map(_readable, raw)) if isinstance(raw, tuple) else _readable(raw)
+
+    async def prepare(self) -> None:
+        """Make the topics of retries and dead letters, which keep what waits in them."""
+        if not self._config.allow_auto_create_topics:
+            return
+        admin = self._config.admin.client
+        known = {told["topic"]: told["partitions"] for told in await admin.describe_topics()}
+        partitions = known.get(self.source, [{"replicas": [0]}])
+        copies = max(1, min(len(partition["replicas"]) for partition in partitions))
+        wanted = (
+            {self.dead: KEEPS} if self.order else {self.dead: KEEPS, retry_name(self.source): {**KEEPS, **TIMESTAMPS}}
+        )
+        made = [
+            NewTopic(name, len(partitions), copies, topic_configs=dict(configs))
+            for name, configs in wanted.items()
+            if name not in known
+        ]
+        for answer in (await admin.create_topics(made)).topic_errors if made else ():
+            if answer[1] and for_code(answer[1]) is not TopicAlreadyExistsError:
+                raise SetupError(f"topic {answer[0]} is missing and cannot be made: {for_code(answer[1]).__name__}")
+
+    async def ready(self, delivery: Delivery) -> bool:
+        _, record = delivery.raw
+        if TopicPartition(record.topic, record.partition) in self._held:
+            return False
+        if _told(delivery, GROUP) not in {None, self.group}:
+            return False
+        asked = _told(delivery, DELAY)
+        if asked is not None and not self._clock.known:
+            await self._ask_time()
+        if (left := self._clock.left(asked, record.timestamp)) > 0:
+            self._hold(delivery, left)
+            return False
+        return True
+
+    async def receives(self, delivery: Delivery) -> int:
+        return receives_in(_told(delivery, RECEIVES)) + 1
+
+    async def acknowledge(self, delivery: Delivery) -> None:
+        """Nothing yet: :meth:`close` commits the offsets of all."""
+
+    async def give_back(self, delivery: Delivery, seconds: float, receives: int) -> None:
+        if self.order:
+            self._hold(delivery, seconds)
+            return
+        told = {DELAY: f"{seconds:.3f}", RECEIVES: str(receives), FROM: _origin(delivery), GROUP: self.group}
+        try:
+            await self._publish(retry_name(self.source), delivery, told, OF_RETRIES)
+        except KafkaError as error:
+            _log.warning("%s: record %s holds back its partition: %r", self.source, delivery.id, error)
+            self._hold(delivery, seconds)
+
+    async def wait(self, delivery: Delivery, seconds: float, receives: int) -> None:
+        self._hold(delivery, seconds)  # else all records would move to the retry topic
+
+    async def dead_letter(self, delivery: Delivery, headers: Mapping[str, str]) -> None:
+        told = {**headers, FROM: _origin(delivery), GROUP: self.group}
+        await self._publish(self.dead, delivery, told, OF_RETRIES | OURS)
+
+    async def close(self, message: Any) -> None:
+        """Commit how far all is done: a partition that waits is at the record that it waits for."""
+        with suppress(KafkaError):  # the group has changed; what is not committed comes again
+            await message.ack()
+
+    @property
+    def _config(self) -> Any:
+        return self.subscriber._outer_config  # noqa: SLF001 - FastStream has no other way to it
+
+    @property
+    def _broker(self) -> Any:
+        return self._config.extra_context["broker"]
+
+    def _hold(self, delivery: Delivery, seconds: float) -> None:
+        """Let the record's partition wait at it."""
+        message, record = delivery.raw
+        place, consumer = TopicPartition(record.topic, record.partition), getattr(record, "consumer", message.consumer)
+        if place in self._held or not hasattr(consumer, "pause"):  # FastStream's TestKafkaBroker has no partitions
+            return
+        self._held.add(place)
+        try:
+            consumer.seek(place, record.offset)
+            consumer.pause(place)
+        except (KafkaError, ValueError):  # it is another member's now
+            return
+
+        def go_on() -> None:
+            with suppress(KafkaError, ValueError):
+                consumer.resume(place)
+
+        asyncio.get_running_loop().call_later(seconds, go_on)
+
+    async def _publish(
+        self, topic: str, delivery: Delivery, headers: Mapping[str, str], without: frozenset[str]
+    ) -> None:
+        """Send a copy of a record with all its headers, which FastStream would decode, to the partition of the same number."""
+        _, record = delivery.raw
+        producer = self._producer
+        if producer is None:  # FastStream's TestKafkaBroker
+            own = {name: text for name, text in _headers(record).items() if name not in without}
+            await self._broker.publish(record.value, topic=topic, key=record.key, headers={**own, **headers})
+            return
+        kept = [(name, value) for name, value in record.headers if name not in without]
+        added = [(name, text.encode()) for name, text in headers.items()]
+        key = b"" if record.key is None and record.value is None else record.key  # aiokafka needs one of them
+        number = int(_origin(delivery).split("/")[-3]) % len(await producer.partitions_for(topic))
+        sent = await producer.send_and_wait(topic, record.value, key, number, headers=[*kept, *added])
+        self._learn(topic, sent)
+
+    @property
+    def _producer(self) -> Any:
+        """Return aiokafka's producer; None under FastStream's TestKafkaBroker."""
+        state = getattr(self._config.producer, "_producer", None)  # FastStream has no other way to it
+        return None if state is None else state.producer
+
+    def _learn(self, topic: str, sent: Any) -> None:
+        if topic == retry_name(self.source):
+            self._clock.learn(sent.timestamp_type, sent.timestamp, topic)
+
+    async def _ask_time(self) -> None:
+        """Send a record that all groups skip, because its answer tells the broker's time."""
+        topic, told = retry_name(self.source), [(GROUP, CLOCK.encode())]
+        if self._producer is None:
+            return
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                self._learn(topic, await self._producer.send_and_wait(topic, b"", headers=told))
+        except (KafkaError, TimeoutError) as error:
+            _log.warning("topic %s: the broker's time is not known yet: %r", topic, error)
+
+    def _delivery(self, message: Any, record: Any) -> Delivery:
+        delivery = Delivery("kafka", (message, record))
+        delivery.id = f"{record.topic}/{record.partition}/{record.offset}"
+        delivery.body, delivery.destination = record.value, record.topic
+        delivery.header = _headers(record).get
+        delivery.group = f"{record.topic}-{record.partition}"
+        return delivery
+
+
+def _topics(subscriber: Any) -> list[str]:
+    return [topic.name for topic in getattr(subscriber, "topics", ())]
+
+
+def _headers(record: Any) -> dict[str, str]:
+    return {name: value.decode(errors="replace") for name, value in record.headers if value is not None}
+
+
+def _readable(record: Any) -> Any:
+    """Return a record whose headers are text, as FastStream needs them."""
+    told = tuple((name, text.encode()) for name, text in _headers(record).items())
+    if told == tuple(record.headers):
+        return record
+    made = copy(record)  # with its consumer, which is no field
+    made.headers = told
+    return made
+
+
+def _told(delivery: Delivery, name: str) -> str | None:
+    """Return one of our own headers; None if it was copied from the retry topic to another by a handler that forwards headers."""
+    return delivery.header(name) if str(delivery.destination).endswith(_RETRY) else None
+
+
+def _origin(delivery: Delivery) -> str:
+    """Return where a record was first, and when."""
+    _, record = delivery.raw
+    told = _told(delivery, FROM) or ""
+    return told if told.count("/") == 3 and told.split("/")[1].isdecimal() else f"{delivery.id}/{record.timestamp}"

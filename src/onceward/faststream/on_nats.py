@@ -1,0 +1,145 @@
+"""NATS JetStream: a message that is not done is given back with a delay."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from faststream.nats.response import NatsPublishCommand
+from faststream.nats.schemas.js_stream import is_subject_match_wildcard
+from faststream.response.publish_type import PublishType
+from nats.errors import NotJSMessageError
+from nats.js.api import AckPolicy, StreamConfig
+from nats.js.errors import NoStreamResponseError
+
+from onceward.consumers.dead_letters import OURS
+from onceward.consumers.delivery import Delivery
+from onceward.consumers.nats_headers import fitting
+from onceward.faststream.settlement import NACK, Settlement
+
+_PATIENCE: Final = 10.0  # seconds for the stream of the dead letters to answer
+_MESSAGE_ID: Final = "Nats-Msg-Id"
+_FASTSTREAMS: Final = 256  # bytes for the headers that FastStream adds
+_SERVERS: Final = "nats-"  # headers that the server reads; those of the original message are not the dead letter's
+
+
+class NatsSettlement(Settlement):
+    """Settles the messages of a JetStream consumer, pushed or pulled."""
+
+    def named(self) -> str:
+        """Return the subject."""
+        return str(self.subscriber.subject.broker_address)
+
+    @property
+    def batched(self) -> bool:  # type: ignore[override]  # elsewhere it is a plain attribute
+        """Whether it pulls batches."""
+        return type(self.subscriber).__name__ == "BatchPullStreamSubscriber"
+
+    def losing(self, beside: Sequence[Any]) -> str | None:
+        """Return which setting loses messages."""
+        subscriber, stream = self.subscriber, getattr(self.subscriber, "stream", None)
+        if stream is None:
+            return f"core NATS forgets each message: give stream=, durable= and {NACK.removeprefix('give ')}"
+        config, extra = subscriber.config, subscriber.extra_options
+        if extra.get("manual_ack") is False or extra.get("ordered_consumer"):
+            return f"JetStream forgets each message before its handler ends: {NACK}, and no ordered_consumer"
+        if config.ack_policy not in {None, AckPolicy.EXPLICIT}:
+            return "this consumer does not acknowledge each message: leave ack_policy out of its ConsumerConfig"
+        if (config.max_deliver or -1) > 0:
+            return (
+                f"JetStream drops a message after max_deliver={config.max_deliver} deliveries, also busy ones: leave it out, and give "
+                "@exactly(max_attempts=...), after which the message goes to the dead letters"
+            )
+        if not (config.durable_name or extra.get("durable") or getattr(subscriber, "queue", "")):
+            return "JetStream forgets this consumer when it stops, and what it has not handled: give durable="
+        if self.order and config.max_ack_pending != 1:
+            return "order=True needs one message at a time: give config=ConsumerConfig(max_ack_pending=1)"
+        if not self.source or "*" in self.dead or ">" in self.dead:
+            return f"{self.dead!r} is no subject for dead letters: give @exactly(dead=...)"
+        if is_subject_match_wildcard(self.dead, self.source):
+            return f"this subscriber would receive its own dead letters, {self.dead}: give another @exactly(dead=...)"
+        return None
+
+    def message_id(self, message: Any, delivery: Delivery) -> str | None:
+        """Return the id that its sender gave it, or where it is in its stream."""
+        headers = delivery.raw.headers or {}
+        return headers.get("message_id") or headers.get(_MESSAGE_ID) or delivery.id  # type: ignore[return-value]  # text
+
+    def deliveries(self, message: Any) -> list[Delivery]:
+        """Return the messages of a pull, or the one message."""
+        raw = message.raw_message
+        return [_delivery(one) for one in (raw if isinstance(raw, list) else [raw])]
+
+    async def receives(self, delivery: Delivery) -> int:
+        """Return how often JetStream has delivered it."""
+        metadata = _metadata(delivery.raw)
+        return 1 if metadata is None else int(metadata.num_delivered)
+
+    async def acknowledge(self, delivery: Delivery) -> None:
+        """Acknowledge it."""
+        if not delivery.raw.is_acked:
+            await delivery.raw.ack()
+
+    async def give_back(self, delivery: Delivery, seconds: float, receives: int) -> None:
+        """Give it back with a delay."""
+        if not delivery.raw.is_acked:
+            await delivery.raw.nak(delay=seconds)
+
+    async def dead_letter(self, delivery: Delivery, headers: Mapping[str, str]) -> None:
+        """Publish it to the stream of the dead letters, which is made if there is none."""
+        kept = {
+            name: text
+            for name, text in (delivery.raw.headers or {}).items()
+            if not (name.lower().startswith(_SERVERS) or name in OURS)
+        }
+        told = {**kept, **headers, _MESSAGE_ID: f"{self.dead}:{_identity(delivery)}"}
+        client = self.subscriber._outer_config.connection_state  # noqa: SLF001 - FastStream has no other way to it
+        if client:  # not under FastStream's TestNatsBroker
+            told = fitting(told, client.connection.max_payload - len(delivery.raw.data) - _FASTSTREAMS)
+        command = NatsPublishCommand(
+            delivery.raw.data, subject=self.dead, headers=told, timeout=_PATIENCE, _publish_type=PublishType.PUBLISH
+        )
+        producer = self.subscriber._outer_config.js_producer  # noqa: SLF001 - broker.publish waits for no stream's answer
+        try:
+            await producer.publish(command)
+        except NoStreamResponseError:
+            await self._make_stream()
+            await producer.publish(command)
+
+    async def _make_stream(self) -> None:
+        """Make the stream of the dead letters, as durable as that of the messages."""
+        stream, jetstream = self.subscriber.stream.name, self.subscriber.jetstream
+        like = (await jetstream.stream_info(stream)).config
+        await jetstream.add_stream(
+            StreamConfig(
+                name=f"{stream}-onceward-dead",
+                subjects=[self.dead],
+                storage=like.storage,
+                num_replicas=like.num_replicas,
+            )
+        )
+
+
+def _delivery(raw: Any) -> Delivery:
+    delivery = Delivery("nats", raw)
+    headers = raw.headers or {}
+    metadata = _metadata(raw)
+    delivery.id = headers.get("correlation_id") if metadata is None else f"{metadata.stream}:{metadata.sequence.stream}"
+    delivery.body = raw.data
+    delivery.header = headers.get
+    delivery.destination = raw.subject
+    return delivery
+
+
+def _identity(delivery: Delivery) -> str:
+    """Return what tells a dead letter from others: another consumer's, and one of a stream that was deleted and made again."""
+    metadata = _metadata(delivery.raw)
+    if metadata is None:
+        return str(delivery.id)
+    return f"{delivery.id}:{metadata.consumer}:{metadata.timestamp.timestamp():.6f}"
+
+
+def _metadata(raw: Any) -> Any:
+    """Return what JetStream says of a message; None under FastStream's TestNatsBroker."""
+    try:
+        return raw.metadata
+    except NotJSMessageError:
+        return None

@@ -1,0 +1,154 @@
+"""RabbitMQ: a message that is not done waits in a retry queue, from which it goes back by itself."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from aio_pika import DeliveryMode, Message
+from aio_pika.exceptions import AMQPError
+from aiormq.abc import DeliveredMessage
+from faststream.exceptions import SetupError
+from faststream.rabbit import QueueType, RabbitQueue
+
+from onceward.consumers.dead_letters import OURS, RECEIVES, receives_in
+from onceward.consumers.delivery import Delivery
+from onceward.consumers.retry_queues import InTurn, headers_for_copy, length_for, lengths, retry_arguments, retry_queue
+from onceward.faststream.settlement import Settlement, Settling
+
+_log: Final = logging.getLogger("onceward")
+_PATIENCE: Final = 10.0  # seconds for RabbitMQ to confirm
+_TURNS: Final[WeakKeyDictionary[Any, InTurn]] = WeakKeyDictionary()  # of each broker, whose messages share a channel
+_HELD: Final = 60.0  # seconds that an ordered queue's message is held at most, before it is looked at again
+
+
+class RabbitSettlement(Settlement):
+    """Settles the messages of a queue."""
+
+    def __init__(self, subscriber: Any, options: Settling) -> None:
+        super().__init__(subscriber, options)
+        self._lengths = lengths(self.backoff.longest)
+
+    def named(self) -> str:
+        return f"{self.subscriber._outer_config.prefix}{self.subscriber.queue.name}"  # noqa: SLF001 - as FastStream names it
+
+    def losing(self, beside: Sequence[Any]) -> str | None:
+        queue, told = self.subscriber.queue, self.subscriber.queue.arguments or {}
+        if queue.exclusive or queue.auto_delete or not queue.durable or "x-expires" in told:
+            return "this queue is deleted with its messages: declare it durable, not exclusive, auto_delete or with x-expires"
+        if told.get("x-queue-type") == QueueType.STREAM.value:
+            return "it is a stream, from which nothing is removed: give a quorum queue"
+        full = {"x-max-length", "x-max-length-bytes"} & told.keys() and told.get("x-overflow") != "reject-publish"
+        if "x-dead-letter-exchange" not in told and (full or {"x-message-ttl", "x-delivery-limit"} & told.keys()):
+            return (
+                "the queue's arguments drop messages: give it x-dead-letter-exchange, or leave out x-message-ttl, x-delivery-limit, "
+                "and x-max-length without x-overflow reject-publish"
+            )
+        channel, alone = self.subscriber.channel, told.get("x-single-active-consumer")
+        classic = told.get("x-queue-type") == QueueType.CLASSIC.value  # a quorum queue puts what comes back at its end
+        if self.order and not (classic and alone and channel and channel.prefetch_count == 1):
+            return (
+                "order=True needs one message at a time, and a queue to whose head it goes back: give channel=Channel(prefetch_count=1), "
+                "and a durable classic queue with the argument x-single-active-consumer"
+            )
+        return None
+
+    def message_id(self, message: Any, delivery: Delivery) -> str | None:
+        return delivery.raw.message_id or None
+
+    async def prepare(self) -> None:
+        """Declare the queues of retries and dead letters: a lone node that is killed soon after that may lose what they take."""
+        retries = [] if self.order else [self._retry_queue(length) for length in self._lengths]
+        for queue in (*retries, self._dead_queue):
+            try:
+                await self._broker.declare_queue(queue)
+            except AMQPError as error:
+                raise SetupError(f"queue {queue.name} cannot be declared: {error}") from error
+
+    def deliveries(self, message: Any) -> list[Delivery]:
+        raw = message.raw_message
+        delivery = Delivery("rabbitmq", raw)
+        delivery.id, delivery.body, delivery.destination = message.message_id, raw.body, self.source
+        delivery.header = {name: str(value) for name, value in raw.headers.items()}.get
+        return [delivery]
+
+    async def receives(self, delivery: Delivery) -> int:
+        returned = delivery.raw.headers.get("x-delivery-count")  # of quorum queues
+        again = returned if isinstance(returned, int) else int(bool(delivery.raw.redelivered))
+        return receives_in(delivery.header(RECEIVES)) + again + 1
+
+    async def acknowledge(self, delivery: Delivery) -> None:
+        if not delivery.raw.processed:
+            await delivery.raw.ack()
+
+    async def give_back(self, delivery: Delivery, seconds: float, receives: int) -> None:
+        if delivery.raw.processed:
+            return
+        if self.order:
+            await asyncio.sleep(min(seconds, _HELD))
+            await delivery.raw.nack(requeue=True)
+            return
+        length = length_for(seconds, self._lengths)
+        queue = self._retry_queue(length)
+        try:
+            await self._publish(queue, delivery, {RECEIVES: str(receives)}, expiration=min(seconds, length))
+        except Exception as error:
+            _log.warning(
+                "%s: message %s waits here, because %s does not take it: %r",
+                self.source,
+                delivery.id,
+                queue.name,
+                error,
+            )
+            await asyncio.sleep(min(seconds, _HELD))
+            await delivery.raw.nack(requeue=True)
+        else:
+            await delivery.raw.ack()
+
+    async def dead_letter(self, delivery: Delivery, headers: Mapping[str, str]) -> None:
+        await self._publish(self._dead_queue, delivery, headers, without=OURS)
+
+    @property
+    def _dead_queue(self) -> RabbitQueue:
+        return RabbitQueue(self.dead, queue_type=QueueType.QUORUM)
+
+    def _retry_queue(self, length: int) -> RabbitQueue:
+        arguments: Any = retry_arguments(self.source, length)
+        return RabbitQueue(retry_queue(self.source, length), queue_type=QueueType.QUORUM, arguments=arguments)
+
+    @property
+    def _broker(self) -> Any:
+        return self.subscriber._outer_config.extra_context["broker"]  # noqa: SLF001 - FastStream has no other way to it
+
+    async def _publish(
+        self,
+        queue: RabbitQueue,
+        delivery: Delivery,
+        headers: Mapping[str, str],
+        expiration: float | None = None,
+        without: Collection[str] = (),
+    ) -> None:
+        """Send a copy to a queue, which is declared; return when RabbitMQ has stored it."""
+        raw, broker = delivery.raw, self._broker
+        await broker.declare_queue(queue)  # FastStream remembers that it is
+        copy = Message(
+            raw.body,
+            headers={**headers_for_copy(raw.headers, without), **headers},
+            content_type=raw.content_type,
+            content_encoding=raw.content_encoding,
+            delivery_mode=DeliveryMode.PERSISTENT,
+            priority=raw.priority,
+            correlation_id=raw.correlation_id,
+            reply_to=raw.reply_to,
+            expiration=expiration,
+            message_id=raw.message_id,
+            timestamp=raw.timestamp,
+            type=raw.type,
+            app_id=raw.app_id,
+        )
+        turns = _TURNS.setdefault(broker, InTurn())
+        async with turns.of(raw.message_id or ""):
+            answer = await broker.publish(copy, queue=queue.name, timeout=_PATIENCE)
+        if isinstance(answer, DeliveredMessage):
+            raise ConnectionError(f"RabbitMQ returned the message: there is no queue {queue.name}")

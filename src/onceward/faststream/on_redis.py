@@ -1,0 +1,131 @@
+"""Redis Streams: a message that is not done stays pending, and is claimed when it was idle for long enough."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+from faststream import AckPolicy
+from faststream.redis.message import bDATA_KEY
+from faststream.redis.parser import BinaryMessageFormatV1
+
+from onceward.consumers.dead_letters import OURS
+from onceward.consumers.delivery import Delivery
+from onceward.faststream.settlement import Settlement
+
+
+class RedisSettlement(Settlement):
+    """Settles the messages of a consumer group."""
+
+    # FastStream leaves a rejected message pending, too.
+    allowed: ClassVar[frozenset[AckPolicy]] = frozenset({AckPolicy.NACK_ON_ERROR, AckPolicy.REJECT_ON_ERROR})
+
+    def named(self) -> str:
+        """Return the stream; "" if it is a list or a channel."""
+        stream = getattr(self.subscriber, "stream_sub", None)
+        return "" if stream is None else str(stream.name)
+
+    @property
+    def batched(self) -> bool:  # type: ignore[override]  # elsewhere it is a plain attribute
+        """Whether it reads batches."""
+        return type(self.subscriber).__name__ == "StreamBatchSubscriber"
+
+    def losing(self, beside: Sequence[Any]) -> str | None:
+        """Return which setting loses messages."""
+        stream = getattr(self.subscriber, "stream_sub", None)
+        if stream is None:
+            return "lists and channels of Redis forget a message before its handler begins: give stream=StreamSub(...)"
+        if stream.group is None or stream.no_ack:
+            return (
+                "Redis forgets what it sent without a group, or with no_ack: give group= and consumer=, and no no_ack"
+            )
+        if not any(_claims(other, stream) for other in beside):
+            return (
+                "nobody claims what another consumer left pending, so a message that is not done never comes again: put a second "
+                f'@broker.subscriber(stream=StreamSub("{stream.name}", group="{stream.group}", consumer=..., min_idle_time=60_000)) '
+                "over this handler (with Redis 8.4, claim_min_idle_time= in the one there is)"
+            )
+        if self.order:
+            return "Redis Streams keep no order when a message comes again: leave order=True out"
+        return None
+
+    def message_id(self, message: Any, delivery: Delivery) -> str | None:
+        """Return the id that its sender gave it, or that of the entry."""
+        return delivery.header("message_id") or (delivery.id if delivery.id is None else str(delivery.id))
+
+    def readable(self, raw: Any) -> Any:
+        """Return the entry, or the batch, with content that can be parsed."""
+        if raw.get("type") not in {"stream", "bstream"}:
+            return raw
+        found = raw["data"]
+        return {**raw, "data": [self._entry(one) for one in found] if isinstance(found, list) else self._entry(found)}
+
+    def deliveries(self, message: Any) -> list[Delivery]:
+        """Return the entries of a batch, or the one entry."""
+        raw = message.raw_message
+        entries = raw["data"] if isinstance(raw["data"], list) else [raw["data"]]
+        ids = raw["message_ids"] or [None] * len(entries)  # FastStream's TestRedisBroker gives none
+        return [self._delivery(message, name, fields) for name, fields in zip(ids, entries, strict=False)]
+
+    async def receives(self, delivery: Delivery) -> int:
+        """Return how often a consumer got it."""
+        message, entry = delivery.raw
+        found = await message.consumer.xpending_range(self.source, message.group, entry, entry, 1) if entry else []
+        return int(found[0]["times_delivered"]) if found else 1
+
+    async def acknowledge(self, delivery: Delivery) -> None:
+        """Take it from the pending ones."""
+        message, entry = delivery.raw
+        if entry:
+            await message.consumer.xack(self.source, message.group, entry)
+
+    async def give_back(self, delivery: Delivery, seconds: float, receives: int) -> None:
+        """Leave it pending: it is claimed after the subscriber's ``min_idle_time``, because Redis knows no other delay."""
+
+    async def dead_letter(self, delivery: Delivery, headers: Mapping[str, str]) -> None:
+        """Add it to the stream of the dead letters."""
+        broker = self.subscriber._outer_config.extra_context["broker"]  # noqa: SLF001 - FastStream has no other way to it
+        own: dict[str, str] = delivery.header.__self__  # type: ignore[attr-defined]  # the dict of its headers
+        kept = {name: text for name, text in own.items() if name not in OURS}
+        told = writable_headers({**kept, **headers}, self._format)
+        await broker.publish(delivery.body, stream=self.dead, headers=told)
+
+    async def close(self, message: Any) -> None:
+        """Note that it is settled; Redis is not asked."""
+        await message.nack()
+
+    @property
+    def _format(self) -> Any:
+        return self.subscriber._outer_config.message_format  # noqa: SLF001 - FastStream has no other way to it
+
+    def _entry(self, fields: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+        """Return an entry as FastStream writes it. The fields of other senders are its content, as JSON."""
+        content = fields.get(bDATA_KEY)
+        if content is None:
+            told = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
+            return {bDATA_KEY: msgspec.json.encode(told)}
+        body, headers = self._format.parse(content)
+        return fields if isinstance(headers, dict) else {bDATA_KEY: body}
+
+    def _delivery(self, message: Any, entry: bytes | None, fields: Mapping[bytes, bytes]) -> Delivery:
+        body, headers = self._format.parse(self._entry(fields)[bDATA_KEY])
+        delivery = Delivery("redis", (message, entry))
+        delivery.id = None if entry is None else entry.decode()
+        delivery.body = body
+        delivery.header = {str(name): str(value) for name, value in headers.items()}.get
+        delivery.destination = self.source
+        return delivery
+
+
+def writable_headers(headers: Mapping[str, Any], form: object) -> dict[str, Any]:
+    """Return headers for a message of a FastStream format: the binary one counts the characters of text, and not its bytes."""
+    if form is not BinaryMessageFormatV1:
+        return dict(headers)
+    return {name: text.encode() if isinstance(text, str) else text for name, text in headers.items()}
+
+
+def _claims(subscriber: Any, stream: Any) -> bool:
+    """Return whether a subscriber claims what is pending in the group of a stream."""
+    other = getattr(subscriber, "stream_sub", None)
+    if other is None or (other.name, other.group) != (stream.name, stream.group):
+        return False
+    return other.min_idle_time is not None or other.claim_min_idle_time is not None

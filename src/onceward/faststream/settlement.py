@@ -1,0 +1,237 @@
+"""What becomes of a message after its outcome: the same for all brokers, in each broker's own terms."""
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, ClassVar, Final, NamedTuple
+
+import msgspec
+from fast_depends.exceptions import ValidationError
+from faststream import AckPolicy
+from faststream.exceptions import AckMessage, NackMessage, SetupError
+from pydantic import ValidationError as ModelError
+
+from onceward.batch.outcomes import BatchOutcome, Status
+from onceward.consumers.backoff import Backoff, time_away
+from onceward.consumers.broker import bounded
+from onceward.consumers.dead_letters import dead_headers, dead_name, is_unhandled
+from onceward.consumers.delivery import Delivery, MalformedRecord
+from onceward.core.policy import Options, Policy
+from onceward.errors import Busy, KeyMissing, Mismatch, Parked, ResultUnavailable, StoreError
+from onceward.once import Once
+from onceward.results.outcomes import describe
+
+_log: Final = logging.getLogger("onceward")
+_TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
+NACK: Final = "give ack_policy=AckPolicy.NACK_ON_ERROR"
+_HOMES: Final = {
+    "nats": "onceward.faststream.on_nats:NatsSettlement",
+    "redis": "onceward.faststream.on_redis:RedisSettlement",
+    "rabbit": "onceward.faststream.on_rabbit:RabbitSettlement",
+    "kafka": "onceward.faststream.on_kafka:KafkaSettlement",
+}
+_UNREADABLE: Final = (
+    ValidationError,
+    ModelError,
+    json.JSONDecodeError,
+    UnicodeDecodeError,
+    msgspec.DecodeError,
+    MalformedRecord,
+)
+
+
+class Settling(NamedTuple):
+    """The options of :func:`onceward.faststream.exactly` about messages that are not done."""
+
+    backoff: Backoff
+    dead: str | None
+    order: bool
+
+
+class HandlerCall:
+    """One call of a handler: the message's header for its origin, and what the call learned."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self.key: str | None = None
+        self.begun = False  # whether the message was read, and its key with it
+
+
+class Settlement(ABC):
+    """Settles the messages of one subscriber.
+
+    Args:
+        subscriber: FastStream's, of any kind. It has no public type.
+        options: as :func:`onceward.faststream.exactly` got them.
+
+    Attributes:
+        source: the name of the queue, subject, stream or topic.
+        dead: where its dead letters go.
+        batched: whether its messages are batches.
+    """
+
+    batched = False
+    allowed: ClassVar[frozenset[AckPolicy]] = frozenset({AckPolicy.NACK_ON_ERROR})
+
+    def __init__(self, subscriber: Any, options: Settling) -> None:
+        self.subscriber = subscriber
+        self.backoff = options.backoff
+        self.order = options.order
+        self.source = self.named()
+        self.dead = options.dead or dead_name(self.source)
+
+    @abstractmethod
+    def named(self) -> str:
+        """Return the name of where messages come from."""
+
+    @abstractmethod
+    def losing(self, beside: Sequence[Any]) -> str | None:
+        """Return which setting loses messages, and what to give instead; ``beside`` are the handler's subscribers."""
+
+    @abstractmethod
+    def deliveries(self, message: Any) -> list[Delivery]:
+        """Return the deliveries of a message: one, or all of a batch."""
+
+    def message_id(self, message: Any, delivery: Delivery) -> str | None:  # noqa: ARG002 - for some brokers
+        """Return what names a message each time it comes; None if nothing does. FastStream invents an id for each delivery."""
+        return message.message_id or None
+
+    def readable(self, raw: Any) -> Any:
+        """Return a message of the broker's client as FastStream can parse it. One that it cannot parse is lost."""
+        return raw
+
+    async def prepare(self) -> None:  # noqa: B027 - some brokers need nothing
+        """Make what is missing beside the source, before its first message.
+
+        Raises:
+            SetupError: it cannot be made.
+        """
+
+    async def ready(self, delivery: Delivery) -> bool:  # noqa: ARG002 - for Kafka's retry topic
+        """Return whether a message can be handled now. If not, it comes again, or is another group's."""
+        return True
+
+    @abstractmethod
+    async def receives(self, delivery: Delivery) -> int:
+        """Return how often a message was received, including this time."""
+
+    @abstractmethod
+    async def acknowledge(self, delivery: Delivery) -> None:
+        """Remove one message for good."""
+
+    @abstractmethod
+    async def give_back(self, delivery: Delivery, seconds: float, receives: int) -> None:
+        """Let one message come again in ``seconds``."""
+
+    async def wait(self, delivery: Delivery, seconds: float, receives: int) -> None:
+        """Let one message come again while the ledger is away: it was not claimed."""
+        await self.give_back(delivery, seconds, receives)
+
+    @abstractmethod
+    async def dead_letter(self, delivery: Delivery, headers: Mapping[str, str]) -> None:
+        """Send one message to the dead letters; return when the broker has stored it."""
+
+    async def close(self, message: Any) -> None:  # noqa: B027 - most brokers' messages remember that they are settled
+        """Keep FastStream from settling a message again."""
+
+    def check(self, beside: Sequence[Any]) -> None:
+        """Raise SetupError if the subscriber's settings lose messages."""
+        fault = self.losing(beside)
+        if fault is None and self.subscriber.ack_policy not in self.allowed:
+            fault = f"ack_policy {self.subscriber.ack_policy.value!r} loses messages whose handler fails: {NACK}"
+        if fault is not None:
+            raise SetupError(f"{self.source}: {fault} (docs/reference/faststream.md)")
+        self._parse_all()
+
+    def _parse_all(self) -> None:
+        """Let FastStream parse each message of the subscriber."""
+        parse = self.subscriber._parser  # noqa: SLF001 - FastStream has no other way to it
+        parse = getattr(parse, "onceward_parse", parse)  # after another start
+
+        async def parse_readable(raw: Any) -> Any:
+            message = await parse(self.readable(raw))
+            message.raw_message = raw
+            return message
+
+        parse_readable.onceward_parse = parse  # type: ignore[attr-defined]  # as above
+        self.subscriber._parser = parse_readable  # noqa: SLF001 - as above
+
+    async def settle(self, delivery: Delivery, outcome: BatchOutcome) -> None:
+        """Acknowledge a message, let it come again, or send it to the dead letters."""
+        if outcome.ok:
+            await self.acknowledge(delivery)
+            return
+        receives = await self.receives(delivery)
+        away = time_away(outcome, receives, self.backoff, goes=False)
+        if isinstance(outcome.error, StoreError):
+            await self.wait(delivery, min(away, _TROUBLE), receives)
+            return
+        if is_unhandled(outcome):
+            try:
+                await self.dead_letter(delivery, dead_headers(outcome, self.source, receives))
+                await self.acknowledge(delivery)
+            except Exception as error:
+                _log.warning(
+                    "%s: message %s is %s, and comes again in %.0f s, because the dead letters %s do not take it: %s",
+                    self.source, delivery.id, outcome.status, away, self.dead, describe(error),
+                )  # fmt: skip
+            else:
+                _log.warning(
+                    "%s: message %s is %s, and goes to %s: %s",
+                    self.source, delivery.id, outcome.status, self.dead, outcome.error,
+                )  # fmt: skip
+                return
+        await self.give_back(delivery, away, receives)
+
+    async def settle_failed(self, message: Any, run: HandlerCall, error: Exception, policy: Policy) -> Exception:
+        """Settle a message whose call raised ``error``; return what FastStream must see."""
+        status = status_of(error, policy, run)
+        if status == "done":
+            return AckMessage()
+        await self.settle(run.delivery, BatchOutcome(status, run.delivery, run.key, error=error))
+        await self.close(message)
+        return NackMessage() if status == "busy" else error
+
+
+def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
+    """Return the outcome's status of a call that raised ``error``."""
+    if not run.begun:
+        return "malformed" if isinstance(error, (*_UNREADABLE, KeyMissing)) else "failed"
+    if getattr(error, "key", run.key) != run.key:
+        return "failed"  # the handler itself called another guarded function
+    if isinstance(error, (*policy.final, ResultUnavailable)):
+        return "done"  # it is the recorded outcome, or there is one that cannot be shown
+    if isinstance(error, Busy):
+        return "busy"
+    if isinstance(error, Parked):
+        return "parked"
+    return "mismatch" if isinstance(error, Mismatch) else "failed"
+
+
+def started_after(subscriber: Any, prepare: Callable[[Any], Awaitable[None]]) -> None:
+    """Let ``prepare`` be called with a subscriber when its broker is connected, before the subscriber starts."""
+    start = subscriber.start
+
+    async def prepared_start() -> None:
+        await prepare(subscriber)
+        await start()
+
+    subscriber.start = prepared_start
+
+
+def settlement_of(subscriber: Any, options: Settling) -> Settlement:
+    """Return how the messages of a subscriber are settled; raises SetupError if its broker is not known."""
+    kind = type(subscriber).__module__.split(".")[1]
+    home = _HOMES.get(kind)
+    if home is None:
+        raise SetupError(f"onceward.faststream knows {', '.join(sorted(_HOMES))}, and not FastStream's {kind}")
+    module, _, name = home.partition(":")
+    found: type[Settlement] = getattr(import_module(module), name)
+    return found(subscriber, options)
+
+
+def with_attempts(once: Once, options: Options) -> Options:
+    """Return the options with a limit of attempts, so that a message that always fails gets to the dead letters."""
+    return {**options, "max_attempts": bounded(once.guards.policy(options)).max_attempts}

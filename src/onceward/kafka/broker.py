@@ -1,0 +1,151 @@
+"""A topic as a broker: what failed goes to the retry topic, and what cannot be handled to the dead-letter topic."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.dead_letters import DELAY, FROM, GROUP, RECEIVES
+from onceward.consumers.delivery import Delivery
+from onceward.consumers.retry_topics import CLOCK
+from onceward.core.clock import boottime
+from onceward.core.policy import Policy
+from onceward.kafka.client import connection
+from onceward.kafka.partitions import KafkaMessage
+from onceward.kafka.reading import PATIENCE, WAIT, TopicReader, wait
+from onceward.kafka.topics import COPIES, Topics, send_copy
+
+_log: Final = logging.getLogger("onceward")
+
+
+class KafkaBroker(Broker[KafkaMessage]):
+    """One topic and its retry topic, for one run of a worker. The arguments are those of :class:`onceward.kafka.KafkaWorker`."""
+
+    most = 100
+    dead_letters = "publish"
+    _producer: Any = None
+    _reading: TopicReader
+
+    def __init__(self, topics: Topics, *, servers: str | None, order: bool, settings: Mapping[str, object]) -> None:
+        self.name, self.ordered = topics.main, order
+        self.group = ""
+        self._topics, self._servers, self._settings = topics, servers, settings
+        self._stopping = False
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def open(self, policy: Policy) -> Policy:
+        reach = connection(self._servers, self._settings)
+        await self._topics.prepare(reach)
+        self._reading = TopicReader(
+            self._topics.main, self._topics.retry, self.group, self._ask_time, order=self.ordered
+        )
+        try:
+            self._producer = AIOKafkaProducer(**reach, **COPIES)
+            await self._producer.start()
+            await self._reading.start({**self._settings, **reach})
+        except KafkaError as error:
+            await self.close()
+            raise BrokerError(f"topic {self.name}: {error}") from error
+        return bounded(policy)
+
+    async def receive(self, count: int) -> Sequence[KafkaMessage]:
+        until = boottime() + WAIT
+        while not self._stopping:
+            if taken := self._reading.take(count):
+                return taken
+            now, due = boottime(), self._reading.due
+            if now < until:
+                await wait(self._reading.changed, max(0.0, min(until, due or until) - now))
+            elif await self._reading.is_empty():
+                return []
+            else:
+                until = boottime() + WAIT
+        return []
+
+    def delivery(self, message: KafkaMessage) -> Delivery:
+        return message.delivery(grouped=self.ordered)
+
+    def receives(self, message: KafkaMessage) -> int:
+        return message.receives
+
+    def acknowledge(self, message: KafkaMessage) -> None:
+        message.partition.finish(message)
+        self._reading.changed.set()
+
+    def give_back(self, message: KafkaMessage, seconds: float = 0.0) -> None:
+        partition = message.partition
+        if partition.revoked:
+            partition.leave()
+        elif self.ordered or not seconds:
+            partition.put_back(message._replace(receives=message.receives + bool(seconds)), boottime() + seconds)
+        else:
+            self._begin(self._retry(message, seconds))
+        self._reading.changed.set()
+
+    def leave(self, message: KafkaMessage) -> None:
+        message.partition.leave()
+        self._reading.changed.set()
+
+    async def dead_letter(self, message: KafkaMessage, headers: Mapping[str, str]) -> None:
+        told = {**headers, FROM: message.origin, GROUP: self.group}
+        try:
+            await self._send(self._topics.dead, message, message.headers_with(told, dead=True))
+        except KafkaError as error:
+            raise BrokerError(f"topic {self._topics.dead}: {error}") from error
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._reading.changed.set()
+
+    async def close(self) -> None:
+        self._stopping = True
+        if self._sending:
+            await asyncio.wait(self._sending, timeout=PATIENCE)
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        ends = [self._reading.stop()] if self._producer is None else [self._reading.stop(), self._producer.stop()]
+        for end in ends:
+            try:
+                async with asyncio.timeout(2 * PATIENCE):
+                    await end
+            except (KafkaError, TimeoutError) as error:
+                _log.warning("topic %s: %r at the end; what is not committed comes again", self.name, error)
+
+    async def _retry(self, message: KafkaMessage, seconds: float) -> None:
+        """Send a record to the retry topic, so that its partition goes on. Until that works, it waits here."""
+        told = {DELAY: f"{seconds:.3f}", RECEIVES: str(message.receives), FROM: message.origin, GROUP: self.group}
+        try:
+            sent = await self._send(self._topics.retry, message, message.headers_with(told, dead=False))
+        except Exception as error:
+            _log.warning("message %s is not in %s yet, and waits here: %r", message.place, self._topics.retry, error)
+            again = message._replace(receives=message.receives + 1)
+            message.partition.put_back(again, boottime() + max(seconds, WAIT))
+        else:
+            self._learn(sent)
+            message.partition.finish(message)
+        self._reading.changed.set()
+
+    async def _send(self, topic: str, message: KafkaMessage, headers: Sequence[tuple[str, bytes]]) -> Any:
+        return await send_copy(self._producer, self._topics, topic, message, headers)
+
+    async def _ask_time(self) -> None:
+        """Send a record that all groups skip, because its answer tells the broker's time."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                told = [(GROUP, CLOCK.encode())]
+                self._learn(await self._producer.send_and_wait(self._topics.retry, b"", headers=told))
+        except (KafkaError, TimeoutError) as error:
+            _log.warning("topic %s: the broker's time is not known yet: %r", self._topics.retry, error)
+
+    def _learn(self, sent: Any) -> None:
+        self._reading.clock.learn(sent.timestamp_type, sent.timestamp, self._topics.retry)
+
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)

@@ -1,0 +1,224 @@
+"""Reads topics ahead as a member of a consumer group, and commits offsets only below what is done.
+
+One task reads without a pause, whatever handlers do, so the group never misses this member. Partitions whose records wait here in
+numbers are paused.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from inspect import signature
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+from aiokafka.errors import CommitFailedError, KafkaError
+
+from onceward.consumers.broker import BrokerError
+from onceward.consumers.dead_letters import DELAY, GROUP
+from onceward.consumers.retry_topics import BrokerClock
+from onceward.core.clock import boottime
+from onceward.kafka.partitions import KafkaMessage, Partition, received
+
+_log: Final = logging.getLogger("onceward")
+WAIT: Final = 1.0  # seconds that a receive waits
+PATIENCE: Final = 10.0  # seconds for an answer of the cluster
+_COMMIT_EVERY: Final = 1.0  # seconds
+_READ: Final = 500  # records of one read
+_WAITING: Final = 500  # records that wait in one partition before it is paused
+_SPAN: Final = 10_000  # records between the first that is not done and the last one read: so many may come again
+_FINISH: Final = 10.0  # seconds that a rebalance waits for handlers that run
+# A rebalance waits for handlers in other members, too, and for their commits.
+_DEFAULTS: Final = {"auto_offset_reset": "earliest", "rebalance_timeout_ms": 60_000}
+SETTINGS: Final = frozenset(signature(AIOKafkaConsumer).parameters)
+
+
+class TopicReader:
+    """The records of a topic and its retry topic, for one member of a group. It belongs to one event loop.
+
+    ``asks`` sends a record to the retry topic, so that its answer tells ``clock`` the time.
+
+    Attributes:
+        group: the consumer group.
+        clock: the broker's.
+        changed: set when there may be something to take, or a message is done.
+    """
+
+    def __init__(self, topic: str, retry: str, group: str, asks: Callable[[], Awaitable[None]], *, order: bool) -> None:
+        self.group = group
+        self.clock = BrokerClock()
+        self.changed = asyncio.Event()
+        self._retry, self._asks = retry, asks
+        self._topics, self._order = (topic, retry), order
+        self._consumer: Any = None
+        self._partitions: dict[Any, Partition] = {}  # by aiokafka's TopicPartition
+        self._assigned = False  # whether partitions may be taken from: not while the group rebalances
+        self._trouble: BrokerError | None = None
+        self._committing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, settings: Mapping[str, object]) -> None:
+        """Join the group; raises KafkaError."""
+        own = {"group_id": self.group, "enable_auto_commit": False, "isolation_level": "read_committed"}
+        self._consumer = AIOKafkaConsumer(**{**_DEFAULTS, **settings, **own})
+        self._consumer.subscribe(self._topics, listener=_Listener(self))
+        await self._consumer.start()
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._commit_often())]
+
+    async def stop(self) -> None:
+        """Commit what is done, and leave the group."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._consumer is not None:
+            await self._commit()
+            await self._consumer.stop()
+
+    def take(self, count: int) -> list[KafkaMessage]:
+        """Return up to so many messages that can be handled now, of all partitions in turn.
+
+        Raises:
+            BrokerError: they cannot be read.
+        """
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            raise trouble
+        taken: list[KafkaMessage] = []
+        now = boottime()
+        for place in list(self._partitions) if self._assigned else ():
+            if len(taken) == count:
+                break
+            if some := self._partitions[place].take(count - len(taken), now):
+                taken += some
+                self._partitions[place] = self._partitions.pop(place)  # last in turn
+        return taken
+
+    @property
+    def due(self) -> float | None:
+        """When the next message can be taken; None if none waits."""
+        dues = [partition.due for partition in self._partitions.values() if partition.due is not None]
+        return min(dues) if dues and self._assigned else None
+
+    async def is_empty(self) -> bool:
+        """Tell whether there is nothing to handle now: all is read, and what waits is not due.
+
+        Raises:
+            BrokerError: the cluster does not answer.
+        """
+        if not self._assigned:
+            return False
+        try:
+            async with asyncio.timeout(PATIENCE):
+                places = self._consumer.assignment()
+                ends = await self._consumer.end_offsets(places) if places else {}
+                behind = [place for place in places if await self._consumer.position(place) < ends[place]]
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerError(f"{self._topics[0]}: no answer from Kafka: {error!r}") from error
+        return not behind and (self.due is None or self.due > boottime())
+
+    async def revoked(self) -> None:
+        """Finish what is held, as long as the group waits for that, commit what is done, and forget the rest."""
+        self._assigned = False
+        leaving = self._partitions
+        until = boottime() + _FINISH
+        while any(partition.held for partition in leaving.values()) and (left := until - boottime()) > 0:
+            await wait(self.changed, left)
+        await self._commit()
+        for partition in leaving.values():
+            partition.revoked = True
+        self._partitions = {}
+
+    def assigned(self, places: set[Any]) -> None:
+        """Begin with these partitions, each from its committed offset."""
+        self._partitions = {place: Partition(ordered=self._order) for place in places}
+        self._assigned = True
+        self.changed.set()
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                found = await self._consumer.getmany(timeout_ms=200, max_records=_READ)
+            except Exception as error:  # what is no error of Kafka must end the worker, too: nobody reads any more
+                self._trouble = BrokerError(f"{self._topics[0]}: {error!r}")
+                self._trouble.gone = not getattr(error, "retriable", False)
+                self.changed.set()
+                await asyncio.sleep(WAIT)
+                continue
+            if not self.clock.known and any(place.topic == self._retry for place in found):
+                await self._asks()
+            for place, records in found.items():
+                self._sort(place, records)
+            self._balance()
+            if found:
+                self.changed.set()
+
+    def _sort(self, place: Any, records: Sequence[Any]) -> None:
+        """Let records wait in their partition until they are due."""
+        partition = self._partitions.get(place)
+        if partition is None:  # it is being revoked; if it stays, read them again
+            if place in self._consumer.assignment():
+                self._consumer.seek(place, records[0].offset)
+            return
+        now, retried = boottime(), place.topic == self._retry
+        for record in records:
+            message = received(record, partition, ours=retried)
+            left = self.clock.left(message.told(DELAY), record.timestamp)
+            partition.read(message, now + left if message.told(GROUP) in {None, self.group} else None)
+
+    def _balance(self) -> None:
+        """Pause partitions that have enough, and resume those that need more."""
+        paused, assigned = self._consumer.paused(), self._consumer.assignment()
+        for place, partition in self._partitions.items():
+            if place not in assigned:
+                continue
+            if place in paused:
+                if partition.waiting < _WAITING // 2 and partition.span < _SPAN:
+                    self._consumer.resume(place)
+            elif partition.waiting >= _WAITING or partition.span >= _SPAN:
+                self._consumer.pause(place)
+
+    async def _commit_often(self) -> None:
+        while True:
+            await asyncio.sleep(_COMMIT_EVERY)
+            await self._commit()
+
+    async def _commit(self) -> None:
+        """Commit for each partition the offset below which all is done."""
+        async with self._committing:
+            said = {place: partition for place, partition in self._partitions.items() if partition.unsaid}
+            offsets = {place: partition.committable for place, partition in said.items()}
+            for partition in said.values():
+                partition.unsaid = False
+            try:
+                if offsets:
+                    async with asyncio.timeout(PATIENCE):
+                        await self._consumer.commit(offsets)
+            except Exception as error:  # the next commit says more
+                for partition in said.values():
+                    partition.unsaid = True
+                if not isinstance(error, CommitFailedError):  # that one says that the group is about to rebalance
+                    _log.warning("%s: offsets are not committed yet: %r", self._topics[0], error)
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    """Tells of rebalances: each revokes all partitions, and assigns them anew."""
+
+    def __init__(self, reading: TopicReader) -> None:
+        self._reading = reading
+
+    async def on_partitions_revoked(self, revoked: set[Any]) -> None:  # noqa: ARG002  # aiokafka's signature
+        """Give up all partitions."""
+        await self._reading.revoked()
+
+    async def on_partitions_assigned(self, assigned: set[Any]) -> None:
+        """Begin with new ones."""
+        self._reading.assigned(assigned)
+
+
+async def wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for a change, at most so many seconds."""
+    event.clear()
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,134 @@
+"""Moves the records of a dead-letter topic to the retry topic, where their workers handle them again."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from onceward.consumers.broker import BrokerError
+from onceward.consumers.dead_letters import DELAY, GROUP, LEDGER_KEY, REASON, RECEIVES, STATUS
+from onceward.consumers.letters import DeadLetter, LetterRedrive, outcome_of, readied
+from onceward.consumers.redriving import InDoubt, OnCompleted
+from onceward.errors import OncewardError, StoreError
+from onceward.kafka.client import connection
+from onceward.kafka.partitions import KafkaMessage, Partition, received
+from onceward.kafka.topics import COPIES, Topics, send_copy
+from onceward.once import Once, check_once
+
+_AT_ONCE: Final = 100  # records between two commits
+_DROPPED: Final = frozenset({STATUS, REASON, LEDGER_KEY, RECEIVES, DELAY})
+
+
+class KafkaRedrive(LetterRedrive):
+    """One move of a topic's dead letters. You can stop or kill it at any time, and run it again.
+
+    The key of a letter is made ready to run again: unparked, or its attempts reset. Then the letter goes to the retry topic. One that
+    stays goes to the end of the dead-letter topic, so that the offsets of this run's group tell what is behind it. A letter that
+    is moved twice, because this was killed in between, takes effect once.
+
+    Args:
+        once: the ledger of the topic's workers.
+        topic: the topic whose dead letters are moved.
+        servers: as for :class:`onceward.kafka.KafkaWorker`, also the next two.
+        retry: the retry topic.
+        dead: the dead-letter topic.
+        group: move only letters of this consumer group; None moves all.
+        completed: what to do with a letter whose key is completed: "keep" or "drop" it.
+        in_doubt: what to do with a letter whose key is parked, and whose effect may be made: "keep" it, or "rerun": unpark its
+            key, and move it. Ask the downstream first.
+        limit: the most letters that are looked at; None is all.
+        dry_run: change nothing.
+
+    Raises:
+        ValueError: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        once: Once,
+        topic: str,
+        *,
+        servers: str | None = None,
+        retry: str | None = None,
+        dead: str | None = None,
+        group: str | None = None,
+        completed: OnCompleted = "keep",
+        in_doubt: InDoubt = "keep",
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        check_once(once, "KafkaRedrive({}, 'orders')")
+        super().__init__(once, completed, in_doubt, limit, dry_run=dry_run)
+        self._topics, self._reach = Topics(topic, retry, dead), connection(servers)
+        self._group = group
+        self._producer: Any = None
+
+    async def run_async(self, stopped: Callable[[], bool] = lambda: False) -> AsyncGenerator[DeadLetter, None]:
+        """As :meth:`run`, for a coroutine; the ledger's requests block."""
+        await self._topics.prepare(self._reach)
+        group = "onceward-redrive" if self._group is None else f"{self._group}.onceward-redrive"
+        own = {"group_id": group, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+        consumer = AIOKafkaConsumer(**self._reach, **own)
+        self._producer = AIOKafkaProducer(**self._reach, **COPIES)
+        try:
+            await self._producer.start()
+            await consumer.start()
+            places = [
+                TopicPartition(self._topics.dead, number)
+                for number in range(self._topics.partitions[self._topics.dead])
+            ]
+            consumer.assign(places)
+            ends = await consumer.end_offsets(places)
+            while not stopped() and self._left != 0 and (found := await _next(consumer, ends)):
+                done: dict[Any, int] = {}
+                for place, record in found:
+                    if self._left == 0:
+                        break
+                    fate = await self._judged(received(record, Partition(ordered=False), ours=True))
+                    done[place] = record.offset + 1
+                    if fate is not None:
+                        self._left = None if self._left is None else self._left - 1
+                        yield fate
+                if done and not self._dry_run:
+                    await consumer.commit(done)
+        except KafkaError as error:
+            raise BrokerError(f"topic {self._topics.dead}: {error}") from error
+        finally:
+            await consumer.stop()
+            await self._producer.stop()
+
+    async def _judged(self, letter: KafkaMessage) -> DeadLetter | None:
+        """Decide about a letter, and send it on or back; None if it is another group's."""
+        if self._group is not None and letter.header(GROUP) not in {None, self._group}:
+            return None
+        key, was = letter.header(LEDGER_KEY), letter.header(STATUS)
+        told = DeadLetter("failed", letter.place, "", key, was)
+        try:
+            plan = readied(self._once, key, self._completed, self._in_doubt, dry_run=self._dry_run)
+        except StoreError:
+            raise
+        except OncewardError as error:
+            told = told._replace(reason=str(error))
+        else:
+            told = told._replace(outcome=outcome_of(plan), reason=plan.reason)
+        if not self._dry_run and told.outcome != "dropped":
+            moves = told.outcome == "moved"
+            await self._send(letter, self._topics.retry if moves else self._topics.dead, _DROPPED if moves else ())
+        return told
+
+    async def _send(self, letter: KafkaMessage, topic: str, without: "frozenset[str] | tuple[()]") -> None:
+        headers = [(name, value) for name, value in letter.record.headers if name not in without]
+        await send_copy(self._producer, self._topics, topic, letter, headers)
+
+
+async def _next(consumer: Any, ends: Mapping[Any, int]) -> list[tuple[Any, Any]]:
+    """Return the next records before the ends; none if there are none."""
+    while any([await consumer.position(place) < end for place, end in ends.items()]):
+        told = await consumer.getmany(timeout_ms=500, max_records=_AT_ONCE)
+        found = [
+            (place, record) for place, records in told.items() for record in records if record.offset < ends[place]
+        ]
+        if found:
+            return found
+    return []

@@ -1,0 +1,219 @@
+"""A subject of JetStream as a broker: a durable consumer that is pulled, and the subject of the dead letters."""
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error
+from nats.js.api import ConsumerInfo, StreamConfig
+from nats.js.client import JetStreamContext
+from nats.js.errors import NotFoundError
+
+from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.delivery import Delivery
+from onceward.consumers.nats_headers import fitting
+from onceward.core.policy import Policy
+from onceward.nats.message import letter_headers, message_delivery
+from onceward.nats.settings import ACK_WAIT, consumer_of, losses, risks, takes, unfit
+
+_log: Final = logging.getLogger("onceward")
+TROUBLE: Final = (Error, OSError, TimeoutError)  # what nats-py raises when a server is away, or refuses
+_WAIT: Final = 1.0  # seconds that one request for messages waits; a stop waits as long
+_PATIENCE: Final = 10  # seconds for any other answer
+_CONNECTING: Final = {"connect_timeout": _PATIENCE, "max_reconnect_attempts": -1, "ping_interval": 10}
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+_WILD: Final = re.compile(r"[*>\s]")
+
+
+class NatsBroker(Broker[Msg]):
+    """One durable consumer, for one run of a worker. The arguments are those of :class:`onceward.nats.NatsWorker`.
+
+    Raises:
+        ValueError: an argument is not valid.
+    """
+
+    most = 100
+    dead_letters = "publish"
+    _client: Client
+    _jetstream: JetStreamContext
+    _pulled: JetStreamContext.PullSubscription
+
+    def __init__(self, url: str, subject: str, *, stream: str | None, dead: str, settings: Mapping[str, Any]) -> None:
+        if not dead or _WILD.search(dead):
+            raise ValueError(f"dead={dead!r} is no subject for dead letters: give dead=, without wildcards")
+        if takes(subject, dead):
+            raise ValueError(f"this worker would receive its own dead letters, {dead}: give another dead=")
+        self.name, self._dead = subject, dead
+        self.durable = ""
+        self._stream = stream
+        self._reach = {"servers": url.split(","), **settings}
+        self._pulling = asyncio.Lock()
+        self._held: dict[int, Msg] = {}
+        self._at_work: asyncio.Task[None] | None = None
+        self._stopped = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, policy: Policy) -> Policy:
+        self._client = await self._connected()
+        self._jetstream = self._client.jetstream(timeout=_PATIENCE)
+        try:
+            stream, consumer = await self._prepare()
+        except BaseException as error:
+            await self._client.close()
+            if isinstance(error, TROUBLE):
+                raise BrokerError(f"subject {self.name}: {error}") from error
+            raise
+        self._pulled = await self._jetstream.pull_subscribe_bind(consumer=self.durable, stream=stream)
+        every = (consumer.config.ack_wait or ACK_WAIT) / 3
+        self._at_work = asyncio.create_task(self._tell_at_work(every))
+        return bounded(policy)
+
+    async def _connected(self) -> Client:
+        """Return a connection that comes back by itself."""
+        last: Exception | None = None
+
+        async def failed(error: Exception) -> None:
+            nonlocal last
+            last = error
+
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await nats.connect(**{**_CONNECTING, "error_cb": failed, **self._reach})
+        except TROUBLE as error:
+            why = error if last is None else last
+            raise BrokerError(f"NATS, connecting: {str(why) or type(why).__name__}") from error
+
+    async def _prepare(self) -> tuple[str, ConsumerInfo]:
+        """Check the stream and the consumer; make the consumer and the stream of the dead letters if they are missing."""
+        self.durable = _NOT_IN_A_NAME.sub("-", self.durable)
+        stream, found = await self._found()
+        try:
+            consumer = await self._jetstream.consumer_info(stream, self.durable)
+        except NotFoundError:
+            consumer = None
+        told = [f"{what}: {fix}" for what, fix in losses(found, None if consumer is None else consumer.config)]
+        if told:
+            raise ValueError(f"subject {self.name} of stream {stream} loses messages: {'; '.join(told)}")
+        if consumer is not None and (why := unfit(consumer.config, self.name)) is not None:
+            raise ValueError(f"the consumer {self.durable} of stream {stream} is of no use here: {why}")
+        for text in risks(found):
+            _log.warning("stream %s: %s", stream, text)
+        if consumer is None:
+            consumer = await self._jetstream.add_consumer(stream, consumer_of(self.durable, self.name))
+        await self._prepare_dead(found)
+        return stream, consumer
+
+    async def _found(self) -> tuple[str, StreamConfig]:
+        """Return the stream of the subject."""
+        try:
+            stream = self._stream or await self._jetstream.find_stream_name_by_subject(self.name)
+            return stream, (await self._jetstream.stream_info(stream)).config
+        except NotFoundError as error:
+            missing = f"there is no stream {self._stream}" if self._stream else f"no stream takes {self.name}"
+            gone = BrokerError(f"{missing}: make one, with storage=file")
+            gone.gone = True
+            raise gone from error
+
+    async def _prepare_dead(self, like: StreamConfig) -> None:
+        """Make the stream of the dead letters if no stream takes them, as durable as that of the messages."""
+        try:
+            await self._jetstream.find_stream_name_by_subject(self._dead)
+        except NotFoundError:
+            name = _NOT_IN_A_NAME.sub("-", self._dead)
+            await self._jetstream.add_stream(
+                StreamConfig(name=name, subjects=[self._dead], storage=like.storage, num_replicas=like.num_replicas)
+            )
+
+    async def receive(self, count: int) -> Sequence[Msg]:
+        async with self._pulling:  # answers to two requests would get mixed
+            while not self._stopped:
+                try:
+                    taken = await self._pull(count)
+                    if taken or not await self._waiting():
+                        return taken
+                except TROUBLE as error:
+                    raise BrokerError(f"subject {self.name}: {str(error) or type(error).__name__}") from error
+        return []
+
+    async def _pull(self, count: int) -> list[Msg]:
+        if not self._client.is_connected:
+            raise BrokerError(f"subject {self.name}: the connection to NATS is lost")
+        try:
+            taken = await self._pulled.fetch(count, timeout=_WAIT)
+        except TimeoutError:
+            return []
+        self._held.update((id(message), message) for message in taken)
+        return taken
+
+    async def _waiting(self) -> int:
+        """Return how many messages have not been delivered yet; some may wait for those that are held."""
+        try:
+            return (await self._pulled.consumer_info()).num_pending or 0
+        except NotFoundError as error:
+            gone = BrokerError(f"the consumer {self.durable} of subject {self.name} was deleted")
+            gone.gone = True
+            raise gone from error
+
+    async def _tell_at_work(self, every: float) -> None:
+        """Tell JetStream of what is held, so that nobody else gets it."""
+        while True:
+            await asyncio.sleep(every)
+            for message in list(self._held.values()):
+                with contextlib.suppress(*TROUBLE):  # it may come again then, and replays
+                    await message.in_progress()
+
+    def delivery(self, message: Msg) -> Delivery:
+        return message_delivery(message)
+
+    def receives(self, message: Msg) -> int:
+        return message.metadata.num_delivered
+
+    def acknowledge(self, message: Msg) -> None:
+        self._settle(message, message.ack())
+
+    def give_back(self, message: Msg, seconds: float = 0.0) -> None:
+        self._settle(message, message.nak(delay=seconds))
+
+    def leave(self, message: Msg) -> None:
+        self._held.pop(id(message), None)
+
+    async def dead_letter(self, message: Msg, headers: Mapping[str, str]) -> None:
+        try:
+            room = self._client.max_payload - len(message.data)
+            told = fitting(letter_headers(message, headers, self._dead), room)
+        except ValueError as error:
+            raise BrokerError(f"subject {self._dead}: {error}") from error
+        try:
+            await self._jetstream.publish(self._dead, message.data, timeout=_PATIENCE, headers=told)
+        except TROUBLE as error:
+            raise BrokerError(f"subject {self._dead}: {str(error) or type(error).__name__}") from error
+
+    def _settle(self, message: Msg, work: Coroutine[object, object, None]) -> None:
+        self._held.pop(id(message), None)
+
+        async def done() -> None:
+            with contextlib.suppress(*TROUBLE):  # it comes again, and replays
+                await work
+
+        task = asyncio.get_running_loop().create_task(done())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    async def close(self) -> None:
+        if self._at_work is not None:
+            self._at_work.cancel()
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+        with contextlib.suppress(*TROUBLE):
+            await self._client.flush(_PATIENCE)
+        with contextlib.suppress(*TROUBLE):
+            await self._client.close()

@@ -1,0 +1,180 @@
+"""Metrics for CloudWatch in its embedded metric format: lines of the log, which CloudWatch reads. No agent, no request.
+
+The format is that of "Specification: Embedded metric format" in the CloudWatch user guide.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TextIO
+
+import msgspec
+
+from onceward.observe.events import Happening
+from onceward.observe.measures import (
+    CALL,
+    CALLS,
+    CAPACITY,
+    DELAY,
+    HANDLER,
+    KEYS,
+    LATE,
+    LEFT,
+    LOST,
+    OUTBOX_AGE,
+    PARKED,
+    REFUSED,
+    RENEWALS,
+    REQUESTS,
+    SENT,
+    STEP,
+    TAKEOVERS,
+    THROTTLES,
+    UNSENT,
+    WAIT,
+    Measure,
+    Meter,
+    Record,
+)
+
+if TYPE_CHECKING:
+    from onceward.stores.gauges import LedgerGauges
+
+_MOST: Final = 100  # values of one metric in a line (the specification, "Target members")
+_LONGEST: Final = 250  # characters of a dimension's value that are kept; CloudWatch takes 1,024 bytes
+_ENCODER: Final = msgspec.json.Encoder()
+# CALLS has one metric for each outcome instead: a line has one value of each dimension.
+_NAMES: Final[dict[Measure, str]] = {
+    HANDLER: "HandlerDuration",
+    CALL: "CallDuration",
+    WAIT: "WaitDuration",
+    LEFT: "LeaseLeft",
+    TAKEOVERS: "Takeovers",
+    LOST: "LeasesLost",
+    RENEWALS: "Renewals",
+    LATE: "SettlingDelay",
+    PARKED: "Parkings",
+    STEP: "StepDuration",
+    SENT: "OutboxSent",
+    DELAY: "OutboxDelay",
+    UNSENT: "OutboxFailures",
+    REFUSED: "OutboxRefused",
+    REQUESTS: "LedgerRequestDuration",
+    CAPACITY: "LedgerCapacity",
+    THROTTLES: "LedgerThrottles",
+}
+
+
+class EmbeddedMetrics(Meter):
+    """An observer that writes one line for each invocation or batch: ``Once(url, observe=[EmbeddedMetrics()])``.
+
+    The dimensions are ``service`` and ``handler``, and ``service`` alone. Lambda handlers and batches of onceward write the line
+    when they end. For handlers of your own call :meth:`flush`, or decorate them with :meth:`invocation`.
+
+    Args:
+        namespace: of the metrics.
+        service: the value of that dimension; by default the Lambda function's name.
+        stream: where the lines go; None is the standard output at that time.
+        now: the time of a line, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        namespace: str = "onceward",
+        service: str | None = None,
+        stream: TextIO | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        self._namespace = namespace
+        self._service = service or os.environ.get("AWS_LAMBDA_FUNCTION_NAME") or "onceward"
+        self._stream = stream
+        self._now = now
+        self._lock = threading.Lock()
+        self._values: dict[str, dict[str, list[float]]] = defaultdict(dict)  # by handler, "" is the ledger, and metric
+        self._full = False
+
+    def __call__(self, event: Happening) -> None:
+        """Measure an event."""
+        super().__call__(event)
+        if self._full:
+            self.flush()
+
+    def record_of(self, measure: Measure, labels: tuple[str, ...]) -> Record:
+        """Return what takes the values of a measure with these labels."""
+        handler = labels[0] if measure.labels[0] == "handler" else ""
+        name = labels[1].title().replace("_", "") if measure is CALLS else _NAMES[measure]
+        return partial(self._add, handler, name, counts=not measure.bounds)
+
+    def _add(self, handler: str, name: str, value: float, *, counts: bool) -> None:
+        with self._lock:
+            values = self._values[handler].setdefault(name, [])
+            if counts and values:
+                values[0] += value
+            else:
+                values.append(value)
+                self._full = self._full or len(values) == _MOST
+
+    def flush(self) -> None:
+        """Write what was measured since the last line: a line for each handler."""
+        with self._lock:
+            measured, self._values, self._full = self._values, defaultdict(dict), False
+        ledger = measured.pop("", {})
+        if ledger and not measured:
+            measured[""] = {}
+        lines = []
+        for handler, metrics in measured.items():
+            lines.append(self._line(handler, metrics, ledger))
+            ledger = {}
+        self._write(lines)
+
+    def ledger(self, gauges: "LedgerGauges") -> None:
+        """Write a line of a ledger's gauges, such as its parked keys: call it in a function that a schedule invokes."""
+        read = gauges.read(patience=None)
+        metrics = {f"Keys{labels[0].title().replace('_', '')}": [value] for labels, value in read.get(KEYS, {}).items()}
+        if OUTBOX_AGE in read:
+            metrics["OutboxAge"] = list(read[OUTBOX_AGE].values())
+        self._write([self._line("", {}, metrics)] if metrics else [])
+
+    def invocation(self, function: Callable[..., object]) -> Callable[..., object]:
+        """Decorate a Lambda handler of your own: the line is written when it ends."""
+        from functools import wraps
+
+        @wraps(function)
+        def invoked(*args: object, **kwargs: object) -> object:
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.flush()
+
+        return invoked
+
+    def _write(self, lines: Sequence[object]) -> None:
+        if lines:
+            stream = sys.stdout if self._stream is None else self._stream
+            stream.write(_ENCODER.encode_lines(lines).decode())
+            stream.flush()
+
+    def _line(
+        self, handler: str, metrics: Mapping[str, list[float]], ledger: Mapping[str, list[float]]
+    ) -> dict[str, object]:
+        told: list[dict[str, object]] = []
+        if metrics:
+            told.append(self._directive([["service", "handler"], ["service"]], metrics))
+        if ledger:
+            told.append(self._directive([["service"]], ledger))
+        values = {name: one if len(one) > 1 else one[0] for name, one in (*metrics.items(), *ledger.items())}
+        dimensions = {"service": self._service} | ({"handler": handler[:_LONGEST]} if handler else {})
+        return {"_aws": {"Timestamp": int(self._now() * 1000), "CloudWatchMetrics": told}, **dimensions, **values}
+
+    def _directive(self, dimensions: list[list[str]], metrics: Mapping[str, list[float]]) -> dict[str, object]:
+        units = [{"Name": name, "Unit": "Seconds" if name in _SECONDS else "Count"} for name in metrics]
+        return {"Namespace": self._namespace, "Dimensions": dimensions, "Metrics": units}
+
+
+_SECONDS: Final = frozenset({"OutboxAge", *(name for measure, name in _NAMES.items() if measure.unit == "s")})

@@ -1,0 +1,176 @@
+"""What is measured of events: one table for Prometheus, OpenTelemetry and CloudWatch.
+
+A key is never a label. The labels are the namespace of the keys, the kind of an event, the action of a request and its error.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from onceward.observe.events import Event, Happening, StoreRequest
+
+MOST_NAMES: Final = 200  # namespaces that are told apart; the rest are OTHER, so that no mistake makes a label of a key
+OTHER: Final = "(other)"
+_FAST: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SLOW: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
+
+
+class Measure(NamedTuple):
+    """One thing that is measured.
+
+    Attributes:
+        name: in the form of OpenTelemetry; Prometheus writes ``onceward_handler_duration_seconds``.
+        unit: "s", or what is counted, in braces.
+        labels: the names of its labels.
+        bounds: the upper bounds of a histogram's buckets; () for a counter.
+        often: whether a successful call measures it. OpenTelemetry's own histograms are too slow for all of those.
+    """
+
+    name: str
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ("handler",)
+    bounds: tuple[float, ...] = ()
+    often: bool = False
+
+
+CALLS: Final = Measure("onceward.calls", "{call}", "Calls by outcome", ("handler", "outcome"))
+HANDLER: Final = Measure("onceward.handler.duration", "s", "How long handlers ran", bounds=_SLOW)
+CALL: Final = Measure("onceward.call.duration", "s", "From asking for the key to the end of the claim", bounds=_SLOW)
+WAIT: Final = Measure(
+    "onceward.wait.duration",
+    "s",
+    "How long duplicates and takeovers waited for their answer",
+    ("handler", "answer"),
+    _FAST,
+)
+LEFT: Final = Measure(
+    "onceward.lease.left", "s", "The rest of the lease at the end of a claim", bounds=_SLOW, often=True
+)
+TAKEOVERS: Final = Measure("onceward.takeovers", "{claim}", "Claims taken over from a worker whose lease had ended")
+LOST: Final = Measure("onceward.leases.lost", "{claim}", "Claims that went on without their worker")
+RENEWALS: Final = Measure("onceward.lease.renewals", "{renewal}", "Renewals of leases")
+LATE: Final = Measure("onceward.settling.delay", "s", "Ends of claims that were not recorded at once", bounds=_FAST)
+PARKED: Final = Measure("onceward.parkings", "{key}", "Keys that were parked")
+STEP: Final = Measure("onceward.step.duration", "s", "How long steps of handlers ran", bounds=_SLOW)
+SENT: Final = Measure("onceward.outbox.sent", "{message}", "Messages of the outbox that were sent")
+DELAY: Final = Measure(
+    "onceward.outbox.delay", "s", "From the completion until all messages of a record were sent", bounds=_SLOW
+)
+UNSENT: Final = Measure("onceward.outbox.failures", "{message}", "Tries to send a message that failed")
+REFUSED: Final = Measure("onceward.outbox.refused", "{message}", "Messages that a target refused for good")
+REQUESTS: Final = Measure(
+    "onceward.ledger.request.duration", "s", "Requests to the ledger", ("action", "error"), _FAST, often=True
+)
+CAPACITY: Final = Measure("onceward.ledger.capacity", "{unit}", "Consumed capacity units of DynamoDB", ("action",))
+THROTTLES: Final = Measure("onceward.ledger.throttles", "{request}", "Requests that the ledger throttled", ("action",))
+MEASURES: Final = (
+    *(CALLS, HANDLER, CALL, WAIT, LEFT, TAKEOVERS, LOST, RENEWALS, LATE, PARKED),
+    *(STEP, SENT, DELAY, UNSENT, REFUSED, REQUESTS, CAPACITY, THROTTLES),
+)
+KEYS: Final = Measure("onceward.keys", "{key}", "Keys that are not completed, by status", ("status",))
+OUTBOX_AGE: Final = Measure("onceward.outbox.age", "s", "How long ago the oldest message that is due was committed", ())
+GAUGE_AGE: Final = Measure("onceward.gauges.age", "s", "How long ago the gauges of the ledger were read", ())
+GAUGES: Final = (KEYS, OUTBOX_AGE, GAUGE_AGE)
+Readings = dict[Measure, dict[tuple[str, ...], float]]  # the values of gauges, by labels
+
+# The codes with which DynamoDB and S3 throttle (their developer guides, "Error handling").
+THROTTLED: Final = frozenset(
+    {
+        "ProvisionedThroughputExceeded",
+        "RequestLimitExceeded",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingError",
+        "KmsThrottled",
+    }
+)
+
+Record = Callable[[float], object]  # takes one measured value
+Reads = tuple[tuple[Measure, str | None], ...]  # measures, and the fields of the event that have their values
+
+_END: Final = ((HANDLER, "ran"), (CALL, "took"), (LEFT, "left"))
+_KINDS: Final[dict[str, Reads]] = {
+    "completed": ((CALLS, None), *_END),
+    "failed": ((CALLS, None), *_END),
+    "released": ((CALLS, None), *_END),
+    "parked": ((CALLS, None), (WAIT, "waited"), *_END),
+    "replayed": ((CALLS, None), (WAIT, "waited")),
+    "busy": ((CALLS, None), (WAIT, "waited")),
+    "mismatch": ((CALLS, None), (WAIT, "waited")),
+    "lost": ((CALLS, None), (LOST, None)),
+    "interrupted": ((CALLS, None),),
+    "not_recorded": ((CALLS, None),),
+    "malformed": ((CALLS, None),),
+    "deferred": ((CALLS, None),),
+    "taken_over": ((TAKEOVERS, None), (WAIT, "waited")),
+    "renewed": ((RENEWALS, None),),
+    "settled_late": ((LATE, "late"),),
+    "step": ((STEP, "ran"),),  # None if it was answered from the record
+    "sent": ((SENT, "messages"), (DELAY, "waited")),
+    "send_failed": ((UNSENT, None),),
+    "refused": ((REFUSED, None),),
+}
+
+
+class Meter(ABC):
+    """An observer that measures events. A subclass says where the values go.
+
+    Attributes:
+        plans: for each kind and name, the fields to read and what takes their values.
+    """
+
+    def __init__(self) -> None:
+        self.plans: dict[object, list[tuple[int | None, Record]]] = {}
+        self._names: set[str] = set()
+
+    @abstractmethod
+    def record_of(self, measure: Measure, labels: tuple[str, ...]) -> Record:
+        """Return what takes the values of a measure with these labels."""
+
+    def __call__(self, event: Happening) -> None:
+        """Measure an event."""
+        if isinstance(event, StoreRequest):
+            of: object = (event.action, event.error)
+        else:
+            of = (event.kind, event.name, event.again)
+        plan = self.plans.get(of)
+        if plan is None:
+            plan = self._plan(of, event)
+        for place, record in plan:
+            if place is None:
+                record(1)
+            elif (value := event[place]) is not None:
+                record(value)  # type: ignore[arg-type]  # the table names fields that are numbers
+
+    def _plan(self, of: object, event: Happening) -> list[tuple[int | None, Record]]:
+        labels, reads = self._labelled(event)
+        fields = type(event)._fields
+        plan = [
+            (
+                None if field is None else fields.index(field),
+                self.record_of(m, tuple(labels[name] for name in m.labels)),
+            )
+            for m, field in reads
+        ]
+        if labels.get("handler") != OTHER:
+            self.plans[of] = plan
+        return plan
+
+    def _labelled(self, event: Happening) -> tuple[dict[str, str], Reads]:
+        if isinstance(event, StoreRequest):
+            reads: Reads = ((REQUESTS, "seconds"), (CAPACITY, "units"))
+            if event.error in THROTTLED:
+                reads = (*reads, (THROTTLES, None))
+            return {"action": event.action, "error": event.error}, reads
+        reads = _KINDS.get(event.kind, ())
+        if event.kind == "parked" and not event.again:
+            reads = (*reads, (PARKED, None))
+        return {"handler": self._name(event), "outcome": event.kind, "answer": event.kind}, reads
+
+    def _name(self, event: Event) -> str:
+        if event.name not in self._names:
+            if len(self._names) >= MOST_NAMES:
+                return OTHER
+            self._names.add(event.name)
+        return event.name

@@ -1,0 +1,99 @@
+"""Metrics for OpenTelemetry, with the extra ``otel``."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from onceward.observe.cells import CellMeter, CounterCell, HistogramCell
+from onceward.observe.measures import GAUGES, MEASURES, Measure, Record
+
+if TYPE_CHECKING:
+    from onceward.stores.gauges import LedgerGauges
+
+try:
+    from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation, get_meter_provider
+except ImportError as missing:  # pragma: no cover - the extra is installed where tests run
+    raise ImportError("metrics for OpenTelemetry need its SDK: pip install 'onceward[otel]'") from missing
+
+SCOPE: Final = "onceward"
+
+
+class OtelMetrics(CellMeter):
+    """An observer that measures with OpenTelemetry: ``Once(url, observe=[OtelMetrics()])``.
+
+    The SDK's own counters and histograms take 6 µs a value. So counters are read from memory when they are exported, and only
+    the durations of handlers, of calls and of waits are histograms. Of requests to the ledger it exports their number and their
+    seconds; of leases the least that was left.
+
+    Args:
+        provider: by default the global one; set it before.
+    """
+
+    def __init__(self, provider: MeterProvider | None = None) -> None:
+        super().__init__()
+        meter = (provider or get_meter_provider()).get_meter(SCOPE)
+        self._histograms: dict[Measure, Histogram] = {}
+        for measure in MEASURES:
+            name, unit, text = measure.name, measure.unit, measure.help
+            if not measure.bounds:
+                meter.create_observable_counter(name, [partial(self._totals, measure)], unit, text)
+            elif not measure.often:
+                self._histograms[measure] = meter.create_histogram(
+                    name, unit, text, explicit_bucket_boundaries_advisory=measure.bounds
+                )
+            elif measure.labels == ("handler",):
+                meter.create_observable_gauge(
+                    f"{name}.min", [partial(self._least, measure)], unit, f"{text}: the least"
+                )
+            else:
+                meter.create_observable_counter(f"{name}.sum", [partial(self._sums, measure)], unit, f"{text}: seconds")
+                meter.create_observable_counter(f"{name}.count", [partial(self._counts, measure)], "{request}", text)
+
+    def record_of(self, measure: Measure, labels: tuple[str, ...]) -> Record:
+        """Return what takes the values of a measure with these labels."""
+        histogram = self._histograms.get(measure)
+        if histogram is None:
+            return super().record_of(measure, labels)
+        return partial(histogram.record, attributes=_attributes(measure, labels))
+
+    def _totals(self, measure: Measure, _: CallbackOptions) -> Iterator[Observation]:
+        for labels, cell in self.of(measure):
+            if isinstance(cell, CounterCell):
+                yield Observation(cell.value, _attributes(measure, labels))
+
+    def _sums(self, measure: Measure, _: CallbackOptions) -> Iterator[Observation]:
+        for labels, cell in self.of(measure):
+            if isinstance(cell, HistogramCell):
+                yield Observation(cell.read().sum, _attributes(measure, labels))
+
+    def _counts(self, measure: Measure, _: CallbackOptions) -> Iterator[Observation]:
+        for labels, cell in self.of(measure):
+            if isinstance(cell, HistogramCell):
+                yield Observation(sum(cell.read().counts), _attributes(measure, labels))
+
+    def _least(self, measure: Measure, _: CallbackOptions) -> Iterator[Observation]:
+        for labels, cell in self.of(measure):
+            if isinstance(cell, HistogramCell) and (least := cell.take_least()) is not None:
+                yield Observation(least, _attributes(measure, labels))
+
+
+def observe_ledger(gauges: "LedgerGauges", provider: MeterProvider | None = None) -> None:
+    """Export the gauges of a ledger, such as its parked keys. They are read when metrics are exported.
+
+    Args:
+        gauges: what reads them.
+        provider: by default the global one.
+    """
+    meter = (provider or get_meter_provider()).get_meter(SCOPE)
+
+    def reading(measure: Measure) -> Callable[[CallbackOptions], Sequence[Observation]]:
+        return lambda _: [
+            Observation(value, _attributes(measure, labels)) for labels, value in gauges.read().get(measure, {}).items()
+        ]
+
+    for gauge in GAUGES:
+        meter.create_observable_gauge(gauge.name, [reading(gauge)], gauge.unit, gauge.help)
+
+
+def _attributes(measure: Measure, labels: tuple[str, ...]) -> dict[str, str]:
+    return {f"onceward.{name}": value for name, value in zip(measure.labels, labels, strict=True)}

@@ -1,0 +1,152 @@
+"""How an observer follows a call while it runs: a span that is current while the handler runs.
+
+An observer may have a method ``begin``, see :class:`SpanMaker`. It may also have ``flush``, which is called after each batch and
+each invocation of a Lambda handler. Without them an observer is only told of events.
+"""
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+from onceward.core.steps import Bid
+from onceward.observe.events import Event
+
+
+class Incoming(NamedTuple):
+    """What a call came with: a message or a request.
+
+    Attributes:
+        headers: returns the value of a header or message attribute, such as ``traceparent``, or None.
+        source: where a message comes from, such as ``aws:sqs``; None for a request.
+        destination: the queue or topic, if it is known.
+        id: the message's id.
+    """
+
+    headers: Callable[[str], object]
+    source: str | None = None
+    destination: str | None = None
+    id: str | None = None
+
+
+Comes = Callable[[], Incoming]  # only asked when somebody makes spans
+
+
+class Span(Protocol):
+    """One call or step, from asking for its key to its end.
+
+    Attributes:
+        trace: its W3C traceparent, which the record keeps; None if it has none.
+    """
+
+    trace: str | None
+
+    def note(self, event: Event) -> None:
+        """Note an event of its key."""
+
+    def link(self, trace: str) -> None:
+        """Link it to an earlier run."""
+
+    def enter(self) -> None:
+        """Make it current in this context. It can be entered again inside."""
+
+    def leave(self) -> None:
+        """Make current what was so before the last :meth:`enter`."""
+
+    def end(self, error: BaseException | None) -> None:
+        """End it, with the error if no event told it."""
+
+
+class SpanMaker(Protocol):
+    """What an observer has that makes spans."""
+
+    def begin(self, name: str, key: str | None, incoming: Incoming | None) -> Span:
+        """Begin the span of a call, before its key is asked for.
+
+        Args:
+            name: the namespace of the key.
+            key: the key in the ledger.
+            incoming: what the call came with.
+        """
+        ...
+
+    def begin_step(self, name: str) -> Span:
+        """Begin the span of a step, within the current one."""
+        ...
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers that carry the current trace to a downstream."""
+        ...
+
+
+class CallSpan:
+    """A span whose errors change nothing: they are logged once, as those of observers are."""
+
+    __slots__ = ("_depth", "_ended", "_failed", "_span", "trace")
+
+    def __init__(self, span: Span, failed: Callable[[str], None]) -> None:
+        self._span = span
+        self._failed = failed
+        self._depth = 0  # how often it was entered and not left
+        self._ended = False
+        self.trace = span.trace
+
+    def on(self, bid: Bid) -> Bid:
+        """Return a bid whose record keeps this trace."""
+        return bid._replace(provenance=bid.provenance._replace(trace=self.trace))
+
+    def note(self, event: Event) -> None:
+        """Note an event of its key."""
+        if not self._ended:
+            try:
+                self._span.note(event)
+            except Exception:
+                self._failed(event.kind)
+
+    def link(self, trace: str | None) -> None:
+        """Link it to an earlier run, if that had a trace."""
+        if trace is not None and trace != self.trace:
+            try:
+                self._span.link(trace)
+            except Exception:
+                self._failed("link")
+
+    def enter(self) -> None:
+        """Make it current in this context."""
+        self._depth += 1
+        try:
+            self._span.enter()
+        except Exception:
+            self._failed("enter")
+
+    def leave(self, *, over: bool = False) -> None:
+        """Make current what was so before; end it if its call is ``over``."""
+        self._depth -= 1
+        try:
+            self._span.leave()
+        except Exception:
+            self._failed("leave")
+        if over:
+            self.over()
+
+    def over(self) -> None:
+        """End it, unless its handler still runs: then :meth:`leave` ends it."""
+        if self._depth <= 0:
+            self.end()
+
+    def __enter__(self) -> None:
+        self.enter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+        self.end(error)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End it."""
+        if not self._ended:
+            self._ended = True
+            try:
+                self._span.end(error)
+            except Exception:
+                self._failed("end")

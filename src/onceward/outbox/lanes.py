@@ -1,0 +1,242 @@
+"""Lanes of records: those whose next message goes to one target, and those to write about in one store.
+
+``sender.py`` owns their threads. Only :meth:`work` does I/O; a lane's other methods run under the sender's lock.
+"""
+
+import heapq
+import itertools
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from onceward.core.clock import boottime
+from onceward.core.drivers import drive
+from onceward.core.many import note_many
+from onceward.core.retries import patience
+from onceward.core.steps import Lost, Won
+from onceward.observe.logs import logger
+from onceward.outbox.sending import LONGEST_PAUSE, SendingRecord, pause_after
+from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, Target, open_target
+from onceward.results.outcomes import describe
+from onceward.stores.contract import Store
+
+_NEVER: Final = float("inf")
+_TOGETHER: Final = 25  # records that one write to a store is about
+_TRIES: Final = 5  # how often to ask a store that fails, before its records are left to a relay
+
+
+class Lane(ABC):
+    """Records in turn. A failure pauses the lane, longer each time.
+
+    Attributes:
+        place: by what the sender knows it.
+        name: what it is, for the log.
+        busy: whether a thread works in it.
+        resumes_at: until when it pauses, on this machine's clock.
+    """
+
+    def __init__(self, place: object, name: str) -> None:
+        self.place = place
+        self.name = name
+        self.busy = False
+        self.resumes_at = 0.0
+        self._failures = 0  # in a row
+        self._ready: deque[SendingRecord] = deque()
+        self._later: list[tuple[float, int, SendingRecord]] = []
+        self._numbers = itertools.count()
+
+    def add(self, outgoing: SendingRecord) -> None:
+        """Put a record at the end. What has happened is written at once; the next try waits."""
+        if outgoing.again_at > boottime() and not outgoing.must_note:
+            heapq.heappush(self._later, (outgoing.again_at, next(self._numbers), outgoing))
+        else:
+            self._ready.append(outgoing)
+
+    @property
+    def backlog(self) -> int:
+        """How many records wait for nothing but their turn."""
+        return len(self._ready) if self.resumes_at <= boottime() else 0
+
+    def hurry(self) -> None:
+        """Look at once for records that may be committed now."""
+        for entry in [entry for entry in self._later if not entry[2].is_certain]:
+            self._later.remove(entry)
+            self._ready.append(entry[2])
+        heapq.heapify(self._later)
+
+    @property
+    def wakes_at(self) -> float:
+        """When there is something to do, on this machine's clock."""
+        first = 0.0 if self._ready else self._later[0][0] if self._later else _NEVER
+        return max(first, self.resumes_at) if first < _NEVER else _NEVER
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the lane can be forgotten, and its failures with it."""
+        if self.busy or self._ready or self._later:
+            return False
+        return not self._failures or boottime() > self.resumes_at + LONGEST_PAUSE
+
+    def _taken(self, most: int) -> list[SendingRecord]:
+        now = boottime()
+        while self._later and self._later[0][0] <= now:
+            self._ready.append(heapq.heappop(self._later)[2])
+        return [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
+
+    @abstractmethod
+    def take(self) -> list[SendingRecord]:
+        """Return the records of the next request."""
+
+    @abstractmethod
+    def work(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
+        """Make one request, and return the records that go on."""
+
+    def _failed(self, error: Exception) -> None:
+        """Pause. Log the first failure of an incident."""
+        self._failures += 1
+        self.resumes_at = boottime() + pause_after(self._failures, error)
+        if self._failures == 1:
+            logger().warning("%s, and they are tried again: %s", self._trouble, describe(error))
+
+    def _works(self) -> None:
+        if self._failures:
+            self._failures, self.resumes_at = 0, 0.0
+            logger().info("%s: works again", self.name)
+
+    @property
+    @abstractmethod
+    def _trouble(self) -> str: ...
+
+
+class TargetLane(Lane):
+    """Records whose next message goes to one target."""
+
+    _batch = 1
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address, address)
+
+    @property
+    def _trouble(self) -> str:
+        return f"{self.name}: messages are not sent now"
+
+    def take(self) -> list[SendingRecord]:
+        """Return as many records as one request has messages, which are of different keys."""
+        return self._taken(self._batch)
+
+    def work(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
+        """Send the next message of each."""
+        try:
+            target = open_target(self.name)
+            self._batch = max(1, target.batch)
+        except Exception as error:  # this process does not know it, or not all of it is installed
+            self._answered(taken, [error] * len(taken), can_others=True)
+            return list(taken)
+        ready: list[SendingRecord] = []
+        messages: list[OutboxMessage] = []
+        for outgoing in taken:
+            try:
+                message = outgoing.message()
+            except Exception as error:  # only this one's seal
+                outgoing.answered(error, can_others=True)
+                logger().warning(
+                    "%s: its message to %s is not sent: %s", outgoing.record.key, self.name, describe(error)
+                )
+            else:
+                ready.append(outgoing)
+                messages.append(message)
+        # Last of all before the request: this process may have been paused meanwhile.
+        mine = [outgoing.is_ours for outgoing in ready]
+        ready = [outgoing for outgoing, is_ours in zip(ready, mine, strict=True) if is_ours]
+        messages = [message for message, is_ours in zip(messages, mine, strict=True) if is_ours]
+        if ready:
+            self._answered(ready, _sent(target, messages))
+        return list(taken)
+
+    def _answered(
+        self, asked: Sequence[SendingRecord], answers: Sequence[Exception | None], *, can_others: bool = False
+    ) -> None:
+        for outgoing, answer in zip(asked, answers, strict=True):
+            outgoing.answered(answer, can_others=can_others)
+        errors = [one for one in answers if one is not None and not isinstance(one, MessageRefused)]
+        if len(errors) < len(answers):
+            self._works()
+        elif errors:
+            self._failed(max(errors, key=_asks))
+
+
+def _asks(error: Exception) -> float:
+    asked = getattr(error, "retry_after", None)
+    return asked if isinstance(asked, int | float) else 0.0
+
+
+def _sent(target: Target, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
+    """Return the target's answers. The target can be the user's, and do what it must not."""
+    try:
+        answers: object = target.send(messages)
+        if not isinstance(answers, Sequence) or len(answers) != len(messages):
+            raise TypeError(
+                f"send() must return a list of {len(messages)} answer(s), None for what was sent: {answers!r}"
+            )
+    except Exception as error:
+        return [error] * len(messages)
+    except BaseException as error:
+        if threading.current_thread() is threading.main_thread():  # in drain(): an interrupt
+            raise
+        return [MessageNotSent(f"send() has raised {describe(error)}")] * len(messages)
+    return answers
+
+
+class StoreLane(Lane):
+    """Records whose send lease must be taken, or of whose messages something must be written."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(id(store), store.url)
+        self._store = store
+
+    @property
+    def _trouble(self) -> str:
+        return f"{self.name}: what is sent of its messages cannot be written"
+
+    def take(self) -> list[SendingRecord]:
+        """Return as many records as one write is about."""
+        return self._taken(_TOGETHER)
+
+    def work(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
+        """Look for those that may not be committed yet, and write about the others together."""
+        uncertain = [outgoing for outgoing in taken if not outgoing.is_certain]
+        waiting = [outgoing for outgoing in uncertain if self._looked(outgoing)]
+        return [*waiting, *self._noted([outgoing for outgoing in taken if outgoing not in uncertain])]
+
+    def _looked(self, outgoing: SendingRecord) -> bool:
+        try:
+            reply = drive(self._store.load(outgoing.record.key), self._store)
+        except Exception as error:
+            self._failed(error)
+            return outgoing.looked(None)
+        return outgoing.looked(reply.record)
+
+    def _noted(self, taken: Sequence[SendingRecord]) -> list[SendingRecord]:
+        if not taken:
+            return []
+        notes = [outgoing.note() for outgoing in taken]
+        try:
+            steps = note_many(self._store, notes, boottime, patience(boottime))
+            outcomes: Sequence[Won | Lost | Exception] = drive(steps, self._store)
+        except Exception as error:  # also a ledger that can only be awaited, and no loop runs
+            outcomes = [error] * len(taken)
+        errors = [one for one in outcomes if isinstance(one, Exception)]
+        if errors:
+            self._failed(errors[0])
+        else:
+            self._works()
+        going_on = []
+        for outgoing, outcome in zip(taken, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                if self._failures < _TRIES:
+                    going_on.append(outgoing)
+            elif outgoing.noted(outcome):
+                going_on.append(outgoing)
+        return going_on

@@ -1,0 +1,36 @@
+"""An event loop in a thread of its own, for targets whose client can only be awaited."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_lock = threading.Lock()
+_loops: dict[int, asyncio.AbstractEventLoop] = {}  # by process: a fork has no threads of its parent
+
+
+def awaited(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """Return what a coroutine returns; raises TimeoutError if it takes longer. Its loop is always the same one."""
+    with _lock:
+        loop = _loops.get(os.getpid())
+        if loop is None:
+            _loops.clear()
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="onceward-targets", daemon=True).start()
+
+    async def in_time() -> T:
+        async with asyncio.timeout(seconds):
+            return await work
+
+    return asyncio.run_coroutine_threadsafe(in_time(), loop).result()
+
+
+def _forked() -> None:
+    global _lock  # another thread of the parent may have held it
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,178 @@
+"""The messages of one handler, from ``claim.send`` until its completion carries them."""
+
+import itertools
+from collections.abc import Callable, Mapping
+from threading import RLock
+from types import MappingProxyType
+from typing import Final
+from weakref import WeakSet
+
+import msgspec
+
+from onceward.core.clock import boottime
+from onceward.core.drivers import drive
+from onceward.core.origin import headers_for
+from onceward.core.policy import Policy
+from onceward.errors import StoreError
+from onceward.keys.ledger_keys import derived_key
+from onceward.outbox.targets import OutboxMessage, open_target
+from onceward.results.classes import NotReplayable
+from onceward.results.message_entries import LONGEST, MessageEntry, Unsent, body_of, opened_message, sealed_message
+from onceward.stores.capabilities import OUTBOX
+from onceward.stores.contract import Store
+
+_EMPTY: Final = 100  # bytes that the text takes without messages
+_TRACES: Final = 4096  # bytes of traces in the messages of a handler; further messages go without
+_CHECKED: "WeakSet[Store]" = WeakSet()  # ledgers that have a place for messages
+
+
+class PendingMessages:
+    """What a handler has sent. Its threads and tasks can share one.
+
+    Args:
+        key: the key in the ledger, from which those of the messages are derived.
+        by: who has the send lease after the completion.
+        policy: the guard's.
+
+    Attributes:
+        since: when the completion was first sent, on this machine's clock (seconds); None before.
+    """
+
+    def __init__(self, key: str, by: str, policy: Policy) -> None:
+        self._key = key
+        self._by = by
+        self._policy = policy
+        self._lock = RLock()  # reentrant: a signal handler may send in this thread
+        self._entries: list[MessageEntry] = []
+        self._size = _EMPTY
+        self._trace_room = _TRACES
+        self._numbers = itertools.count(1)
+        self.since: float | None = None
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._entries)
+
+    def add(
+        self,
+        target: str,
+        message: object,
+        key: object,
+        delay: float | None,
+        group: str | None,
+        headers: Mapping[str, str] | None,
+        check: Callable[[], None],
+        trace: Mapping[str, str] = MappingProxyType({}),
+    ) -> str:
+        """Check a message and keep it. Return its idempotency key.
+
+        ``check`` raises if no message can join the completion any more. The message also carries the headers of ``trace``, if it
+        has room. For the other arguments see ``Claim.send``.
+        """
+        open_to = open_target(target)  # first, so that its own error tells of a wrong target
+        name = ("send", target, key) if key is not None else ("send", target, "number", next(self._numbers))
+        own = derived_key(self._key, name)
+        entry = MessageEntry(target, own, body_of(message), checked_headers(headers), checked_delay(delay), group)
+        if group is not None and not isinstance(group, str):
+            raise TypeError(f"group={group!r}: give text")
+        sent = {**entry.headers, **headers_for(self._key, None)}  # those of onceward count, too
+        open_to.check(OutboxMessage(own, entry.body, sent, entry.delay, group))
+        kept = self._sealed(entry)
+        size = len(msgspec.json.encode(kept)) + 1  # the room of traces is not the handler's
+        if (traced := self._traced(entry, trace)) is not entry:
+            kept = self._sealed(traced)
+        with self._lock:
+            check()
+            if any(one.key == own for one in self._entries):
+                raise ValueError(
+                    f"{self._key}: two messages to {target} have the key {key!r}. Give each its own, or leave it out"
+                )
+            if self._size + size > LONGEST:
+                raise ValueError(
+                    f"{self._key}: the messages of a handler take at most {LONGEST} bytes, and with this one they take "
+                    f"{self._size + size}. Send a reference to large data"
+                )
+            self._entries.append(kept)
+            self._size += size
+        return own
+
+    def _traced(self, entry: MessageEntry, trace: Mapping[str, str]) -> MessageEntry:
+        more = {name: text for name, text in trace.items() if name not in entry.headers}
+        size = len(msgspec.json.encode(more))
+        if not more or size > self._trace_room:
+            return entry
+        traced = msgspec.structs.replace(entry, headers={**entry.headers, **more})
+        sent = {**traced.headers, **headers_for(self._key, None)}
+        try:
+            open_target(entry.to).check(OutboxMessage(entry.key, entry.body, sent, entry.delay, entry.group))
+        except (TypeError, ValueError):  # without it, the message was accepted
+            return entry
+        self._trace_room -= size
+        return traced
+
+    def text(self) -> str | None:
+        """Return the text for the completion, which is sent next; None if there is no message."""
+        with self._lock:
+            if self.since is None:
+                self.since = boottime()
+            return Unsent(self._by, self._policy.retention, self._entries).text if self._entries else None
+
+    def cut(self, count: int = 0) -> None:
+        """Forget all but the first ``count``: what the handler did since is undone."""
+        with self._lock:
+            del self._entries[count:]
+            self._size = _EMPTY + sum(len(msgspec.json.encode(one)) + 1 for one in self._entries)
+
+    def _sealed(self, entry: MessageEntry) -> MessageEntry:
+        """Return the message as the record has it; raises ValueError if the seal fails, or no sender could open it."""
+        seal = self._policy.seal
+        if seal is None:
+            return entry
+        try:
+            kept = sealed_message(entry, seal)
+            is_whole = opened_message(kept, seal) == (entry.body, entry.headers)
+        except (NotReplayable, msgspec.MsgspecError) as error:
+            raise ValueError(f"{self._key}: a message cannot be sealed and opened again: {error}") from error
+        if not is_whole:
+            raise ValueError(f"{self._key}: its seal does not open what it seals, so no message could be sent")
+        return kept
+
+
+def check_outbox(store: Store) -> None:
+    """Check once for each ledger that it finds unsent messages after a crash. Only the first check asks it.
+
+    Raises:
+        TypeError: this ledger cannot do that.
+        StoreError: it must be prepared first, as the message says; or it cannot be reached.
+    """
+    if store in _CHECKED:
+        return
+    look = OUTBOX.needed(store)
+    try:
+        drive(look(), store)
+    except StoreError as error:
+        if not isinstance(error.__cause__, ValueError):
+            raise
+        return  # it can only be awaited, and this is the thread of its event loop: nobody can look here
+    _CHECKED.add(store)
+
+
+def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the headers; raises TypeError if they are not text by name."""
+    made: dict[str, str] = dict(headers or {})
+    for header in made.items():
+        if not all(isinstance(part, str) for part in header):
+            raise TypeError(f"headers={made!r}: give text by name")
+    return made
+
+
+def checked_delay(delay: float | None) -> float | None:
+    """Return the delay; raises TypeError or ValueError if it is no number of seconds."""
+    if delay is None:
+        return None
+    if isinstance(delay, bool) or not isinstance(delay, int | float):
+        raise TypeError(f"delay={delay!r}: give a number of seconds")
+    if not 0 <= delay < float("inf"):
+        raise ValueError(f"delay={delay!r}: give a number of seconds, at least 0")
+    return float(delay)

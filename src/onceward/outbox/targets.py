@@ -1,0 +1,195 @@
+"""The targets of messages: what a target can do, and the registry that opens one by its address.
+
+A target's address begins with its scheme, such as ``sqs:orders``. Modules of targets are imported when the first message needs
+them, so ``import onceward`` loads none.
+"""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Final, NamedTuple, Protocol, cast
+
+from onceward.errors import OncewardError
+from onceward.stores import shown_url
+
+# Scheme → module and function. The function takes the address, and returns the target.
+TARGETS: Final = {
+    "amqp": "onceward.rabbitmq.target:RabbitTarget",
+    "amqps": "onceward.rabbitmq.target:RabbitTarget",
+    "eventbridge": "onceward.aws.targets.eventbridge:BusTarget",
+    "firehose": "onceward.aws.targets.streams:FirehoseTarget",
+    "http": "onceward.outbox.http_target:HttpTarget",
+    "https": "onceward.outbox.http_target:HttpTarget",
+    "kafka": "onceward.kafka.target:KafkaTarget",
+    "kinesis": "onceward.aws.targets.streams:KinesisTarget",
+    "nats": "onceward.nats.target:NatsTarget",
+    "redis-stream": "onceward.redis_streams.target:RedisStreamTarget",
+    "rediss-stream": "onceward.redis_streams.target:RedisStreamTarget",
+    "sns": "onceward.aws.targets.sns:SnsTarget",
+    "sqs": "onceward.aws.targets.sqs:SqsTarget",
+}
+SENT_WITHIN: Final = 10.0  # seconds: the longest time of one send of our own targets
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")  # as in a URL (RFC 3986, 3.1)
+
+
+class OutboxMessage(NamedTuple):
+    """A message as a target sends it.
+
+    Attributes:
+        key: its idempotency key: 36 ASCII characters, the same each time it is sent.
+        body: its text; JSON, unless the handler gave text.
+        headers: text by name; among them those of :mod:`onceward.core.origin`.
+        delay: seconds before it can be received; None is the target's own.
+        group: the messages of one group keep their order, if the target can do that.
+    """
+
+    key: str
+    body: str
+    headers: Mapping[str, str] = {}
+    delay: float | None = None
+    group: str | None = None
+
+
+class MessageRefused(OncewardError):
+    """The target will never take this message: it is not sent again until a person says so.
+
+    Cause: The target answered that this message is wrong, such as HTTP's 400.
+
+    Fix: Fix the cause. Then run ``onceward relay --retry KEY``, or ``--drop KEY``.
+    """
+
+
+class MessageNotSent(OncewardError):
+    """The message was not sent, or nobody knows. It is sent again later.
+
+    Cause: The target cannot be reached, is busy, or its answer was lost.
+
+    Fix: Wait: it is sent again later. If that goes on, look whether the target can be reached from here.
+
+    Attributes:
+        retry_after: seconds to wait at least, if the target has said so.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Target(Protocol):
+    """Where messages go. Any number of threads can use one.
+
+    Attributes:
+        batch: how many messages one :meth:`send` takes at most.
+    """
+
+    batch: int
+
+    def check(self, message: OutboxMessage) -> None:
+        """Raise ValueError or TypeError if the target can never take this message. It makes no request."""
+
+    def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
+        """Send messages, all with one request if possible, and return the answer of each, in its place.
+
+        None: it was sent. A :class:`MessageRefused`: never send it again. Any other error: send it again later. A message of
+        this call can be sent although another one is not, so messages that need an order do not share a call. It raises nothing
+        and ends in time: our own targets within :data:`SENT_WITHIN` seconds.
+        """
+
+    def close(self) -> None:
+        """Close idle connections; the next send opens new ones."""
+
+
+Factory = Callable[[str], Target]
+_lock = threading.RLock()  # reentrant: a signal handler may send in this thread
+_registered: Final[dict[str, Factory]] = {}
+_opened: Final[dict[str, Target]] = {}
+_MOST: Final = 1000  # targets that are kept: addresses can have numbers in them
+
+
+def register(scheme: str, factory: Factory) -> None:
+    """Make targets of your own known: ``register("mail", open_mail)``, then ``claim.send("mail:orders@shop.example", ...)``.
+
+    Args:
+        scheme: what an address begins with, before the first colon: lower-case letters, digits, ``+``, ``.`` and ``-``.
+        factory: takes the whole address and returns a :class:`Target`; raises ValueError if the address is not valid. It replaces an
+            earlier one of this scheme.
+
+    Raises:
+        ValueError: the scheme is not valid, or one of onceward's own.
+    """
+    if not _SCHEME.fullmatch(scheme):
+        raise ValueError(f'scheme={scheme!r}: give lower-case letters, digits, "+", "." and "-", as in "mail"')
+    if scheme in TARGETS:
+        raise ValueError(f"{scheme}: is one of onceward's own targets; give yours another scheme")
+    with _lock:
+        _registered[scheme] = factory
+        for address in [address for address in _opened if scheme_of(address) == scheme]:
+            del _opened[address]
+
+
+def open_target(address: str) -> Target:
+    """Return the target at an address. The same address gets the same target, with its connections.
+
+    Args:
+        address: ``sqs:`` and a queue's name, URL or ARN; ``sns:`` and a topic's ARN;
+            ``eventbridge:BUS?source=shop&detail-type=Paid``; ``kinesis:`` and ``firehose:`` with a stream's name; ``amqp:`` and a queue of RabbitMQ; an ``https://`` or ``http://`` URL; or one that begins with a scheme
+            of :func:`register`.
+
+    Raises:
+        ValueError: the scheme is not known, or the address is not valid.
+        TypeError: it is not text.
+    """
+    found = _opened.get(address)
+    if found is not None:
+        return found
+    scheme = scheme_of(address)
+    with _lock:
+        factory = _registered[scheme] if scheme in _registered else _own(scheme)
+        if factory is None:
+            known = ", ".join(sorted(TARGETS | _registered))
+            raise ValueError(
+                f"{shown_url(address)!r} names no target: its scheme must be one of {known}. onceward.outbox.register() adds others, and "
+                "each process that sends must call it"
+            )
+        while len(_opened) >= _MOST:
+            dropped = _opened.pop(next(iter(_opened)))  # a send that runs fails at worst, and is tried again
+            threading.Thread(
+                target=dropped.close, name="onceward-targets-close", daemon=True
+            ).start()  # it can wait for a server
+        return _opened.setdefault(address, factory(address))
+
+
+def refusal_of(target: Target, message: OutboxMessage) -> MessageRefused | None:
+    """Return why a target can never take a message; None if it can."""
+    try:
+        target.check(message)
+    except (ValueError, TypeError) as error:
+        return MessageRefused(str(error))
+    return None
+
+
+def scheme_of(address: str) -> str:
+    """Return what an address begins with; "" if it has no scheme."""
+    if not isinstance(address, str):
+        raise TypeError(f"a target is text such as 'sqs:orders', not {type(address).__name__}")
+    scheme, colon, _ = address.partition(":")
+    return scheme if colon else ""
+
+
+def _own(scheme: str) -> Factory | None:
+    where = TARGETS.get(scheme)
+    if where is None:
+        return None
+    module, _, name = where.partition(":")
+    return cast("Factory", getattr(import_module(module), name))
+
+
+def _forked() -> None:
+    global _lock  # another thread of the parent may have held it
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,290 @@
+"""A command that runs once for a key, or once in each window of time: the engine of ``onceward exec``.
+
+The command's output is passed on while it runs, and its end is recorded: exit status and output. A duplicate gets that end.
+"""
+
+import base64
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple
+
+from onceward.batch.windows import Windows, looking
+from onceward.claim.claim import Claim
+from onceward.claim.running import current
+from onceward.core.clock import boottime
+from onceward.core.drivers import drive
+from onceward.core.policy import Options
+from onceward.once import Once
+from onceward.pipe.attempt import Interrupted
+from onceward.pipe.commands import CommandFailed, described_status, executable, variables_of
+from onceward.pipe.watched import Watchdog, WatchdogGone
+from onceward.terminal import write_all
+
+KEPT: Final = 65_536  # bytes of each stream that are recorded, at its end
+LOOKS: Final = 0.5  # seconds between two looks at the lease
+_AT_MOST: Final = 32  # reads of 64 KiB; a Linux pipe holds up to 1 MiB (pipe(7))
+_SECOND: Final = 2  # the signal that kills
+
+OnFailure = Literal["retry", "record"]
+
+
+class CommandStream(NamedTuple):
+    """What a command wrote to a standard stream.
+
+    Attributes:
+        text: it; in base64 if ``binary``.
+        binary: whether it is not UTF-8.
+        cut: how many bytes before it were not recorded.
+    """
+
+    text: str
+    binary: bool = False
+    cut: int = 0
+
+    @property
+    def data(self) -> bytes:
+        """The bytes, with a note in the place of those that were not recorded."""
+        data = base64.b64decode(self.text) if self.binary else self.text.encode()
+        return f"[onceward: {self.cut} bytes were not recorded]\n".encode() + data if self.cut else data
+
+
+class CommandEnd(NamedTuple):
+    """How a command ended.
+
+    Attributes:
+        status: its exit status; negative for a signal.
+        output: its standard output.
+        errors: its standard error.
+    """
+
+    status: int
+    output: CommandStream
+    errors: CommandStream
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status, as a shell tells it."""
+        return self.status if self.status >= 0 else 128 - self.status
+
+
+class ExecutionEnd(NamedTuple):
+    """What :meth:`Execution.run` found.
+
+    Attributes:
+        end: how the command ended.
+        ran: whether it ran now.
+        failed: whether its key was given back, so that the next call runs it again.
+    """
+
+    end: CommandEnd
+    ran: bool
+    failed: bool = False
+
+
+class NotStarted(BaseException):
+    """A signal came before the command was started. No Exception, so that a claim that is being won is given back."""
+
+
+class Execution:
+    """One command, for one key. It runs in a session of its own, and is killed if this process is killed.
+
+    Args:
+        once: the ledger.
+        argv: the command and its arguments.
+        key: what identifies the work.
+        name: the namespace of the keys.
+        window: run it once in each window, by the ledger's clock; None: once for the key.
+        while_running: only one at a time: when it ends, the next call runs it again.
+        on_failure: another exit status than 0 gives the key back for a "retry", or is the end to "record".
+        **options: see :class:`onceward.Policy`.
+
+    Raises:
+        ValueError: the command cannot be found or executed, or an option is not valid.
+    """
+
+    def __init__(
+        self,
+        once: Once,
+        argv: Sequence[str],
+        key: str,
+        *,
+        name: str = "exec",
+        window: str | None = None,
+        while_running: bool = False,
+        on_failure: OnFailure = "retry",
+        options: Options,
+    ) -> None:
+        self._windows = None if window is None else Windows(window)
+        if self._windows is not None and "retention" not in options:
+            keep = once.guards.defaults.retention
+            options = {**options, "retention": None if keep is None else max(keep, 2 * self._windows.seconds)}
+        self._once = once.using(name=name, **options)
+        self._name, self._key, self._argv = name, key, list(argv)
+        self._program = executable(argv[0])
+        self._while_running, self._records = while_running, on_failure == "record"
+        self._pid: int | None = None
+        self._begun = False
+        self._signals: list[int] = []
+        self._end: CommandEnd | None = None
+
+    def run(self) -> ExecutionEnd:
+        """Run the command, or return the recorded end of an earlier run.
+
+        Raises:
+            NotStarted: a signal came while it waited for its key.
+            Interrupted: a signal ended it, or the key was lost. The key stays claimed to the end of its lease.
+            Busy, Parked, LeaseLost, ResultUnavailable, ResultNotRecorded, StoreError: as their docs say.
+            CommandFailed: it could not be started.
+        """
+        if self._while_running:
+            with self._once.claim(self._key) as claim:
+                end = self._command(claim)
+                claim.release(None if not end.status else described_status(end.status))
+            return ExecutionEnd(end, ran=True)
+        try:
+            end = self._once.run(self._place(), self._handle)
+        except CommandFailed:
+            if self._end is None:
+                raise
+            return ExecutionEnd(self._end, ran=True, failed=True)
+        return ExecutionEnd(end, ran=self._end is not None)
+
+    def hear(self, number: int) -> None:
+        """Pass a signal on to the command; the second kills it. For signal handlers in the thread of :meth:`run`.
+
+        Raises:
+            NotStarted: there is no command yet.
+        """
+        self._signals.append(number)
+        if not self._begun:
+            raise NotStarted
+        self._strike(number if len(self._signals) < _SECOND else signal.SIGKILL)
+
+    @property
+    def heard(self) -> int | None:
+        """The first signal that was passed on."""
+        return self._signals[0] if self._signals else None
+
+    def _place(self) -> object:
+        if self._windows is None:
+            return self._key
+        store = self._once.store
+        now = drive(looking(store, self._name, boottime), store).now
+        return (self._key, self._windows.start(self._windows.moment(now, store.resolution)))
+
+    def _handle(self) -> CommandEnd:
+        end = self._end = self._command(current())
+        if end.status and not self._records:
+            raise CommandFailed(described_status(end.status))
+        return end
+
+    def _command(self, claim: Claim) -> CommandEnd:
+        """Run it to its end.
+
+        Raises:
+            Interrupted: nobody knows what it has done.
+        """
+        self._begun = True
+        watchdog, over = Watchdog(), threading.Event()
+        told, trouble = Copied(1), Copied(2)
+        keeper = threading.Thread(target=self._keep, args=(claim, over), daemon=True)
+        try:
+            environment = {**os.environb, **variables_of(claim)}
+            keeper.start()
+            status = watchdog.run(self._program, self._argv, environment, [0, told.end, trouble.end], self._started)
+        except WatchdogGone:
+            raise Interrupted("the process that starts the command was killed") from None
+        except OSError as error:
+            raise CommandFailed(f"it could not be run: {error}") from error
+        finally:
+            over.set()
+            self._pid = None
+            streams = told.close(), trouble.close()
+            watchdog.close()
+        if status and (self._signals or claim.lost):
+            raise Interrupted("the key was lost" if claim.lost and not self._signals else "a signal ended the command")
+        return CommandEnd(status, *streams)
+
+    def _started(self, pid: int) -> None:
+        self._pid = pid
+        for number in self._signals:
+            self._strike(number)
+
+    def _keep(self, claim: Claim, over: threading.Event) -> None:
+        """Kill the command when its key is lost: another machine may run it by then."""
+        while not over.wait(LOOKS):
+            if claim.lost:
+                self._strike(signal.SIGKILL)  # again, if it has not started yet
+
+    def _strike(self, number: int) -> None:
+        if self._pid is not None:
+            try:
+                os.killpg(self._pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass  # it has just ended
+
+
+class Copied:
+    """A pipe for a command's standard stream: passes it on, and remembers its last bytes.
+
+    Attributes:
+        end: the file descriptor that the command writes to.
+    """
+
+    def __init__(self, to: int) -> None:
+        self._from, self.end = os.pipe()
+        self._to: int | None = to
+        self._wake, self._waker = os.pipe()
+        self._kept, self._size = bytearray(), 0
+        os.set_blocking(self._from, False)
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread.start()
+
+    def close(self) -> CommandStream:
+        """Take what is there, and return it all. A process that the command has left behind is not waited for."""
+        os.close(self.end)
+        os.close(self._waker)
+        self._thread.join()
+        os.close(self._from)
+        os.close(self._wake)
+        data, cut = bytes(self._kept), self._size - len(self._kept)
+        try:
+            return CommandStream(data.decode(), cut=cut)
+        except UnicodeDecodeError:
+            return CommandStream(base64.b64encode(data).decode(), binary=True, cut=cut)
+
+    def _copy(self) -> None:
+        ready: list[int] = []
+        while self._wake not in ready:
+            ready, _, _ = select.select([self._from, self._wake], [], [])
+            for _ in range(_AT_MOST):
+                data = self._read()
+                if data == b"":
+                    return
+                if data is None:
+                    break
+                self._pass_on(data)
+
+    def _read(self) -> bytes | None:
+        try:
+            return os.read(self._from, 65_536)
+        except BlockingIOError:
+            return None
+
+    def _pass_on(self, data: bytes) -> None:
+        self._size += len(data)
+        self._kept = (self._kept + data)[-KEPT:]
+        if self._to is not None:
+            try:
+                write_all(self._to, data)
+            except OSError:
+                self._to = None  # nobody reads any more; the command goes on
+
+
+def replay(end: CommandEnd, write: Callable[[int, bytes], None] = write_all) -> None:
+    """Write what a command wrote."""
+    write(1, end.output.data)
+    write(2, end.errors.data)

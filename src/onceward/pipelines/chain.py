@@ -1,0 +1,258 @@
+"""Builds lists of steps and sinks, and runs them: conditions, recorded effects, and what an error means."""
+
+import re
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from onceward.claim.stepping.answers import NOT_MADE, Made
+from onceward.errors import KeyMissing, OncewardError
+from onceward.observe.logs import logger
+from onceward.pipelines.call import PipelineCall
+from onceward.pipelines.guards import InnerGuard
+from onceward.pipelines.marks import Marked
+from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.model import FindOut, SinkKeys, StepKeys
+from onceward.pipelines.sinks.contract import SinkSettings
+from onceward.pipelines.steps.contract import (
+    EffectAction,
+    EffectSettings,
+    StepAction,
+    StepNotMade,
+    StepSettings,
+)
+from onceward.results.outcomes import describe
+
+if TYPE_CHECKING:
+    from onceward.claim.stepping.handler_steps import OnLapse
+    from onceward.pipelines.kit import Kit
+    from onceward.pipelines.paths import PathFinder
+    from onceward.pipelines.settings import SinkChoice, StepChoice, StepList
+
+_FAILED: Final = "$onceward-failed"  # the result of an effect that failed with on_error: continue
+
+
+def built_chain(kit: "Kit", steps: "StepList", marked: Marked) -> StepAction:
+    """Return what runs a list of steps; ``marked`` is the list in the file."""
+    actions = [_step(kit.of(choice.marked), choice) for choice in steps]
+    if not steps:
+        kit.of(marked).warn("", "there are no steps here")
+
+    async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
+        for action in actions:
+            left = await action(message, call)
+            if left is None:
+                return None
+            message = left
+        return message
+
+    return run
+
+
+def _step(kit: "Kit", choice: "StepChoice") -> StepAction:
+    """Return what runs one step, with its condition, and with what its errors mean."""
+    settings, keys = cast("StepSettings", choice.settings), cast("StepKeys", choice.keys)
+    kit_of = kit.of(choice.marked.value[choice.kind])
+    kit_of.named = keys.name
+    if isinstance(settings, EffectSettings):
+        title = kit.title("name" if keys.name else choice.kind, keys.name or settings.title, "effects")
+        _check_effect(kit, keys, title)
+        if keys.on_lapse == "park":
+            kit.parks(title)
+        if settings.replaces and keys.into is not None:
+            kit.mistake("into", f"into: is not for {choice.kind}, whose result is the whole message")
+        action = _recorded(kit, settings, keys, settings.build(kit_of), title)
+    else:
+        title = keys.name or settings.title
+        for name in ("into", "not_made"):
+            if getattr(keys, name):
+                kit.mistake(name, f"{name}: is for steps with an effect, and {choice.kind} has none")
+        if keys.on_lapse != "retry":
+            kit.mistake("on_lapse", f"on_lapse: is for steps with an effect, and {choice.kind} has none")
+        action = settings.build(kit_of)
+    return _conditional(kit, keys.when, _forgiving(kit, keys.on_error, title, action))
+
+
+def built_sink(kit: "Kit", choice: "SinkChoice") -> StepAction:
+    """Return what brings a message to one sink."""
+    settings, keys = cast("SinkSettings", choice.settings), cast("SinkKeys", choice.keys)
+    title = kit.title("name" if keys.name else choice.kind, keys.name or settings.title, "sinks")
+    take = settings.build(kit.of(choice.marked.value[choice.kind]))
+    if kit.within:
+        kit.mistake(choice.kind, f"a sink cannot be within {kit.within!r}, whose result is recorded: send after it")
+
+    async def send(message: PipelineMessage, call: PipelineCall) -> PipelineMessage:
+        inner = call.within(_name(title, message))
+        if call.stand_in is not None:
+            call.stand_in.sink(title, message, inner)
+        else:
+            await take(message, inner)
+        return message
+
+    action: StepAction = send
+    if keys.guard is not None:
+        guard = InnerGuard(kit, keys.guard, keys.guard.name or re.sub(r"[\s:]+", "-", title), "replay", ("guard",))
+        inside = action
+
+        async def guarded(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
+            await guard.run(message, call, inside)
+            return message
+
+        action = guarded
+    return _conditional(kit, keys.when, _forgiving(kit, keys.on_error, title, action))
+
+
+# --- conditions and errors --------------------------------------------------------------------------------------------
+
+
+def _conditional(kit: "Kit", when: str | None, action: StepAction) -> StepAction:
+    if when is None:
+        return action
+    holds: PathFinder = kit.expression("when", when)
+
+    async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
+        return await action(message, call) if holds.holds(message) else message
+
+    return run
+
+
+def _forgiving(kit: "Kit", on_error: str, title: str, action: StepAction) -> StepAction:
+    """Return the action with what its errors mean. Errors about the claim itself always go on."""
+    if on_error == "fail":
+        return action
+    if on_error == "dead_letter" and kit.dead_letters is None:
+        kit.mistake("on_error", "on_error: dead_letter needs the address dead_letters: at the top of the file")
+    if kit.within:
+        kit.mistake("on_error", f"errors within {kit.within!r} belong to it: say what they mean there")
+
+    async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
+        try:
+            return await action(message, call)
+        except Exception as error:
+            if isinstance(error, OncewardError) and not isinstance(error, KeyMissing):
+                raise
+            if on_error == "park":
+                await call.claim.park_async(f"{title}: {describe(error)}")
+                raise
+            if on_error == "dead_letter" and kit.dead_letters is not None:
+                inner = call.within(("dead letter", _name(title, message)))
+                headers = {"onceward-status": "failed", "onceward-reason": _header(f"{title}: {describe(error)}")}
+                if call.stand_in is not None:
+                    call.stand_in.sink("dead_letters", message, inner)
+                else:
+                    inner.send(kit.dead_letters, message.data, headers=headers)
+            return message if on_error == "continue" else None
+
+    return run
+
+
+def _header(text: str) -> str:
+    return "".join(c if " " <= c <= "~" else "?" for c in text)[:500]
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------
+
+
+def _check_effect(kit: "Kit", keys: StepKeys, title: str) -> None:
+    if keys.not_made and keys.on_lapse != "park":
+        kit.mistake("not_made", "not_made: is for on_lapse: park")
+    for number, pattern in enumerate(keys.not_made):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            kit.mistake(("not_made", number), f"not a regular expression: {error}")
+    if not kit.guarded and not kit.within:
+        kit.warn(
+            "name" if keys.name else "",
+            f"{title!r} has an effect, and no guard stands around it: only a redelivery of the same message is recognised, not "
+            "the same operation in another message",
+        )
+
+
+def _recorded(kit: "Kit", settings: EffectSettings, keys: StepKeys, make: EffectAction, title: str) -> StepAction:
+    effect = _Effect(title, make, keys, replaces=settings.replaces)
+    on_lapse: OnLapse = effect.finding_out(kit, keys.on_lapse) if isinstance(keys.on_lapse, FindOut) else keys.on_lapse
+    not_made = (StepNotMade,) if on_lapse == "park" else ()
+    alone = bool(kit.within)  # the step around it is the one that is recorded
+
+    async def run(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
+        inner = call.within(_name(title, message), on_lapse, not_made)
+        if alone:
+            inner.step = (call.step, inner.step)  # and the unit is that of the step around it
+            value = await effect.made(message, inner)
+        elif settings.records or call.stand_in is not None:
+            inner.unit = title
+            value = await inner.record(_made, effect, message, inner)
+        else:
+            value = _recordable(title, await make(message, inner))
+        if isinstance(value, dict) and _FAILED in value:
+            return message
+        if settings.replaces:
+            return None if value is None else message.with_data(value)
+        return message if keys.into is None else message.with_field(keys.into, value)
+
+    return run
+
+
+class _Effect:
+    """One effect: its action, and what its errors say of whether it was made."""
+
+    def __init__(self, title: str, make: EffectAction, keys: StepKeys, *, replaces: bool) -> None:
+        self._replaces = replaces  # then the effects are in its own steps
+        self._title, self._make = title, make
+        self._continues = keys.on_error == "continue"
+        self._not_made = re.compile("|".join(f"(?:{one})" for one in keys.not_made)) if _valid(keys.not_made) else None
+
+    async def made(self, message: PipelineMessage, call: PipelineCall) -> Any:
+        """Make it, and return its result as JSON has it, so that a later attempt gets the same."""
+        try:
+            if call.stand_in is not None and not self._replaces:
+                return _recordable(self._title, await call.stand_in.effect(self._title, message, call))
+            return _recordable(self._title, await self._make(message, call))
+        except Exception as error:
+            if isinstance(error, OncewardError | StepNotMade):
+                raise
+            if self._continues:
+                return {_FAILED: describe(error)}
+            if self._not_made is not None and self._not_made.search(describe(error)):
+                raise StepNotMade(describe(error)) from error
+            raise
+
+    def finding_out(self, kit: "Kit", settings: FindOut) -> "OnLapse":
+        """Return what asks the downstream whether an earlier attempt made it."""
+        ask = kit.chain(("on_lapse", "steps"), settings.steps, within=self._title)
+        made = kit.expression(("on_lapse", "made"), settings.made)
+        result = None if settings.result is None else kit.expression(("on_lapse", "result"), settings.result)
+
+        async def on_lapse(_key: str, _: object, message: PipelineMessage, call: PipelineCall) -> object:
+            answer = await ask(message, call) if call.stand_in is None else None
+            if answer is None or not made.holds(answer):
+                return NOT_MADE
+            return Made(None if result is None else result(answer))
+
+        return cast("OnLapse", on_lapse)
+
+
+async def _made(effect: _Effect, message: PipelineMessage, call: PipelineCall) -> Any:
+    return await effect.made(message, call)
+
+
+def _recordable(title: str, value: object) -> Any:
+    """Return a result as the record has it. The effect is made, so a result that JSON cannot hold is no error."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except Exception as error:
+        logger().warning("%s was made, and its result cannot be recorded, so it is null: %s", title, describe(error))
+        return None
+
+
+def _valid(patterns: list[str]) -> bool:
+    try:
+        re.compile("|".join(f"(?:{one})" for one in patterns))
+    except re.error:
+        return False
+    return bool(patterns)
+
+
+def _name(title: str, message: PipelineMessage) -> object:
+    return (title, *message.at) if message.at else title

@@ -1,0 +1,140 @@
+"""SQL databases of pipelines: blocking connections by a URL like a ledger's, and statements on them."""
+
+import contextlib
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote, urlencode
+
+import msgspec
+
+from onceward.pipelines.statements import Dialect, Statement
+from onceward.stores import url_parts
+
+if TYPE_CHECKING:
+    from onceward.pipelines.kit import Field, Kit
+
+_DIALECTS: Final[dict[str, Dialect]] = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+}
+_LIBRARIES: Final = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}
+_WAIT: Final = 30.0  # seconds for a lock of SQLite, and for an answer of MySQL
+
+
+class Database:
+    """A database. Any number of threads can use it, each with a connection of its own.
+
+    Args:
+        url: ``sqlite:///file.db``, ``postgresql://user@host/db`` or ``mysql://user@host/db``, as for a ledger.
+
+    Attributes:
+        dialect: which SQL it speaks.
+
+    Raises:
+        ValueError: the URL names no SQL database.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._parts, self._options = url_parts(url)
+        dialect = _DIALECTS.get(self._parts.scheme)
+        if dialect is None:
+            raise ValueError(f"{self._parts.scheme}: is no SQL database: give sqlite:, postgresql: or mysql:")
+        if dialect == "sqlite" and self._parts.path in {"", "/", "/:memory:"}:
+            raise ValueError("name a file, as in sqlite:///orders.db: each connection would have a database of its own")
+        self.dialect: Dialect = dialect
+        self._idle: deque[Any] = deque()
+        self._process = os.getpid()
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Any]:
+        """Yield a connection that is in no transaction, and commits each statement. After an error it is closed."""
+        if self._process != os.getpid():  # a fork: they are the parent's
+            self._idle, self._process = deque(), os.getpid()
+        connection = self._idle.pop() if self._idle else self._connected()
+        try:
+            yield connection
+        except BaseException:
+            with contextlib.suppress(Exception):
+                connection.close()
+            raise
+        self._idle.append(connection)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """Yield a connection in a transaction, which is committed at the end, or rolled back."""
+        with self.connection() as connection:
+            self.run(connection, "BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
+            yield connection
+            self.run(connection, "COMMIT")
+
+    def execute(self, connection: Any, statement: Statement, values: Mapping[str, object]) -> dict[str, object]:
+        """Run a statement. Return its rows as dicts, and how many rows it changed or found."""
+        return self.run(connection, statement.text, {name: _given(values[name]) for name in statement.names})
+
+    def run(self, connection: Any, text: str, values: Mapping[str, object] | None = None) -> dict[str, object]:
+        """Run a text of this program."""
+        if self.dialect == "sqlite":
+            cursor = connection.execute(text, values or {})
+        else:
+            cursor = connection.cursor()
+            cursor.execute(text, values)
+        rows: list[dict[str, object]] = []
+        if cursor.description is not None:
+            names = [column[0] for column in cursor.description]
+            rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        count = cursor.rowcount
+        cursor.close()
+        return {"rows": rows, "count": max(count, len(rows))}
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            with contextlib.suppress(Exception):
+                self._idle.pop().close()
+
+    def _connected(self) -> Any:
+        if self.dialect == "sqlite":
+            path = unquote(self._parts.path.removeprefix("/"))
+            return sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+        if self.dialect == "postgresql":
+            import psycopg
+
+            from onceward.stores.postgres import OPTIONS
+
+            theirs = {name: value for name, value in self._options.items() if name not in OPTIONS}
+            place = self._parts._replace(query=urlencode(theirs, quote_via=quote))
+            return psycopg.connect(place.geturl(), autocommit=True)
+        import pymysql
+
+        from onceward.stores.mysql import place_of
+
+        place_at = place_of(self._parts, dict(self._options))
+        return pymysql.connect(**place_at, autocommit=True, charset="utf8mb4", read_timeout=_WAIT, write_timeout=_WAIT)
+
+
+def opened(kit: "Kit", field: "Field", url: str) -> Database | None:
+    """Return the database of a URL, or note what is wrong with it. It is closed when the run ends."""
+    try:
+        database = Database(url)
+    except ValueError as error:
+        kit.mistake(field, str(error))
+        return None
+    library = _LIBRARIES.get(database.dialect)
+    if library is not None and not kit.needs(field, *library):
+        return None
+
+    async def close() -> None:
+        database.close()
+
+    kit.closing(close)
+    return database
+
+
+def _given(value: object) -> object:
+    """Return a value as all drivers take it: lists and objects are texts of JSON."""
+    return msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value

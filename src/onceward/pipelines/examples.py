@@ -1,0 +1,236 @@
+"""Runs the examples of a file on a ledger in memory: once, as a duplicate, and with a kill at each point of the way.
+
+Effects are counted and not made; sinks collect. What a killed run has sent counts only if its claim was completed.
+"""
+
+import asyncio
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from onceward.consumers.delivery import Delivery
+from onceward.errors import OncewardError
+from onceward.observe.events import StoreRequest
+from onceward.once import Once
+from onceward.pipelines.flow import Flow
+from onceward.pipelines.pipeline import load
+from onceward.results.outcomes import describe
+from onceward.stores.memory import MemoryStore
+from onceward.terminal import json
+
+if TYPE_CHECKING:
+    from onceward.batch.outcomes import BatchOutcome
+    from onceward.observe.events import Event
+    from onceward.pipelines.call import PipelineCall
+    from onceward.pipelines.messages import PipelineMessage
+    from onceward.pipelines.model import Example
+    from onceward.pipelines.pipeline import Pipeline
+
+_EPOCH: Final = 1_767_225_600.0  # the time of the examples' ledger: 2026-01-01
+
+
+class ExampleResult(NamedTuple):
+    """What became of an example.
+
+    Attributes:
+        name: of the example.
+        faults: what is not as it should be; none if all is well.
+        kills: how many runs were killed on the way.
+    """
+
+    name: str
+    faults: list[str]
+    kills: int
+
+
+class ExampleError(Exception):
+    """The error that an example gives an effect."""
+
+
+class ExampleKilled(BaseException):
+    """Ends a run as SIGKILL would: nothing is recorded after it."""
+
+
+class ExampleStage:
+    """One pipeline on a ledger of its own, for one example.
+
+    Attributes:
+        effects: how often each effect was made.
+        outputs: what each sink got for good.
+        units: the recorded step that each effect is in: itself, or a retry.
+        points: where a run can be killed: the recorded step that it is in, or None between two.
+    """
+
+    def __init__(self, file: Path, example: "Example") -> None:
+        self._now = _EPOCH
+        clock = lambda: self._now
+        once = Once(MemoryStore(clock), clock=clock, observe=[self._heard])
+        self.pipeline: Pipeline = load(file, ledger=once)
+        self.pipeline.stand_in = self
+        self._example = example
+        self._flow = Flow(self.pipeline)
+        self._flow.handler = self._killable(self._flow.handler)
+        self.effects: Counter[str] = Counter()
+        self.outputs: dict[str, list[Any]] = defaultdict(list)
+        self.units: dict[str, str] = {}
+        self._staged: dict[str, list[tuple[str, Any]]] = defaultdict(list)  # by the claim's key
+        self.points: list[str | None] = []
+        self._kill_at: int | None = None
+
+    def run(self, number: int, kill_at: int | None = None) -> "BatchOutcome | None":
+        """Bring the example's message; return the outcome, or None if the run was killed."""
+        self.points, self._kill_at = [], kill_at
+        delivery = Delivery("example", {"example": self._example.name})
+        guarded = self.pipeline.model.guard is not None
+        delivery.id = f"delivery-{number}"
+        delivery.key = f"{self._example.name}-{number if guarded else 0}"  # a redelivery, without a guard
+        delivery.data = self._example.input
+        try:
+            return asyncio.run(self._flow.handle(delivery))
+        except ExampleKilled:
+            return None
+
+    def later(self) -> None:
+        """Let all leases lapse."""
+        self._now += self.pipeline.lease + 60
+
+    async def effect(self, title: str, _message: "PipelineMessage", call: "PipelineCall") -> Any:
+        """Count an effect."""
+        self.units[title] = call.unit
+        self._point(call.unit)
+        self.effects[title] += 1
+        self._point(call.unit)
+        if title in self._example.errors:
+            raise ExampleError(self._example.errors[title])
+        return self._example.results.get(title)
+
+    def sink(self, title: str, message: "PipelineMessage", call: "PipelineCall") -> None:
+        """Keep a message until its claim is completed."""
+        self._point(None)
+        self._staged[call.claim.record.key].append((title, message.data))
+
+    def _heard(self, event: "Event | StoreRequest") -> None:
+        if isinstance(event, StoreRequest) or event.key is None:
+            return
+        if event.kind in {"claimed", "taken_over"}:
+            self._staged.pop(event.key, None)
+        elif event.kind == "completed":
+            for title, data in self._staged.pop(event.key, ()):
+                self.outputs[title].append(data)
+
+    def _point(self, unit: str | None) -> None:
+        self.points.append(unit)
+        if self._kill_at == len(self.points) - 1:
+            raise ExampleKilled
+
+    def _killable(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        from onceward.claim.claim import Claim
+
+        async def pipeline(message: Any, delivery: Delivery, _claim: Claim) -> object:
+            value = await handler(message, delivery, _claim)
+            self._point(None)
+            return value
+
+        return pipeline
+
+
+def run_examples(file: Path, pipeline: "Pipeline", only: str | None = None) -> list[ExampleResult]:
+    """Run the examples of a checked pipeline; ``only`` is a part of a name."""
+    examples = pipeline.model.examples
+    return [_run(file, example) for example in examples if only is None or only in example.name]
+
+
+def _run(file: Path, example: "Example") -> ExampleResult:
+    faults: list[str] = []
+    first = ExampleStage(file, example)
+    faults += _unknown(first.pipeline.titles, example)
+    outcome = first.run(0)
+    assert outcome is not None
+    points = list(first.points)
+    faults += _compared(first, example, outcome)
+    if faults or example.fails is not None or not outcome.ok:
+        return ExampleResult(example.name, faults, 0)
+    effects, outputs = Counter(first.effects), _outputs(first)
+    again = first.run(1)
+    if first.effects != effects or _outputs(first) != outputs:
+        faults.append(f"a duplicate is not harmless: {_difference(first, effects, outputs)}")
+    elif again is None or not again.ok:
+        faults.append(f"a duplicate fails: {_why(again)}")
+    for number, unit in enumerate(points):
+        fault = _killed(file, example, number, unit, effects, outputs)
+        faults += [] if fault is None else [fault]
+    return ExampleResult(example.name, faults, len(points))
+
+
+def _killed(
+    file: Path, example: "Example", number: int, unit: str | None, effects: Counter[str], outputs: dict[str, list[Any]]
+) -> str | None:
+    """Kill a run at a point, and let the message come again. Return what is wrong then."""
+    where = f"killed within {unit}" if unit is not None else f"killed at point {number + 1}"
+    stage = ExampleStage(file, example)
+    if stage.run(0, kill_at=number) is not None:
+        return f"{where}: the run went another way than before"
+    made = Counter(stage.effects)
+    stage.later()
+    outcome = stage.run(0)
+    if unit is not None and unit in stage.pipeline.parking:
+        parked = outcome is not None and outcome.status in {"parked", "failed"} and stage.effects == made
+        return None if parked else f"{where}: it is not parked: {_why(outcome)}"
+    if outcome is None or not outcome.ok:
+        return f"{where}: the next attempt ends with {_why(outcome)}"
+    more = [title for title in stage.effects - effects if stage.units[title] != unit]
+    if more:
+        return f"{where}: made again although it was recorded: {', '.join(more)}"
+    if effects - stage.effects or _outputs(stage) != outputs:
+        return f"{where}: {_difference(stage, effects, outputs)}"
+    return None
+
+
+def _compared(stage: ExampleStage, example: "Example", outcome: "BatchOutcome") -> list[str]:
+    """Return how the first run differs from what the example says."""
+    faults = []
+    if example.fails is not None:
+        text = "" if outcome.error is None else describe(outcome.error)
+        if outcome.ok or not re.search(example.fails, text):
+            faults.append(f"it should fail with {example.fails!r}, and ended with {_why(outcome)}")
+    elif not outcome.ok:
+        faults.append(f"it ended with {_why(outcome)}")
+    if example.effects is not None:
+        wanted = {title: count for title, count in example.effects.items() if count}
+        if dict(stage.effects) != wanted:
+            faults.append(f"effects: expected {json(wanted)}, and there were {json(dict(stage.effects))}")
+    if example.output is not None:
+        wanted_outputs = {title: data for title, data in example.output.items() if data}
+        if _outputs(stage) != wanted_outputs:
+            faults.append(f"output: expected {json(wanted_outputs)}, and there was {json(_outputs(stage))}")
+    return faults
+
+
+def _unknown(titles: set[str], example: "Example") -> list[str]:
+    known = titles | {"dead_letters"}
+    named = [*example.results, *example.errors, *(example.effects or ()), *(example.output or ())]
+    return [
+        f"there is no effect or sink {name!r}; there are {', '.join(sorted(titles))}"
+        for name in named
+        if name not in known
+    ]
+
+
+def _outputs(stage: ExampleStage) -> dict[str, list[Any]]:
+    return {title: data for title, data in stage.outputs.items() if data}
+
+
+def _difference(stage: ExampleStage, effects: Counter[str], outputs: dict[str, list[Any]]) -> str:
+    told = f"effects {json(dict(stage.effects))}, before {json(dict(effects))}"
+    return f"{told}; output {json(_outputs(stage))}, before {json(outputs)}"
+
+
+def _why(outcome: "BatchOutcome | None") -> str:
+    if outcome is None:
+        return "no outcome"
+    error = outcome.error
+    if error is None:
+        return outcome.status
+    return f"{outcome.status}: {error if isinstance(error, OncewardError) else describe(error)}"

@@ -1,0 +1,148 @@
+"""Guards of a pipeline: how their keys are made, how long their records stay, and what a duplicate gets."""
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from onceward.claim.running import held
+from onceward.core.policy import Options
+from onceward.errors import KeyMissing
+from onceward.keys.ledger_keys import fingerprint_of, ledger_key
+from onceward.pipelines.model import FieldRetention, GuardSettings, InnerGuardSettings
+
+if TYPE_CHECKING:
+    from onceward.claim.held import HeldClaim
+    from onceward.claim.replays import CallOutcome
+    from onceward.pipelines.call import PipelineCall
+    from onceward.pipelines.kit import Kit
+    from onceward.pipelines.messages import PipelineMessage
+    from onceward.pipelines.steps.contract import StepAction
+
+_NO_SKIP: Final = "a guard of a pipeline has a result for each duplicate"
+_LONGEST: Final = 1e10  # seconds, what a policy takes at most
+OnDuplicate = Literal["replay", "drop"]
+
+
+class GuardRules:
+    """The key, the fingerprint and the retention of a guard, compiled."""
+
+    def __init__(self, kit: "Kit", settings: GuardSettings, at: tuple[str, ...] = ()) -> None:
+        self._key = None if settings.key is None else kit.key((*at, "key"), settings.key)
+        self._fingerprint = (
+            None if settings.fingerprint is None else kit.expression((*at, "fingerprint"), settings.fingerprint)
+        )
+        self._until, self._plus = None, 0.0
+        self.options: Options = {
+            "lease": kit.seconds((*at, "lease"), settings.lease),
+            "max_attempts": settings.attempts,
+            "on_lapse": settings.on_lapse,
+        }
+        kit.leases(self.options["lease"])
+        retention = settings.retention
+        if isinstance(retention, FieldRetention):
+            self._until = kit.expression((*at, "retention", "until"), retention.until)
+            self._plus = kit.seconds((*at, "retention", "plus"), retention.plus)
+        elif retention == "forever":
+            self.options["retention"] = None
+        else:
+            self.options["retention"] = kit.seconds((*at, "retention"), retention)
+        try:
+            kit.once.guards.policy(self.options)
+        except (ValueError, TypeError) as error:
+            kit.mistake(at, str(error))
+            self.options = {}
+
+    def key(self, message: "PipelineMessage") -> object:
+        """Return the key of a message; raises KeyMissing."""
+        return f"sha256-{fingerprint_of(message.data)}" if self._key is None else self._key(message)
+
+    def fingerprint(self, message: "PipelineMessage") -> str | None:
+        """Return the fingerprint of a message, if the guard compares one; raises KeyMissing."""
+        if self._fingerprint is None:
+            return None
+        try:
+            return fingerprint_of(self._fingerprint(message))
+        except ValueError as error:
+            raise KeyMissing(str(error)) from error
+
+    def retain(self, claim: "HeldClaim", message: "PipelineMessage") -> None:
+        """Let a claim's record stay until the time in the message; raises ValueError if there is none."""
+        if self._until is None:
+            return
+        until = _time(self._until(message), self._until.expression) + self._plus
+        left = until - claim.store_time()
+        claim.policy = claim.policy._replace(retention=min(max(left, claim.policy.lease), _LONGEST))
+
+
+class InnerGuard:
+    """A guard around steps or a sink. Its record keeps the message as it left them, and which delivery made it."""
+
+    def __init__(
+        self, kit: "Kit", settings: InnerGuardSettings, name: str, on_duplicate: OnDuplicate, at: tuple[str, ...] = ()
+    ) -> None:
+        self._rules = GuardRules(kit, settings, at)
+        waits = 0.0 if settings.on_busy == "fail" else kit.seconds((*at, "on_busy"), settings.on_busy)
+        options: Options = {**self._rules.options, "on_busy": waits or "raise"}
+        self._guard = kit.once.guards.for_keys(kit.guard_name((*at, "name"), name), options, no_skip=_NO_SKIP)
+        self._drops = on_duplicate == "drop"
+        keep = options.get("retention")
+        if keep is not None and keep < kit.longest_pause + options.get("lease", 0.0):
+            kit.warn(
+                (*at, "retention"),
+                f"a message that fails after this guard can come again {kit.longest_pause:g} s later, when this record is forgotten, so "
+                "the guarded part would be made again: raise retention:, or lower longest: of backoff:",
+            )
+
+    async def run(
+        self, message: "PipelineMessage", call: "PipelineCall", action: "StepAction"
+    ) -> "PipelineMessage | None":
+        """Return the message as ``action`` leaves it, now or before; None if it was dropped."""
+        key = ledger_key(self._guard.name, self._rules.key(message))
+        inside = message._replace(at=())  # its steps have the same names wherever in a list the message stands
+        by = _maker(message, call)
+        outcome: CallOutcome[Any] = await self._guard.call_async(  # type: ignore[assignment]  # whole
+            key, self._rules.fingerprint(message), self._inside, (inside, call, action, by), {}, whole=True
+        )
+        kept = outcome.value
+        if outcome.replayed and kept["by"] == by:
+            call.printed.extend(kept.get("printed", ()))  # an earlier attempt at this message did not come to its end
+        elif outcome.replayed and self._drops:
+            return None
+        return None if "data" not in kept else message.with_data(kept["data"])
+
+    async def _inside(
+        self, message: "PipelineMessage", call: "PipelineCall", action: "StepAction", by: list[object]
+    ) -> dict[str, object]:
+        claim = held()
+        self._rules.retain(claim, message)
+        before = len(call.printed)
+        inner = call.under(claim)
+        left = await action(message, inner)
+        kept: dict[str, object] = {"by": by}
+        if left is not None:
+            kept["data"] = msgspec.to_builtins(left.data)
+        if len(call.printed) > before:
+            kept["printed"] = call.printed[before:]
+        await inner.ended(kept)
+        return kept
+
+
+def _maker(message: "PipelineMessage", call: "PipelineCall") -> list[object]:
+    """Return what tells this message, or this item of it, from another with the same key."""
+    return [call.claim.record.key, *message.at]
+
+
+def _time(value: object, expression: str) -> float:
+    """Return a time of a message as seconds since 1970."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        try:
+            found = dt.datetime.fromisoformat(value)
+        except ValueError:
+            pass
+        else:
+            if found.tzinfo is not None:
+                return found.timestamp()
+    raise ValueError(f"{expression!r} finds no time: give seconds since 1970, or a text with its zone, as in RFC 3339")

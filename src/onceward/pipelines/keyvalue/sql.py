@@ -1,0 +1,100 @@
+"""Values in an SQL database, in the table ``onceward_values``, which is made on first use.
+
+A value is the row with an empty member. The members of a set are rows, each with the digest of its JSON.
+"""
+
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from onceward.pipelines.databases import Database
+from onceward.pipelines.statements import Dialect, Statement
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
+_NOW: Final[dict[Dialect, str]] = {  # seconds since 1970 on the database's clock
+    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
+    "postgresql": "extract(epoch FROM clock_timestamp())::double precision",
+    "mysql": "unix_timestamp(now(6))",
+}
+_CREATE: Final[dict[Dialect, str]] = {
+    "sqlite": "CREATE TABLE IF NOT EXISTS onceward_values (space TEXT NOT NULL, name TEXT NOT NULL, member TEXT NOT NULL, "
+    "value TEXT NOT NULL, expires_at REAL, PRIMARY KEY (space, name, member)) WITHOUT ROWID",
+    "postgresql": "CREATE TABLE IF NOT EXISTS onceward_values (space text NOT NULL, name text NOT NULL, member text NOT NULL, "
+    "value text NOT NULL, expires_at double precision, PRIMARY KEY (space, name, member))",
+    # Bytes, because MySQL compares texts without the spaces at their ends. The lengths fit into one index.
+    "mysql": "CREATE TABLE IF NOT EXISTS onceward_values (space VARBINARY(400) NOT NULL, name VARBINARY(2000) NOT NULL, "
+    "member CHAR(64) NOT NULL, value LONGTEXT NOT NULL, expires_at DOUBLE, PRIMARY KEY (space, name, member)) "
+    "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+}
+_CONFLICT: Final[dict[Dialect, str]] = {
+    "sqlite": "ON CONFLICT (space, name, member) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
+    "postgresql": "ON CONFLICT (space, name, member) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
+    "mysql": "ON DUPLICATE KEY UPDATE value = VALUES(value), expires_at = VALUES(expires_at)",
+}
+
+
+class SqlValues:
+    """The table, and the rows of one space in it."""
+
+    writes = True
+
+    def __init__(self, url: str, space: str, folder: str) -> None:
+        del folder
+        self._database = Database(url)
+        self._space = space
+        self._is_made = False
+        dialect = self._database.dialect
+        now = _NOW[dialect]  # a constant of this file, like all that these texts are made of
+        self._get = Statement(
+            "SELECT member, value FROM onceward_values WHERE space = :space AND name = :name AND "  # noqa: S608 - as above
+            f"(expires_at IS NULL OR expires_at > {now}) ORDER BY member",
+            dialect,
+        )
+        self._put = Statement(
+            "INSERT INTO onceward_values (space, name, member, value, expires_at) VALUES "  # noqa: S608 - as above
+            f"(:space, :name, :member, :value, {now} + :ttl) {_CONFLICT[dialect]}",
+            dialect,
+        )
+        self._extend = Statement(
+            f"UPDATE onceward_values SET expires_at = {now} + :ttl WHERE space = :space AND name = :name AND "  # noqa: S608 - as above
+            f"member <> '' AND (expires_at IS NULL OR expires_at > {now})",
+            dialect,
+        )
+
+    def get(self, key: str) -> Any:
+        """Return a value, or the members of a set."""
+        with self._database.connection() as connection:
+            self._made(connection)
+            found: Any = self._database.execute(connection, self._get, {"space": self._space, "name": key})["rows"]
+        if not found:
+            return None
+        values = [msgspec.json.decode(row["value"]) for row in found]
+        return values[0] if not found[0]["member"] else values
+
+    def set(self, key: str, value: Any, ttl: float | None) -> None:
+        """Set a value."""
+        self._written(key, "", _ENCODER.encode(value).decode(), ttl)
+
+    def add(self, key: str, member: Any, ttl: float | None) -> None:
+        """Add to a set."""
+        text = _ENCODER.encode(member)
+        self._written(key, sha256(text).hexdigest(), text.decode(), ttl)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._database.close()
+
+    def _written(self, key: str, member: str, value: str, ttl: float | None) -> None:
+        row = {"space": self._space, "name": key, "member": member, "value": value, "ttl": ttl}
+        with self._database.connection() as connection:
+            self._made(connection)
+        with self._database.transaction() as connection:
+            self._database.execute(connection, self._put, row)
+            if member and ttl is not None:
+                self._database.execute(connection, self._extend, row)
+
+    def _made(self, connection: Any) -> None:
+        if not self._is_made:
+            self._database.run(connection, _CREATE[self._database.dialect])
+            self._is_made = True

@@ -1,0 +1,249 @@
+"""What the parts of a pipeline are built with: it compiles and imports, and notes every mistake with its place."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from onceward.outbox.targets import open_target
+from onceward.pipe.functions import imported
+from onceward.pipelines.marks import Marked, Mistake, Position
+from onceward.pipelines.paths import KeyFinder, PathFinder
+from onceward.pipelines.settings import SinkChoice, StepList, seconds
+
+if TYPE_CHECKING:
+    from onceward.once import Once
+    from onceward.pipelines.steps.contract import StepAction
+
+F = TypeVar("F", bound=PathFinder | KeyFinder)
+Hook = Callable[[], Awaitable[object]]
+Field = str | tuple[str | int, ...]
+_NOTHING: Final = PathFinder("message")  # stands for an expression with a mistake: the pipeline does not run
+
+
+class Built:
+    """What is noted while a pipeline is built.
+
+    Attributes:
+        ledger: the URL of the ledger, if it was opened by one.
+        concurrency: how many messages run at a time.
+        mistakes: all mistakes and warnings.
+        titles: the names of effects and sinks, each with its place.
+        reserved: the name that no guard can have, because the source has keys there.
+        longest_pause: seconds until a message that failed comes again, at most.
+        parking: the names of effects with ``on_lapse: park``.
+        opening: called in the event loop before the first message.
+        closing: called at the end, the last first.
+    """
+
+    def __init__(self, once: "Once", name: str, folder: Path) -> None:
+        self.once, self.name, self.folder = once, name, folder
+        self.ledger: str | None = None
+        self.concurrency = 1
+        self.dead_letters: str | None = None
+        self.mistakes: list[Mistake] = []
+        self.titles: dict[str, Position] = {}
+        self.parking: set[str] = set()
+        self.lease = 60.0  # seconds, the longest of all guards
+        self.guards: dict[str, Position] = {}
+        self.reserved: str | None = None
+        self.longest_pause = 0.0
+        self.opening: list[Hook] = []
+        self.closing: list[Hook] = []
+
+
+class Kit:
+    """What one part is built with. Its ``field`` arguments name a field of this part's settings."""
+
+    def __init__(
+        self,
+        built: Built,
+        marked: Marked,
+        chains: Callable[["Kit", StepList, Marked], "StepAction"],
+        sinks: Callable[["Kit", SinkChoice], "StepAction"],
+        *,
+        guarded: bool,
+        within: str = "",
+    ) -> None:
+        self._built, self._marked, self._chains, self._sinks = built, marked, chains, sinks
+        self.guarded = guarded  # whether a guard of the file stands around this part
+        self.named: str | None = None  # the name: beside the type of a step
+        self.within = within  # the title of the recorded step that this part is in, or ""
+
+    @property
+    def once(self) -> "Once":
+        """The ledger of the file."""
+        return self._built.once
+
+    @property
+    def concurrency(self) -> int:
+        """How many messages run at a time."""
+        return self._built.concurrency
+
+    @property
+    def ledger(self) -> str | None:
+        """The URL of the ledger; None if it was opened otherwise."""
+        return self._built.ledger
+
+    @property
+    def name(self) -> str:
+        """The name of the pipeline."""
+        return self._built.name
+
+    @property
+    def folder(self) -> Path:
+        """Where the file is. Relative paths in it begin here."""
+        return self._built.folder
+
+    @property
+    def dead_letters(self) -> str | None:
+        """The address of the dead letters."""
+        return self._built.dead_letters
+
+    def of(self, marked: Marked, *, guarded: bool | None = None, within: str | None = None) -> "Kit":
+        """Return the kit of another part of the file. ``within`` is the recorded step that it is in, "" for none."""
+        return Kit(
+            self._built,
+            marked,
+            self._chains,
+            self._sinks,
+            guarded=self.guarded if guarded is None else guarded,
+            within=self.within if within is None else within,
+        )
+
+    # --- mistakes -----------------------------------------------------------------------------------------------------
+
+    def mistake(self, field: Field, text: str) -> None:
+        """Note a mistake. The pipeline will not run."""
+        self._built.mistakes.append(Mistake(self._place(field), text))
+
+    def warn(self, field: Field, text: str) -> None:
+        """Note a warning."""
+        self._built.mistakes.append(Mistake(self._place(field), text, is_warning=True))
+
+    def needs(self, field: Field, module: str, extra: str) -> bool:
+        """Return whether a library is installed; if not, note the extra that brings it."""
+        try:
+            found = module in sys.modules or find_spec(module) is not None
+        except (ImportError, ValueError):
+            found = False
+        if not found:
+            self.mistake(field, f"this needs {module}, which is not installed: pip install 'onceward[{extra}]'")
+        return found
+
+    # --- what the settings name ---------------------------------------------------------------------------------------
+
+    def expression(self, field: Field, text: str) -> PathFinder:
+        """Return a compiled expression."""
+        try:
+            return PathFinder(text)
+        except ValueError as error:
+            self.mistake(field, str(error))
+            return _NOTHING
+
+    def key(self, field: Field, text: str) -> KeyFinder | None:
+        """Return an expression for a key, all parts of which must be there."""
+        try:
+            return KeyFinder(text, field if isinstance(field, str) else str(field[-1]))
+        except ValueError as error:
+            self.mistake(field, str(error))
+            return None
+
+    def seconds(self, field: Field, value: float | str) -> float:
+        """Return the seconds of a duration."""
+        try:
+            return seconds(value)
+        except ValueError as error:
+            self.mistake(field, str(error))
+            return 60.0  # the pipeline does not run
+
+    def imported(self, field: Field, target: str) -> Callable[..., object] | None:
+        """Return the function that ``module:function`` names. The module can be in the file's folder."""
+        folder = str(self.folder)
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+        try:
+            return imported(target, "")
+        except ValueError as error:
+            self.mistake(field, str(error))
+            return None
+
+    def target(self, field: Field, address: str) -> None:
+        """Check an address of the outbox."""
+        try:
+            open_target(address)
+        except ImportError as error:
+            self.mistake(field, str(error))
+        except Exception as error:  # a target's own check raises anything
+            self.mistake(field, str(error))
+
+    def chain(
+        self, field: Field, steps: StepList, *, guarded: bool | None = None, within: str | None = None
+    ) -> "StepAction":
+        """Return what runs a list of steps."""
+        marked = self._marked
+        for name in (field,) if isinstance(field, str) else field:
+            value = marked.value
+            marked = value[name] if _has(value, name) else marked
+        return self._chains(self.of(self._marked, guarded=guarded, within=within), steps, marked)
+
+    def sink(self, field: Field, choice: SinkChoice) -> "StepAction":
+        """Return what brings a message to a sink."""
+        del field  # the choice knows its place
+        return self._sinks(self.of(choice.marked), choice)
+
+    # --- names and hooks ----------------------------------------------------------------------------------------------
+
+    def title(self, field: Field, title: str, what: str) -> str:
+        """Take the name of an effect or a sink. No two may have the same."""
+        first = self._built.titles.setdefault(title, place := self._place(field))
+        if first is not place:
+            self.mistake(
+                field,
+                f"two {what} have the name {title!r}, and the record tells them apart by it: give one of them a name: "
+                f"(the first is in line {first.line})",
+            )
+        return title
+
+    def parks(self, title: str) -> None:
+        """Note that an effect must not be made again if an attempt ended inside it."""
+        self._built.parking.add(title)
+
+    @property
+    def longest_pause(self) -> float:
+        """The seconds until a message that failed comes again, at most."""
+        return self._built.longest_pause
+
+    def leases(self, lease: float) -> None:
+        """Note the lease of a guard."""
+        self._built.lease = max(self._built.lease, lease)
+
+    def guard_name(self, field: Field, name: str) -> str:
+        """Take the name of a guard, and return the namespace of its keys."""
+        if name == self._built.reserved:
+            self.mistake(field, f"{name!r} names the keys of the source: give the guard another name:")
+        first = self._built.guards.setdefault(name, place := self._place(field))
+        if first is not place:
+            self.mistake(
+                field, f"two guards have the name {name!r}, and would share their keys: give one of them another name:"
+            )
+        return f"{self.name}.{name}"
+
+    def opens(self, hook: Hook) -> None:
+        """Have a coroutine function called in the event loop before the first message. Not by vet and test."""
+        self._built.opening.append(hook)
+
+    def closing(self, hook: Hook) -> None:
+        """Have a coroutine function called when the run ends."""
+        self._built.closing.append(hook)
+
+    def _place(self, field: Field) -> Position:
+        path = ((field,) if field else ()) if isinstance(field, str) else field
+        return self._marked.place_of(*path)
+
+
+def _has(value: object, name: str | int) -> bool:
+    if isinstance(value, list):
+        return isinstance(name, int) and name < len(value)
+    return isinstance(value, dict) and name in value

@@ -1,0 +1,223 @@
+"""The YAML of a pipeline as a tree whose parts know their line and column, and the mistakes found in it."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from onceward.errors import OncewardError
+
+LONGEST: Final = 1_000_000  # characters of a file
+_MOST: Final = 20_000  # parts of a file, with those that an alias repeats
+_DEEPEST: Final = 60
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+class Position(NamedTuple):
+    """A line and a column of the file, from 1."""
+
+    line: int
+    column: int
+
+
+class Mistake(NamedTuple):
+    """What is wrong in a file, and where. A warning keeps nothing from running."""
+
+    place: Position
+    text: str
+    is_warning: bool = False
+
+
+class Marked:
+    """A part of the file: a mapping, a list or a scalar.
+
+    Attributes:
+        value: a dict or list of Marked, or the scalar itself.
+        place: where it begins.
+        keys: of a mapping, where each key stands.
+    """
+
+    __slots__ = ("keys", "place", "value")
+
+    def __init__(self, value: Any, place: Position, keys: dict[str, Position] | None = None) -> None:
+        self.value = value
+        self.place = place
+        self.keys = keys or {}
+
+    def plain(self) -> Any:
+        """Return it as dicts, lists and scalars."""
+        if isinstance(self.value, dict):
+            return {name: part.plain() for name, part in self.value.items()}
+        if isinstance(self.value, list):
+            return [part.plain() for part in self.value]
+        return self.value
+
+    def place_of(self, *path: str | int) -> Position:
+        """Return the place of a part, or of the last part on the way to it that exists."""
+        part, place = self, self.place
+        for name in path:
+            if isinstance(part.value, dict) and name in part.value:
+                place, part = part.keys.get(str(name), part.place), part.value[name]
+            elif isinstance(part.value, list) and isinstance(name, int) and name < len(part.value):
+                part = part.value[name]
+                place = part.place
+            else:
+                break
+        return place
+
+
+class PipelineInvalid(OncewardError):
+    """The file of a pipeline has mistakes. Nothing ran.
+
+    Cause: The file does not say what a pipeline must say; each mistake has its line and column.
+
+    Fix: Correct them. ``onceward vet FILE`` lists them.
+
+    Attributes:
+        mistakes: all that were found.
+    """
+
+    def __init__(self, file: str, mistakes: list[Mistake]) -> None:
+        told = [f"{file}:{one.place.line}:{one.place.column}: {one.text}" for one in mistakes]
+        super().__init__("\n".join(told))
+        self.mistakes = mistakes
+
+
+def parse(text: str, environ: Mapping[str, str] = os.environ) -> tuple[Marked | None, list[Mistake]]:
+    """Return the tree of a YAML text, and the mistakes in it. Without a tree nothing else can be checked.
+
+    ``${NAME}`` and ``${NAME:-default}`` in a text become variables of ``environ``.
+    """
+    if len(text) > LONGEST:
+        return None, [Mistake(Position(1, 1), f"the file has more than {LONGEST} characters")]
+    import yaml
+
+    try:
+        node = yaml.compose(text, Loader=_loader())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Position(1, 1) if mark is None else _place(mark)
+        return None, [Mistake(place, f"not YAML: {error.problem or error.context}")]
+    except (yaml.YAMLError, ValueError) as error:
+        return None, [Mistake(_place_in(text, getattr(error, "position", 0)), f"not YAML: {_first_line(error)}")]
+    except RecursionError:
+        return None, [Mistake(Position(1, 1), "not YAML that can be read: it is nested too deeply")]
+    if node is None:
+        return None, [Mistake(Position(1, 1), "the file is empty")]
+    reader = _Reader(environ)
+    try:
+        tree = reader.read(node, 0)
+    except _TooMuch as error:
+        return None, [*reader.mistakes, Mistake(error.place, str(error))]
+    if not isinstance(tree.value, dict):
+        return None, [*reader.mistakes, Mistake(tree.place, "a pipeline is a mapping, as in name: orders")]
+    return tree, reader.mistakes
+
+
+class _TooMuch(Exception):
+    def __init__(self, place: Position, text: str) -> None:
+        super().__init__(text)
+        self.place = place
+
+
+class _Reader:
+    """Makes the tree of a composed document."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.mistakes: list[Mistake] = []
+        self._environ = environ
+        self._count = 0
+
+    def read(self, node: Any, depth: int) -> Marked:
+        place = _place(node.start_mark)
+        self._count += 1
+        if self._count > _MOST:
+            raise _TooMuch(place, f"the file has more than {_MOST} parts, counting those that aliases repeat")
+        if depth > _DEEPEST:
+            raise _TooMuch(place, f"nested more than {_DEEPEST} levels deep, or an alias contains itself")
+        if node.id == "mapping":
+            return self._mapping(node, place, depth)
+        if node.id == "sequence":
+            return Marked([self.read(part, depth + 1) for part in node.value], place)
+        return Marked(self._scalar(node, place), place)
+
+    def _mapping(self, node: Any, place: Position, depth: int) -> Marked:
+        parts: dict[str, Marked] = {}
+        keys: dict[str, Position] = {}
+        for key, value in node.value:
+            at = _place(key.start_mark)
+            name = str(key.value) if key.id == "scalar" else None
+            if name is None or key.tag.endswith(":null"):
+                self.mistakes.append(Mistake(at, "a name must be a text"))
+            elif name in parts:
+                self.mistakes.append(Mistake(at, f"{name!r} is here twice; the first is in line {keys[name].line}"))
+            else:
+                parts[name], keys[name] = self.read(value, depth + 1), at
+        return Marked(parts, place, keys)
+
+    def _scalar(self, node: Any, place: Position) -> object:
+        kind, text = node.tag.rpartition(":")[2], node.value
+        try:
+            if kind == "str":
+                return self._filled(text, place)
+            if kind == "null":
+                return None
+            if kind == "bool":
+                return text.lower() == "true"
+            if kind == "int":
+                return int(text.replace("_", ""), 0) if text[1:2] in {"x", "o"} else int(text)
+            if kind == "float":
+                return float(text.replace(".inf", "inf").replace(".nan", "nan").replace(".Inf", "inf"))
+        except ValueError:
+            pass
+        self.mistakes.append(Mistake(place, f"{node.tag} is not supported: give text, a number, true, false or null"))
+        return None
+
+    def _filled(self, text: str, place: Position) -> str:
+        def value(match: re.Match[str]) -> str:
+            found = self._environ.get(match[1], match[2])
+            if found is None:
+                self.mistakes.append(
+                    Mistake(place, f"${{{match[1]}}} is not set; set it, or write ${{{match[1]}:-default}}")
+                )
+            return found or ""
+
+        return _VARIABLE.sub(value, text) if "${" in text else text
+
+
+def _loader() -> Any:
+    """Return a loader whose scalars are those of YAML 1.2's core schema: ``on`` and ``yes`` are text, and so are dates."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # pyyaml has no types
+        yaml_implicit_resolvers: dict[str, list[Any]] = {}
+
+    core: Iterator[tuple[str, str, str]] = iter(
+        [
+            ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+            ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+            (
+                "float",
+                r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf)|\.nan",
+                "-+.0123456789",
+            ),
+            ("null", r"~|null|Null|NULL|", "~nN\0"),
+        ]
+    )
+    for name, form, first in core:
+        starts = [c if c != "\0" else "" for c in first]
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(rf"(?:{form})\Z"), starts)
+    return Loader
+
+
+def _place(mark: Any) -> Position:
+    return Position(mark.line + 1, mark.column + 1)
+
+
+def _place_in(text: str, position: int) -> Position:
+    before = text[:position]
+    return Position(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,119 @@
+"""A pipeline as the handler of an AWS Lambda function: :func:`lambda_handler` takes the events of any trigger."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from onceward.aws.events.amazon_mq import on_activemq, on_rabbitmq
+from onceward.aws.events.firehose import DROPPED, on_firehose
+from onceward.aws.events.handler import LambdaHandler
+from onceward.aws.events.invoke import on_invoke
+from onceward.aws.events.kafka import SOURCES as KAFKA
+from onceward.aws.events.kafka import on_kafka
+from onceward.aws.events.loop import run
+from onceward.aws.events.notices import on_eventbridge, on_s3, on_sns
+from onceward.aws.events.records import at, text_at
+from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
+from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
+from onceward.claim.claim import Claim
+from onceward.consumers.delivery import Delivery
+from onceward.pipelines.pipeline import Pipeline, load
+from onceward.pipelines.sources.lambda_events import LambdaSource
+
+VARIABLE: Final = "ONCEWARD_PIPELINE"
+_DEFAULT: Final = "pipeline.yaml"
+Handler = LambdaHandler[Any]
+
+
+class LambdaPipeline:
+    """A pipeline, and a handler for each kind of event that has come."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._handlers: dict[str, Handler] = {}
+        run(pipeline.open())
+
+    def __call__(self, event: object, context: object = None) -> object:
+        """Handle one event of any kind."""
+        kind = kind_of(event)
+        handler = self._handlers.get(kind)
+        if handler is None:
+            handler = self._handlers[kind] = self._handler(kind)
+        return handler(event, context)
+
+    def _handler(self, kind: str) -> Handler:
+        pipeline = self._pipeline
+        once, options, concurrency = pipeline.once, pipeline.options, pipeline.model.concurrency
+        source = pipeline.source if isinstance(pipeline.source, LambdaSource) else LambdaSource()
+        reports: dict[str, Any] = {**options, "partial": source.partial}
+        makers: dict[str, Callable[[], Callable[[Callable[..., object]], Handler]]] = {
+            "sqs": lambda: on_sqs(once, concurrency=concurrency, unwrap=source.unwrap, **reports),
+            "sqs-fifo": lambda: on_sqs_fifo(once, concurrency=concurrency, unwrap=source.unwrap, **reports),
+            "kinesis": lambda: on_kinesis(once, **reports),
+            "dynamodb": lambda: on_dynamodb_stream(once, **reports),
+            "kafka": lambda: on_kafka(once, concurrency=concurrency, **reports),
+            "rabbitmq": lambda: on_rabbitmq(once, concurrency=concurrency, **options),
+            "activemq": lambda: on_activemq(once, concurrency=concurrency, **options),
+            "sns": lambda: on_sns(once, **options),
+            "s3": lambda: on_s3(once, **options),
+            "eventbridge": lambda: on_eventbridge(once, **options),
+            "firehose": lambda: on_firehose(once, concurrency=concurrency, **options),
+            "invoke": lambda: on_invoke(once, **options),
+        }
+        return makers[kind]()(transformation(pipeline) if kind == "firehose" else pipeline.handler)
+
+
+def kind_of(event: object) -> str:
+    """Return what kind of event it is. What is of no trigger is a direct invocation."""
+    records = at(event, "Records")
+    if isinstance(records, list) and records:
+        first = records[0]
+        found = text_at(first, "eventSource") or text_at(first, "EventSource") or ""
+        if found == "aws:sqs":
+            return "sqs-fifo" if (text_at(first, "eventSourceARN") or "").endswith(".fifo") else "sqs"
+        if (kind := found.removeprefix("aws:")) in {"kinesis", "dynamodb", "sns", "s3"}:
+            return kind
+    found = text_at(event, "eventSource") or ""
+    if found in KAFKA and at(event, "records") is not None:
+        return "kafka"
+    if found in {"aws:rmq", "aws:mq"}:
+        return "rabbitmq" if found == "aws:rmq" else "activemq"
+    if at(event, "deliveryStreamArn") is not None and isinstance(at(event, "records"), list):
+        return "firehose"
+    if text_at(event, "detail-type") is not None and isinstance(event, dict) and "detail" in event:
+        return "eventbridge"
+    return "invoke"
+
+
+def transformation(pipeline: Pipeline) -> Callable[..., object]:
+    """Return what gives Firehose the record that the sink ``stdout`` gets, and drops a record that does not come so far."""
+
+    async def transform(message: Any, delivery: Delivery, _claim: Claim) -> object:
+        printed: Any = await pipeline.handle(message, delivery)
+        return DROPPED if not printed else printed[0]
+
+    return transform
+
+
+_LOCK: Final = threading.Lock()
+_made: dict[str, LambdaPipeline] = {}
+
+
+def lambda_handler(event: object, context: object = None) -> object:
+    """Handle one event of AWS Lambda by the pipeline whose file the variable ONCEWARD_PIPELINE names.
+
+    The file is beside the function's code. The answer is what the trigger needs. For SQS, Kinesis, DynamoDB and Kafka it names the
+    records that failed. For Firehose it has the transformed records. For a direct invocation it is what the sink ``stdout`` got.
+
+    Raises:
+        PipelineInvalid: the file has mistakes.
+        OSError: there is no such file.
+    """
+    name = os.environ.get(VARIABLE) or _DEFAULT
+    with _LOCK:
+        made = _made.get(name)
+        if made is None:
+            made = _made[name] = LambdaPipeline(load(Path(os.environ.get("LAMBDA_TASK_ROOT", "."), name)))
+    return made(event, context)

@@ -1,0 +1,86 @@
+"""Expressions over a message: JMESPath that begins with ``message`` or ``meta``."""
+
+from typing import Any, Final, cast
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from jmespath.visitor import TreeInterpreter
+
+from onceward.errors import KeyMissing
+from onceward.keys.paths import StrictPath
+from onceward.keys.roots import Roots
+from onceward.keys.spelling import WHOLE, fault, roots_of
+from onceward.pipelines.messages import PipelineMessage
+
+ROOTS: Final = Roots(("message", "meta"), "begins with another name than message and meta", "message")
+_INTERPRETER: Final = TreeInterpreter()
+
+
+class NotReadable(ValueError):
+    """An expression cannot be read from this message."""
+
+
+class PathFinder:
+    """A compiled expression.
+
+    Raises:
+        ValueError: it is not valid, or begins with another name.
+    """
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+        try:
+            self._parsed: Any = jmespath.compile(expression).parsed
+            found = roots_of(self._parsed)
+        except JMESPathError as error:
+            raise ValueError(f"not a JMESPath expression: {_short(error)}") from error
+        except RecursionError:
+            raise ValueError("not a JMESPath expression that can be read: it is nested too deeply") from None
+        wrong = fault("it", expression, found, ROOTS) if found.difference(ROOTS.names, {WHOLE}) else None
+        if wrong is not None:
+            raise ValueError(wrong.replace("it=", ""))
+
+    def __call__(self, message: PipelineMessage) -> Any:
+        """Return what it finds in a message, or None.
+
+        Raises:
+            NotReadable: a function of it was given a value of another kind.
+        """
+        try:
+            return _INTERPRETER.visit(self._parsed, {"message": message.data, "meta": message.meta})
+        except JMESPathError as error:
+            raise NotReadable(f"{self.expression!r} cannot be read from this message: {_short(error)}") from error
+        except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            raise NotReadable(f"{self.expression!r} cannot be read from this message: {error}") from error
+
+    def holds(self, message: PipelineMessage) -> bool:
+        """Return whether what it finds counts as true in JMESPath: not null, false, "", [] or {}."""
+        found = self(message)
+        return not (found is None or found is False or (isinstance(found, str | list | dict) and not found))
+
+
+class KeyFinder:
+    """An expression for a key or a fingerprint. All its parts must be there.
+
+    Raises:
+        ValueError: it is not valid, or not fit for a key.
+    """
+
+    def __init__(self, expression: str, option: str) -> None:
+        self._path = StrictPath(expression, option, ROOTS)
+
+    def __call__(self, message: PipelineMessage) -> object:
+        """Return the key; raises KeyMissing."""
+        found = self._path.search({"message": message.data, "meta": message.meta})
+        if found is None:
+            raise KeyMissing(f"{self._path.expression!r} finds nothing in this message")
+        return found
+
+
+def _short(error: Exception) -> str:
+    """Return a JMESPath error in one line, without the value."""
+    kind = getattr(error, "function_name", None)
+    if kind is not None and hasattr(error, "actual_type"):
+        expected = " or ".join(cast("list[str]", getattr(error, "expected_types", [])))
+        return f"{kind}() was given {error.actual_type}, and takes {expected}"
+    return " ".join(str(error).split())

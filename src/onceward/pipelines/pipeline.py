@@ -1,0 +1,214 @@
+"""A pipeline: the file as one handler, with the options of its guard."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from onceward.claim.claim import Claim
+from onceward.claim.running import held
+from onceward.consumers.delivery import Delivery, DeliveryOptions
+from onceward.once import Once
+from onceward.pipelines.call import PipelineCall, StandIn
+from onceward.pipelines.chain import built_chain, built_sink
+from onceward.pipelines.guards import GuardRules
+from onceward.pipelines.kit import Built, Kit
+from onceward.pipelines.marks import Marked, Mistake, PipelineInvalid, Position, parse
+from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.model import PipelineFile
+from onceward.pipelines.reading import ModelReader
+from onceward.pipelines.settings import SourceChoice
+from onceward.pipelines.sources.contract import SourceSettings
+from onceward.stores import open_store
+
+
+class Pipeline:
+    """A pipeline that is ready to run. :func:`load` makes it.
+
+    Attributes:
+        once: the ledger of the file.
+        model: what the file says.
+        folder: where the file is; relative paths begin here.
+        mistakes: the warnings.
+        stand_in: takes the place of effects and sinks; None in earnest.
+        least_retention: seconds that a record stays at least, because its source would bring its message again.
+    """
+
+    def __init__(
+        self, once: Once, model: PipelineFile, marked: Marked, folder: Path, ledger: str | None = None
+    ) -> None:
+        self.once, self.model, self.folder = once, model, folder
+        self.stand_in: StandIn | None = None
+        self.least_retention = 0.0
+        self._built = built = Built(once, model.name or "pipeline", folder)
+        built.dead_letters, built.ledger = model.dead_letters, ledger
+        built.concurrency = model.concurrency
+        is_guarded = "guard" in marked.value  # also if it has mistakes
+        kit = Kit(built, marked, built_chain, built_sink, guarded=is_guarded)
+        built.longest_pause = kit.seconds(("backoff", "longest"), model.backoff.longest)
+        kit.seconds(("backoff", "first"), model.backoff.first)
+        if model.grace is not None:
+            kit.seconds("grace", model.grace)
+        if model.hold is not None:
+            kit.seconds(("hold", "every"), model.hold.every)
+        if model.dead_letters is not None:
+            kit.target("dead_letters", model.dead_letters)
+        if (source := cast("SourceChoice | None", model.source)) is not None:
+            self.source = cast("SourceSettings", source.settings)
+            built.reserved = self.source.keeps
+            self.source.check(kit.of(source.marked.value[source.kind]))
+            self._check_ids(kit, source, is_guarded=is_guarded)
+        # Without a name or a source, it only looks for mistakes.
+        self._rules = None if model.guard is None else GuardRules(kit, model.guard, ("guard",))
+        self._steps = kit.chain("steps", model.steps) if model.steps else None
+        self._sinks = [kit.sink("sinks", choice) for choice in model.sinks]
+
+    def _check_ids(self, kit: Kit, source: SourceChoice, *, is_guarded: bool) -> None:
+        if not is_guarded and not self.source.has_ids:
+            kit.mistake(
+                "source",
+                f"messages of {source.kind} have no ids of their own, so the file needs a guard: with a key, as in guard: "
+                "{key: message.id}; guard: {} takes the SHA-256 of the message",
+            )
+
+    @property
+    def mistakes(self) -> list[Mistake]:
+        """All mistakes and warnings, in the order of the file."""
+        return sorted(self._built.mistakes)
+
+    @property
+    def titles(self) -> set[str]:
+        """The names of effects and sinks."""
+        return set(self._built.titles)
+
+    @property
+    def lease(self) -> float:
+        """The longest lease of its guards, in seconds."""
+        return self._built.lease
+
+    @property
+    def parking(self) -> set[str]:
+        """The names of effects with ``on_lapse: park``."""
+        return self._built.parking
+
+    async def open(self) -> None:
+        """Open what its steps and sinks need. Call it in the event loop, before the first message."""
+        for hook in self._built.opening:
+            await hook()
+
+    async def close(self) -> None:
+        """Close what its steps and sinks have opened."""
+        for hook in reversed(self._built.closing):
+            await hook()
+
+    # --- as a handler -------------------------------------------------------------------------------------------------
+
+    @property
+    def options(self) -> DeliveryOptions:
+        """The keywords for a worker or a handler of Lambda, beside :attr:`handler`."""
+        options: DeliveryOptions = {"name": self.model.name}
+        if self._rules is None:
+            return options
+        rules = self._rules
+
+        def key(delivery: Delivery) -> object:
+            return rules.key(_message(delivery.data, delivery))
+
+        def fingerprint(delivery: Delivery) -> object:
+            return rules.fingerprint(_message(delivery.data, delivery))
+
+        options.update(rules.options)  # type: ignore[typeddict-item]  # they are options of a policy
+        options["key"] = key
+        if self.model.guard is not None and self.model.guard.fingerprint is not None:
+            options["fingerprint"] = fingerprint
+        return options
+
+    @property
+    def handler(self) -> Callable[[Any, Delivery, Claim], Awaitable[object]]:
+        """What handles one message."""
+
+        async def pipeline(message: Any, delivery: Delivery, _claim: Claim) -> object:
+            return await self.handle(message, delivery)
+
+        return pipeline
+
+    async def handle(self, data: object, delivery: Delivery) -> object:
+        """Run the pipeline for one message, under the claim that is held here. Return what is recorded."""
+        claim = held()
+        message: PipelineMessage | None = _message(data, delivery)
+        assert message is not None
+        if self._rules is not None:
+            self._rules.retain(claim, message)
+        if claim.policy.retention is not None and claim.policy.retention < self.least_retention:
+            claim.policy = claim.policy._replace(retention=self.least_retention)
+        call = PipelineCall(claim, delivery, self.stand_in)
+        if self._steps is not None:
+            message = await self._steps(message, call)
+        if message is not None:
+            for sink in self._sinks:
+                await sink(message, call)
+        return await call.ended(msgspec.to_builtins(call.printed) or None)
+
+
+def _message(data: object, delivery: Delivery) -> PipelineMessage:
+    meta: dict[str, object] = {
+        "source": delivery.source,
+        "id": delivery.id,
+        "key": delivery.key,
+        "group": delivery.group,
+        "destination": delivery.destination,
+        "raw": delivery.raw,
+    }
+    return PipelineMessage(data, meta)
+
+
+def examine(path: str | Path, *, ledger: str | Once | None = None) -> tuple[Pipeline | None, list[Mistake]]:
+    """Read a file; return the pipeline, if it can run, and all mistakes and warnings.
+
+    Args:
+        path: of the file.
+        ledger: another ledger than the file's.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    file = Path(path)
+    try:
+        text = file.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        return None, [Mistake(Position(1, 1), f"not UTF-8: {error.reason} at byte {error.start}")]
+    marked, mistakes = parse(text)
+    if marked is None:
+        return None, mistakes
+    reader = ModelReader()
+    model = reader.read(marked, PipelineFile)
+    mistakes += reader.mistakes
+    if model is None:
+        return None, sorted(mistakes)
+    try:
+        once = ledger if isinstance(ledger, Once) else Once(open_store(ledger or model.ledger))
+    except (ValueError, TypeError, ImportError) as error:
+        mistakes.append(Mistake(marked.place_of("ledger"), str(error)))
+        once = Once("memory:")  # for the other checks
+    url = None if isinstance(ledger, Once) else ledger or model.ledger
+    pipeline = Pipeline(once, model, marked, file.absolute().parent, url)
+    mistakes = sorted([*mistakes, *pipeline.mistakes])
+    return (None if any(not one.is_warning for one in mistakes) else pipeline), mistakes
+
+
+def load(path: str | Path, *, ledger: str | Once | None = None) -> Pipeline:
+    """Return the pipeline of a file, ready to run.
+
+    Args:
+        path: of the YAML file.
+        ledger: the URL of another ledger than the file's, or a Once.
+
+    Raises:
+        PipelineInvalid: the file has mistakes, and the error has all of them.
+        OSError: the file cannot be read.
+    """
+    pipeline, mistakes = examine(path, ledger=ledger)
+    if pipeline is None:
+        raise PipelineInvalid(str(path), [one for one in mistakes if not one.is_warning])
+    return pipeline

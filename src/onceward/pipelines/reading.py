@@ -1,0 +1,183 @@
+"""Reads the tree of a file into its model. It goes on after a mistake, so that one look shows all of them."""
+
+from difflib import get_close_matches
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_origin
+
+import msgspec
+
+from onceward.pipelines.marks import Marked, Mistake, Position
+from onceward.pipelines.model import KEYS
+from onceward.pipelines.settings import Chosen, Settings, SinkList, StepList
+from onceward.pipelines.tables import TABLES, kind
+
+S = TypeVar("S", bound=Settings)
+_WRONG: Final = object()  # a value that could not be read; its mistake is noted
+_ONE: Final = {"steps": "step", "sinks": "sink", "sources": "source"}
+
+
+class ModelReader:
+    """Reads one file.
+
+    Attributes:
+        mistakes: all that were found.
+    """
+
+    def __init__(self) -> None:
+        self.mistakes: list[Mistake] = []
+
+    def read(self, marked: Marked, settings: type[S]) -> S | None:
+        """Return the settings; None if nothing of them can be read.
+
+        With mistakes it has only what could be read, so that this can be checked, too: steps with mistakes are left out, wrong
+        options have their defaults, and what must be there can be None.
+        """
+        found = self._settings(marked, settings, whole=False)
+        return None if found is _WRONG else cast("S", found)
+
+    def _settings(self, marked: Marked, settings: type[Settings], *, whole: bool = True) -> object:
+        """Return the settings in a mapping. ``whole`` is whether all that must be there is needed."""
+        if marked.value is None:
+            marked = Marked({}, marked.place)  # "stdout:" has no settings
+        if not isinstance(marked.value, dict):
+            return self._mistake(marked.place, f"a mapping is needed here, not {_shape(marked.value)}")
+        fields = {field.encode_name: field for field in msgspec.structs.fields(settings)}
+        values: dict[str, object] = {}
+        for name, part in marked.value.items():
+            if name not in fields:
+                self._mistake(marked.keys.get(name, part.place), _unknown(name, list(fields)))
+                continue
+            if (value := self._value(part, fields[name].type)) is not _WRONG:
+                values[fields[name].name] = value
+        for name, field in fields.items():
+            if field.required and field.name not in values:
+                if name not in marked.value:
+                    self._mistake(marked.place, f"{name}: is missing")
+                if whole:
+                    return _WRONG
+                values[field.name] = None
+        try:
+            return settings(**values)
+        except (ValueError, TypeError) as error:  # its own check
+            return self._mistake(marked.place, str(error))
+
+    def _value(self, marked: Marked, annotation: Any) -> object:
+        bare = annotation
+        while get_origin(bare) is Annotated:
+            bare = get_args(bare)[0]
+        options = [_bare(one) for one in get_args(bare)] if get_origin(bare) in {Union, UnionType} else [bare]
+        if marked.value is None and NoneType in options:
+            return None
+        for option in options:
+            if isinstance(option, type):
+                if issubclass(option, StepList | SinkList):
+                    return self._list(marked, option)
+                if issubclass(option, Chosen):
+                    return self._chosen(marked, option)
+                if issubclass(option, Settings) and (isinstance(marked.value, dict) or len(options) == 1):
+                    return self._settings(marked, option)
+            origin, inner = get_origin(option), get_args(option)
+            if origin is list and isinstance(marked.value, list) and _has_settings(inner[0]):
+                found = [self._value(part, inner[0]) for part in marked.value]
+                return _WRONG if _WRONG in found else found
+            if origin is dict and isinstance(marked.value, dict) and _has_settings(inner[1]):
+                parts = {name: self._value(part, inner[1]) for name, part in marked.value.items()}
+                return _WRONG if _WRONG in parts.values() else parts
+        return self._plain(marked, annotation)
+
+    def _plain(self, marked: Marked, annotation: Any) -> object:
+        try:
+            return cast("object", msgspec.convert(marked.plain(), annotation))
+        except msgspec.ValidationError as error:
+            text, _, path = str(error).partition(" - at `$")
+            return self._mistake(_at(marked, path), _plainly(text))
+
+    def _list(self, marked: Marked, kind_of_list: type[StepList | SinkList]) -> object:
+        if marked.value is None:
+            return kind_of_list()
+        if not isinstance(marked.value, list):
+            return self._mistake(
+                marked.place, f"a list is needed here, each of its parts with a dash, not {_shape(marked.value)}"
+            )
+        found = [self._chosen(part, kind_of_list.of) for part in marked.value]
+        return cast("type[tuple[object, ...]]", kind_of_list)(one for one in found if one is not _WRONG)
+
+    def _chosen(self, marked: Marked, choice: type[Chosen]) -> object:
+        table, one = TABLES[choice.table], _ONE[choice.table]
+        if not isinstance(marked.value, dict):
+            return self._mistake(marked.place, f"a {one} is a mapping with its type, as in {next(iter(table))}: ...")
+        keys = KEYS[choice.table]
+        beside = [field.encode_name for field in msgspec.structs.fields(keys)]
+        kinds = [name for name in marked.value if name in table and name not in beside]
+        others = [name for name in marked.value if name not in table and name not in beside]
+        if len(kinds) > 1:
+            place = marked.keys[kinds[1]]
+            return self._mistake(place, f"one {one} has two types, {kinds[0]} and {kinds[1]}: make two of it")
+        if not kinds:
+            place = marked.keys[others[0]] if others else marked.place
+            known = ", ".join(sorted(table))
+            if others and get_close_matches(others[0], table, 1):
+                return self._mistake(place, _unknown(others[0], list(table)))
+            found = f"{_unknown(others[0], [])}: " if others else ""
+            return self._mistake(place, f"{found}a {one} has one of these types: {known}")
+        name = kinds[0]
+        given = self._settings(marked.value[name], kind(choice.table, name))
+        rest = self._settings(
+            Marked({n: part for n, part in marked.value.items() if n != name}, marked.place, marked.keys),
+            keys,
+        )
+        if given is _WRONG or rest is _WRONG:
+            return _WRONG
+        return choice(name, cast("Settings", given), cast("Settings", rest), marked)
+
+    def _mistake(self, place: Position, text: str) -> object:
+        self.mistakes.append(Mistake(place, text))
+        return _WRONG
+
+
+def _bare(annotation: Any) -> Any:
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return annotation
+
+
+def _has_settings(annotation: Any) -> bool:
+    bare = _bare(annotation)
+    if get_origin(bare) is not None:
+        return any(_has_settings(one) for one in get_args(bare))
+    return isinstance(bare, type) and issubclass(bare, (Settings, Chosen, StepList, SinkList))
+
+
+def _at(marked: Marked, path: str) -> Position:
+    """Return the place of a part by msgspec's path, such as ``.headers[0]`` or ``[...]``."""
+    names: list[str | int] = []
+    for part in path.rstrip("`").replace("[", ".[").split("."):
+        if part.startswith("[") and part[1:-1].isdigit():
+            names.append(int(part[1:-1]))
+        elif part and not part.startswith("["):
+            names.append(part)
+    return marked.place_of(*names)
+
+
+def _plainly(text: str) -> str:
+    """Return msgspec's text in the words of YAML."""
+    for old, new in (
+        ("`object`", "a mapping"),
+        ("`array`", "a list"),
+        ("`str`", "a text"),
+        ("`int`", "a whole number"),
+    ):
+        text = text.replace(old, new)
+    text = text.replace("`float`", "a number").replace("`bool`", "true or false").replace("`null`", "nothing")
+    return text[:1].lower() + text[1:]
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    return f"{name!r} is not known here" + (f"; is it {close[0]!r}?" if close else "")
+
+
+def _shape(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else "nothing" if value is None else f"{value!r}"[:60]

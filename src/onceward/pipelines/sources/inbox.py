@@ -1,0 +1,240 @@
+"""Runs the source ``webhook``: an endpoint under uvicorn, and the events that the ledger keeps until they are handled.
+
+Each event has two records. That of the inbox, ``NAME.webhook:ID``, is written before the answer, and keeps the event. That of the
+pipeline is as for any other source. The inbox's claim is held until the pipeline is done with the event, so an event whose process
+was killed lapses there. Every process looks for such events.
+"""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from onceward.claim.claim import Claim
+from onceward.claim.completer import Completer, keeping
+from onceward.claim.inputs import LONGEST
+from onceward.consumers.backoff import Backoff, time_away
+from onceward.consumers.dead_letters import is_unhandled
+from onceward.consumers.delivery import Delivery
+from onceward.core.policy import Options
+from onceward.errors import InputNotKept, Mismatch, OncewardError, StoreError
+from onceward.observe.logs import logger
+from onceward.pipelines.settings import seconds
+from onceward.results.outcomes import describe
+from onceward.web.webhooks.events import WebhookEvent
+from onceward.web.webhooks.receiver import WebhookReceiver
+
+if TYPE_CHECKING:
+    from onceward.batch.outcomes import BatchOutcome
+    from onceward.pipelines.flow import Flow
+    from onceward.pipelines.sources.webhook import WebhookSource
+
+SOURCE: Final = "webhook"
+_MOST: Final = 1000  # events in this process; more are told to come later
+_LOOK: Final = 5.0  # seconds between two looks for events of killed processes
+_RELEASED: Final = (
+    30.0  # seconds after which an event that a look has failed with, or a person has unparked, is tried again
+)
+_SWEEPING: ContextVar[bool] = ContextVar("onceward-webhook-sweep", default=False)
+
+
+class NotHandled(OncewardError):
+    """An event cannot be handled now. The ledger has it.
+
+    Cause: The pipeline failed with it, its key is parked, or another event has the key with other content.
+
+    Fix: Look at the key in the ledger: ``onceward show KEY``. After the fix, ``onceward unpark`` the keys of the pipeline and the inbox.
+    """
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves signals to whoever runs the pipeline."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class WebhookRuns:
+    """One run of the source.
+
+    Attributes:
+        port: where it listens, once it does; 0 before.
+    """
+
+    def __init__(self, settings: "WebhookSource", flow: "Flow") -> None:
+        self._settings, self._flow = settings, flow
+        model = flow.pipeline.model
+        self._backoff = Backoff(seconds(model.backoff.first), seconds(model.backoff.longest))
+        self._grace = None if model.grace is None else seconds(model.grace)
+        self._name = model.name
+        # The pipeline's own claim counts the attempts; that of the inbox only keeps the event.
+        options: dict[str, Any] = {"on_lapse": "retry", "max_attempts": None}
+        options |= {name: flow.options[name] for name in ("lease", "retention") if name in flow.options}
+        if settings.provider is None:
+            options["fingerprint"] = _data_of
+        policy: Options = options  # type: ignore[assignment]  # the fingerprint goes to the decorator, too
+        self._receiver = WebhookReceiver(
+            flow.once, settings.verifier(), self._handle, name=f"{self._name}.{SOURCE}", accept=True, **policy
+        )
+        self._stopping = asyncio.Event()
+        self._server: _QuietServer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.port = 0
+
+    @property
+    def in_flight(self) -> int:
+        """How many events are held."""
+        return len(self._tasks)
+
+    def stop(self) -> None:
+        """Take nothing more, and end when the running events end; from any thread."""
+        if self._loop is None:
+            self._stopping.set()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._stop)
+        except RuntimeError:
+            pass  # the event loop is closed
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        if self._server is not None:
+            self._server.should_exit = True
+
+    async def run_async(self, *, until_empty: bool = False) -> None:
+        """Serve until :meth:`stop`; with ``until_empty`` only handle what killed processes have left."""
+        self._loop = asyncio.get_running_loop()
+        if until_empty:
+            await self._sweep(0.0)
+            return
+        if self._stopping.is_set():
+            return
+        host = self._settings.host
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.create_server((host, self._settings.port), family=family, backlog=2048) as listener:
+            self.port = listener.getsockname()[1]
+            config = uvicorn.Config(
+                self._application(),
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                lifespan="off",
+                timeout_graceful_shutdown=30,
+            )
+            self._server = _QuietServer(config)
+            looks = asyncio.create_task(self._look())
+            logger().info(
+                "pipeline %s: takes events at http://%s:%d%s", self._name, host, self.port, self._settings.path
+            )
+            try:
+                await self._server.serve(sockets=[listener])
+                self._stopping.set()
+                if self._tasks:
+                    await asyncio.wait(set(self._tasks), timeout=self._grace)
+            finally:
+                self._stopping.set()
+                looks.cancel()
+                for task in self._tasks:
+                    task.cancel()  # their keys stay claimed, and lapse
+                await asyncio.gather(looks, *self._tasks, return_exceptions=True)
+
+    def _application(self) -> Starlette:
+        async def receive(request: Request) -> Response:
+            if len(self._tasks) >= _MOST:
+                return PlainTextResponse("too many events wait", 503, {"Retry-After": "5"})
+            body = bytearray()
+            async for part in request.stream():
+                body += part
+                if len(body) > LONGEST:
+                    return PlainTextResponse(f"an event takes at most {LONGEST} bytes", 413)
+            try:
+                answer = await self._receiver.answer_async(request.headers, bytes(body))
+            except InputNotKept as error:
+                return PlainTextResponse(str(error), 413)
+            except Mismatch:
+                return PlainTextResponse("this Idempotency-Key came before with another body", 422)
+            return Response(answer.body, answer.status, dict(answer.headers))
+
+        async def healthy(_: Request) -> Response:
+            return PlainTextResponse("ok")
+
+        return Starlette(
+            routes=[
+                Route(self._settings.path, receive, methods=["POST"]),
+                Route("/healthz", healthy, methods=["GET"]),
+            ]
+        )
+
+    async def _handle(self, event: WebhookEvent, claim: Claim) -> None:
+        """Handle an event under the inbox's claim, and try again until the pipeline is done with it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            receives = 0
+            while True:
+                await self._unless_stopping(self._flow.ready())
+                receives += 1
+                outcome = await self._flow.handle(self._delivery(event))
+                if outcome.ok:
+                    return
+                if is_unhandled(outcome):
+                    await claim.park_async(_reason(outcome))
+                    raise NotHandled(f"{claim.record.key}: {_reason(outcome)}") from outcome.error
+                if _SWEEPING.get():
+                    raise NotHandled(f"{claim.record.key}: {_reason(outcome)}") from outcome.error
+                away = time_away(outcome, receives, self._backoff, goes=False)
+                await self._unless_stopping(asyncio.sleep(away))
+        finally:
+            self._tasks.discard(task)
+
+    async def _unless_stopping(self, work: Any) -> None:
+        """Wait for work. A stop cancels this task, so that its event lapses and comes to another process."""
+        waits = [asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not waits[0].done():
+                raise asyncio.CancelledError
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _delivery(self, event: WebhookEvent) -> Delivery:
+        delivery = Delivery(SOURCE, {"kind": event.kind, "source": event.source, "path": self._settings.path})
+        delivery.id = delivery.key = event.id
+        delivery.data, delivery.destination = event.data, self._settings.path
+        return delivery
+
+    async def _look(self) -> None:
+        while True:
+            try:
+                await self._sweep(_RELEASED)
+            except StoreError as error:
+                logger().warning("pipeline %s: events of killed processes cannot be looked for: %s", self._name, error)
+            await asyncio.sleep(_LOOK)
+
+    async def _sweep(self, released: float) -> None:
+        """Handle the events that killed processes have left, and those that were given back."""
+        await self._flow.ready()
+        _SWEEPING.set(True)
+        kept = keeping(self._flow.once.guards, self._receiver)
+        await Completer([kept], released, self._stopping.is_set).run_async()
+
+
+def _data_of(event: WebhookEvent) -> object:
+    return event.data
+
+
+def _reason(outcome: "BatchOutcome") -> str:
+    return outcome.status if outcome.error is None else describe(outcome.error)

@@ -1,0 +1,191 @@
+"""Files as a queue: their lines go to the worker of all brokers. ``onceward pipe``'s own reader brings the lines."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from onceward.batch.outcomes import BatchOutcome
+from onceward.consumers.broker import Broker, BrokerError
+from onceward.consumers.delivery import Delivery
+from onceward.consumers.stop import Stop
+from onceward.core.clock import boottime
+from onceward.core.policy import Policy
+from onceward.pipe.engine import WAIT_BEYOND
+from onceward.pipe.lines import LONGEST
+from onceward.pipelines.flow import FlowWorker
+
+_AHEAD: Final = 1000  # lines in memory that no worker has taken
+_LOOK_AGAIN: Final = 1.0  # seconds until a busy key is tried again, at most
+
+
+class LineRecord:
+    """One line, or one row.
+
+    Attributes:
+        size: bytes that it takes in memory.
+        give_up: until when to wait for another worker that has its key; None before one was met.
+    """
+
+    __slots__ = ("delivery", "give_up", "receives", "size")
+
+    def __init__(self, delivery: Delivery, size: int) -> None:
+        self.delivery, self.size = delivery, size
+        self.receives = 0
+        self.give_up: float | None = None
+
+
+class LinesBroker(Broker[LineRecord]):
+    """Lines as messages. Each is tried once in a run; a line whose key another worker has is tried until that lease is over."""
+
+    most = 100
+    dead_letters = "broker"  # lines that failed stay in their file
+
+    def __init__(self, name: str, records: Iterable[LineRecord], stop: Stop) -> None:
+        self.name = name
+        self._records: Iterator[LineRecord] = iter(records)
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._fresh: deque[LineRecord] = deque()
+        self._bytes = 0
+        self._again: list[tuple[float, LineRecord]] = []
+        self._out = 0  # lines that the worker holds
+        self._ended = False
+        self._error: Exception | None = None
+        self._changed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.busy: set[object] = set()  # ids of lines that were not begun just now
+        self.lease = 60.0
+
+    async def open(self, policy: Policy) -> Policy:
+        self.lease = policy.lease
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._read, name="onceward-lines", daemon=True).start()
+        return policy
+
+    async def receive(self, count: int) -> Sequence[LineRecord]:
+        while True:
+            self._changed.clear()
+            taken = self._take(count)
+            if taken or self._stop.asked:
+                self._out += len(taken)
+                return taken
+            if self._ended and not (self._fresh or self._again or self._out):
+                if self._error is not None:
+                    raise LinesUnreadable(f"{self.name}: {self._error}") from self._error
+                return ()
+            next_due = min((due for due, _ in self._again), default=None)
+            try:
+                async with asyncio.timeout(None if next_due is None else max(0.0, next_due - boottime())):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass  # one is due
+
+    def delivery(self, message: LineRecord) -> Delivery:
+        return message.delivery
+
+    def receives(self, message: LineRecord) -> int:
+        return message.receives
+
+    def acknowledge(self, message: LineRecord) -> None:  # noqa: ARG002 - the line stays in its file
+        self._out -= 1
+        self._changed.set()
+
+    def give_back(self, message: LineRecord, seconds: float = 0.0) -> None:
+        now = boottime()
+        if message.delivery.id in self.busy and not self._stop.asked:
+            self.busy.discard(message.delivery.id)
+            if message.give_up is None:
+                message.give_up = now + self.lease + WAIT_BEYOND
+            if now < message.give_up:
+                self._again.append((now + min(max(seconds, 0.05), _LOOK_AGAIN), message))
+        self._out -= 1
+        self._changed.set()
+
+    def leave(self, message: LineRecord) -> None:
+        self.acknowledge(message)
+
+    def waits(self, outcome: BatchOutcome, message_id: object) -> bool:
+        """Return whether a line that was not begun will be tried again in this run."""
+        if outcome.status not in {"busy", "deferred"} or self._stop.asked:
+            return False
+        self.busy.add(message_id)
+        return True
+
+    def stop(self) -> None:
+        self._stop.ask()
+        with self._lock:
+            self._room.notify_all()
+        self._wake()
+
+    async def close(self) -> None:
+        self.stop()
+
+    def _take(self, count: int) -> list[LineRecord]:
+        now, taken = boottime(), []
+        for one in [one for one in self._again if one[0] <= now][:count]:
+            self._again.remove(one)
+            taken.append(one[1])
+        with self._lock:
+            while self._fresh and len(taken) < count:
+                record = self._fresh.popleft()
+                self._bytes -= record.size
+                taken.append(record)
+            self._room.notify_all()
+        for record in taken:
+            record.receives += 1
+        return taken
+
+    def _read(self) -> None:
+        try:
+            for record in self._records:
+                with self._lock:
+                    while not self._stop.asked and (len(self._fresh) >= _AHEAD or self._bytes > 2 * LONGEST):
+                        self._room.wait(0.1)
+                    if self._stop.asked:
+                        return
+                    self._fresh.append(record)
+                    self._bytes += record.size
+                    wake = len(self._fresh) == 1
+                if wake:
+                    self._wake()
+        except Exception as error:  # raised in receive()
+            self._error = error
+        finally:
+            self._ended = True
+            self._wake()
+
+    def _wake(self) -> None:
+        try:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._changed.set)
+        except RuntimeError:
+            pass  # the event loop is closed
+
+
+class LinesUnreadable(BrokerError):
+    """A file cannot be read.
+
+    Cause: It does not exist, or this user must not read it.
+
+    Fix: Correct ``files:`` in the pipeline, or the file's rights.
+    """
+
+    gone = True
+
+
+class LinesWorker(FlowWorker[LineRecord]):
+    """Handles the lines of files."""
+
+    lines: LinesBroker
+
+    def told(self, outcome: BatchOutcome) -> None:
+        """Tell of a line, unless it is tried again in this run."""
+        delivery = outcome.record
+        assert isinstance(delivery, Delivery)
+        if self.lines.waits(outcome, delivery.id):
+            super(FlowWorker, self).told(outcome)
+        else:
+            super().told(outcome)

@@ -1,0 +1,94 @@
+"""The source ``webhook``."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
+
+from onceward.pipelines.sources.contract import SourceSettings
+
+if TYPE_CHECKING:
+    from onceward.pipelines.flow import Flow
+    from onceward.pipelines.kit import Kit
+    from onceward.pipelines.sources.contract import Runs
+    from onceward.web.webhooks.events import WebhookVerifier
+
+
+class WebhookSource(SourceSettings, kw_only=True):
+    """An HTTP endpoint that takes events. The answer is 202 as soon as the ledger has the event, and it is handled after.
+
+    With a provider, its signature is verified first, and the event's id is its key. Without one, a sender gives a token and the header
+    Idempotency-Key. An event of a killed process is handled by another one, or by the next. It takes at most 64 KiB.
+    """
+
+    keeps = "webhook"
+
+    path: Annotated[str, Meta(description="The path of the endpoint.", pattern="^/")] = "/"
+    host: Annotated[str, Meta(description="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(description="The port to listen on.", ge=0, le=65_535)] = 8080
+    provider: Annotated[
+        Literal["github", "shopify", "slack", "sns", "standard", "stripe"] | None,
+        Meta(
+            description="Whose signature the events have. standard is Standard Webhooks: Svix, OpenAI, Clerk and others."
+        ),
+    ] = None
+    secret: Annotated[
+        str | list[str] | None,
+        Meta(description="The secret that the provider signs with, as in ${SECRET}; several while you change it."),
+    ] = None
+    topics: Annotated[list[str], Meta(description="With provider: sns, the ARNs of the topics.")] = []
+    token: Annotated[
+        str | list[str] | None,
+        Meta(
+            description="Without a provider, what senders give as Authorization: Bearer TOKEN; several while you change it."
+        ),
+    ] = None
+
+    def check(self, kit: "Kit") -> None:
+        needed = [kit.needs("", module, "service") for module in ("starlette", "uvicorn")]
+        if (self.provider is None) is not (self.token is not None):
+            kit.mistake(
+                "token" if self.token is not None else "",
+                "give provider: and its secret, or token: for senders that give an Idempotency-Key",
+            )
+        elif self.provider == "sns" and find_spec("cryptography") is None:
+            kit.mistake("provider", "this needs cryptography, which is not installed: pip install cryptography")
+        elif all(needed):
+            for field, given, wanted in (
+                ("secret", self.secret, self.provider not in {None, "sns"}),
+                ("topics", self.topics or None, self.provider == "sns"),
+            ):
+                if given is not None and not wanted:
+                    kit.mistake(field, f"{field} has no use here")
+            try:
+                self.verifier()
+            except ValueError as error:
+                kit.mistake("token" if self.provider is None else "provider", str(error))
+
+    def verifier(self) -> "WebhookVerifier":
+        """Return what verifies an event; raises ValueError if a secret is not valid."""
+        from onceward.pipelines.sources.senders import SendersWithKeys
+        from onceward.web import webhooks
+
+        if self.provider is None:
+            return SendersWithKeys(*_several(self.token))
+        if self.provider == "sns":
+            return webhooks.Sns(*self.topics)
+        kinds: dict[str, Callable[..., WebhookVerifier]] = {
+            "github": webhooks.GitHub,
+            "shopify": webhooks.Shopify,
+            "slack": webhooks.Slack,
+            "standard": webhooks.StandardWebhooks,
+            "stripe": webhooks.Stripe,
+        }
+        return kinds[self.provider](*_several(self.secret))
+
+    def open(self, flow: "Flow") -> "Runs":
+        from onceward.pipelines.sources.inbox import WebhookRuns
+
+        return WebhookRuns(self, flow)
+
+
+def _several(given: str | list[str] | None) -> list[str]:
+    return [given] if isinstance(given, str) else given or []

@@ -1,0 +1,216 @@
+"""Runs the source ``schedule``: waits for the start of each window by the ledger's clock, and brings its message."""
+
+import asyncio
+import datetime as dt
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from onceward.batch.windows import Windows, looking
+from onceward.consumers.backoff import Backoff, time_away
+from onceward.consumers.dead_letters import is_unhandled
+from onceward.consumers.delivery import Delivery
+from onceward.consumers.reader import DeliveryReader
+from onceward.core.clock import boottime
+from onceward.core.drivers import drive_async
+from onceward.core.retries import patience, retry_transient
+from onceward.errors import StoreError
+from onceward.keys.ledger_keys import ledger_key
+from onceward.observe.logs import logger
+from onceward.pipelines.settings import seconds
+
+if TYPE_CHECKING:
+    from onceward.pipelines.flow import Flow
+    from onceward.pipelines.sources.schedule import ScheduleSource
+
+SOURCE: Final = "schedule"
+_LONGEST: Final = 60.0  # seconds until the ledger is asked again, as clocks drift
+_TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
+
+
+class Calendar(Protocol):
+    """When windows begin. Times are seconds since 1970."""
+
+    def last(self, now: float) -> float:
+        """Return when the window of ``now`` began."""
+        ...
+
+    def next(self, now: float) -> float:
+        """Return when the next window begins."""
+        ...
+
+
+class EvenCalendar:
+    """Windows of one length."""
+
+    def __init__(self, every: float | str, offset: float | str) -> None:
+        self._length, self._offset = seconds(every), seconds(offset)
+        Windows(self._length)  # checks it
+
+    def last(self, now: float) -> float:
+        """See :class:`Calendar`."""
+        return math.floor((now - self._offset) / self._length) * self._length + self._offset
+
+    def next(self, now: float) -> float:
+        """See :class:`Calendar`."""
+        return self.last(now) + self._length
+
+
+class CronCalendar:
+    """Windows that begin when an expression of cron says so."""
+
+    def __init__(self, expression: str, zone: str) -> None:
+        from croniter import CroniterError, croniter
+
+        if len(expression.split()) != 5:
+            raise ValueError(f"{expression!r}: give five fields, as in 0 3 * * 1-5")
+        try:
+            self._zone = ZoneInfo(zone)
+            croniter(expression)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            if isinstance(error, CroniterError):
+                raise ValueError(f"{expression!r} is no expression of cron: {error}") from error
+            raise ValueError(f"there is no time zone {zone!r}") from error
+        self._of = partial(croniter, expression)
+
+    def last(self, now: float) -> float:
+        """See :class:`Calendar`."""
+        # A moment later, because croniter's last time is before the one that is given.
+        moment = dt.datetime.fromtimestamp(now, self._zone) + dt.timedelta(microseconds=1)
+        return float(self._of(moment).get_prev(dt.datetime).timestamp())
+
+    def next(self, now: float) -> float:
+        """See :class:`Calendar`."""
+        return float(self._of(dt.datetime.fromtimestamp(now, self._zone)).get_next(dt.datetime).timestamp())
+
+
+class ScheduleRuns:
+    """One run of the source."""
+
+    def __init__(self, settings: "ScheduleSource", flow: "Flow") -> None:
+        self._settings, self._flow = settings, flow
+        self._calendar = settings.calendar()
+        self._late = math.inf if settings.late is None else seconds(settings.late)
+        model = flow.pipeline.model
+        self._name = model.name
+        self._backoff = Backoff(seconds(model.backoff.first), seconds(model.backoff.longest))
+        self._grace = None if model.grace is None else seconds(model.grace)
+        self._stopping = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: dict[float, asyncio.Task[None]] = {}  # by the start of their windows
+
+    @property
+    def in_flight(self) -> int:
+        """How many windows are run."""
+        return len(self._tasks)
+
+    def stop(self) -> None:
+        """Begin no window, and end when the running ones end; from any thread."""
+        if self._loop is None:
+            self._stopping.set()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        except RuntimeError:
+            pass  # the event loop is closed
+
+    async def run_async(self, *, until_empty: bool = False) -> None:
+        """Run until :meth:`stop`; with ``until_empty`` only the window of now."""
+        self._loop = asyncio.get_running_loop()
+        begun: float | None = None
+        try:
+            while not self._stopping.is_set():
+                await self._unless_stopping(self._flow.ready())
+                now = await self._now()
+                start = self._calendar.last(now)
+                if start != begun:
+                    if begun is None and await self._is_known(before := self._calendar.last(start - 1e-3)):
+                        self._begin(before)  # if it is done, that changes nothing; else it was left half done
+                    begun = start
+                    if now - start <= self._late:
+                        self._begin(start)
+                if until_empty:
+                    if self._tasks:  # else the window is too old to begin
+                        await asyncio.wait(set(self._tasks.values()))
+                    return
+                pause = min(max(self._calendar.next(now) - now, 0.0) + 0.001, _LONGEST)
+                await self._unless_stopping(asyncio.sleep(pause))
+            if self._tasks:
+                await asyncio.wait(set(self._tasks.values()), timeout=self._grace)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()  # their keys stay claimed, and lapse
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _now(self) -> float:
+        """Return the ledger's time. It waits for a ledger that is away."""
+        store = self._flow.once.store
+        while True:
+            try:
+                return (await drive_async(looking(store, self._name, boottime), store)).now
+            except StoreError as error:
+                logger().warning("pipeline %s: the ledger does not tell the time: %s", self._name, error)
+                await self._unless_stopping(asyncio.sleep(_TROUBLE))
+                if self._stopping.is_set():
+                    raise
+
+    async def _is_known(self, start: float) -> bool:
+        """Tell whether the ledger knows a window."""
+        store, key = self._flow.once.store, ledger_key(self._name, self._key(start))
+        reply = await drive_async(retry_transient(partial(store.load, key), boottime, patience(boottime)), store)
+        return reply.record is not None
+
+    def _key(self, start: float) -> object:
+        reading = DeliveryReader(self._flow.handler, self._flow.options.get("key"), None)
+        return reading.read(self._delivery(start)).key
+
+    def _begin(self, start: float) -> None:
+        if start in self._tasks:
+            return  # the ledger's clock was set back
+        self._keep(start)
+        task = self._tasks[start] = asyncio.create_task(self._handle(start))
+        task.add_done_callback(lambda _: self._tasks.pop(start, None))
+
+    def _keep(self, start: float) -> None:
+        """Let the record of a window stay until the next one is over: a start of the program looks for both."""
+        after = self._calendar.next(start)
+        if self._key(start) != self._key(after):  # else windows share a key, and its retention is meant to end
+            pipeline = self._flow.pipeline
+            pipeline.least_retention = max(pipeline.least_retention, self._calendar.next(after) - start)
+
+    async def _handle(self, start: float) -> None:
+        """Run a window, and try again until it is done, here or elsewhere, or parked."""
+        receives = 0
+        while True:
+            receives += 1
+            outcome = await self._flow.handle(self._delivery(start))
+            if outcome.ok:
+                return
+            if is_unhandled(outcome):
+                logger().error("pipeline %s: the window of %s is %s", self._name, _text(start), outcome.status)
+                return
+            await self._unless_stopping(asyncio.sleep(time_away(outcome, receives, self._backoff, goes=False)))
+            if self._stopping.is_set():
+                return  # its key is given back, and the next start finds it
+
+    async def _unless_stopping(self, work: object) -> None:
+        """Wait for work, or for the stop."""
+        waits = [asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())]  # type: ignore[call-overload]  # awaitable
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _delivery(self, start: float) -> Delivery:
+        window = _text(start)
+        delivery = Delivery(SOURCE, {"window": window})
+        delivery.id = delivery.key = window
+        delivery.data = {"window": window, "data": self._settings.data}
+        return delivery
+
+
+def _text(start: float) -> str:
+    """Return the start of a window as ISO 8601 in UTC."""
+    return dt.datetime.fromtimestamp(start, dt.UTC).isoformat().removesuffix("+00:00") + "Z"

@@ -1,0 +1,149 @@
+"""The step ``http``."""
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.paths import PathFinder
+from onceward.pipelines.settings import Expression, Seconds
+from onceward.pipelines.steps.contract import EffectAction, EffectSettings
+
+if TYPE_CHECKING:
+    from onceward.pipelines.call import PipelineCall
+    from onceward.pipelines.kit import Kit
+
+_PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")  # RFC 9110, 5.5; httpx sends ASCII
+_HEADER: Final = "Idempotency-Key"
+
+
+class HttpStep(EffectSettings, kw_only=True):
+    """Make an HTTP request with a derived Idempotency-Key, and wait for the answer.
+
+    The result has `status` and `body`, which is decoded if it is JSON. Redirections are not followed. A request that got no
+    answer, or 408, 409, 425, 429, 502, 503 or 504, is sent again with the same key, after Retry-After. Without a key, only GET,
+    HEAD, PUT and DELETE are.
+    """
+
+    url: Annotated[
+        str, Meta(description="The URL. A part of its path can be a name in braces, as in /orders/{id}.", min_length=1)
+    ]
+    path: Annotated[
+        dict[str, Expression], Meta(description="The values of these names. Each becomes one part of the path.")
+    ] = {}
+    query: Annotated[dict[str, Expression], Meta(description="Parameters of the query. Null leaves one out.")] = {}
+    method: Annotated[Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"], Meta(description="The method.")] = (
+        "POST"
+    )
+    body: Annotated[
+        Expression | None,
+        Meta(
+            description="The body: a text as it is, all else as JSON. By default the message for POST, PUT and PATCH."
+        ),
+    ] = None
+    headers: Annotated[
+        dict[str, str], Meta(description="Headers, as fixed texts, as in Authorization: Bearer ${TOKEN}.")
+    ] = {}
+    key_header: Annotated[
+        str | None,
+        Meta(description="The header of the derived key. Null: the server takes none, so a POST is not sent again."),
+    ] = _HEADER
+    expect: Annotated[list[int], Meta(description="The statuses that are a result. By default 200 to 299.")] = []
+    tries: Annotated[int, Meta(description="How often the request is sent at most, within one attempt.", ge=1)] = 4
+    within: Annotated[Seconds, Meta(description="For how long it is sent again.")] = "30s"
+    timeout: Annotated[Seconds, Meta(description="How long one answer may take.")] = "30s"
+
+    @property
+    def title(self) -> str:
+        return f"{self.method} {self.url.partition('?')[0]}"  # a query can hold a secret, and the record has the title
+
+    def build(self, kit: "Kit") -> EffectAction:
+        fits = kit.needs("", "httpx", "pipelines")
+        self._check(kit)
+        path = {name: kit.expression(("path", name), text) for name, text in self.path.items()}
+        query = {name: kit.expression(("query", name), text) for name, text in self.query.items()}
+        has_body = self.method in {"POST", "PUT", "PATCH"}
+        body = kit.expression("body", self.body or "message") if self.body or has_body else None
+        within, timeout = kit.seconds("within", self.within), kit.seconds("timeout", self.timeout)
+        if not fits:
+            return _nothing
+        from onceward.pipelines.steps.requests import Requester
+
+        try:
+            requester = Requester(self.key_header, self.tries, within, timeout, frozenset(self.expect))
+        except ValueError as error:
+            kit.mistake("key_header", str(error))
+            return _nothing
+        kit.closing(requester.close)
+
+        async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
+            url = _PLACE.sub(lambda match: _part(path[match[1]], message), self.url)
+            asked = {name: _text(value) for name, find in query.items() if (value := find(message)) is not None}
+            content, kind = (None, None) if body is None else _content(body(message))
+            headers = dict(self.headers)
+            if kind is not None and "content-type" not in {name.lower() for name in headers}:
+                headers["Content-Type"] = kind
+            return await requester.ask(self.method, url, asked, headers, content, call.key())
+
+        return make
+
+    def _check(self, kit: "Kit") -> None:
+        try:
+            parts = urlsplit(self.url)
+            parts.port  # noqa: B018 - it raises for a port that none can be
+        except ValueError as error:
+            kit.mistake("url", f"this is no URL: {error}")
+            return
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None or parts.fragment:
+            kit.mistake(
+                "url", "give an https:// or http:// URL without a user and a fragment; a header takes credentials"
+            )
+        outside = _PLACE.findall(self.url.replace(parts.path, "", 1) if parts.path else self.url)
+        if outside:
+            kit.mistake("url", f"{{{outside[0]}}} must be a part of the path: query: takes what follows the ?")
+        names = _PLACE.findall(parts.path)
+        for name in names:
+            if name not in self.path:
+                kit.mistake("url", f"no value fills {{{name}}}. Give it under path:")
+        for name in self.path:
+            if name not in names:
+                kit.mistake(("path", name), f"the URL has no {{{name}}}")
+        for name, value in self.headers.items():
+            if not _HEADER_NAME.fullmatch(name):
+                kit.mistake(("headers", name), f"{name!r} is not the name of a header")
+            elif not _HEADER_VALUE.fullmatch(value):
+                kit.mistake(
+                    ("headers", name),
+                    f"{name}: its value has a character that no header takes, such as the end of a line",
+                )
+        if self.key_header is not None and self.key_header.lower() in {name.lower() for name in self.headers}:
+            kit.mistake("headers", f"{self.key_header}: onceward itself writes it; leave it out")
+
+
+def _part(find: PathFinder, message: PipelineMessage) -> str:
+    """Return a value as one part of a path."""
+    value = find(message)
+    if value is None or isinstance(value, list | dict) or (text := _text(value)) in {"", ".", ".."}:
+        raise ValueError(f"{find.expression!r} finds {value!r}, which cannot be a part of a path")
+    return quote(text, safe="")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _content(value: object) -> tuple[bytes, str]:
+    if isinstance(value, bytes):
+        return value, "application/octet-stream"
+    if isinstance(value, str):
+        return value.encode(), "text/plain; charset=utf-8"
+    return msgspec.json.encode(value), "application/json"
+
+
+async def _nothing(_message: PipelineMessage, _call: "PipelineCall") -> Any:
+    return None

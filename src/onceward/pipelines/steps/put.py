@@ -1,0 +1,98 @@
+"""The step ``put``."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from msgspec import Meta
+
+from onceward.aws.targets.sending import AwsClient
+from onceward.errors import StoreError
+from onceward.pipelines.attributes import item, typed
+from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.settings import Expression
+from onceward.pipelines.steps.contract import EffectAction, EffectSettings, StepNotMade
+from onceward.wire.calls import Service
+from onceward.wire.codes import PASSING, code_of, message_of
+from onceward.wire.endpoints import from_environment
+
+if TYPE_CHECKING:
+    from onceward.pipelines.call import PipelineCall
+    from onceward.pipelines.kit import Kit
+
+DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810", "1.0")
+
+
+class PutStep(EffectSettings, kw_only=True):
+    """Put an item into a table of DynamoDB.
+
+    If the ledger is in DynamoDB too, the items of a message are committed together with the completion of its key: all, or nothing.
+    Then this step has no result. With another ledger the item is put at once, and that is recorded.
+    """
+
+    records = False
+
+    table: Annotated[str, Meta(description="The table's name or ARN.", min_length=1)]
+    item: Annotated[Expression, Meta(description="The item, an object with the table's key.")] = "message"
+    condition: Annotated[
+        str | None,
+        Meta(description="A ConditionExpression, as in attribute_not_exists(id). If it fails, so does the message."),
+    ] = None
+    names: Annotated[dict[str, str], Meta(description="ExpressionAttributeNames, as in '#s': status.")] = {}
+    values: Annotated[
+        dict[str, Expression], Meta(description="ExpressionAttributeValues, as in ':old': message.old.")
+    ] = {}
+    region: Annotated[str | None, Meta(description="The region, if the ledger is elsewhere.")] = None
+
+    @property
+    def title(self) -> str:
+        return f"put {self.table}"
+
+    def build(self, kit: "Kit") -> EffectAction:
+        find = kit.expression("item", self.item)
+        finders = {name: kit.expression(("values", name), text) for name, text in self.values.items()}
+        together = "transact" in kit.once.store.capabilities
+        if together and self.region is not None:
+            kit.mistake(
+                "region", "the item is committed with the record, so it is in the region of the ledger; leave it out"
+            )
+        if together and kit.within:
+            kit.mistake(
+                "", f"what is committed with the record cannot be within {kit.within!r}, which is recorded before"
+            )
+        if self.condition is None and (self.names or self.values):
+            kit.mistake("names" if self.names else "values", "there is no condition: to use them")
+        client = None if together else AwsClient(DYNAMODB, self.region, from_environment("dynamodb"))
+
+        async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
+            body: dict[str, object] = {"TableName": self.table, "Item": item(find(message))}
+            if self.condition is not None:
+                body["ConditionExpression"] = self.condition
+            if self.names:
+                body["ExpressionAttributeNames"] = self.names
+            if finders:
+                body["ExpressionAttributeValues"] = {name: typed(one(message)) for name, one in finders.items()}
+            if client is None:
+                call.writes.append({"Put": body})
+            elif kit.within:
+                await call.thread(_put, client, body)
+            else:
+                await call.record(_recorded, client, body, call)
+
+        return make
+
+
+async def _recorded(client: AwsClient, body: dict[str, object], call: "PipelineCall") -> None:
+    await call.thread(_put, client, body)
+
+
+def _put(client: AwsClient, body: dict[str, object]) -> None:
+    try:
+        answer = client.ask("PutItem", body)
+    except StoreError as error:
+        raise ConnectionError(str(error)) from error
+    if answer.status == 200:
+        return
+    code = code_of(answer)
+    text = f"DynamoDB did not put the item into {body['TableName']}: {code} ({message_of(answer)})"
+    if answer.status >= 500 or code in PASSING:
+        raise ConnectionError(text)
+    raise StepNotMade(text)

@@ -1,0 +1,81 @@
+"""The step ``retry``."""
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
+
+from onceward.errors import LeaseLost, OncewardError
+from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.settings import Expression, Seconds, StepList
+from onceward.pipelines.steps.contract import EffectAction, EffectSettings
+from onceward.results.outcomes import describe
+
+if TYPE_CHECKING:
+    from onceward.pipelines.call import PipelineCall
+    from onceward.pipelines.kit import Kit
+
+
+class RetryFailed(Exception):
+    """The condition of a retry does not hold after the last try."""
+
+
+class RetryStep(EffectSettings, kw_only=True):
+    """Do some steps again until they succeed.
+
+    All of it is one step of the record. Each try makes all of its steps again, with the same derived keys. The message as the
+    last try leaves it is recorded.
+    """
+
+    steps: Annotated[StepList, Meta(description="What is tried.")]
+    tries: Annotated[int, Meta(description="How often at most.", ge=1, le=1000)] = 3
+    pause: Annotated[Seconds, Meta(description="The pause before the second try.")] = "1s"
+    factor: Annotated[float, Meta(description="How much longer each next pause is.", ge=1, le=100)] = 2.0
+    longest: Annotated[Seconds, Meta(description="The longest pause.")] = "1m"
+    until: Annotated[
+        Expression | None,
+        Meta(description="What must hold for the message that the steps leave. By default nothing must."),
+    ] = None
+    errors: Annotated[
+        list[str],
+        Meta(description="Regular expressions of the errors that are tried again. By default all are."),
+    ] = []
+
+    replaces = True
+
+    def build(self, kit: "Kit") -> EffectAction:
+        steps = kit.chain("steps", self.steps, within=self.title)
+        until = None if self.until is None else kit.expression("until", self.until)
+        pause, longest = kit.seconds("pause", self.pause), kit.seconds("longest", self.longest)
+        patterns = []
+        for number, text in enumerate(self.errors):
+            try:
+                patterns.append(re.compile(text))
+            except re.error as error:
+                kit.mistake(("errors", number), f"not a regular expression: {error}")
+
+        def again(error: Exception) -> bool:
+            if isinstance(error, OncewardError):
+                return False
+            return not patterns or any(one.search(describe(error)) for one in patterns)
+
+        async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
+            before = len(call.printed)
+            for number in range(self.tries):
+                del call.printed[before:]  # a guard in these steps prints again what it printed in the last try
+                if number and call.stand_in is None:
+                    await asyncio.sleep(min(longest, pause * self.factor ** (number - 1)))
+                if call.claim.lost:
+                    raise LeaseLost(call.claim.record.key, "try again")
+                try:
+                    left = await steps(message, call)
+                except Exception as error:
+                    if number + 1 == self.tries or not again(error):
+                        raise
+                    continue
+                if left is None or until is None or until.holds(left):
+                    return None if left is None else left.data
+            raise RetryFailed(f"{self.until!r} does not hold after {self.tries} tries")
+
+        return make

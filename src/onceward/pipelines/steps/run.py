@@ -1,0 +1,240 @@
+"""The step ``run``."""
+
+import os
+import signal
+import tempfile
+import threading
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast
+
+import msgspec
+from msgspec import Meta
+
+from onceward.errors import OncewardError
+from onceward.pipe.commands import described_status, executable, variables_of
+from onceward.pipe.interpreters import code_in
+from onceward.pipe.watched import Watchdog, WatchdogGone
+from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.paths import NotReadable, PathFinder
+from onceward.pipelines.settings import Expression, Seconds, Settings
+from onceward.pipelines.steps.contract import EffectAction, EffectSettings
+
+if TYPE_CHECKING:
+    from onceward.pipelines.call import PipelineCall
+    from onceward.pipelines.kit import Kit
+
+_TAIL = 800  # bytes of standard error that an error tells
+
+
+class CommandEnded(Exception):
+    """A command ended with another status than 0, or took too long."""
+
+
+class CommandLost(OncewardError):
+    """Nobody knows how a command ended, so ``on_error`` does not say what that means. ``on_lapse`` does.
+
+    Cause: The process that starts the commands was killed, such as for want of memory. It takes its commands along.
+
+    Fix: Nothing: the message comes again. With ``on_lapse: park`` a person must look whether the command took effect.
+    """
+
+
+class Argument(Settings, kw_only=True):
+    """An argument from the message."""
+
+    value: Annotated[Expression, Meta(description="Its value: a text as it is, all else as JSON.")]
+
+
+class RunStep(EffectSettings, kw_only=True):
+    """Run a command, without a shell. A value of the message fills a whole argument, and never a part of one.
+
+    It finds ONCEWARD_KEY, ONCEWARD_DERIVED_KEY, ONCEWARD_FENCE and ONCEWARD_ATTEMPT in its environment. The derived key is the
+    same on every attempt: pass it to services that take idempotency keys. If onceward is killed, the command is killed, too.
+    """
+
+    command: Annotated[
+        list[str | Argument],
+        Meta(
+            description="The program and its arguments, such as [./charge.sh, --id, {value: message.id}].", min_length=1
+        ),
+    ]
+    input: Annotated[Expression, Meta(description="What the command reads from its standard input, as a line.")] = (
+        "message"
+    )
+    environment: Annotated[dict[str, Expression], Meta(description="More variables.")] = {}
+    output: Annotated[
+        Literal["text", "json"],
+        Meta(description="How the standard output is read as the result. What is no JSON stays text."),
+    ] = "text"
+    timeout: Annotated[Seconds | None, Meta(description="When to kill the command. By default never.")] = None
+
+    @property
+    def title(self) -> str:
+        return self.command[0] if isinstance(self.command[0], str) else "run"
+
+    def build(self, kit: "Kit") -> EffectAction:
+        program, arguments = self._checked(kit)
+        given = kit.expression("input", self.input)
+        more = {name: kit.expression(("environment", name), text) for name, text in self.environment.items()}
+        timeout = None if self.timeout is None else kit.seconds("timeout", self.timeout)
+        commands = Commands(program, timeout)
+        kit.closing(commands.close)
+
+        async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
+            argv = [one if isinstance(one, str) else _text(one, message) for one in arguments]
+            _check_options(arguments, argv)
+            variables = {
+                **os.environb,
+                **{os.fsencode(name): os.fsencode(_text(find, message)) for name, find in more.items()},
+                **variables_of(call.claim),
+                b"ONCEWARD_DERIVED_KEY": call.key().encode(),
+            }
+            text = await call.thread(commands.run, argv, variables, _bytes(given(message)) + b"\n")
+            if self.output == "json":
+                try:
+                    return msgspec.json.decode(text)
+                except (msgspec.MsgspecError, UnicodeDecodeError):
+                    pass
+            return text.decode(errors="replace")
+
+        return make
+
+    def _checked(self, kit: "Kit") -> tuple[str, list[str | PathFinder]]:
+        """Return the program and the arguments, with the expressions of those that are filled in."""
+        first, program = self.command[0], ""
+        if isinstance(first, Argument):
+            kit.mistake(("command", 0), "the program itself must be the same for every message")
+        else:
+            here = kit.folder / first
+            try:
+                program = executable(str(here) if "/" in first and here.exists() else first)
+            except ValueError as error:
+                kit.mistake(("command", 0), str(error))
+        if not hasattr(os, "fork"):
+            kit.mistake("", "run needs a POSIX system, where a command is killed if onceward is. Use call")
+        for number, one in enumerate(self.command):
+            if isinstance(one, str) and "\0" in one:
+                kit.mistake(("command", number), "a command cannot get a NUL character")
+        for name in self.environment:
+            if not name or "=" in name or "\0" in name:
+                kit.mistake(("environment", name), f"{name!r} cannot be the name of a variable")
+        written = [one if isinstance(one, str) else "{}" for one in self.command]
+        for at, interpreter in code_in(written):
+            if at < len(written) and isinstance(self.command[at], Argument):
+                kit.mistake(
+                    ("command", at),
+                    f"this argument is code for {interpreter}, and a message filled in there would run as code. Give it as an "
+                    "argument of the code, or let it read the standard input",
+                )
+        return program, [
+            one if isinstance(one, str) else kit.expression(("command", at, "value"), one.value)
+            for at, one in enumerate(self.command)
+        ]
+
+
+class Commands:
+    """Runs a program under a watchdog, which kills it if this process is killed."""
+
+    def __init__(self, program: str, timeout: float | None) -> None:
+        self._program, self._timeout = program, timeout
+        self._lock = threading.Lock()
+        self._watchdog: Watchdog | None = None
+
+    def run(self, argv: list[str], variables: dict[bytes, bytes], given: bytes) -> bytes:
+        """Return what the command wrote; raises CommandEnded, or OSError if it cannot be started."""
+        with self._lock:
+            watchdog = self._watchdog = self._watchdog or Watchdog()
+        with _temporary() as standard, _temporary() as out, _temporary() as err:
+            standard.write(given)
+            standard.seek(0)
+            timers: list[threading.Timer] = []
+            late = threading.Event()
+
+            def started(pid: int) -> None:
+                if self._timeout is not None:
+                    timers.append(threading.Timer(self._timeout, _kill, (pid, late)))
+                    timers[0].start()
+
+            try:
+                files = [file.fileno() for file in (standard, out, err)]
+                status = watchdog.run(self._program, argv, variables, files, started)
+            except WatchdogGone:
+                self._drop(watchdog)
+                raise CommandLost(
+                    f"{self._program}: the process that starts it was killed, so nobody knows what it did"
+                ) from None
+            finally:
+                for timer in timers:
+                    timer.cancel()
+            if status:
+                why = f"killed after {self._timeout:g} s" if late.is_set() else described_status(status)
+                raise CommandEnded(f"{why}{_tail(err)}")
+            out.seek(0)
+            return out.read()
+
+    def _drop(self, gone: Watchdog) -> None:
+        """Let the next command start another watchdog."""
+        with self._lock:
+            if self._watchdog is gone:
+                self._watchdog = None
+                gone.close()
+
+    async def close(self) -> None:
+        """End the watchdog."""
+        if self._watchdog is not None:
+            self._watchdog.close()
+            self._watchdog = None
+
+
+def _kill(pid: int, late: threading.Event) -> None:
+    late.set()
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # it has ended
+
+
+def _text(find: PathFinder, message: PipelineMessage) -> str:
+    found = find(message)
+    if found is None:
+        raise NotReadable(f"{find.expression!r} finds nothing in this message")
+    text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    if "\0" in text:
+        raise NotReadable(f"{find.expression!r} holds a NUL character, which a command cannot get")
+    return text
+
+
+def _check_options(arguments: list[str | PathFinder], argv: list[str]) -> None:
+    """Refuse a text of a message that a program could take for an option."""
+    for given, text in zip(arguments, argv, strict=True):
+        if given == "--":
+            return
+        if isinstance(given, PathFinder) and text.startswith("-") and not _is_number(text):
+            raise NotReadable(
+                f"{given.expression!r} begins with a dash, and the command could take it for an option. Put -- before it in the "
+                "command"
+            )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _bytes(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+
+
+def _temporary() -> BinaryIO:
+    return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
+
+
+def _tail(err: BinaryIO) -> str:
+    size = err.seek(0, os.SEEK_END)
+    err.seek(max(0, size - _TAIL))
+    text = err.read(_TAIL).decode(errors="replace").strip()
+    return f": {text}" if text else ""

@@ -1,0 +1,123 @@
+"""The step ``sql``."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from onceward.errors import StepMade
+from onceward.pipelines.databases import Database, opened
+from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.settings import Expression
+from onceward.pipelines.statements import Statement
+from onceward.pipelines.steps.contract import EffectAction, EffectSettings
+
+if TYPE_CHECKING:
+    from onceward.pipelines.call import PipelineCall
+    from onceward.pipelines.kit import Kit
+
+_KEY: Final = "onceward_key"
+_FENCE: Final = "onceward_fence"
+
+
+class SqlStep(EffectSettings, kw_only=True):
+    """Run one statement of SQL.
+
+    In the ledger's own database it commits together with its record, so it takes effect exactly once. In another database it is
+    committed first, and recorded then: a crash in between runs it again, and `:onceward_key` is the same. The result has `rows`,
+    a list of objects, and `count`.
+    """
+
+    records = False
+
+    statement: Annotated[
+        str,
+        Meta(
+            description="The statement. A parameter is a name with a colon, as in :amount. :onceward_key is the step's derived key, and "
+            ":onceward_fence the claim's fence.",
+            min_length=1,
+        ),
+    ]
+    parameters: Annotated[
+        dict[str, Expression], Meta(description="The values by name. A list or an object is given as a text of JSON.")
+    ] = {}
+    database: Annotated[
+        str | None,
+        Meta(
+            description="Another database: sqlite:///file.db, postgresql://user@host/db or mysql://user@host/db. By default the ledger's."
+        ),
+    ] = None
+
+    @property
+    def title(self) -> str:
+        return f"sql {' '.join(self.statement.split())}"[:100]
+
+    def build(self, kit: "Kit") -> EffectAction:
+        database = self._opened(kit)
+        finders = {name: kit.expression(("parameters", name), text) for name, text in self.parameters.items()}
+        statement = None if database is None else self._checked(kit, database)
+        is_own = self.database is None or self.database == kit.ledger
+        if kit.within and is_own:
+            kit.mistake(
+                "", f"a statement in the ledger's database cannot be within {kit.within!r}, which is recorded alone"
+            )
+
+        async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
+            assert database is not None
+            assert statement is not None
+            values = {name: find(message) for name, find in finders.items()}
+            values |= {_KEY: call.key(), _FENCE: call.claim.fence}
+            if is_own:
+                return await call.thread(_transact, database, statement, values, call)
+            if kit.within:
+                return await call.thread(_run, database, statement, values)
+            return await call.record(_recorded, database, statement, values, call)
+
+        return make
+
+    def _opened(self, kit: "Kit") -> Database | None:
+        url = self.database or kit.ledger
+        if url is None:
+            kit.mistake("", "database: is missing, because this ledger was not opened by a URL")
+            return None
+        scheme = url.partition(":")[0].lower()
+        if self.database is None and scheme not in {"sqlite", "postgresql", "mysql", "mariadb"}:
+            kit.mistake("", f"database: is missing, because a ledger of {scheme} runs no SQL")
+            return None
+        return opened(kit, "database" if self.database else "", url)
+
+    def _checked(self, kit: "Kit", database: Database) -> Statement | None:
+        try:
+            statement = Statement(self.statement, database.dialect)
+        except ValueError as error:
+            kit.mistake("statement", str(error))
+            return None
+        for name in statement.names:
+            if name not in self.parameters and name not in {_KEY, _FENCE}:
+                kit.mistake("statement", f"no value fills :{name}. Give it under parameters:")
+        for name in self.parameters:
+            if name in {_KEY, _FENCE}:
+                kit.mistake(("parameters", name), f"{name}: onceward itself fills it; leave it out")
+            elif name not in statement.names:
+                kit.mistake(("parameters", name), f"the statement has no :{name}")
+        return statement
+
+
+def _transact(database: Database, statement: Statement, values: dict[str, object], call: "PipelineCall") -> Any:
+    """Run a statement in one transaction with the record of its step."""
+    with database.connection() as connection:
+        try:
+            with call.claim.step_transaction(call.step, connection) as transaction:
+                transaction.result = msgspec.to_builtins(database.execute(connection, statement, values))
+        except StepMade as made:
+            return made.result
+    return transaction.result
+
+
+async def _recorded(database: Database, statement: Statement, values: dict[str, object], call: "PipelineCall") -> Any:
+    return msgspec.to_builtins(await call.thread(_run, database, statement, values))
+
+
+def _run(database: Database, statement: Statement, values: dict[str, object]) -> dict[str, object]:
+    with database.connection() as connection:
+        return database.execute(connection, statement, values)

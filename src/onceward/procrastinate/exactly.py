@@ -1,0 +1,177 @@
+"""Tasks that take effect once: the decorator above ``@app.task``.
+
+The task's function is replaced by a guarded one. A task middleware tells it of which job it is called. All else stays
+Procrastinate's: its retries, locks, periodic tasks and failed jobs.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from functools import wraps
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+
+from asgiref.sync import async_to_sync
+from procrastinate import BaseRetryStrategy, JobContext, RetryDecision
+from procrastinate.exceptions import JobAborted, JobRetry
+from procrastinate.job_context import AbortReason
+from procrastinate.tasks import Task
+from procrastinate.testing import InMemoryConnector
+
+from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
+from onceward.observe.logs import logger
+
+if TYPE_CHECKING:
+    from procrastinate.jobs import Job
+    from procrastinate.worker import Worker
+
+    from onceward.once import Once
+
+T = TypeVar("T", bound="Task[Any, Any, Any]")
+
+_JOB: ContextVar[JobContext | None] = ContextVar("onceward_procrastinate_job", default=None)
+_UNCOUNT: Final = "UPDATE procrastinate_jobs SET attempts = attempts - 1 WHERE id = %(job_id)s"
+_SOON: Final = 1.0  # seconds until a job that a stopped worker has left asks for its key
+
+
+class _ComesAgain(Exception):
+    """The job comes again later. It is no retry of Procrastinate's."""
+
+    def __init__(self, why: object, seconds: float) -> None:
+        super().__init__(f"comes again in {seconds:.1f} s: {why}")
+        self.seconds = ceil(seconds)
+
+
+class _Retries(BaseRetryStrategy):
+    """The task's own retries, but for what is no failure, and what a retry does not help."""
+
+    def __init__(self, own: BaseRetryStrategy | None, refusals: tuple[type[Exception], ...]) -> None:
+        self._own, self._refusals = own, refusals
+
+    def get_retry_exception(self, exception: BaseException, job: "Job") -> JobRetry | None:
+        if isinstance(exception, _ComesAgain):
+            return JobRetry(RetryDecision(retry_in={"seconds": exception.seconds}))
+        if self._own is None or isinstance(exception, self._refusals):
+            return None
+        return self._own.get_retry_exception(exception, job)
+
+
+def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[T], T]:
+    """Make a task take effect once: ``@exactly(once, key="order_id")`` above ``@app.task``.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        **options: see :class:`onceward.consumers.tasks.TaskOptions`. By default the key is the job's id.
+
+    Returns:
+        A decorator for the task, which it returns.
+
+    Raises:
+        ValueError, TypeError: an option is not valid or does not fit the task. Raised when decorating.
+    """
+
+    def decorate(task: T) -> T:
+        if not isinstance(task, Task):
+            raise TypeError(f"{task!r} is no task: write @exactly(once, ...) above @app.task")
+        if task.pass_context and options.get("fingerprint") is True:
+            raise ValueError(
+                f"{task.name}: fingerprint=True would cover the job's context: name the parameters that matter"
+            )
+        guarded = GuardedTask(once, task.func, "procrastinate", options, _is_abort)
+        task.func = _run_async(task, guarded) if guarded.is_async else _run(task, guarded)
+        task.task_middleware = [*task.task_middleware, _told_async if guarded.is_async else _told]
+        task.retry_strategy = _Retries(task.retry_strategy, guarded.refusals)
+        return task
+
+    return decorate
+
+
+def _is_abort(error: Exception) -> bool:
+    return isinstance(error, JobAborted)
+
+
+def _told(call_next: Callable[[], object], context: JobContext, _worker: "Worker") -> object:
+    token = _JOB.set(context)
+    try:
+        return call_next()
+    finally:
+        _JOB.reset(token)
+
+
+async def _told_async(call_next: Callable[[], Awaitable[object]], context: JobContext, _worker: "Worker") -> object:
+    token = _JOB.set(context)
+    try:
+        return await call_next()
+    finally:
+        _JOB.reset(token)
+
+
+def _run(task: "Task[Any, Any, Any]", guarded: GuardedTask) -> Callable[..., object]:
+    @wraps(task.func)
+    def run(*args: object, **kwargs: object) -> object:
+        context = _of(task)
+        end = guarded.call(_call(context, args, kwargs))
+        if (again := _again(context, end)) is not None:
+            async_to_sync(_uncount)(context)  # in the worker's event loop
+            raise again from end.error
+        return end.result()
+
+    return run
+
+
+def _run_async(task: "Task[Any, Any, Any]", guarded: GuardedTask) -> Callable[..., object]:
+    @wraps(task.func)
+    async def run(*args: object, **kwargs: object) -> object:
+        context = _of(task)
+        try:
+            end = await guarded.call_async(_call(context, args, kwargs))
+        except asyncio.CancelledError as error:
+            if not _stopped(context):
+                raise
+            await _uncount(context)  # the worker is told to stop, which is no failure of the job
+            raise _ComesAgain("the worker was stopped", _SOON) from error
+        if (again := _again(context, end)) is not None:
+            await _uncount(context)
+            raise again from end.error
+        return end.result()
+
+    return run
+
+
+def _of(task: "Task[Any, Any, Any]") -> JobContext | None:
+    """Return the job that this call of the task is for; None for a call outside of a worker."""
+    context = _JOB.get()
+    return context if context is not None and context.app.tasks.get(context.job.task_name) is task else None
+
+
+def _call(context: JobContext | None, args: tuple[object, ...], kwargs: dict[str, object]) -> TaskCall:
+    job = None if context is None else context.job
+    return TaskCall(None, args, kwargs) if job is None else TaskCall(str(job.id), args, kwargs, job.queue)
+
+
+def _again(context: JobContext | None, end: TaskEnd) -> _ComesAgain | None:
+    """Return what lets the job come again, if that is no failure."""
+    if context is None:
+        return None
+    if _stopped(context) and isinstance(end.error, JobAborted):
+        return _ComesAgain("the worker was stopped", _SOON)
+    if end.status == "refused":
+        logger().warning("%s fails for good: %s", context.job.call_string, end.error)
+    return _ComesAgain(end.error, end.seconds) if end.status == "again" else None
+
+
+def _stopped(context: JobContext | None) -> bool:
+    return context is not None and context.abort_reason() is AbortReason.SHUTDOWN
+
+
+async def _uncount(context: JobContext | None) -> None:
+    """Take back the attempt that Procrastinate is about to count. It has no way of its own to retry without one."""
+    assert context is not None
+    connector = context.app.connector
+    try:
+        if isinstance(connector, InMemoryConnector):  # for the tests of users
+            connector.jobs[cast("int", context.job.id)]["attempts"] -= 1
+        else:
+            await connector.execute_query_async(_UNCOUNT, job_id=context.job.id)
+    except Exception as error:  # the job must come again, even if that is counted
+        logger().warning("%s: an attempt is counted that was none: %s", context.job.call_string, error)

@@ -1,0 +1,37 @@
+"""RabbitMQ: a worker for a queue, with retries, dead letters and messages that leave with a record.
+
+``worker`` is over its ``broker``, which has ``settings`` (what a queue was declared with), ``declaring`` (the queues beside it),
+``message`` and ``consumer``. ``connection`` publishes with confirms. ``redrive`` sends dead letters again. ``target`` is the
+outbox's, at an ``address``.
+"""
+
+from typing import TYPE_CHECKING
+
+try:
+    import aio_pika  # noqa: F401 - only to say what is missing
+except ImportError as missing:  # pragma: no cover - the extra is installed where tests run
+    raise ImportError("RabbitMQ needs its client: pip install 'onceward[rabbitmq]'") from missing
+
+if TYPE_CHECKING:
+    from onceward.consumers.sending import send, send_async
+    from onceward.rabbitmq.redrive import RabbitRedrive
+    from onceward.rabbitmq.worker import RabbitWorker
+
+__all__ = ["RabbitRedrive", "RabbitWorker", "send", "send_async"]
+
+_HOMES = {"..consumers.sending": ("send", "send_async"), ".redrive": ("RabbitRedrive",), ".worker": ("RabbitWorker",)}
+
+
+def __getattr__(name: str) -> object:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,215 @@
+"""RabbitMQ as a broker: one queue, one connection at a time, and the retry and dead-letter queues beside it."""
+
+import asyncio
+import logging
+import shlex
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from typing import Final, TypeVar
+
+from aio_pika import Message
+from aio_pika.abc import AbstractIncomingMessage
+
+from onceward.consumers.broker import Broker, bounded
+from onceward.consumers.dead_letters import OURS, RECEIVES, dead_name
+from onceward.consumers.delivery import Delivery
+from onceward.consumers.retry_queues import length_for, lengths, retry_arguments, retry_queue
+from onceward.core.policy import Policy
+from onceward.rabbitmq.connection import TROUBLE, RabbitError, closed, connect, copy_of, refused, version_of
+from onceward.rabbitmq.consumer import RabbitConsumer
+from onceward.rabbitmq.declaring import DEAD_ARGUMENTS, declare
+from onceward.rabbitmq.message import alike, kept_text, message_delivery, receives_of
+from onceward.rabbitmq.settings import count_ready, read_arguments
+
+_log: Final = logging.getLogger("onceward")
+T = TypeVar("T")
+_ANSWERED: Final = 10.0  # seconds for an answer of the broker
+LONGEST: Final = 4_000_000.0  # seconds; RabbitMQ takes 2**32 - 1 milliseconds
+
+
+class RabbitBroker(Broker[AbstractIncomingMessage]):
+    """One queue, for one run of a worker.
+
+    The arguments are those of :class:`onceward.rabbitmq.RabbitWorker`; ``longest`` is the longest pause of its ``backoff``.
+
+    Raises:
+        ValueError: an option is not valid.
+    """
+
+    most = 100
+
+    def __init__(self, url: str, queue: str, *, dead: str | bool, prefetch: int, wait: float, longest: float) -> None:
+        if not (type(prefetch) is int and 1 <= prefetch <= 65_535):
+            raise ValueError(f"prefetch={prefetch!r}: give 1 to 65535 messages")
+        if not 0 < wait <= 60:
+            raise ValueError(f"wait={wait!r}: give up to 60 seconds")
+        if longest > LONGEST:
+            raise ValueError(f"backoff=: the longest pause is {longest:g} s, and RabbitMQ takes up to {LONGEST:g}")
+        self.name = queue
+        self._url, self._prefetch, self._wait = url, prefetch, wait
+        self._dead = dead_name(queue) if dead is True else dead
+        self.dead_letters = "publish" if self._dead else "ledger"
+        self._lengths = lengths(longest)
+        self._consumer: RabbitConsumer | None = None
+        self._beginning = asyncio.Lock()
+        self._came = asyncio.Event()
+        self._waiting: deque[AbstractIncomingMessage] = deque()
+        self._stopped = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, policy: Policy) -> Policy:
+        connection = await connect(self._url)
+        try:
+            found = await read_arguments(connection, self.name)
+            if losses := list(found.losses()):
+                raise ValueError(
+                    f"queue {self.name} loses messages: " + "; ".join(f"{what}: {fix}" for what, fix in losses)
+                )
+            for text in found.risks(version_of(connection)):
+                _log.warning("queue %s: %s", self.name, text)
+            for length in self._lengths:
+                await declare(connection, retry_queue(self.name, length), {**retry_arguments(self.name, length)})
+            if self._dead:
+                await declare(connection, str(self._dead), DEAD_ARGUMENTS)
+        except TROUBLE as error:
+            raise refused(f"queue {self.name}", error) from error
+        finally:
+            await closed(connection)
+        return bounded(policy)
+
+    async def receive(self, count: int) -> list[AbstractIncomingMessage]:
+        while not self._stopped.is_set():
+            consumer = self._consumer
+            if consumer is None or consumer.ended:
+                consumer = await self._unless_stopped(self._consuming())
+            if consumer is None:
+                break
+            if not self._waiting and not await self._comes() and not await self._unless_stopped(self._ready(consumer)):
+                break
+            if self._waiting:
+                return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
+        return []
+
+    async def _unless_stopped(self, work: Coroutine[object, object, T]) -> T | None:
+        """Return what ``work`` returns; None if a stop comes first, which must not wait for a broker that hangs."""
+        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            stop.cancel()
+
+    async def _comes(self) -> bool:
+        """Wait a while for a message, or for the end of its channel."""
+        self._came.clear()
+        try:
+            async with asyncio.timeout(self._wait):
+                await self._came.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _ready(self, consumer: RabbitConsumer) -> bool:
+        """Tell whether messages wait that have not come; they may wait for one that is held.
+
+        Raises:
+            RabbitError: the queue was deleted, or the connection is gone without a word.
+        """
+        try:
+            async with asyncio.timeout(_ANSWERED):
+                return await count_ready(consumer.connection, self.name) > 0
+        except TROUBLE as error:
+            raise refused(f"queue {self.name}", error) from error
+
+    async def _consuming(self) -> RabbitConsumer:
+        """Return the consumer that messages come from; begin another if it has ended."""
+        async with self._beginning:
+            if self._consumer is None or self._consumer.ended:
+                await self._end_consumer()
+                self._consumer = await RabbitConsumer.begin(
+                    self._url, self.name, self._prefetch, self._arrived, self._came.set
+                )
+            return self._consumer
+
+    async def _end_consumer(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        self._waiting.clear()  # they come again
+        if consumer is not None:
+            await closed(consumer.connection)
+
+    async def _arrived(self, message: AbstractIncomingMessage) -> None:
+        self._waiting.append(message)
+        self._came.set()
+
+    def delivery(self, message: AbstractIncomingMessage) -> Delivery:
+        return message_delivery(message, self.name)
+
+    def receives(self, message: AbstractIncomingMessage) -> int:
+        return receives_of(message)
+
+    def acknowledge(self, message: AbstractIncomingMessage) -> None:
+        self._begin(message.ack())
+
+    def give_back(self, message: AbstractIncomingMessage, seconds: float = 0.0) -> None:
+        self._begin(self._retry(message, seconds) if seconds > 0 else message.nack(requeue=True))
+
+    def leave(self, message: AbstractIncomingMessage) -> None:
+        self._begin(message.nack(requeue=True))
+
+    async def _retry(self, message: AbstractIncomingMessage, seconds: float) -> None:
+        """Store a copy in a retry queue, and only then acknowledge the message."""
+        queue = retry_queue(self.name, length_for(seconds, self._lengths))
+        copy = copy_of(message, {RECEIVES: str(receives_of(message))}, seconds)
+        try:
+            await self._publish(copy, queue)
+        except Exception as error:
+            _log.warning("message %s goes back to its queue at once: %s", message.message_id, error)
+            await asyncio.sleep(1.0)  # no faster than that
+            await message.nack(requeue=True)
+        else:
+            await message.ack()
+
+    async def dead_letter(self, message: AbstractIncomingMessage, headers: Mapping[str, str]) -> None:
+        await self._publish(copy_of(message, headers, without=OURS), str(self._dead))
+
+    async def _publish(self, message: Message, queue: str) -> None:
+        if self._consumer is None:
+            raise RabbitError("RabbitMQ: the connection is lost")
+        await self._consumer.publisher.send(message, queue)
+
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
+        async def done() -> None:
+            try:
+                await work
+            except TROUBLE:
+                pass  # its channel is closed, so it comes again
+
+        task = asyncio.get_running_loop().create_task(done())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._came.set()
+        if self._consumer is not None:
+            self._begin(self._consumer.cancel())  # before what is given back, which would come here again
+        while self._waiting:
+            self._begin(self._waiting.popleft().nack(requeue=True))
+
+    def kept_text(self, message: AbstractIncomingMessage) -> str:
+        return kept_text(message, self.name)
+
+    def resend(self, key: str) -> str:
+        return f"`onceward unpark {shlex.quote(key)} --to {shlex.quote(f'amqp:{self.name}')}` sends it again"
+
+    def alike(self, one: str, other: str) -> bool:
+        return alike(one, other)
+
+    async def close(self) -> None:
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=_ANSWERED)
+        for task in self._tasks:  # the broker hangs: what is not acknowledged comes again
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end_consumer()

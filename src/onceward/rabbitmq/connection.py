@@ -1,0 +1,151 @@
+"""Connections to RabbitMQ, and publishing that the broker confirms."""
+
+import asyncio
+import os
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import aio_pika
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
+from aio_pika.exceptions import CONNECTION_EXCEPTIONS, PublishError
+from yarl import URL
+
+from onceward.consumers.broker import BrokerError
+from onceward.consumers.retry_queues import InTurn, headers_for_copy
+
+# What aio-pika raises when the broker is away, or closes a channel or a connection.
+TROUBLE: Final = (*CONNECTION_EXCEPTIONS, TimeoutError)
+LOCAL: Final = "amqp://guest:guest@127.0.0.1/"
+_TIMEOUT: Final = 30.0  # seconds for a connection or a confirm
+PATIENCE: Final = 5.0  # seconds for what need not end well
+NO_ID: Final = "onceward-none-"  # begins the id of a copy whose original has none; aio-pika would invent one
+
+
+class RabbitError(BrokerError):
+    """RabbitMQ is away, or refused a request. The text says what to do.
+
+    Attributes:
+        unroutable: whether no queue takes the message.
+    """
+
+    unroutable = False
+
+
+def refused(what: str, error: BaseException) -> RabbitError:
+    """Return the error for what the broker said or did, without credentials."""
+    said = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+    return RabbitError(f"RabbitMQ, {what}: {said or type(error).__name__}")
+
+
+def place(url: str | None) -> str:
+    """Return the URL of the broker: this one, or that of AMQP_URL, or the one on this machine.
+
+    Raises:
+        ValueError: it is no URL of RabbitMQ.
+    """
+    found = url or os.environ.get("AMQP_URL") or LOCAL
+    if not found.startswith(("amqp://", "amqps://")):
+        raise ValueError("url=: give amqp://user:password@host:5672/vhost, or amqps://... for TLS")
+    return found
+
+
+async def connect(url: str) -> AbstractConnection:
+    """Return a connection that does not reconnect by itself.
+
+    Raises:
+        RabbitError: there is none.
+    """
+    connection = aio_pika.Connection(URL(url), client_properties={"connection_name": "onceward"})
+    try:
+        await connection.connect(timeout=_TIMEOUT)
+    except BaseException as error:
+        await connection.close()  # aio-pika would do so when it is collected, in any thread
+        if isinstance(error, TROUBLE):
+            raise refused("connecting", error) from error
+        raise
+    return connection
+
+
+async def closed(connection: AbstractConnection) -> None:
+    """Close a connection; what its consumers hold comes again."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await connection.close()
+    except TROUBLE:
+        pass  # it is closed, or the broker hangs
+
+
+def version_of(connection: AbstractConnection) -> tuple[int, ...]:
+    """Return the version of the server, such as (3, 10); empty if it does not say."""
+    properties = getattr(getattr(connection.transport, "connection", None), "server_properties", {})
+    return tuple(int(part) for part in re.findall(r"\d+", str(properties.get("version", "")))[:2])
+
+
+class Publisher:
+    """Publishes messages to queues, each confirmed. It belongs to one event loop."""
+
+    def __init__(self, channel: AbstractChannel) -> None:
+        self._channel = channel
+        self._turns = InTurn()
+
+    @classmethod
+    async def on(cls, connection: AbstractConnection) -> "Publisher":
+        """Return one with a channel of its own."""
+        return cls(await connection.channel(publisher_confirms=True, on_return_raises=True))
+
+    @property
+    def closed(self) -> bool:
+        """Whether the channel is closed, as by a missing exchange."""
+        return self._channel.is_closed
+
+    async def send(self, message: aio_pika.Message, routing_key: str, exchange: str = "") -> None:
+        """Publish a message; return when the broker has stored it in each queue that it goes to.
+
+        Raises:
+            RabbitError: it may not be stored; or it goes to no queue (``unroutable``).
+        """
+        there = f"exchange {exchange}, routing key {routing_key}" if exchange else f"queue {routing_key}"
+        try:
+            async with self._turns.of(message.message_id or ""):
+                to = (
+                    await self._channel.get_exchange(exchange, ensure=False)
+                    if exchange
+                    else self._channel.default_exchange
+                )
+                await to.publish(message, routing_key, mandatory=True, timeout=_TIMEOUT)
+        except PublishError as error:
+            unroutable = RabbitError(f"RabbitMQ, {there}: no queue takes the message: declare or bind one")
+            unroutable.unroutable = True
+            raise unroutable from error
+        except TROUBLE as error:
+            raise refused(there, error) from error
+
+
+def copy_of(
+    message: AbstractIncomingMessage,
+    headers: Mapping[str, str],
+    seconds: float | None = None,
+    without: Collection[str] = (),
+) -> aio_pika.Message:
+    """Return a persistent copy of a message with these headers besides its own; it expires in ``seconds``.
+
+    Headers ``without`` are left out.
+
+    The sender's user id is left out: the broker accepts only our own.
+    """
+    return aio_pika.Message(
+        message.body,
+        headers={**headers_for_copy(message.headers, without), **headers},
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+        delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+        priority=message.priority,
+        correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        expiration=seconds,
+        message_id=message.message_id or NO_ID + os.urandom(16).hex(),
+        timestamp=message.timestamp,
+        type=message.type,
+        app_id=message.app_id,
+    )

@@ -1,0 +1,95 @@
+"""Sends the messages of a dead-letter queue to their queue again, after the cause is fixed, and lets their keys run.
+
+For each message its key is made ready, then a copy is stored and confirmed, and then the message is acknowledged. A kill in between
+leaves the message, or the message and its copy. Both have one key, so that the second one replays.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+
+from aio_pika.abc import AbstractIncomingMessage
+
+from onceward.consumers.dead_letters import FROM, LEDGER_KEY, OURS, STATUS, dead_name
+from onceward.consumers.letters import DeadLetter, LetterRedrive, outcome_of, readied
+from onceward.consumers.redriving import InDoubt, OnCompleted
+from onceward.errors import OncewardError, StoreError
+from onceward.once import Once, check_once
+from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, copy_of, place, refused
+from onceward.rabbitmq.message import header_of
+from onceward.rabbitmq.settings import count_ready
+
+
+class RabbitRedrive(LetterRedrive):
+    """One move of the messages of a dead-letter queue. You can stop or kill it at any time, and run it again.
+
+    Args:
+        once: the ledger of the queue's workers.
+        queue: the queue that its workers read. The messages go there.
+        url: of the broker, as for :class:`onceward.rabbitmq.RabbitWorker`.
+        dead: the dead-letter queue; None is ``QUEUE.onceward-dead``.
+        completed: what to do with a message whose key is completed: "keep" it, or "drop" it, because its effect has happened.
+        in_doubt: what to do with a message whose key is parked, and whose effect may be made: "keep" it, or "rerun": unpark its
+            key, and move it. Ask the downstream first.
+        limit: the most messages that leave the dead-letter queue; None is all.
+        dry_run: change nothing.
+
+    Raises:
+        ValueError: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        once: Once,
+        queue: str,
+        *,
+        url: str | None = None,
+        dead: str | None = None,
+        completed: OnCompleted = "keep",
+        in_doubt: InDoubt = "keep",
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        check_once(once, "RabbitRedrive({}, 'orders')")
+        super().__init__(once, completed, in_doubt, limit, dry_run=dry_run)
+        self.queue, self.dead = queue, dead or dead_name(queue)
+        if self.queue == self.dead:
+            raise ValueError(f"{queue} is both the queue and its dead-letter queue: give another dead=")
+        self._url = place(url)
+
+    async def run_async(self, stopped: Callable[[], bool] = lambda: False) -> AsyncGenerator[DeadLetter, None]:
+        """As :meth:`run`, for a coroutine; the ledger's requests block."""
+        connection = await connect(self._url)
+        try:
+            await count_ready(connection, self.queue)
+            ready = await count_ready(connection, self.dead)
+            publisher, channel = await Publisher.on(connection), await connection.channel()
+            while ready > 0 and self._left != 0 and not stopped():
+                message = await (await channel.get_queue(self.dead, ensure=False)).get(fail=False)
+                if message is None:
+                    break
+                ready -= 1
+                yield await self._judged(message, publisher)  # what stays is held, so that it does not come again
+        except TROUBLE as error:
+            raise refused(f"queue {self.dead}", error) from error
+        finally:
+            await closed(connection)  # what is held goes back
+
+    async def _judged(self, message: AbstractIncomingMessage, publisher: Publisher) -> DeadLetter:
+        """Decide about a letter, and send it on."""
+        key, was = header_of(message.headers, LEDGER_KEY), header_of(message.headers, STATUS)
+        told = DeadLetter("failed", message.message_id or "(no id)", "", key, was)
+        if (came := header_of(message.headers, FROM)) not in {None, self.queue}:
+            return told._replace(outcome="refused", reason=f"it comes from queue {came}")
+        try:
+            plan = readied(self._once, key, self._completed, self._in_doubt, dry_run=self._dry_run)
+        except StoreError:
+            raise
+        except OncewardError as error:
+            return told._replace(reason=str(error))
+        told = told._replace(outcome=outcome_of(plan), reason=plan.reason)
+        if told.outcome in {"moved", "dropped"}:
+            self._left = None if self._left is None else self._left - 1
+            if not self._dry_run:
+                if told.outcome == "moved":
+                    await publisher.send(copy_of(message, {}, without=OURS), self.queue)
+                await message.ack()
+        return told

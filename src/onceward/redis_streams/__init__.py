@@ -1,0 +1,40 @@
+"""Redis Streams: a worker for a stream, with dead letters, and messages that leave with a record.
+
+``worker`` is over its ``broker``, which has ``scripts`` (what Redis does in one step), ``settings`` (what a server loses), and
+``message``. ``target`` is the outbox's. FastStream's handlers of streams are in ``faststream/``.
+"""
+
+from typing import TYPE_CHECKING
+
+try:
+    import redis  # noqa: F401 - only to say what is missing
+except ImportError as missing:  # pragma: no cover - the extra is installed where tests run
+    raise ImportError("Redis needs its client: pip install 'onceward[redis]'") from missing
+
+if TYPE_CHECKING:
+    from onceward.consumers.sending import send, send_async
+    from onceward.redis_streams.target import RedisStreamTarget
+    from onceward.redis_streams.worker import RedisStreamsWorker
+
+__all__ = ["RedisStreamTarget", "RedisStreamsWorker", "send", "send_async"]
+
+_HOMES = {
+    "..consumers.sending": ("send", "send_async"),
+    ".target": ("RedisStreamTarget",),
+    ".worker": ("RedisStreamsWorker",),
+}
+
+
+def __getattr__(name: str) -> object:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,256 @@
+"""A stream of Redis as a broker: a consumer group, and a stream for the dead letters.
+
+What this worker holds, or keeps for a later try, stays pending in the group, and is renewed. A killed worker renews nothing, so that
+another one claims its entries when they have been idle for long enough.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+
+from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.delivery import Delivery
+from onceward.core.clock import boottime
+from onceward.core.policy import Policy
+from onceward.redis_streams.message import StreamEntry, entry_delivery, letter_fields
+from onceward.redis_streams.scripts import AGAIN, CLAIM, FORGET, RENEW
+from onceward.redis_streams.settings import losses, risks
+from onceward.stores.redis.schema import info_of
+
+_log: Final = logging.getLogger("onceward")
+TROUBLE: Final = (RedisError, OSError, TimeoutError)  # what redis-py raises when a server is away, or refuses
+_WAIT: Final = 1.0  # seconds that one request for new entries waits; a stop waits as long
+_PATIENCE: Final = 10.0  # seconds for any other answer
+_NAMES: Final = "onceward-"  # how the names of our consumers begin
+_FORGOTTEN: Final = 3_600_000  # milliseconds after which the name of a consumer that has gone is forgotten
+
+
+class RedisStreamsBroker(Broker[StreamEntry]):
+    """One consumer of a group, for one run of a worker. The arguments are those of :class:`onceward.redis_streams.RedisStreamsWorker`.
+
+    Raises:
+        ValueError: an argument is not valid.
+    """
+
+    most = 100
+    dead_letters = "publish"
+
+    def __init__(self, url: str, stream: str, *, dead: str, idle: float) -> None:
+        if not 1 <= idle <= 86_400:
+            raise ValueError(f"idle={idle!r}: give 1 to 86400 seconds")
+        if dead == stream:
+            raise ValueError(f"{stream} is both the stream and that of its dead letters: give another dead=")
+        self.name, self._dead = stream, dead
+        self.group = ""
+        self._idle = round(idle * 1000)
+        self._consumer = f"{_NAMES}{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
+        self._client = redis.asyncio.Redis.from_url(
+            url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE, retry=Retry(NoBackoff(), 0), protocol=2
+        )
+        self._held: set[str] = set()
+        self._waiting: dict[str, float] = {}  # entries that wait here for their next try, until when
+        self._due: list[tuple[float, str]] = []  # a heap of them; some are gone
+        self._looked = 0.0  # when others' entries were looked at
+        self._renewing: asyncio.Task[None] | None = None
+        self._stopped = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, policy: Policy) -> Policy:
+        try:
+            info = info_of(await self._client.info("everything"))
+            if told := [f"{what}: {fix}" for what, fix in losses(info)]:
+                raise ValueError(f"this server loses the entries of stream {self.name}: {'; '.join(told)}")
+            for text in risks(info):
+                _log.warning("stream %s: %s", self.name, text)
+            await self._make_group()
+            await self._client.eval(FORGET, 1, self.name, self.group, _NAMES, _FORGOTTEN)
+        except BaseException as error:
+            await self._client.aclose()
+            if isinstance(error, TROUBLE):
+                raise self._refused(error) from error
+            raise
+        self._renewing = asyncio.create_task(self._renew())
+        return bounded(policy)
+
+    async def _make_group(self) -> None:
+        """Make the group, which begins with the first entry, and the stream, if they are missing."""
+        try:
+            await self._client.xgroup_create(self.name, self.group, id="0", mkstream=True)
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+
+    async def receive(self, count: int) -> Sequence[StreamEntry]:
+        try:
+            if self._stopped:
+                return []
+            return await self._again(count) or await self._claimed(count) or await self._fresh(count)
+        except ResponseError as error:
+            if "NOGROUP" not in str(error):
+                raise self._refused(error) from error
+            _log.warning("stream %s or its group was deleted; what it held is lost. It is made again", self.name)
+            with contextlib.suppress(*TROUBLE):
+                await self._make_group()
+            raise self._refused(error) from error
+        except TROUBLE as error:
+            raise self._refused(error) from error
+
+    async def _again(self, count: int) -> list[StreamEntry]:
+        """Return entries whose pause is over."""
+        ids: list[str] = []
+        while self._due and len(ids) < count and self._due[0][0] <= boottime():
+            due, name = heapq.heappop(self._due)
+            if self._waiting.get(name) == due:
+                del self._waiting[name]
+                ids.append(name)
+        if not ids:
+            return []
+        self._held.update(ids)
+        try:
+            answer = await self._client.eval(AGAIN, 1, self.name, self.group, self._consumer, *ids)
+        except BaseException:
+            for name in ids:
+                self._keep(name, _WAIT)
+            raise
+        taken = self._entries(answer)
+        self._held.difference_update(set(ids) - {entry.id for entry in taken})  # others have them, or nobody
+        return taken
+
+    async def _claimed(self, count: int) -> list[StreamEntry]:
+        """Return entries whose worker has not renewed them for too long."""
+        if boottime() < self._looked + min(5.0, self._idle / 4000):
+            return []
+        self._looked = boottime()
+        start: Any = b"0-0"
+        while True:
+            answer = await self._client.eval(CLAIM, 1, self.name, self.group, self._consumer, self._idle, start, count)
+            start, found, gone = answer
+            if gone:
+                self._tell_gone(name.decode() for name in gone)
+            ours = self._held | self._waiting.keys()  # this process was paused
+            taken = [entry for entry in self._entries(found) if entry.id not in ours]
+            if taken:
+                self._looked = 0.0  # there may be more
+            if taken or start == b"0-0":
+                self._held.update(entry.id for entry in taken)
+                return taken
+
+    async def _fresh(self, count: int) -> list[StreamEntry]:
+        """Return new entries; wait a while for them."""
+        until = min(boottime() + _WAIT, self._due[0][0] if self._due else float("inf"))
+        block = max(1, round((until - boottime()) * 1000))
+        answer: Any = await self._client.xreadgroup(
+            self.group, self._consumer, {self.name: ">"}, count=count, block=block
+        )
+        found = answer[0][1] if answer else []
+        taken = [StreamEntry(name.decode(), fields, 1) for name, fields in found]
+        self._held.update(entry.id for entry in taken)
+        return taken
+
+    def _entries(self, found: Iterable[Any]) -> list[StreamEntry]:
+        """Return what a script has found. What was deleted from the stream while it was pending is told."""
+        told = [(name.decode(), fields, receives) for name, fields, receives in found]
+        if gone := [name for name, fields, _ in told if not fields]:
+            self._tell_gone(gone)
+        return [
+            StreamEntry(name, dict(zip(fields[::2], fields[1::2], strict=True)), receives)
+            for name, fields, receives in told
+            if fields
+        ]
+
+    def _tell_gone(self, names: Iterable[str]) -> None:
+        _log.error(
+            "stream %s: %s are deleted before they were handled, and lost: let producers trim less (MAXLEN, MINID)",
+            self.name,
+            ", ".join(names),
+        )
+
+    async def _renew(self) -> None:
+        """Keep what this worker has."""
+        while True:
+            await asyncio.sleep(self._idle / 3000)
+            names = [*self._held, *self._waiting]
+            if names:
+                try:
+                    answer = await self._client.eval(RENEW, 1, self.name, self.group, self._consumer, 0, *names)
+                except TROUBLE as error:
+                    _log.warning("stream %s: %s; others may claim what this worker holds", self.name, error)
+                else:
+                    mine = {name.decode() for name in answer}
+                    for name in set(names) - mine:
+                        self._waiting.pop(name, None)  # another worker has it
+
+    def delivery(self, message: StreamEntry) -> Delivery:
+        return entry_delivery(message, self.name)
+
+    def receives(self, message: StreamEntry) -> int:
+        return message.receives
+
+    def acknowledge(self, message: StreamEntry) -> None:
+        self._held.discard(message.id)
+        self._begin(self._client.xack(self.name, self.group, message.id))
+
+    def give_back(self, message: StreamEntry, seconds: float = 0.0) -> None:
+        if seconds > 0 and not self._stopped:
+            self._keep(message.id, seconds)
+        else:
+            self._held.discard(message.id)
+            self._begin(self._free(message.id, seconds))
+
+    def leave(self, message: StreamEntry) -> None:
+        self._held.discard(message.id)
+
+    def _keep(self, name: str, seconds: float) -> None:
+        """Keep an entry for later."""
+        self._held.discard(name)
+        self._waiting[name] = boottime() + seconds
+        heapq.heappush(self._due, (self._waiting[name], name))
+
+    async def _free(self, name: str, seconds: float) -> None:
+        """Let anybody claim an entry in ``seconds``, at the latest when it has been idle for long enough."""
+        idle = max(0, self._idle - round(seconds * 1000))
+        await self._client.eval(RENEW, 1, self.name, self.group, self._consumer, idle, name)
+
+    async def dead_letter(self, message: StreamEntry, headers: Mapping[str, str]) -> None:
+        fields: Any = letter_fields(message, headers)
+        try:
+            await self._client.xadd(self._dead, fields)
+        except TROUBLE as error:
+            raise self._refused(error) from error
+
+    def _begin(self, work: Awaitable[object]) -> None:
+        async def done() -> None:
+            with contextlib.suppress(*TROUBLE):  # it comes again, and replays
+                await work
+
+        task = asyncio.get_running_loop().create_task(done())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _refused(self, error: BaseException) -> BrokerError:
+        return BrokerError(f"stream {self.name}: {str(error) or type(error).__name__}")
+
+    def stop(self) -> None:
+        self._stopped = True
+        waiting, self._waiting = self._waiting, {}
+        for name, due in waiting.items():
+            self._begin(self._free(name, max(0.0, due - boottime())))
+
+    async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+        with contextlib.suppress(*TROUBLE):
+            await self._client.eval(FORGET, 1, self.name, self.group, self._consumer, 0)
+        await self._client.aclose()

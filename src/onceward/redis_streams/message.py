@@ -1,0 +1,66 @@
+"""Entries of a stream as deliveries, and as dead letters."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.consumers.delivery import Delivery
+
+SOURCE: Final = "redis"
+DATA: Final = b"__data__"  # the field of the outbox's messages, and of FastStream's
+
+
+class Envelope(msgspec.Struct):
+    """What the field ``__data__`` has."""
+
+    data: str
+    headers: dict[str, str] = {}
+
+
+class StreamEntry(NamedTuple):
+    """An entry that a consumer has got; ``receives`` is how often."""
+
+    id: str
+    fields: Mapping[bytes, bytes]
+    receives: int
+
+
+def entry_delivery(entry: StreamEntry, stream: str) -> Delivery:
+    """Return an entry as a delivery. Its default key is the header ``Idempotency-Key``, or the stream and the entry's id.
+
+    The fields are the payload and the headers, unless there is a ``__data__``.
+    """
+    delivery = Delivery(SOURCE, entry)
+    envelope = _envelope(entry)
+    if envelope is None:
+        fields = {_text(name): _text(value) for name, value in entry.fields.items()}
+        delivery.data, delivery.header = fields, fields.get
+    else:
+        delivery.body, delivery.header = envelope.data, envelope.headers.get
+    delivery.destination = stream
+    delivery.id = entry.id
+    delivery.key = delivery.header(KEY_HEADER) or f"{stream}/{entry.id}"
+    return delivery
+
+
+def letter_fields(entry: StreamEntry, told: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Return the fields of an entry's dead letter: its own with the headers that are ``told``."""
+    envelope = _envelope(entry)
+    if envelope is None:
+        return {**entry.fields, **{name.encode(): text.encode() for name, text in told.items()}}
+    envelope.headers |= told
+    return {**entry.fields, DATA: msgspec.json.encode(envelope)}
+
+
+def _envelope(entry: StreamEntry) -> Envelope | None:
+    """Return what the field ``__data__`` has; None if there is none, or it is no such JSON."""
+    try:
+        return msgspec.json.decode(entry.fields.get(DATA, b""), type=Envelope)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")

@@ -1,0 +1,249 @@
+"""Puts the service together: an ASGI application to serve or to mount."""
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from onceward.errors import StoreError
+from onceward.once import Once, check_once
+from onceward.service.bodies import NAMESPACE, ClaimBody, CompleteBody, ExtendBody, LookBody, ReleaseBody, StepBody
+from onceward.service.claims import Claims
+from onceward.service.door import Door, ServiceLimits
+from onceward.service.openapi import document
+from onceward.service.problems import MALFORMED, METHOD, NOT_FOUND, UNREADY, RequestRefused, answer_of
+from onceward.service.tokens import Tokens
+from onceward.terminal import line
+
+_LOG: Final = logging.getLogger("onceward.service")
+_HEALTHY_FOR: Final = 1.0  # seconds for which the last answer of the ledger counts
+_GONE: Final = 499  # nobody reads this answer; access logs of the field have this number
+_BODIES: Final[dict[str, type[msgspec.Struct]]] = {
+    "claim": ClaimBody,
+    "extend": ExtendBody,
+    "step": StepBody,
+    "complete": CompleteBody,
+    "release": ReleaseBody,
+    "park": ReleaseBody,
+    "look": LookBody,
+}
+_NAMESPACE: Final = re.compile(NAMESPACE.replace("$", r"\Z")).match
+_DECODERS: Final = {kind: msgspec.json.Decoder(kind) for kind in set(_BODIES.values())}
+
+
+def service(
+    once: Once, *, tokens: str | None = None, limits: ServiceLimits | None = None, log_requests: bool = True
+) -> Starlette:
+    """Return an application that serves a ledger to clients in any language.
+
+    Args:
+        once: whose ledger it is.
+        tokens: the file of the tokens, as ``onceward token`` writes it. None lets everybody do everything who reaches this
+            machine by a name of its own, such as localhost.
+        limits: what one client can ask for.
+        log_requests: whether to log a line for each request, on the logger ``onceward.service``. It has no key and no token.
+
+    Raises:
+        TypeError: ``once`` is no Once.
+        ValueError, OSError: the file of the tokens cannot be read, or a line of it is wrong.
+    """
+    check_once(once, "service({})")
+    return assembled(
+        once, None if tokens is None else Tokens(tokens), limits or ServiceLimits(), log_requests=log_requests
+    )
+
+
+def assembled(
+    once: Once, tokens: Tokens | None, limits: ServiceLimits, *, log_requests: bool, local: bool = True
+) -> Starlette:
+    """Return the application. Set ``app.state.stopping`` to answer those who wait."""
+    claims = Claims(once, longest_lease=limits.lease, longest_wait=limits.wait)
+    desk = Desk(claims, Door(tokens, limits, local=local))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        desk.stopping.set()
+
+    app = Starlette(
+        routes=[
+            Route("/v1/{namespace}/{action}", desk.act, methods=["POST"]),
+            Route("/healthz", desk.health, methods=["GET"]),
+            Route("/openapi.json", _openapi, methods=["GET"]),
+        ],
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False  # a redirect would name whatever Host the client has sent
+    if log_requests:
+        app.add_middleware(AccessLog)
+    app.state.stopping = desk.stopping
+    return app
+
+
+class Desk:
+    """Answers requests.
+
+    Attributes:
+        stopping: set it to answer those who wait for a busy key.
+    """
+
+    def __init__(self, claims: Claims, door: Door) -> None:
+        self._claims = claims
+        self._door = door
+        self.stopping = asyncio.Event()
+        self._healthy_until = 0.0
+
+    async def act(self, request: Request) -> Response:
+        """Answer one of the actions on a key."""
+        since = self._claims.clock()
+        try:
+            namespace, action = request.path_params["namespace"], request.path_params["action"]
+            if action not in _BODIES:
+                raise RequestRefused(NOT_FOUND, f"There is no action {action}: there are {', '.join(_BODIES)}")
+            if not _NAMESPACE(namespace):
+                raise RequestRefused(MALFORMED, "The namespace in the path has other signs than A-Z a-z 0-9 _ . < > -")
+            client = self._door.client(request, namespace, action)
+            request.state.client = client
+            with self._door.under_way(client):
+                body = _decoded(await self._door.body(request), _BODIES[action])
+                return await self._acted(request, namespace, body, since, client)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            answer = answer_of(error)
+            if answer.status_code == 500:
+                _LOG.error("a request failed", exc_info=error)
+            return answer
+
+    async def _acted(self, request: Request, name: str, body: msgspec.Struct, since: float, client: str) -> Response:
+        claims, action = self._claims, request.path_params["action"]
+        match body:
+            case ClaimBody():
+                return await self._claimed(request, name, body, since, client)
+            case ExtendBody():
+                answer: msgspec.Struct | None = await claims.extend(name, body, since)
+            case StepBody():
+                answer = await claims.step(name, body, since)
+            case CompleteBody():
+                answer = await claims.complete(name, body)
+            case ReleaseBody():
+                answer = await (claims.park if action == "park" else claims.release)(name, body)
+            case _:
+                assert isinstance(body, LookBody)
+                answer = await claims.look(name, body)
+        if answer is None:
+            raise RequestRefused(NOT_FOUND, "Nothing is recorded of this key")
+        return _json(answer)
+
+    async def _claimed(self, request: Request, name: str, body: ClaimBody, since: float, client: str) -> Response:
+        async def ask(wait: float) -> Any:
+            return await self._claims.claim(name, msgspec.structs.replace(body, wait=wait), since, client)
+
+        answer = await (self._waited(request, ask, body.wait) if body.wait else ask(0.0))
+        if answer is None:
+            return Response(status_code=_GONE)
+        return _json(answer, 201 if answer.outcome == "claimed" else 200)
+
+    async def _waited(self, request: Request, ask: Callable[[float], Awaitable[Any]], wait: float) -> Any:
+        """Wait for a busy key, until the client goes away (then return None) or this instance stops."""
+        work = asyncio.ensure_future(ask(wait))
+        others = [asyncio.ensure_future(_gone(request)), asyncio.ensure_future(self.stopping.wait())]
+        try:
+            await asyncio.wait([work, *others], return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+            work.cancel()
+            await asyncio.wait([work])
+            if not work.cancelled() and work.exception() is None:
+                return work.result()
+            return None if others[0].done() else await ask(0.0)
+        finally:
+            for task in (work, *others):
+                task.cancel()
+
+    async def health(self, _request: Request) -> Response:
+        """Tell whether the ledger answers."""
+        clock = self._claims.clock
+        if self.stopping.is_set():
+            return answer_of(RequestRefused(UNREADY, "This instance stops", 1.0))
+        try:
+            if clock() >= self._healthy_until:
+                await self._claims.check()
+                self._healthy_until = clock() + _HEALTHY_FOR
+        except StoreError:
+            return answer_of(RequestRefused(UNREADY, "The ledger does not answer. Ask again", 1.0))
+        return Response(b'{"status":"ok"}', media_type="application/json")
+
+
+class AccessLog:
+    """Logs one line for each request: who, what, the status and the time it took. No key, no token, no query."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and log it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            client = scope.get("state", {}).get("client", "-")
+            took = 1000 * (time.perf_counter() - began)
+            _LOG.info("%s %s %s %d %.1f ms", client, scope["method"], line(scope["path"][:200]), status, took)
+
+
+def _decoded(data: bytes, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    try:
+        if not data.isascii():
+            data.decode()
+        return _DECODERS[kind].decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RequestRefused(MALFORMED, f"The body is not what this action takes: {error}. Nothing was done") from None
+    except RecursionError:
+        raise RequestRefused(MALFORMED, "The body is nested too deeply. Nothing was done") from None
+
+
+def _json(answer: msgspec.Struct, status: int = 200) -> Response:
+    headers = {"Cache-Control": "no-store"}
+    return Response(msgspec.json.encode(answer), status, headers, "application/json")
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _openapi(_request: Request) -> Response:
+    return Response(msgspec.json.encode(document()), media_type="application/json")
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = METHOD if error.status_code == 405 else NOT_FOUND
+    return answer_of(RequestRefused(kind, "Send POST /v1/NAMESPACE/ACTION. GET /openapi.json tells of all actions"))
+
+
+async def _failed(_request: Request, error: Exception) -> Response:
+    return answer_of(error)

@@ -1,0 +1,276 @@
+"""What the service does with a ledger. Every request finds its claim in the ledger by key, id and fence.
+
+Each method can be repeated: the same request gets the same answer. ``core/protocol.py`` decides; nothing here reads a status.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from onceward.claim.guard import Guard
+from onceward.claim.remote import RemoteClaim, for_owner, remote_claim
+from onceward.claim.replays import CallOutcome, Replays, parked_error
+from onceward.claim.stepping.handler_steps import RecordedStep
+from onceward.core import worker
+from onceward.core.drivers import drive_async
+from onceward.core.policy import Options
+from onceward.core.protocol import is_mine
+from onceward.core.record import Record, Reply
+from onceward.core.retries import patience, retry_transient
+from onceward.core.steps import fetched
+from onceward.errors import LeaseLost, OncewardError, ResultUnavailable
+from onceward.keys.ledger_keys import derived_key, fingerprint_of, ledger_key, step_name
+from onceward.once import Once
+from onceward.results.doubt import Doubt
+from onceward.results.step_entries import Entry, entries_of
+from onceward.service.bodies import (
+    ClaimBody,
+    Claimed,
+    ClaimEnded,
+    CompleteBody,
+    ExtendBody,
+    Extended,
+    HeldBody,
+    Key,
+    LookBody,
+    Looked,
+    ReleaseBody,
+    Replayed,
+    StepAnswer,
+    StepBody,
+)
+from onceward.service.ids import ClaimIds
+from onceward.service.json_text import JSON_TEXT, NoResult
+from onceward.terminal import line
+
+_PATIENCE: Final = 5.0  # seconds to try to record an end; then the client asks again
+
+
+class OtherResult(OncewardError):
+    """The key, or the step, is recorded with another result than this request has."""
+
+
+class Claims:
+    """The claims of a ledger's clients.
+
+    Args:
+        once: whose ledger it is.
+        longest_lease: seconds.
+        longest_wait: seconds that a claim waits for a busy key, at most.
+    """
+
+    def __init__(self, once: Once, *, longest_lease: float, longest_wait: float) -> None:
+        self._once = once
+        self._store = once.store
+        self.clock = once.guards.clock
+        self._longest_lease = longest_lease
+        self._longest_wait = longest_wait
+        self._ids = ClaimIds()
+        self._guards: dict[str, Guard] = {}
+
+    async def claim(self, name: str, body: ClaimBody, since: float, client: str) -> Claimed | Replayed:
+        """Claim a key, or return what is recorded. ``since`` is when the request came in.
+
+        Raises:
+            Busy, Mismatch, OwnerUsed, Parked, ResultUnavailable, StoreError: as their docs say.
+            ValueError, TypeError, KeyMissing: the request is wrong.
+        """
+        self._check_lease(body.lease)
+        key = self._key(name, body.key)
+        self._ids.check(body.id, key)
+        keep = body.retention
+        options: Options = {
+            "lease": body.lease,
+            "retention": None if keep is None else max(keep, body.lease),
+            "max_attempts": body.max_attempts,
+            "on_lapse": body.on_lapse,
+            "on_busy": min(body.wait, self._longest_wait) or "raise",
+        }
+        guard = self._once.guards.for_keys(name, options, no_skip="", heartbeat=False, codec=JSON_TEXT)
+        mark = None if body.input is UNSET else fingerprint_of(msgspec.json.decode(body.input))
+        token = worker.NAMED.set(f"{client}/{line(body.worker)}" if body.worker else client)
+        try:
+            entry = await for_owner(guard, body.id).enter_async(key, mark)
+        finally:
+            worker.NAMED.reset(token)
+        if isinstance(entry, CallOutcome):
+            assert isinstance(entry.value, Raw)
+            return Replayed(result=entry.value, attempt=entry.attempt)
+        self._ids.note(body.id, key)
+        return Claimed(
+            fence=entry.fence,
+            attempt=entry.attempt,
+            lease=self._lease_of(entry.remaining, since, key),
+            keys=_derived(key, body.derive),
+            steps=_made(entry.record),
+        )
+
+    async def extend(self, name: str, body: ExtendBody, since: float) -> Extended:
+        """Renew a claim. Raises LeaseLost."""
+        self._check_lease(body.lease)
+        claim = await self._held(name, body, body.lease, "extend its lease")
+        await claim.extend_async(body.lease)
+        key = claim.record.key
+        return Extended(lease=self._lease_of(claim.remaining, since, key), keys=_derived(key, body.derive))
+
+    async def step(self, name: str, body: StepBody, since: float) -> StepAnswer:
+        """Return what is recorded of a step, record it, or let the client make it.
+
+        Raises:
+            LeaseLost: the key has gone on without this claim.
+            Parked: an earlier attempt ended in this step, which must not run again. The key is parked.
+            OtherResult: it is recorded with another result.
+            StoreError, StepNotRecorded: ask again.
+        """
+        self._check_lease(body.lease)
+        claim = await self._held(name, body, body.lease, f"make its step {body.step!r}")
+        text, chain = step_name(body.step), claim.handler_steps
+        entry = entries_of(claim.record.steps).get(text)
+        result: Raw | msgspec.UnsetType = UNSET
+        if entry is not None and entry.done:
+            result = await self._recorded_step(claim, entry)
+            if isinstance(body.result, Raw) and JSON_TEXT.encode(result) != JSON_TEXT.encode(body.result):
+                raise OtherResult(f"{claim.record.key}: its step {text!r} is recorded with another result")
+        elif isinstance(body.result, Raw):
+            await chain.notes.write_async(chain.notes.made(text, JSON_TEXT, body.result, 0.0), body.result)
+            result = body.result
+        else:
+            await self._begin_step(claim, text, entry, parks=body.on_lapse == "park")
+        return StepAnswer(
+            made=isinstance(result, Raw),
+            result=result,
+            key=derived_key(claim.record.key, (body.step,)),
+            lease=claim.remaining + (self.clock() - since),
+        )
+
+    async def complete(self, name: str, body: CompleteBody) -> ClaimEnded:
+        """Complete a key.
+
+        Raises:
+            LeaseLost: the key has gone on without this claim.
+            OtherResult: this claim has completed it with another result.
+            ResultNotRecorded, StoreError: ask again.
+            ValueError: the request has no result, and no reason for that.
+        """
+        if (body.result is UNSET) == (body.no_result is UNSET):
+            raise ValueError("give one of result and no_result")
+        claim = await self._held(name, body, _PATIENCE, "record its result")
+        value = NoResult(body.no_result) if isinstance(body.no_result, str) else body.result
+        await claim.complete_async(value)
+        record = claim.record
+        # Another request can have completed it, before this one or meanwhile.
+        if isinstance(value, Raw) and record.result not in {None, JSON_TEXT.encode(value)}:
+            await self._check_result(claim, value)
+        why = UNSET if record.result is not None else record.error or "none was stored"
+        return ClaimEnded(outcome="completed", replayable=record.result is not None, why=why)
+
+    async def release(self, name: str, body: ReleaseBody) -> ClaimEnded:
+        """Give a key back for a retry. Raises LeaseLost and StoreError."""
+        claim = await self._held(name, body, _PATIENCE, "release it")
+        await claim.release_async(body.error)
+        return ClaimEnded(outcome="released")
+
+    async def park(self, name: str, body: ReleaseBody) -> ClaimEnded:
+        """Stop retrying a key until an operator unparks it. Raises LeaseLost and StoreError."""
+        claim = await self._held(name, body, _PATIENCE, "park it")
+        await claim.park_async(body.error)
+        return ClaimEnded(outcome="parked")
+
+    async def look(self, name: str, body: LookBody) -> Looked | None:
+        """Return what is recorded of a key; None if there is nothing."""
+        key = self._key(name, body.key)
+        reply = await self._load(key)
+        if reply.record is None:
+            return None
+        record = await drive_async(fetched(reply.record, self.clock), self._store)
+        try:
+            value = Replays(self._guard(name).policy, self.clock, JSON_TEXT).recorded(record)
+        except OncewardError:
+            value = UNSET
+        return Looked(
+            status=record.status,
+            attempt=record.attempts,
+            fence=record.fence,
+            lease=max(0.0, record.lease_until - reply.now),
+            worker=record.worker,
+            error=record.error,
+            steps=_made(record),
+            result=value if isinstance(value, Raw) else UNSET,
+        )
+
+    async def check(self) -> None:
+        """Raise StoreError if the ledger does not answer."""
+        await self._load("onceward:health")
+
+    async def _load(self, key: str) -> Reply:
+        verb = partial(self._store.load, key)
+        return await drive_async(retry_transient(verb, self.clock, patience(self.clock)), self._store)
+
+    async def _held(self, name: str, body: HeldBody, lease: float, doing: str) -> RemoteClaim:
+        key = self._key(name, body.key)
+        return await remote_claim(self._guard(name), key, body.id, body.fence, lease=lease, doing=doing)
+
+    async def _recorded_step(self, claim: RemoteClaim, entry: Entry) -> Raw:
+        found = await drive_async(claim.handler_steps.recorded(RecordedStep(entry, JSON_TEXT)), self._store)
+        assert isinstance(found, Raw)
+        return found
+
+    async def _check_result(self, claim: RemoteClaim, value: Raw) -> None:
+        record = await drive_async(fetched(claim.record, self.clock), self._store)
+        try:
+            kept = Replays(claim.policy, self.clock, JSON_TEXT).recorded(record)
+        except ResultUnavailable:  # sealed for good: nobody can compare it
+            return
+        if JSON_TEXT.encode(kept) != JSON_TEXT.encode(value):
+            raise OtherResult(f"{record.key}: this claim has completed it with another result, which stands")
+
+    async def _begin_step(self, claim: RemoteClaim, text: str, entry: Entry | None, *, parks: bool) -> None:
+        chain, record = claim.handler_steps, claim.record
+        if not is_mine(record, record.owner):
+            raise LeaseLost(record.key, f"begin its step {text!r}")
+        chain.check_lease(text)
+        chain.notes.check_room(text)
+        if not parks:
+            return
+        if entry is not None and entry.attempt < claim.attempt:
+            why = f"attempt {entry.attempt} ended in its step {text!r}, which may have been made"
+            await claim.park_async(why)
+            raise parked_error(claim.record, why, Doubt(text))
+        await chain.notes.write_async(chain.notes.begun(text))
+
+    def _guard(self, name: str) -> Guard:
+        guard = self._guards.get(name)
+        if guard is None:
+            guard = self._once.guards.for_keys(name, {}, no_skip="", heartbeat=False, codec=JSON_TEXT)
+            if len(self._guards) < 1000:
+                self._guards[name] = guard
+        return guard
+
+    def _key(self, name: str, key: Key) -> str:
+        return ledger_key(name, tuple(key) if isinstance(key, list) else key)
+
+    def _lease_of(self, remaining: float, since: float, key: str) -> float:
+        """Return the rest of a lease, counted from when the request came in, which is after it was sent."""
+        if not remaining:
+            raise LeaseLost(key, "begin its work")
+        return remaining + (self.clock() - since)
+
+    def _check_lease(self, lease: float) -> None:
+        if lease > self._longest_lease:
+            raise ValueError(
+                f"lease: {lease:g} s is longer than this service grants ({self._longest_lease:g} s). Extend it instead"
+            )
+
+
+def _derived(key: str, parts: Sequence[str]) -> dict[str, str]:
+    return {part: derived_key(key, (part,)) for part in parts}
+
+
+def _made(record: Record) -> list[str]:
+    try:
+        return [entry.name for entry in entries_of(record.steps).values() if entry.done]
+    except ValueError:
+        return []

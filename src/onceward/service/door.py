@@ -1,0 +1,123 @@
+"""What each request passes before the ledger is asked: who sends it, what it may do, and how much of it there is."""
+
+import asyncio
+import ipaddress
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from starlette.requests import ClientDisconnect, Request
+
+from onceward.service.problems import (
+    FORBIDDEN,
+    MALFORMED,
+    NOT_JSON,
+    SLOW,
+    TOO_LARGE,
+    TOO_MANY,
+    UNKNOWN_CLIENT,
+    WRONG_HOST,
+    RequestRefused,
+)
+from onceward.service.tokens import Tokens
+
+_LOCAL: Final = "local"  # the client of a service without tokens
+
+
+class ServiceLimits(NamedTuple):
+    """What one client can ask for.
+
+    Attributes:
+        requests: how many it can have under way.
+        body: bytes of a request.
+        arrival: seconds in which a request must arrive.
+        wait: seconds that a claim waits for a busy key.
+        lease: seconds of a lease.
+    """
+
+    requests: int = 200
+    body: int = 1024 * 1024
+    arrival: float = 30.0
+    wait: float = 60.0
+    lease: float = 3600.0
+
+
+class Door:
+    """Lets requests in.
+
+    Args:
+        tokens: who may do what; None lets everybody do everything.
+        limits: what a client can ask for.
+        local: whether only names of this machine are its own: a page in a browser here must not reach it by another name.
+    """
+
+    def __init__(self, tokens: Tokens | None, limits: ServiceLimits, *, local: bool) -> None:
+        self._tokens = tokens
+        self._limits = limits
+        self._local = local
+        self._under_way: Counter[str] = Counter()
+
+    def client(self, request: Request, namespace: str, action: str) -> str:
+        """Return the name of the client, if it may do this there. Raises RequestRefused."""
+        if self._tokens is None:
+            if self._local and not _is_local(request.headers.get("host", "")):
+                raise RequestRefused(
+                    WRONG_HOST, "Without tokens this service is known as localhost only. Nothing was done"
+                )
+            return _LOCAL
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        grant = self._tokens.grant(token.strip()) if kind.lower() == "bearer" else None
+        if grant is None:
+            raise RequestRefused(
+                UNKNOWN_CLIENT, "Send a token of this service as: Authorization: Bearer TOKEN. Nothing was done"
+            )
+        if not grant.allows(namespace, action):
+            raise RequestRefused(
+                FORBIDDEN, f"The token {grant.name} does not allow {action} in {namespace}. Nothing was done"
+            )
+        return grant.name
+
+    @contextmanager
+    def under_way(self, client: str) -> Iterator[None]:
+        """Count a request while it is under way. Raises RequestRefused if its client has too many."""
+        if self._under_way[client] >= self._limits.requests:
+            text = f"This client has {self._limits.requests} requests under way. Send this one again later. Nothing was done"
+            raise RequestRefused(TOO_MANY, text, 1.0)
+        self._under_way[client] += 1
+        try:
+            yield
+        finally:
+            self._under_way[client] -= 1
+            if not self._under_way[client]:
+                del self._under_way[client]
+
+    async def body(self, request: Request) -> bytes:
+        """Return the body of a request. Raises RequestRefused."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise RequestRefused(NOT_JSON, "Send JSON, with Content-Type: application/json. Nothing was done")
+        most, body = self._limits.body, bytearray()
+        try:
+            async with asyncio.timeout(self._limits.arrival):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > most:
+                        raise RequestRefused(
+                            TOO_LARGE,
+                            f"A request has at most {most} bytes. Nothing was done. To complete a key whose result is larger, send no_result",
+                        )
+        except TimeoutError:
+            raise RequestRefused(
+                SLOW, f"The body did not arrive within {self._limits.arrival:g} s. Nothing was done", 1.0
+            ) from None
+        except ClientDisconnect:
+            raise RequestRefused(MALFORMED, "The body is incomplete. Nothing was done") from None
+        return bytes(body)
+
+
+def _is_local(host: str) -> bool:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name.lower() == "localhost"

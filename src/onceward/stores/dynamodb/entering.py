@@ -1,0 +1,57 @@
+"""Gives the records of an earlier time their entries in the index of what is not completed."""
+
+from onceward.core.drivers import Steps
+from onceward.core.protocol import is_known
+from onceward.core.record import COMPLETED, Record
+from onceward.stores.contract import DamagedRecord, Part
+from onceward.stores.dynamodb.items import NULL, OPEN, Item
+from onceward.stores.dynamodb.replies import page
+from onceward.stores.dynamodb.requests import Body
+from onceward.stores.dynamodb.store import DynamoStore
+from onceward.stores.dynamodb.unfinished import INDEX
+
+
+def migrate(store: DynamoStore) -> Steps[list[Part]]:
+    """Correct the entries of all records (:data:`onceward.stores.capabilities.MIGRATE`). This reads the whole table once.
+
+    Records that workers without ``index=open`` have written have no entry, or a wrong one. You can run this again.
+    """
+    layout = store.layout
+    if not layout.lists_open:
+        return []
+    yield from store.learn_time()
+    start: Item | None = None
+    entered = 0
+    while True:
+        items, start = page((yield from store.ask(store.requests.scan(start, None, _wanted(store)))))
+        for item in items:
+            try:
+                record = store.read(item)
+            except DamagedRecord:
+                continue
+            if is_known(record) and item.get(OPEN, NULL) != layout.open_of(record):
+                entered += yield from _enter(store, record)
+        if start is None:
+            return [Part(f"entries in the index {INDEX}: {entered}", entered > 0)]
+
+
+def _enter(store: DynamoStore, record: Record) -> Steps[bool]:
+    """Write the entry of a record, also if others write it meanwhile. Return whether it is still there."""
+    held: Record | None = record
+    while held is not None and is_known(held):
+        call = store.requests.write({OPEN: store.layout.open_of(held)}, held)
+        reply = yield from store.reply(call, (yield from store.ask(call, gone=400)), held, 0.0)
+        if reply.won:
+            return True
+        held = reply.record
+    return False
+
+
+def _wanted(store: DynamoStore) -> Body:
+    """Return the filter of records that are not completed, or have an entry."""
+    body = store.requests.having("")
+    return {
+        "FilterExpression": f"{body['FilterExpression']} AND (#st <> :done OR attribute_exists(#o))",
+        "ExpressionAttributeNames": body["ExpressionAttributeNames"] | {"#st": store.layout.status, "#o": OPEN},
+        "ExpressionAttributeValues": body.get("ExpressionAttributeValues", {}) | {":done": {"S": COMPLETED}},
+    }

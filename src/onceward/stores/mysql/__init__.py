@@ -1,0 +1,133 @@
+"""A ledger in MySQL or MariaDB: ``Once("mysql://user@host/db")``, or :func:`open_ledger` for connections of your own."""
+
+from typing import Any
+from urllib.parse import unquote
+
+try:
+    import pymysql as _pymysql  # noqa: F401 - tells at once that it is missing
+except ImportError as error:
+    raise ImportError("MySQL and MariaDB need their driver: pip install 'onceward[mysql]'") from error
+
+from onceward.stores import StoreUrl
+from onceward.stores.mysql.exchange import MysqlConduit
+from onceward.stores.mysql.given import GivenAwaited, GivenBlocking
+from onceward.stores.mysql.links import MysqlLinks
+from onceward.stores.mysql.schema import MysqlNames
+from onceward.stores.mysql.store import MysqlStore
+
+__all__ = ["CAPABILITIES", "MysqlStore", "open_ledger", "open_url"]
+
+CAPABILITIES = MysqlStore.capabilities
+OPTIONS = ("table", "pool", "timeout", "socket", "ca", "tls")
+
+
+def open_ledger(given: object, *, table: str = "onceward", timeout: float = 5.0) -> MysqlStore:
+    """Return the ledger in the database of a connection or pool of yours. Nothing is sent before its first use.
+
+    Asynchronous ones serve coroutines, and their claims' heartbeats, on the event loop that uses them. Handlers that are not
+    asynchronous need a blocking one, or a URL.
+
+    Args:
+        given: a pymysql.Connection, asyncmy.Connection or asyncmy pool, with autocommit. It stays yours to close. A connection is
+            used for one statement at a time. Its session gets the ledger's sql_mode, isolation level and innodb_lock_wait_timeout.
+        table: the table's name; its second table is called ``TABLE_meta``.
+        timeout: seconds for one statement.
+
+    Raises:
+        TypeError, ValueError: an option is not valid.
+    """
+    return MysqlStore(_conduit(given, _checked(timeout)), MysqlNames(table), f"mysql:///?table={table}")
+
+
+def _conduit(given: object, timeout: float) -> MysqlConduit:
+    """Return how a connection or pool is used. Its driver is imported already, so its name tells."""
+    for kind in type(given).__mro__:
+        name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+        if name == "pymysql.Connection":
+            return GivenBlocking(given, timeout)
+        if name in {"asyncmy.Connection", "asyncmy.Pool"}:
+            return GivenAwaited(given, timeout, pools=name == "asyncmy.Pool")
+    raise TypeError(f"{type(given).__name__}: give a pymysql.Connection, asyncmy.Connection or asyncmy pool")
+
+
+def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
+    """Open ``mysql://user:password@host:port/database``.
+
+    Args:
+        parts: the URL.
+        options: ``table=onceward``, ``pool=10`` (connections at a time), ``timeout=5`` (seconds for one statement). ``socket=`` is
+            the path of a Unix socket. ``ca=`` is a file of certificates: the server's is checked. ``tls=on`` encrypts, and checks nothing.
+
+    Raises:
+        ValueError: an option is not valid.
+    """
+    user, _, host, port = _authority(parts.netloc)
+    shown = _shown(parts, user, host, port)
+    for name in options:
+        if name not in OPTIONS:
+            raise ValueError(f"{shown!r}: {name} is no option; there are {', '.join(OPTIONS)}")
+    try:
+        timeout, most = _checked(float(options.get("timeout", "5"))), int(options.get("pool", "10"))
+    except ValueError:
+        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and pool a number of connections") from None
+    if most < 1:
+        raise ValueError(f"{shown!r}: pool must be at least 1")
+    names = MysqlNames(options.get("table", "onceward"))
+    return MysqlStore(MysqlLinks(place_of(parts, options), most, timeout), names, shown)
+
+
+def place_of(parts: StoreUrl, options: dict[str, str]) -> dict[str, Any]:
+    """Return the place of a URL's database as the arguments of ``pymysql.connect``; raises ValueError if it is not valid."""
+    user, password, host, port = _authority(parts.netloc)
+    shown = _shown(parts, user, host, port)
+    database = unquote(parts.path.strip("/"))
+    if not database or "/" in database:
+        raise ValueError(f"{shown!r}: name the database, as in mysql://user@host/shop")
+    place: dict[str, Any] = {"host": host or "127.0.0.1", "port": port, "user": user or None, "password": password}
+    place["database"] = database
+    if "socket" in options:
+        place["unix_socket"] = options["socket"]
+    if (tls := _tls(options, shown)) is not None:
+        place["ssl"] = tls
+    return place
+
+
+def _checked(timeout: float) -> float:
+    if not 0 < timeout < 3600:
+        raise ValueError(f"timeout={timeout!r}: give a positive number of seconds, below an hour")
+    return timeout
+
+
+def _authority(netloc: str) -> tuple[str, str, str, int]:
+    """Return the user, password, host and port of a URL."""
+    login, _, place = netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    host, colon, port = place.rpartition(":")
+    if not colon or place.endswith("]"):
+        host, port = place, "3306"
+    if not port.isdecimal():
+        raise ValueError(f"port {port!r}: give a number")
+    return unquote(user), unquote(password), host.strip("[]"), int(port)
+
+
+def _tls(options: dict[str, str], shown: str) -> Any:
+    """Return the context of an encrypted connection; None for a plain one."""
+    if options.get("tls", "on") != "on":
+        raise ValueError(f"{shown!r}: tls must be on")
+    if "ca" not in options and "tls" not in options:
+        return None
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=options.get("ca"))
+    except OSError as error:
+        raise ValueError(f"{shown!r}: ca={options['ca']}: {error}") from error
+    if "ca" not in options:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _shown(parts: StoreUrl, user: str, host: str, port: int) -> str:
+    """Return the URL without its password."""
+    login = f"{user}@" if user else ""
+    return parts._replace(netloc=f"{login}{host}:{port}").geturl()

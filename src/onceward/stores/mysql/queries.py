@@ -1,0 +1,272 @@
+"""The requests of a MySQL ledger: the statements of each, and how their rows become a reply.
+
+The statements depend on the server, which is known only when the first connection is open. So a request makes them when it is sent.
+"""
+
+import os
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from onceward.core.record import Record, Reply, Write
+from onceward.errors import StoreError
+from onceward.stores.contract import Page
+from onceward.stores.mysql.literals import literal
+from onceward.stores.mysql.statements import NOW, OF_T, TIMES, MysqlStatements, block, packed
+from onceward.stores.sql.finding import end_of
+from onceward.stores.sql.queries import Met, Row, SqlQuery
+
+_TIMES = [Record._fields.index(name) for name in TIMES]
+
+
+class MysqlQuery(SqlQuery):
+    """A request.
+
+    Attributes:
+        patience: seconds to wait for somebody's open transaction on the key; None is the session's own.
+    """
+
+    __slots__ = ("patience",)
+    blocks = True  # whether its statements can be sent as one
+
+    def __init__(self, action: str) -> None:
+        super().__init__(action)
+        self.patience: int | None = None
+
+    def patient(self, milliseconds: int) -> None:
+        """Wait this long for somebody's open transaction on the key. The server counts whole seconds."""
+        self.patience = milliseconds // 1000
+
+    def sent(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements as they are sent, one after another on one connection."""
+        texts = self.texts(statements)
+        return block(texts, statements.flavor) if self.blocks else texts
+
+    @abstractmethod
+    def texts(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements."""
+
+
+class ClaimQuery(MysqlQuery):
+    """The insert of one key."""
+
+    __slots__ = ("_fence", "_number", "key", "write")
+
+    def __init__(self, write: Write, fence: int) -> None:
+        super().__init__("insert")
+        self.write, self._fence, self.key, self._number = write, fence, write.key, number()
+
+    def texts(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements."""
+        return statements.insert([(self.write, self._fence)], self._number, self.patience)
+
+    def reply(self, rows: Sequence[Row]) -> Reply:
+        """Return it. Without a record, somebody has deleted it since."""
+        return reply_in(unpacked(rows)[0])
+
+
+class SwapQuery(MysqlQuery):
+    """The swap of one key."""
+
+    __slots__ = ("_fence", "_number", "_seen", "key", "write")
+
+    def __init__(self, write: Write, seen: Record, fence: int) -> None:
+        super().__init__("swap")
+        self.write, self._seen, self._fence, self.key, self._number = write, seen, fence, write.key, number()
+
+    def texts(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements."""
+        return statements.swap(self.write, self._seen, self._fence, self._number, self.patience)
+
+    def reply(self, rows: Sequence[Row]) -> Reply | None:
+        """Return it; None if it was written, and another write has come since."""
+        (row,) = unpacked(rows)
+        written, mine = row[0] == 1, row[1] == 1
+        if written and not mine:
+            return None
+        return reply_in((written, *row[2:])) if row[3] is not None else Reply(False, None, row[2] / 1e6)
+
+
+class LoadQuery(MysqlQuery):
+    """Read one key."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: str) -> None:
+        super().__init__("load")
+        self.key = key
+
+    def texts(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements."""
+        return statements.load(self.key, self.patience)
+
+    def reply(self, rows: Sequence[Row]) -> Reply:
+        """Return it."""
+        ((_, now, *fields),) = unpacked(rows)
+        return Reply(False, None if fields[0] is None else record_in(fields), now / 1e6)
+
+
+class ClaimManyQuery(MysqlQuery):
+    """The inserts of many keys."""
+
+    __slots__ = ("_number", "writes")
+
+    def __init__(self, writes: Sequence[tuple[Write, int]]) -> None:
+        super().__init__("insert_many")
+        self.writes, self._number = writes, number()
+
+    def texts(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements."""
+        return statements.insert(self.writes, self._number, self.patience)
+
+    def reply(self, rows: Sequence[Row]) -> Met:
+        """Return them."""
+        return _met(rows)
+
+
+class SwapManyQuery(MysqlQuery):
+    """The swaps of many keys."""
+
+    __slots__ = ("_number", "_swaps")
+
+    def __init__(self, swaps: Sequence[tuple[Write, Record, int]]) -> None:
+        super().__init__("swap_many")
+        self._swaps, self._number = swaps, number()
+
+    def texts(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements."""
+        return statements.swap_many(self._swaps, self._number)
+
+    def reply(self, rows: Sequence[Row]) -> Met:
+        """Return them."""
+        return _met(rows)
+
+
+class DeleteQuery(MysqlQuery):
+    """Delete one record."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self, seen: Record) -> None:
+        super().__init__("delete")
+        self._seen = seen
+
+    def texts(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements."""
+        return statements.delete(self._seen)
+
+    def reply(self, rows: Sequence[Row]) -> Reply:
+        """Return it."""
+        ((gone, _, now, *fields),) = unpacked(rows)
+        held = None if fields[0] is None else record_in(fields)
+        return Reply(True, self._seen, now / 1e6) if gone else Reply(False, held, now / 1e6)
+
+
+class PageQuery(MysqlQuery):
+    """One page in the order of the keys, and one more row to know whether it is the last.
+
+    Args:
+        action: what it does, for events.
+        wanted: the condition of the records, on the table ``t``.
+        prefix: the keys start with it.
+        after: the key after which the page begins.
+        limit: the most records.
+        seconds: if it can take longer than the ledger's timeout.
+    """
+
+    __slots__ = ("_after", "_prefix", "_wanted", "limit", "seconds")
+
+    def __init__(
+        self, action: str, wanted: str, prefix: str, after: str | None, limit: int, seconds: float | None = None
+    ) -> None:
+        super().__init__(action)
+        self.seconds = seconds
+        self._wanted, self._prefix, self._after, self.limit = wanted, prefix, after, limit
+
+    def texts(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements."""
+        bounds = keys_within(self._prefix, self._after)
+        table = statements.names.table
+        page = f"SELECT * FROM {table} t WHERE {bounds} AND {self._wanted} ORDER BY t.`key` LIMIT {self.limit + 1}"
+        return [f"SELECT {packed(NOW, OF_T)} FROM (SELECT 1) one LEFT JOIN ({page}) t ON true ORDER BY t.`key`"]
+
+    def reply(self, rows: Sequence[Row]) -> Page:
+        """Return the page."""
+        found = unpacked(rows)
+        records = [record_in(fields) for _, *fields in found if fields[0] is not None]
+        page = records[: self.limit]
+        return Page(page, page[-1].key if len(records) > self.limit else None, found[0][0] / 1e6)
+
+
+class RowsQuery(MysqlQuery):
+    """Statements whose reply is their rows."""
+
+    __slots__ = ("_texts",)
+    blocks = False  # they are also sent before the server is known
+
+    def __init__(self, *texts: str, action: str = "schema") -> None:
+        super().__init__(action)
+        self._texts = list(texts)
+
+    def texts(self, statements: MysqlStatements) -> list[str]:  # noqa: ARG002 - they are the same on every server
+        """Return the statements."""
+        return self._texts
+
+    def reply(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return them."""
+        return rows
+
+
+class LongQuery(RowsQuery):
+    """Statements that can take hours."""
+
+    __slots__ = ()
+    seconds = 86400.0
+
+
+def keys_within(prefix: str, after: str | None) -> str:
+    """Return the condition of the keys to look at. One lower bound: of two, a range could begin at the looser one."""
+    end = end_of(prefix)
+    first = f"t.`key` > {literal(after)}" if after is not None and after >= prefix else f"t.`key` >= {literal(prefix)}"
+    return first if end is None else f"{first} AND t.`key` < {literal(end)}"
+
+
+def unpacked(rows: Sequence[Row]) -> list[list[Any]]:
+    """Return the values of packed rows.
+
+    Raises:
+        StoreError: one is larger than the server's max_allowed_packet.
+    """
+    try:
+        return [msgspec.json.decode(text) for (text,) in rows]
+    except TypeError:
+        raise StoreError("a record is longer than the server's max_allowed_packet: raise that on the server") from None
+
+
+def record_in(fields: Sequence[Any]) -> Record:
+    """Return the record of a row's fields: times are microseconds, which are exact in a float of seconds."""
+    values = list(fields)
+    for at in _TIMES:
+        if (time := values[at]) is not None:
+            values[at] = time / 1e6
+    return tuple.__new__(Record, values)
+
+
+def reply_in(row: Row) -> Reply:
+    """Return the reply of a row: whether it was won, the time, and the record or NULLs."""
+    won, now, *fields = row
+    if fields[0] is None:
+        return Reply(False, None, now / 1e6)
+    return tuple.__new__(Reply, (won == 1, record_in(fields), now / 1e6, None))
+
+
+def _met(rows: Sequence[Row]) -> Met:
+    found = unpacked(rows)
+    return Met({row[2]: reply_in(row) for row in found if row[2] is not None}, found[-1][1] / 1e6)
+
+
+def number() -> int:
+    """Return the id of a write."""
+    return int.from_bytes(os.urandom(8), "big") >> 1

@@ -1,0 +1,138 @@
+"""The caller's own connection to the ledger's server: an effect on it commits together with its record.
+
+A savepoint marks the transaction: it is gone when somebody has committed it or rolled it back, as DDL and a deadlock do, too.
+BEGIN and the savepoint are sent with our first statement.
+All reads lock: the snapshot of the transaction may be older than the row.
+"""
+
+import contextlib
+import os
+from typing import Final
+
+from onceward.core.drivers import Steps
+from onceward.core.record import Record, Reply
+from onceward.errors import StoreError
+from onceward.stores.capabilities import Apart, Ended, TransactionState
+from onceward.stores.mysql.connections import state_of
+from onceward.stores.mysql.faults import FAULTS, NO_SAVEPOINT
+from onceward.stores.mysql.queries import LoadQuery, MysqlQuery, RowsQuery, SwapQuery
+from onceward.stores.mysql.statements import MysqlStatements, block
+from onceward.stores.mysql.store import MysqlStore
+from onceward.stores.mysql.talk import DRIVERS, code_of
+from onceward.stores.sql.drivers import DriverFailed
+from onceward.stores.sql.session import Acts, SqlSession, Turn
+
+_PATIENCE: Final = 1  # seconds to wait for somebody's open transaction on a key
+# MySQL has no such wait for one statement. The caller's own statements must wait as long as before.
+_HURRY: Final = "SET @onceward_wait = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1"
+_REST: Final = "SET SESSION innodb_lock_wait_timeout = @onceward_wait"
+_SEEN: Final = "DO 0"  # its answer tells whether a transaction is open
+_FITS: Final = (
+    "SELECT @@character_set_client, @@character_set_results, @@SESSION.sql_mode, "
+    "ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) > 60, GET_LOCK('{}', 0)"
+)
+
+
+class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
+    """A connection of the caller to MySQL or MariaDB."""
+
+    faults = FAULTS
+    libraries = DRIVERS
+    not_ours = NO_SAVEPOINT
+    state_of = staticmethod(state_of)
+    code_of = staticmethod(code_of)
+
+    _mark: str | None = None  # the name of the savepoint, once it is there
+    _next_mark: str | None = None  # before
+
+    def learn(self) -> Steps[MysqlStatements]:
+        """Ask which database the ledger is in."""
+        yield Apart(LoadQuery("?"))  # makes the tables
+        ((database,),) = yield Apart(RowsQuery("SELECT DATABASE()"))
+        return MysqlStatements(self.store.names.within(database), self.store.statements.flavor, " FOR UPDATE")
+
+    def check_place(self) -> Steps[None]:
+        """Check that the connection is to the ledger's server: two sessions cannot have one lock of it."""
+        lock = f"onceward_{os.urandom(16).hex()}"
+        ((*charsets, mode, is_stopped, _),) = yield RowsQuery(_FITS.format(lock))
+        if set(charsets) != {"utf8mb4"}:
+            raise ValueError(
+                f"the connection's character set is {' and '.join(map(str, charsets))}, and a ledger needs utf8mb4"
+            )
+        if "SIMULTANEOUS_ASSIGNMENT" in str(mode):
+            raise ValueError("the connection's sql_mode has SIMULTANEOUS_ASSIGNMENT, with which a ledger cannot write")
+        if is_stopped:
+            raise ValueError("the connection's time is not the server's, as after SET timestamp: set it to DEFAULT")
+        took = yield Apart(RowsQuery(f"SELECT GET_LOCK('{lock}', 0)", f"DO RELEASE_LOCK('{lock}')"))
+        yield RowsQuery(f"DO RELEASE_LOCK('{lock}')")
+        if took[0][0]:
+            raise ValueError(
+                f"the connection is to another server than the ledger {self.store.url}; effect and record commit together "
+                "only in one"
+            )
+
+    def begin(self) -> Steps[None]:
+        """Begin a transaction, on the ledger's server."""
+        self._mark = self._next_mark = None
+        yield from super().begin()
+        self._next_mark = f"onceward_{os.urandom(8).hex()}"
+
+    def began_here(self) -> Steps[bool]:
+        """Look for the savepoint. If the server itself has rolled back, as after a deadlock, nothing else has happened since."""
+        if self._mark is None or self.trouble is not None:
+            return True
+        try:
+            yield RowsQuery(f"RELEASE SAVEPOINT {self._mark}", f"SAVEPOINT {self._mark}")
+        except StoreError as error:
+            self.trouble = None
+            if code_of(error.__cause__) != NO_SAVEPOINT:
+                return True
+            try:
+                yield RowsQuery(_SEEN)
+            except StoreError:
+                return True
+            return self.state is not TransactionState.OPEN
+        return True
+
+    def commit(self) -> Steps[Record | None]:
+        """Send the completion, if there is one, and commit. Return the completed record."""
+        record: Record | None = None
+        if self.last is not None:
+            reply = yield self.last
+            if reply is None or not reply.won:
+                raise Ended("the transaction that made the claim is over")
+            record = reply.record
+        yield Turn.COMMIT
+        return record
+
+    def talk(self, request: object) -> Acts:
+        """Do one request of the ledger's, and return its reply."""
+        assert isinstance(request, MysqlQuery)
+        completes = request is self.last
+        if self.trouble is not None:  # the transaction has failed, and this would hide why
+            raise self.trouble
+        if self.ending and isinstance(request, SwapQuery) and not completes:
+            self.last = request
+            return Reply(True, request.write.at(0.0), 0.0)
+        statements = self.known
+        if not request.blocks:
+            return request.reply((yield "fetch", (request.texts(statements),)))
+        request.patience = _PATIENCE
+        texts = request.texts(statements)
+        if completes and self._mark is not None:
+            texts = [f"RELEASE SAVEPOINT {self._mark}", *texts]
+        if self._next_mark is not None:
+            began = self.state is TransactionState.OPEN  # as a Session of SQLAlchemy can by itself
+            texts = [*([] if began else ["START TRANSACTION"]), f"SAVEPOINT {self._next_mark}", *texts]
+        if not statements.flavor.mariadb:
+            texts = [_HURRY, *texts, _REST]
+        try:
+            rows = yield "fetch", (block(texts, statements.flavor),)
+        except DriverFailed:
+            if self.state is not TransactionState.LOST:
+                with contextlib.suppress(DriverFailed):  # the first error is the one that counts
+                    # An error does not tell whether a transaction is open, an answer does.
+                    yield "fetch", ([_SEEN if statements.flavor.mariadb else _REST],)
+            raise
+        self._mark, self._next_mark = self._next_mark or self._mark, None
+        return request.reply(rows)

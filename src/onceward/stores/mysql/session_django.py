@@ -1,0 +1,61 @@
+"""Transactions of Django's MySQL databases, on PyMySQL."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+import pymysql
+
+from onceward.stores.capabilities import TransactionState
+from onceward.stores.mysql.connections import is_open, limited, run, state_of
+from onceward.stores.sql import django_driver
+from onceward.stores.sql.queries import Row
+
+
+class DjangoMysqlDriver(django_driver.DjangoDriver[Sequence[str]]):
+    """One of ``django.db.connections``."""
+
+    vendor, server = "mysql", "MySQL"
+
+    def check_fits(self) -> None:
+        """Raise ValueError if the database is of another kind, or its driver is."""
+        super().check_fits()
+        if not isinstance(self.raw, pymysql.Connection):
+            raise ValueError(
+                f"the database {self.connection.alias!r} is used by {type(self.raw).__module__}, which does not tell the state "
+                "of its transaction: call pymysql.install_as_MySQLdb() at the top of the settings"
+            )
+
+    def start(self) -> None:
+        """Begin."""
+        self.connection.ensure_connection()
+        with limited(self.raw, self.seconds):
+            super().start()
+
+    def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
+        """Run statements and return the rows of all."""
+        self.check_healthy()
+        with self.connection.wrap_database_errors:
+            return run(self.raw, texts, self.seconds)
+
+    def finish(self) -> None:
+        """Commit."""
+        if self.raw is None:
+            super().finish()
+            return
+        with limited(self.raw, self.seconds):
+            super().finish()
+
+    def undo(self) -> None:
+        """Roll back. If the driver's connection is closed, say so to Django, which else connects anew without a limit of time."""
+        if self.raw is not None and not is_open(self.raw):
+            with suppress(Exception):
+                self.connection.close()
+        super().undo()
+
+    def is_open(self) -> bool:
+        """Tell whether the driver's connection is in a transaction."""
+        return state_of(self.raw) is TransactionState.OPEN
+
+
+of_proxy = partial(django_driver.of_proxy, DjangoMysqlDriver)

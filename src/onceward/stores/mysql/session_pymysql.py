@@ -1,0 +1,48 @@
+"""Transactions on connections of PyMySQL."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from onceward.stores.capabilities import TransactionState
+from onceward.stores.mysql.connections import cut, is_open, limited, run, state_of
+from onceward.stores.sql.drivers import BlockingDriver
+from onceward.stores.sql.queries import Row
+
+
+class PymysqlDriver(BlockingDriver[Sequence[str]]):
+    """A ``pymysql.Connection``."""
+
+    def check(self) -> None:
+        """Raise ValueError if no transaction of ours can begin."""
+        check_idle(self.connection)
+
+    def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
+        """Run statements and return the rows of all."""
+        return run(self.connection, texts, self.seconds)
+
+    def finish(self) -> None:
+        """Commit."""
+        with limited(self.connection, self.seconds):
+            self.connection.commit()
+
+    def undo(self) -> None:
+        """Roll back."""
+        if is_open(self.connection) and state_of(self.connection) is TransactionState.OPEN:
+            with limited(self.connection, self.seconds):
+                self.connection.rollback()
+
+    def cut(self) -> None:
+        """Close the connection."""
+        cut(self.connection)
+
+
+def check_idle(connection: Any) -> None:
+    """Raise ValueError if a connection is closed or in a transaction."""
+    state = state_of(connection)
+    if state is TransactionState.LOST:
+        raise ValueError("the connection is closed")
+    if state is TransactionState.OPEN:
+        raise ValueError(
+            "the connection is in a transaction already; commit it first, for this one must be ours to end. Without autocommit, "
+            "each statement begins one, also a SELECT"
+        )

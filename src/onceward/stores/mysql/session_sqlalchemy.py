@@ -1,0 +1,64 @@
+"""Transactions on SQLAlchemy's connections and sessions, with the drivers pymysql and asyncmy."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import pymysql
+from sqlalchemy.util import await_only
+
+from onceward.stores.capabilities import TransactionState
+from onceward.stores.mysql.connections import cut, is_open, limited, run, run_async, state_of
+from onceward.stores.sql import alchemy
+from onceward.stores.sql.queries import Row
+
+_DRIVERS: Final = ("pymysql", "asyncmy")
+_DIALECTS: Final = frozenset({"mysql", "mariadb"})
+
+
+class UnderMysql(alchemy.Underneath[Sequence[str]]):
+    """PyMySQL or asyncmy."""
+
+    def check(self) -> None:
+        """Raise ValueError if the engine is of another database, or commits each statement."""
+        dialect = self.connection.dialect
+        if dialect.name not in _DIALECTS or dialect.driver not in _DRIVERS:
+            engine = self.connection.engine
+            raise ValueError(f"{engine.url!r}: give an engine of mysql or mariadb with {' or '.join(_DRIVERS)}")
+        if self.raw.get_autocommit():
+            raise ValueError("the connection commits each statement by itself: leave out isolation_level='AUTOCOMMIT'")
+
+    def check_begun(self, *, had_begun: bool) -> None:
+        """Accept it: a claim does not read the snapshot."""
+
+    def state(self) -> TransactionState:
+        """Return the state of the driver's connection."""
+        return state_of(self.raw)
+
+    def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
+        """Run statements and return the rows of all."""
+        if isinstance(self.raw, pymysql.Connection):
+            return run(self.raw, texts, self.seconds)
+        return await_only(run_async(self.raw, texts, self.seconds))
+
+    def finish(self, commit: Callable[[], None]) -> None:
+        """Commit."""
+        if not isinstance(self.raw, pymysql.Connection):
+            commit()
+            return
+        with limited(self.raw, self.seconds):
+            commit()
+
+    def was_closed(self) -> bool:
+        """Tell whether the driver's connection was closed."""
+        return not is_open(self.raw)
+
+    def cut(self) -> None:
+        """Close the driver's connection."""
+        cut(self.raw)
+
+
+of_connection = partial(alchemy.OfConnection, UnderMysql)
+of_session = partial(alchemy.OfSession, UnderMysql)
+of_async_connection = partial(alchemy.of_async_connection, UnderMysql)
+of_async_session = partial(alchemy.of_async_session, UnderMysql)

@@ -1,0 +1,125 @@
+"""The ledger in MySQL or MariaDB: a table beside the users' own data."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from onceward.core.drivers import Sleep, Steps
+from onceward.core.record import Record, Reply, Write
+from onceward.core.register import KeyLocked
+from onceward.errors import StoreError
+from onceward.stores.contract import MORE, Page, Polled, Purged
+from onceward.stores.mysql.exchange import MysqlConduit, MysqlExchange
+from onceward.stores.mysql.queries import (
+    ClaimManyQuery,
+    ClaimQuery,
+    DeleteQuery,
+    LoadQuery,
+    PageQuery,
+    SwapManyQuery,
+    SwapQuery,
+)
+from onceward.stores.mysql.schema import LONGEST_KEY, MysqlNames
+from onceward.stores.sql.queries import SqlQuery
+from onceward.stores.sql.verbs import BRISK, SqlVerbs
+
+_PACKET: Final = 768 * 1024  # characters of the texts of one statement
+
+
+class MysqlStore(MysqlExchange, SqlVerbs, Polled):
+    """A ledger in MySQL 8 or MariaDB 10.6, or newer. Make one with :func:`onceward.stores.mysql.open_ledger`."""
+
+    _commit_wait = 1000  # the server counts whole seconds
+    resolution = 0.0
+    poll = 0.05  # seconds; a waiter's look is a read by key
+    max_result = 256 * 1024
+    capabilities: Final[Mapping[str, str]] = {
+        "count": "onceward.stores.mysql.counting:count",
+        "due": "onceward.stores.mysql.due:due",
+        "find": "onceward.stores.mysql.finding:find",
+        "survey": "onceward.stores.mysql.counting:survey",
+        "costs": "onceward.stores.sql.costs:costs",
+        "found": "onceward.stores.mysql.provision:found",
+        "inspect": "onceward.stores.mysql.inspection:inspect",
+        "migrate": "onceward.stores.mysql.provision:migrate",
+        "observe": "onceward.stores.observed:observe",
+        "outbox": "onceward.stores.mysql.due:outbox",
+        "provision": "onceward.stores.mysql.provision:provision",
+        "template": "onceward.stores.mysql.provision:template",
+        "trace": "onceward.stores.mysql.tracing:trace",
+        "transaction": "onceward.stores.mysql.join:join",
+    }
+
+    def __init__(self, conduit: MysqlConduit, names: MysqlNames, url: str) -> None:
+        MysqlExchange.__init__(self, conduit, names, url)
+        SqlVerbs.__init__(self)
+
+    def _inserting(self, write: Write, fence: int) -> ClaimQuery:
+        """Return the insert of one key."""
+        return ClaimQuery(write, fence)
+
+    def _swapping(self, write: Write, seen: Record, fence: int) -> SwapQuery:
+        """Return the swap of one key."""
+        return SwapQuery(write, seen, fence)
+
+    def _inserting_all(self, writes: Sequence[tuple[Write, int]]) -> ClaimManyQuery:
+        """Return the insert of many keys."""
+        return ClaimManyQuery(writes)
+
+    def _swapping_all(self, swaps: Sequence[tuple[Write, Record, int]]) -> SwapManyQuery:
+        """Return the swap of many keys."""
+        return SwapManyQuery(swaps)
+
+    def _deleting(self, seen: Record) -> DeleteQuery:
+        """Return the deletion of one record."""
+        return DeleteQuery(seen)
+
+    def _briefly(self, request: SqlQuery) -> Steps[Reply | None]:
+        """Do a request with a short wait for locks. The server itself counts whole seconds."""
+        request.patient(0)
+        reply: Reply | None
+        try:
+            reply = yield request
+        except KeyLocked:
+            yield Sleep(BRISK / 1000)
+            reply = yield request
+        return reply
+
+    def load(self, key: str) -> Steps[Reply]:
+        """Read one record."""
+        reply: Reply = yield LoadQuery(key)
+        return reply
+
+    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+        """Read records in the order of their keys."""
+        page: Page = yield PageQuery("scan", "true", prefix, after, limit)
+        return page
+
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
+        """Delete expired records, the longest expired first."""
+        gone = yield from self._purging(limit)
+        return Purged(gone, MORE if gone == limit else None)
+
+    def _too_long(self, key: str) -> StoreError | None:
+        """Return the error for a key that is too long. A session without strict mode would cut it, and take it for another one."""
+        if len(key) <= LONGEST_KEY:
+            return None
+        return StoreError(
+            f"ledger {self.url}: the key has {len(key)} characters, and may have {LONGEST_KEY}: {key[:60]}…"
+        )
+
+    def _parts(self, writes: list[Write]) -> list[list[Write]]:
+        """Split writes so that a statement is no longer than ``max_allowed_packet``, which can be as low as 1 MB."""
+        parts: list[list[Write]] = []
+        size = _PACKET
+        for write in writes:
+            length = sum(_size(value) for value in write if isinstance(value, str))
+            if (size := size + length) > _PACKET:
+                parts.append([])
+                size = length
+            parts[-1].append(write)
+        return parts
+
+
+def _size(text: str) -> int:
+    """Return how many characters of SQL a text can take: two for each byte of UTF-8."""
+    return len(text) * (2 if text.isascii() else 8)

@@ -1,0 +1,93 @@
+"""Statements on one connection of PyMySQL or asyncmy, and what their errors mean."""
+
+import select
+from collections.abc import Sequence
+from typing import Any, Final
+
+from onceward.stores.mysql.faults import LOST
+from onceward.stores.mysql.schema import flavor_of
+from onceward.stores.sql.queries import Row
+from onceward.stores.sql.refusals import Broken, SqlRefusal
+
+DRIVERS: Final = frozenset({"pymysql", "asyncmy", "MySQLdb"})
+IN_TRANSACTION: Final = 1  # in the status that the server tells with each answer
+
+
+def settings(server: str) -> str:
+    """Return what makes a session the ledger's own: strict, with || for texts, the server's time, and never waiting long for a row.
+
+    Args:
+        server: what the server says of its version.
+    """
+    flavor = flavor_of(server)
+    level = "tx_isolation" if flavor.mariadb and flavor.version < (11, 1) else "transaction_isolation"
+    return (
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION', innodb_lock_wait_timeout = 1, "
+        f"timestamp = DEFAULT, {level} = 'READ-COMMITTED'"
+    )
+
+
+def fetch(connection: Any, texts: Sequence[str]) -> list[Row]:
+    """Run statements one after another, and return the rows of all. Raises the driver's errors."""
+    rows: list[Row] = []
+    for text in texts:
+        connection.query(text)
+        while True:
+            result = connection._result  # noqa: SLF001 - a cursor would cost twice as much, and may be of another class
+            rows.extend(result.rows or ())
+            if not result.has_next:
+                break
+            connection.next_result()
+    return rows
+
+
+async def fetch_async(connection: Any, texts: Sequence[str]) -> list[Row]:
+    """As :func:`fetch`, for a connection of asyncmy."""
+    rows: list[Row] = []
+    for text in texts:
+        await connection.query(text)
+        while True:
+            result = connection._result  # noqa: SLF001 - as above
+            rows.extend(result.rows or ())
+            if not result.has_next:
+                break
+            await connection.next_result()
+    return rows
+
+
+def code_of(error: BaseException | None) -> str:
+    """Return the number of a driver's error, within those that other libraries wrap around it; "" if it has none."""
+    while error is not None:
+        number = error.args[0] if error.args else None
+        if isinstance(number, int) and is_drivers(error):
+            return str(number)
+        error = getattr(error, "orig", None) or error.__cause__
+    return ""
+
+
+def is_drivers(error: BaseException) -> bool:
+    """Tell whether an error is of a driver."""
+    return not DRIVERS.isdisjoint(kind.__module__.partition(".")[0] for kind in type(error).__mro__)
+
+
+def spoken_error(error: BaseException) -> SqlRefusal | Broken | None:
+    """Return what an error of a statement means; None if it is not the driver's.
+
+    After a SqlRefusal, the connection can be used for the next statement.
+    """
+    if isinstance(error, OSError | TimeoutError):
+        return Broken(str(error) or type(error).__name__)
+    if not is_drivers(error):
+        return None
+    code = code_of(error)
+    text = str(error.args[-1]) if error.args else type(error).__name__
+    if code and code not in LOST and not code.startswith("2"):
+        return SqlRefusal(code, text)
+    return Broken(text or "the connection is closed")
+
+
+def is_silent(descriptor: int) -> bool:
+    """Tell whether an idle connection is still open, as far as this end knows. An idle server says nothing but its end."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return not poller.poll(0)

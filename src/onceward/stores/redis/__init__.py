@@ -1,0 +1,114 @@
+"""A ledger in Redis or Valkey: ``Once("redis://host:6379/0")``, or :func:`open_ledger` for a client of your own."""
+
+from urllib.parse import quote, unquote, urlencode
+
+try:
+    import redis as _redis
+except ImportError as error:
+    raise ImportError("Redis needs its driver: pip install 'onceward[redis]'") from error
+
+from onceward.stores import StoreUrl
+from onceward.stores.redis.clients import Clients, GivenAsyncClient, GivenClient
+from onceward.stores.redis.names import RedisNames
+from onceward.stores.redis.opening import makers
+from onceward.stores.redis.own_clients import OwnClients
+from onceward.stores.redis.store import RedisStore
+
+__all__ = ["CAPABILITIES", "RedisStore", "open_ledger", "open_url"]
+
+CAPABILITIES = RedisStore.capabilities
+_SECRETS = frozenset({"password", "sentinel_password"})
+OPTIONS = ("prefix", "timeout", "eviction", "wait", "disk", "cluster", "sentinel", "sentinel_password")
+
+
+def open_ledger(
+    given: object,
+    *,
+    prefix: str = "onceward",
+    timeout: float = 5.0,
+    eviction: bool = False,
+    wait: int = 0,
+    disk: bool = False,
+) -> RedisStore:
+    """Return the ledger on a client of yours. Nothing is sent before its first use.
+
+    An asynchronous client serves coroutines, and their claims' heartbeats, on the event loop that uses it. Handlers that are not
+    asynchronous need a blocking one, or a URL.
+
+    Args:
+        given: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``. It stays yours to close.
+        prefix: what the ledger's Redis keys begin with.
+        timeout: seconds for a confirmation by replicas; for the rest the client's own timeouts hold.
+        eviction: whether a server is accepted that evicts records when its memory is full.
+        wait: how many replicas must confirm each write.
+        disk: whether the server's disk must have it, and those of the replicas: WAITAOF of Redis 7.2 and Valkey.
+
+    Raises:
+        TypeError, ValueError: an option is not valid.
+    """
+    kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(given).__mro__}
+    if kinds.isdisjoint({"redis.Redis", "redis.RedisCluster"}) or {"redis.Pipeline", "redis.ClusterPipeline"} & kinds:
+        raise TypeError(f"{type(given).__name__}: give a Redis or RedisCluster of redis or redis.asyncio")
+    awaited = ".asyncio." in type(given).__module__ or hasattr(given, "aclose")
+    conduit: Clients = (GivenAsyncClient if awaited else GivenClient)(given, _replicas(wait), disk, _checked(timeout))
+    return RedisStore(conduit, RedisNames(prefix), f"redis:///?prefix={prefix}", evicts=eviction)
+
+
+def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
+    """Open ``redis://user:password@host:6379/0``, ``rediss://`` for TLS, or ``valkey://`` and ``valkeys://``.
+
+    All options but :data:`OPTIONS` are redis-py's own, such as ``ssl_ca_certs``.
+
+    Args:
+        parts: the URL.
+        options: ``prefix=onceward``; ``timeout=5`` (seconds for one request); ``eviction=allow``; ``wait=REPLICAS`` that must
+            confirm each write; ``disk=yes``, on their disks, too; ``cluster=yes``; ``sentinel=NAME`` of the primary, with
+            ``sentinel_password``. The hosts are then Sentinels. All others are redis-py's.
+
+    Raises:
+        ValueError: an option is not valid.
+    """
+    shown = _shown(parts)
+    ours = {name: value for name, value in options.items() if name in OPTIONS}
+    theirs = {name: value for name, value in options.items() if name not in OPTIONS}
+    try:
+        timeout, wait = _checked(float(ours.get("timeout", "5"))), _replicas(int(ours.get("wait", "0")))
+    except ValueError:
+        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and wait a number of replicas") from None
+    if ours.get("eviction", "allow") != "allow":
+        raise ValueError(f"{shown!r}: eviction=allow accepts a server that evicts; leave it out otherwise")
+    if ours.get("disk", "yes") != "yes":
+        raise ValueError(f"{shown!r}: disk=yes waits until a write is on the disk; leave it out otherwise")
+    if ours.get("cluster", "yes") != "yes":
+        raise ValueError(f"{shown!r}: cluster=yes is for a Redis Cluster; leave it out otherwise")
+    if "cluster" in ours and "sentinel" in ours:
+        raise ValueError(f"{shown!r}: cluster=yes goes without sentinel=")
+    scheme = parts.scheme.replace("valkey", "redis")
+    place = parts._replace(scheme=scheme, query=urlencode(theirs, quote_via=quote))
+    try:
+        names = RedisNames(ours.get("prefix", "onceward"))
+        make, make_async = makers(place, ours, timeout)
+    except (ValueError, TypeError, _redis.RedisError) as error:
+        raise ValueError(f"{shown!r}: {error}; of our own there are {', '.join(OPTIONS)}") from None
+    return RedisStore(
+        OwnClients(make, make_async, wait, "disk" in ours, timeout), names, shown, evicts="eviction" in ours
+    )
+
+
+def _checked(timeout: float) -> float:
+    if not 0 < timeout < 3600:
+        raise ValueError(f"timeout={timeout!r}: give a positive number of seconds, below an hour")
+    return timeout
+
+
+def _replicas(wait: int) -> int:
+    if not 0 <= wait < 100:
+        raise ValueError(f"wait={wait!r}: give a number of replicas")
+    return wait
+
+
+def _shown(parts: StoreUrl) -> str:
+    """Return the URL without its passwords."""
+    user, at, host = parts.netloc.rpartition("@")
+    query = "&".join(text for text in parts.query.split("&") if unquote(text.partition("=")[0]) not in _SECRETS)
+    return parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=query).geturl()

@@ -1,0 +1,142 @@
+"""Runs the requests of a Redis ledger, and looks at the server before the first one."""
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from redis.exceptions import RedisClusterException, RedisError
+
+from onceward.core.drivers import Steps, drive, drive_async
+from onceward.errors import StoreError
+from onceward.stores.observed import Observed
+from onceward.stores.redis.clients import Clients
+from onceward.stores.redis.faults import translated
+from onceward.stores.redis.names import RedisNames
+from onceward.stores.redis.requests import Asking, BellWait, RoundTrip
+from onceward.stores.redis.schema import prepared
+
+PURGE_EVERY, PURGE_LIMIT = 1000, 2500  # purge up to 2,500 records after every 1,000 keys: it asks each shard
+_ERRORS: Final = (RedisError, RedisClusterException, UnicodeError, OSError)
+
+
+class RedisExchange(Observed, ABC):
+    """The I/O of a ledger.
+
+    Args:
+        conduit: the connections.
+        names: of its Redis keys.
+        url: where it is, for messages; without a password.
+        evicts: whether a server that evicts is accepted.
+    """
+
+    def __init__(self, conduit: Clients, names: RedisNames, url: str, *, evicts: bool) -> None:
+        self.url = url
+        self.names = names
+        self.evicts = evicts
+        self.bare = Unprepared(conduit, url)
+        conduit.mark(names.shards[0].base + b"confirmed")
+        self._ready = False
+        self._listening: dict[str, object] = {}  # the keys whose change a waiter of this process waits for
+        self.loses_messages = False  # whether the server may evict what is not sent yet
+        self._claims = random.randrange(PURGE_EVERY)  # also processes that end early purge now and then
+
+    def exchange(self, request: object) -> object:
+        """Run one request, blocking."""
+        if not (self._ready or _is_preparing(request)):
+            drive(self.prepared(), self.bare)
+        reply = self.bare.exchange(request)
+        if self._is_purging(request):
+            with suppress(StoreError):  # the next one will
+                drive(self.purging(PURGE_LIMIT), self.bare)
+        return reply
+
+    async def exchange_async(self, request: object) -> object:
+        """Run one request."""
+        if not (self._ready or _is_preparing(request)):
+            await drive_async(self.prepared(), self.bare)
+        reply = await self.bare.exchange_async(request)
+        if self._is_purging(request):
+            with suppress(StoreError):
+                await drive_async(self.purging(PURGE_LIMIT), self.bare)
+        return reply
+
+    def prepared(self) -> Steps[bool]:
+        """Make the ledger, and return whether it was not there before."""
+        looked = yield from prepared(self.names, self.url, evicts=self.evicts)
+        self._ready, self.loses_messages = True, looked.evicts_any
+        return looked.made
+
+    @abstractmethod
+    def purging(self, limit: int) -> Steps[object]:
+        """Delete some expired records."""
+
+    def _is_purging(self, request: object) -> bool:
+        """Tell whether it is time to purge: after so many keys that were asked for."""
+        if type(request) is RoundTrip and request.action in {"insert", "insert_many"}:
+            self._claims += len(request.calls)
+            if self._claims >= PURGE_EVERY:
+                self._claims = 0
+                return True
+        return False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.bare.conduit.close()
+
+    def action(self, request: object) -> str:
+        """Return what a request does."""
+        return request.action if isinstance(request, RoundTrip) else type(request).__name__.lower()
+
+
+class Unprepared:
+    """Runs requests without a look at the server."""
+
+    def __init__(self, conduit: Clients, url: str) -> None:
+        self.conduit = conduit
+        self._url = url
+
+    def exchange(self, request: object) -> Any:
+        """Run one request, blocking."""
+        try:
+            if isinstance(request, RoundTrip):
+                return self._answers(request, self.conduit.run(request.calls))
+            if isinstance(request, BellWait):
+                return self._checked(self.conduit.send([_popping(request)]))[0]
+            assert isinstance(request, Asking)
+            return self.conduit.ask(request.command)
+        except _ERRORS as error:
+            raise translated(error, self._url) from error
+
+    async def exchange_async(self, request: object) -> Any:
+        """Run one request."""
+        try:
+            if isinstance(request, RoundTrip):
+                return self._answers(request, await self.conduit.run_async(request.calls))
+            if isinstance(request, BellWait):
+                return self._checked(await self.conduit.send_async([_popping(request)]))[0]
+            assert isinstance(request, Asking)
+            return await self.conduit.ask_async(request.command)
+        except _ERRORS as error:
+            raise translated(error, self._url) from error
+
+    def _answers(self, request: RoundTrip, answers: Sequence[Any]) -> Sequence[Any]:
+        if not request.each:
+            return self._checked(answers)
+        return [translated(one, self._url) if isinstance(one, Exception) else one for one in answers]
+
+    def _checked(self, answers: Sequence[Any]) -> Sequence[Any]:
+        for one in answers:
+            if isinstance(one, Exception):
+                raise one
+        return answers
+
+
+def _is_preparing(request: object) -> bool:
+    """Tell whether a request belongs to the look at the server itself."""
+    return type(request) is Asking or (type(request) is RoundTrip and request.action == "prepare")
+
+
+def _popping(request: BellWait) -> list[object]:
+    return ["BLPOP", request.key, request.seconds]

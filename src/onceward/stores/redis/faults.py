@@ -1,0 +1,53 @@
+"""Redis's errors and their fixes."""
+
+import re
+from typing import Final
+
+from redis import exceptions
+
+from onceward.errors import StoreError
+
+# What ends by itself, or by a failover. The same request may then succeed.
+_TRANSIENT: Final = re.compile(
+    r"\b(OOM|READONLY|LOADING|BUSY|MISCONF|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|UNBLOCKED)\b"
+)
+_TRANSIENT_KINDS: Final = (
+    exceptions.BusyLoadingError,
+    exceptions.ReadOnlyError,
+    exceptions.OutOfMemoryError,
+    exceptions.ClusterDownError,
+    exceptions.TryAgainError,
+    exceptions.MasterDownError,
+    exceptions.ClusterError,
+    exceptions.RedisClusterException,
+    exceptions.AskError,
+    exceptions.NoScriptError,
+)
+_DENIED: Final = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+
+
+class RightMissing(StoreError):
+    """Redis refused a request for want of a right."""
+
+
+def translated(error: Exception, url: str) -> StoreError:
+    """Return the error of one request."""
+    text = str(error) or type(error).__name__
+    if "WAITAOF" in text:
+        return StoreError(
+            f"ledger {url}: disk=yes needs Redis 7.2 or newer, or Valkey, with appendonly yes, and the right to WAITAOF ({text})"
+        )
+    if isinstance(error, _DENIED) or "NOPERM" in text:
+        return RightMissing(f"ledger {url}: {text}. docs/reference/redis.md lists the rights that a worker needs")
+    if isinstance(error, exceptions.OutOfMemoryError) or "OOM" in text:
+        return StoreError(
+            f"ledger {url}: Redis has no memory left, and recorded nothing ({text}): raise maxmemory, or purge",
+            transient=True,
+        )
+    if isinstance(error, exceptions.MovedError | exceptions.ClusterCrossSlotError):
+        return StoreError(f"ledger {url}: this server is of a Redis Cluster: add cluster=yes to the URL")
+    if isinstance(error, (*_TRANSIENT_KINDS, exceptions.ConnectionError, exceptions.TimeoutError)):
+        return StoreError(f"ledger {url}: {text}", transient=True)
+    if isinstance(error, UnicodeError | exceptions.DataError):
+        return StoreError(f"ledger {url}: {error}")
+    return StoreError(f"ledger {url}: Redis refused the request ({text})", transient=bool(_TRANSIENT.search(text)))

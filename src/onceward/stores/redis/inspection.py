@@ -1,0 +1,187 @@
+"""The facts about a Redis or Valkey server and the ledger in it, for doctor."""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from onceward.errors import StoreError
+from onceward.stores.inspection import Finding
+from onceward.stores.redis.confirmation import Confirmation
+from onceward.stores.redis.requests import Asking
+from onceward.stores.redis.schema import info_of, is_evicting
+
+if TYPE_CHECKING:
+    from onceward.stores.redis.store import RedisStore
+
+_PERSISTENCE: Final = "redis.io/docs/latest/operate/oss_and_stack/management/persistence"
+_REPLICATION: Final = "redis.io/docs/latest/operate/oss_and_stack/management/replication"
+_EVICTION: Final = "redis.io/docs/latest/develop/reference/eviction"
+_OLDEST: Final = (6, 2)
+_BEHIND: Final = 0.5  # seconds; hosts with NTP differ by less
+
+
+class RedisServer(NamedTuple):
+    """A server, as a client of the ledger sees it.
+
+    Attributes:
+        info: what INFO says.
+        appendfsync: when the append-only file reaches the disk; None if CONFIG is forbidden, as by managed services.
+        off: seconds by which the server's clock is ahead of this host's, at least; negative if it is behind.
+        confirmation: what the ledger's writes wait for.
+    """
+
+    info: dict[str, str]
+    appendfsync: str | None
+    off: float
+    confirmation: Confirmation
+
+    @property
+    def is_local(self) -> bool:
+        """As :class:`onceward.stores.inspection.Inspected`."""
+        return False
+
+    def findings(self) -> Iterator[Finding]:
+        """As :class:`onceward.stores.inspection.Inspected`."""
+        yield from self._of_version()
+        yield from self._of_memory()
+        yield from self._of_disk()
+        yield from self._of_replicas()
+        if abs(self.off) > _BEHIND:
+            yield Finding(
+                "warning",
+                "clock",
+                f"the server's clock is {abs(self.off):.1f} s {'ahead of' if self.off > 0 else 'behind'} this host's",
+                "a failover between hosts whose clocks differ shortens or lengthens every lease by as much",
+                "synchronise the clocks of all Redis hosts, replicas too; or this host's clock is the wrong one",
+            )
+
+    def _of_version(self) -> Iterator[Finding]:
+        name = "Valkey" if "valkey_version" in self.info else "Redis"
+        version = self.info.get("valkey_version") or self.info.get("redis_version", "")
+        parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+        if not parts:
+            yield Finding("skipped", "version", "the server does not say its version", "it was not looked at")
+        elif parts < _OLDEST:
+            says = f"{name} {version} is older than 6.2"
+            yield Finding("error", "version", says, "no test of this ledger covers it", "upgrade the server")
+        else:
+            yield Finding("ok", "version", f"{name} {version}")
+
+    def _of_memory(self) -> Iterator[Finding]:
+        policy = self.info.get("maxmemory_policy")
+        evicts = is_evicting(self.info)
+        if evicts is None:
+            yield Finding(
+                "unknown",
+                "eviction",
+                "the server does not say whether it evicts records",
+                "what is evicted is forgotten, and runs again",
+                "see that maxmemory-policy is noeviction",
+                _EVICTION,
+            )
+        elif evicts:
+            why = "what is evicted is forgotten: handlers run again, running claims are lost"
+            fix = "set maxmemory-policy noeviction"
+            yield Finding("error", "eviction", f"maxmemory-policy is {policy}", why, fix, _EVICTION)
+        else:
+            yield Finding("ok", "eviction", "the server evicts nothing")
+
+    def _of_disk(self) -> Iterator[Finding]:
+        if self.info.get("aof_enabled") == "0":
+            yield Finding(
+                "error",
+                "appendonly",
+                "the append-only file is off",
+                "a restart forgets what was recorded since the last snapshot, or everything: handlers run again",
+                "set appendonly yes",
+                _PERSISTENCE,
+            )
+            return
+        if self.info.get("aof_last_write_status", "ok") != "ok":
+            why = "a restart forgets what was recorded since then"
+            yield Finding(
+                "error", "appendonly", "the last write of the append-only file failed", why, "look at its disk"
+            )
+        if self.confirmation.disk:
+            yield Finding("ok", "appendfsync", "a write is on disk when it is answered (disk=yes)")
+        elif self.appendfsync is None:
+            yield Finding(
+                "skipped",
+                "appendfsync",
+                "appendfsync cannot be read: CONFIG is forbidden",
+                "it was not looked at",
+                "ask your service; without appendfsync always, a crash forgets the last second",
+                _PERSISTENCE,
+            )
+        elif self.appendfsync == "always":
+            yield Finding("ok", "appendfsync", "a write is on disk when it is answered (appendfsync always)")
+        else:
+            level = "warning" if self.appendfsync == "everysec" else "error"
+            yield Finding(
+                level,  # type: ignore[arg-type]  # one of two
+                "appendfsync",
+                f"appendfsync is {self.appendfsync}",
+                "a crash of the host forgets the last moments: completed effects can run again, running claims be made twice",
+                "set appendfsync always, or accept that loss",
+                _PERSISTENCE,
+            )
+
+    def _of_replicas(self) -> Iterator[Finding]:
+        if self.info.get("role", "master") != "master":
+            yield Finding(
+                "error",
+                "server",
+                "this server is a replica",
+                "it takes no writes, so no handler runs",
+                "give the address of the primary, or sentinel=NAME with the Sentinels' addresses",
+                _REPLICATION,
+            )
+        count = int(self.info.get("connected_slaves", "0"))
+        if count and not self.confirmation.replicas:
+            yield Finding(
+                "warning",
+                "failover",
+                f"{count} replica(s) follow asynchronously",
+                "a failover forgets the last writes: a completed effect can run again, a running claim can be made twice",
+                "add wait=1 to the URL, which makes that rare, or accept that loss",
+                _REPLICATION,
+            )
+        elif self.confirmation.replicas > count and self.info.get("cluster_enabled", "0") == "0":
+            yield Finding(
+                "error",
+                "failover",
+                f"wait={self.confirmation.replicas} asks for more replicas than there are ({count})",
+                "no write counts, so no handler runs",
+                "lower wait=, or add replicas",
+                _REPLICATION,
+            )
+
+
+def inspect(store: "RedisStore") -> RedisServer:
+    """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
+    bare = store.bare
+    asked = time.time()
+    (seconds, microseconds), *_ = bare.exchange(Asking(["TIME"]))
+    shown = int(seconds) + int(microseconds) / 1e6
+    off = shown - asked if shown < asked else max(0.0, shown - time.time())
+    info: dict[str, str] = {}
+    for answer in bare.exchange(Asking(["INFO"])):
+        info |= info_of(answer)
+    return RedisServer(info, _appendfsync(store), off, bare.conduit.confirmation)
+
+
+def _appendfsync(store: "RedisStore") -> str | None:
+    """Return the setting of the server that may lose most; None if one does not tell."""
+    try:
+        answers = store.bare.exchange(Asking(["CONFIG", "GET", "appendfsync"]))
+    except StoreError:
+        return None
+    found = set()
+    for answer in answers:
+        pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
+        found.add(next((_text(value) for name, value in pairs if _text(name) == "appendfsync"), None))
+    return next((one for one in (None, "no", "everysec") if one in found), "always")
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

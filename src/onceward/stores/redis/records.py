@@ -1,0 +1,116 @@
+"""How a write becomes the arguments of a script, and a script's answer a record or a reply."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from onceward.core.record import Record, Reply, Write
+from onceward.errors import StoreError
+from onceward.stores.contract import Damaged, DamagedRecord
+from onceward.stores.redis.packing import flat_of, unpacked
+
+_TEXTS: Final = tuple(
+    name
+    for name in Write._fields
+    if name
+    in {"fingerprint", "result", "error", "worker", "needs", "steps", "unsent", "origin", "input", "history", "trace"}
+)
+_NAMES: Final = [(name, Write._fields.index(name)) for name in _TEXTS]
+Held = Mapping[str, str]
+Flat = list[bytes]
+
+
+def arguments(write: Write, *of_verb: object) -> list[object]:
+    """Return the argument of a script that makes this write."""
+    w = write
+    texts = {name: w[at] for name, at in _NAMES if w[at] is not None}
+    return [w.status, w.owner, str(w.fence), str(w.beat), str(w.attempts), w.created_at, w.lease, w.keep, w.until, w.due,
+        w.key, texts, *of_verb]  # fmt: skip
+
+
+def reply_to(write: Write, answer: bytes) -> Reply:
+    """Return the reply to a write. DamagedRecord: it met a record that cannot be read."""
+    told = unpacked(answer)
+    made, now = told[0], float(told[1])
+    if made == 1:
+        return Reply(True, _made(write, now, told), now)
+    if made == 2:
+        return Reply(True, record_of(told[2]), now, record_of(told[3]))
+    return Reply(False, record_of(told[2]) if len(told) > 2 else None, now)
+
+
+def reply_of(answer: bytes, *, is_read: bool = True) -> Reply:
+    """Return the reply of a verb that writes no record. Without ``is_read`` it has no record."""
+    told = unpacked(answer)
+    return Reply(told[0] == 1, record_of(told[2]) if is_read and len(told) > 2 else None, float(told[1]))
+
+
+def _made(write: Write, now: float, answer: Sequence[str]) -> Record:
+    """Return the record of a write, with the server's stamps."""
+    _, _, fence, until, created_at, expires_at, due_at = answer
+    w = write
+    fields = (w.key, w.status, w.owner, int(fence), w.beat, float(until), w.attempts, w.fingerprint, w.result, w.error,
+        float(created_at), float(expires_at) if expires_at else None, now, w.worker, w.needs, w.steps, w.unsent,
+        float(due_at) if due_at else None, w.origin, w.input, w.history, w.trace)  # fmt: skip
+    return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
+
+
+def record_of(held: Held) -> Record:
+    """Return the record that a hash is. DamagedRecord: it is none."""
+    get = held.get
+    try:
+        ends, changed, due = get("expires_at"), get("updated_at"), get("due_at")
+        fields = (held["key"], held["status"], held["owner"], int(held["fence"]), int(held["beat"]),
+            float(held["lease_until"]), int(held["attempts"]), get("fingerprint"), get("result"), get("error"),
+            float(held["created_at"]), float(ends) if ends else None, float(changed) if changed else None, get("worker"),
+            get("needs"), get("steps"), get("unsent"), float(due) if due else None, get("origin"), get("input"),
+            get("history"), get("trace"))  # fmt: skip
+    except (KeyError, ValueError) as error:
+        raise _damaged(flat_of(held), error) from error
+    return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
+
+
+def read_flat(flat: Flat) -> Record:
+    """Return the record that is a hash as Redis gives it. DamagedRecord: it is none."""
+    try:
+        texts = [one.decode() for one in flat]
+    except UnicodeDecodeError as error:
+        raise _damaged(flat, error) from error
+    return record_of(dict(zip(texts[::2], texts[1::2], strict=True)))
+
+
+def _damaged(flat: Flat, error: Exception) -> DamagedRecord:
+    key = dict(zip(flat[::2], flat[1::2], strict=True)).get(b"key", b"?")
+    seen = damaged_of(key, flat, f"{type(error).__name__}: {error}")
+    return DamagedRecord(
+        f"{seen.key}: the ledger has a record of this key that cannot be read: {seen.why}. Look at it with redis-cli, or "
+        "clear the key, so that the next delivery runs",
+        seen,
+    )
+
+
+def damaged_of(key: bytes, flat: Flat, why: str = "a field is missing, or is no number") -> Damaged:
+    """Return what is known of a hash that is no record."""
+    return Damaged(key.decode(errors="backslashreplace"), why, tuple(flat))
+
+
+def read(found: Sequence[Sequence[Any]]) -> tuple[list[Record], list[Damaged]]:
+    """Return the records of a page, and what cannot be read. What has gone meanwhile is left out."""
+    records: list[Record] = []
+    damaged: list[Damaged] = []
+    for key, flat in found:
+        try:
+            if flat:
+                records.append(read_flat(flat))
+        except DamagedRecord as error:
+            damaged.append(error.damaged._replace(key=key.decode(errors="backslashreplace")))
+    return records, damaged
+
+
+def answered(answer: object, write: Write) -> Reply | StoreError:
+    """Return the reply or the error of one write among many."""
+    if isinstance(answer, StoreError):
+        return answer
+    try:
+        return reply_to(write, answer)  # type: ignore[arg-type]  # a script's answer
+    except DamagedRecord as error:
+        return error

@@ -1,0 +1,87 @@
+"""What a ledger says of itself, and what its server must be like before it is used."""
+
+from typing import Final, NamedTuple
+
+from onceward.core.drivers import Steps
+from onceward.errors import StoreError
+from onceward.observe.logs import logger
+from onceward.stores.redis.faults import RightMissing
+from onceward.stores.redis.names import RedisNames
+from onceward.stores.redis.requests import Asking, RoundTrip, ScriptCall
+from onceward.stores.redis.scripts import PREPARE, READ_META
+
+VERSION: Final = 1  # of the layout; also of how many shards there are
+KEEPS: Final = "noeviction"
+
+
+class FirstLook(NamedTuple):
+    """What the first use of a ledger found: whether it was made just now, and whether the server may evict any key."""
+
+    made: bool
+    evicts_any: bool
+
+
+def prepared(names: RedisNames, url: str, *, evicts: bool) -> Steps[FirstLook]:
+    """Make the ledger if it is not there.
+
+    Raises:
+        StoreError: its layout is of a later version, or its server evicts.
+    """
+    evicts_any = yield from _check_memory(url, evicts=evicts)
+    was = yield from version_of(names)
+    (answer,) = yield RoundTrip("prepare", [ScriptCall(PREPARE, [names.meta], [VERSION])])
+    _check_version(dict(zip(answer[::2], answer[1::2], strict=True)).get(b"version"), url)
+    return FirstLook(was is None, evicts_any)
+
+
+def version_of(names: RedisNames) -> Steps[str | None]:
+    """Return the version of a ledger's layout; None if there is no ledger."""
+    (answer,) = yield RoundTrip("prepare", [ScriptCall(READ_META, [names.meta])])
+    found = dict(zip(answer[::2], answer[1::2], strict=True)).get(b"version")
+    return None if found is None else found.decode()
+
+
+def _check_version(found: bytes | None, url: str) -> None:
+    if found != str(VERSION).encode():
+        raise StoreError(
+            f"ledger {url}: its layout is of version {(found or b'?').decode()}, and this version of onceward knows {VERSION}: "
+            "upgrade onceward"
+        )
+
+
+def info_of(told: bytes | str | dict[str, object]) -> dict[str, str]:
+    """Return the fields of an answer to INFO, which redis-py may have read already."""
+    if isinstance(told, dict):
+        return {name: str(value) for name, value in told.items()}
+    text = told
+    lines = (text.decode(errors="replace") if isinstance(text, bytes) else text).splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def is_evicting(memory: dict[str, str]) -> bool | None:
+    """Return whether a server deletes keys when its memory is full; None if it does not say."""
+    if "maxmemory" not in memory or "maxmemory_policy" not in memory:
+        return None
+    return memory["maxmemory"] != "0" and memory["maxmemory_policy"] != KEEPS
+
+
+def _check_memory(url: str, *, evicts: bool) -> Steps[bool]:
+    """Return whether a server may evict any key. Raise StoreError if one evicts, and that is not accepted. Warn if it does not say."""
+    evicts_any = False
+    try:
+        answers = yield Asking(["INFO", "memory"])
+    except RightMissing as error:
+        logger().warning("ledger %s: whether the server evicts records cannot be read: %s", url, error)
+        return False
+    for answer in answers:
+        memory = info_of(answer)
+        does = is_evicting(memory)
+        if does is None:
+            logger().warning("ledger %s: the server does not say whether it evicts records (maxmemory_policy)", url)
+        elif does and not evicts:
+            raise StoreError(
+                f"ledger {url}: the server evicts records when its memory is full (maxmemory-policy {memory['maxmemory_policy']}): "
+                "then handlers run again. Set maxmemory-policy noeviction, use another server, or accept it with ?eviction=allow"
+            )
+        evicts_any = evicts_any or (bool(does) and memory["maxmemory_policy"].startswith("allkeys"))
+    return evicts_any

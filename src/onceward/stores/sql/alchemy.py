@@ -1,0 +1,314 @@
+"""Transactions on SQLAlchemy's connections and sessions, for any database.
+
+The asynchronous ones are driven through ``run_sync``, so that all of them share one logic. What is the database's or the driver's own
+stands in its :class:`Underneath`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Generic
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session, SessionTransactionOrigin
+
+from onceward.errors import StoreError
+from onceward.stores.capabilities import TransactionState
+from onceward.stores.sql.drivers import BlockingDriver, CallersDriver, DriverFailed
+from onceward.stores.sql.queries import Ts
+
+_IN_ONE = "is in a transaction already; commit it first, for this one must be ours to end"
+
+
+class Underneath(ABC, Generic[*Ts]):
+    """What is below SQLAlchemy: the driver's connection, blocking, or awaited with ``await_only``.
+
+    Args:
+        connection: SQLAlchemy's, in the transaction.
+        seconds: how long one statement may take.
+        connected: returns SQLAlchemy's connection in the transaction that is open by then.
+    """
+
+    def __init__(self, connection: Connection, seconds: float, connected: Callable[[], Connection]) -> None:
+        self.connection = connection
+        self.raw: Any = connection.connection.driver_connection  # which goes back to the pool when the transaction ends
+        self.seconds = seconds
+        self.connected = connected
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise ValueError if the engine is of another database, or commits each statement."""
+
+    @abstractmethod
+    def check_begun(self, *, had_begun: bool) -> None:
+        """Raise ValueError if the transaction cannot be ours. ``had_begun``: SQLAlchemy began it before us."""
+
+    @abstractmethod
+    def state(self) -> TransactionState:
+        """Return the state of the driver's connection."""
+
+    @abstractmethod
+    def fetch(self, *asked: *Ts) -> Sequence[Any]:
+        """Run one request's statements, and return their rows."""
+
+    def finish(self, commit: Callable[[], None]) -> None:
+        """Commit."""
+        commit()
+
+    def complete(self, commit: Callable[[], None], *asked: *Ts) -> Sequence[Any]:
+        """Run the last statement, commit, and return its rows. If it fails, commit nothing."""
+        rows = self.fetch(*asked)
+        self.finish(commit)
+        return rows
+
+    @abstractmethod
+    def was_closed(self) -> bool:
+        """Tell whether the driver's connection was closed in the middle of a statement, which SQLAlchemy does not know."""
+
+    @abstractmethod
+    def cut(self) -> None:
+        """Close the driver's connection."""
+
+
+class AlchemyDriver(BlockingDriver[*Ts]):
+    """What a Connection and a Session have in common.
+
+    Attributes:
+        root: SQLAlchemy's transaction, which is ours.
+        under: what is below it in that transaction, once that has begun.
+    """
+
+    root: Any = None
+    under: Underneath[*Ts]
+    _committing = False
+
+    def __init__(self, kind: type[Underneath[*Ts]], connection: Any, seconds: float) -> None:
+        super().__init__(connection, seconds)
+        self._kind = kind
+
+    @abstractmethod
+    def connected(self) -> Connection:
+        """Return the connection in the transaction."""
+
+    @property
+    def raw(self) -> Any:
+        """The driver's connection."""
+        return self.under.raw
+
+    def known_state(self) -> TransactionState:
+        """Return the state. SQLAlchemy may have ended the transaction, or not know that it has ended."""
+        if self.root is None:
+            return TransactionState.ENDED
+        if self.under.connection.invalidated or self.has_failed():
+            return TransactionState.LOST
+        return self.under.state() if self.holds() else TransactionState.ENDED
+
+    def has_failed(self) -> bool:
+        """Tell whether SQLAlchemy itself has rolled back, and waits for us to do so."""
+        return False
+
+    def holds(self) -> bool:
+        """Tell whether our transaction has not been ended by SQLAlchemy's verbs."""
+        return self.root is not None and self.connection.get_transaction() is self.root
+
+    def commits_alone(self) -> bool:
+        """Tell that it does not: SQLAlchemy begins a transaction, and :meth:`take` has refused the others."""
+        return False
+
+    def enter(self) -> None:
+        """Use the caller's transaction; SQLAlchemy begins one by itself."""
+        self.take(self.connected())
+
+    def take(self, connection: Connection) -> None:
+        """Keep the connection of a transaction that has begun."""
+        under = self._kind(connection, self.seconds, self.connected)
+        under.check()
+        self.root, self.under = self.connection.get_transaction(), under
+
+    def fetch(self, *asked: *Ts) -> Sequence[Any]:
+        """Run one request's statements, and return their rows."""
+        return self.under.fetch(*asked)
+
+    def finish(self) -> None:
+        """Commit."""
+        self.under.finish(self._commit)
+
+    def complete(self, *asked: *Ts) -> Sequence[Any]:
+        """Run the last statement, commit, and return its rows."""
+        return self.under.complete(self._commit, *asked)
+
+    def _commit(self) -> None:
+        self._committing = True
+        try:
+            self.connection.commit()
+        finally:
+            self.root, self._committing = None, False  # the driver's connection can be somebody else's now
+
+    def undo(self) -> None:
+        """Roll back."""
+        under = getattr(self, "under", None)  # none before the transaction has begun
+        if under is not None and under.was_closed() and self.holds():
+            under.connection.invalidate()
+        self.root = None
+        self.connection.rollback()
+
+    def cut(self) -> None:
+        """Close the driver's connection."""
+        if self._committing or self.holds():
+            self.under.cut()
+
+
+class OfConnection(AlchemyDriver[*Ts]):
+    """A ``sqlalchemy.Connection``."""
+
+    def check(self) -> None:
+        """Raise ValueError if no transaction of ours can begin."""
+        if self.connection.in_transaction():
+            raise ValueError(f"the connection {_IN_ONE}. A SELECT begins one, too")
+
+    def connected(self) -> Connection:
+        """Return the connection."""
+        connection: Connection = self.connection
+        return connection
+
+    def enter(self) -> None:
+        """Use the caller's transaction; as with any statement, SQLAlchemy begins one if there is none."""
+        if not self.connection.in_transaction():
+            self.connection.begin()
+        self.take(self.connection)
+
+    def start(self) -> None:
+        """Begin."""
+        self.connection.begin()
+        self.take(self.connection)
+        self.under.check_begun(had_begun=False)
+
+
+class OfSession(AlchemyDriver[*Ts]):
+    """A ``sqlalchemy.orm.Session``. It may have begun by itself."""
+
+    _had_begun = False
+
+    def check(self) -> None:
+        """Raise ValueError if no transaction of ours can begin."""
+        session: Session = self.connection
+        transaction = session.get_transaction()
+        if session.twophase:
+            raise ValueError("the session commits in two phases: give one without twophase")
+        if transaction is not None and (
+            session.in_nested_transaction() or transaction.origin is not SessionTransactionOrigin.AUTOBEGIN
+        ):
+            raise ValueError(f"the session {_IN_ONE}. Leave out session.begin()")
+        if not session.is_active:
+            raise ValueError("the session waits for a rollback() after an error")
+        engines = engines_of(session)
+        if len(engines) > 1:
+            raise ValueError(
+                f"the session is bound to {len(engines)} databases, which cannot commit together: give one that is bound to "
+                "the ledger's alone"
+            )
+        if isinstance(session.bind, Connection) and (transaction is not None or session.bind.in_transaction()):
+            raise ValueError(
+                "the session is bound to a connection in a transaction, so its commit would not be one: bind it to an engine"
+            )
+        self._had_begun = transaction is not None
+
+    def has_failed(self) -> bool:
+        """Tell whether a flush has failed."""
+        session: Session = self.connection
+        return not session.is_active
+
+    def started_anew(self) -> bool:
+        """Tell whether nothing was read before us."""
+        return not self._had_begun
+
+    def connected(self) -> Connection:
+        """Return the session's connection, in its transaction."""
+        session: Session = self.connection
+        engines = engines_of(session)
+        return session.connection(bind_arguments={"bind": engines.pop()} if engines and session.bind is None else {})
+
+    def start(self) -> None:
+        """Begin, or take what has begun by itself."""
+        session: Session = self.connection
+        if not session.in_transaction():
+            session.begin()
+        self.take(self.connected())
+        self.under.check_begun(had_begun=self._had_begun)
+
+    def send(self) -> None:
+        """Flush: a statement that fails is the body's failure."""
+        session: Session = self.connection
+        session.flush()
+        transaction = session.get_transaction()
+        used = getattr(transaction, "_connections", {}).values()  # no public name tells
+        if len({id(connection) for connection, *_ in used}) > 1:
+            raise StoreError("the session has used a second database in this transaction, which cannot commit with it")
+
+
+class AwaitedAlchemy(CallersDriver):
+    """An AsyncConnection or AsyncSession.
+
+    Args:
+        connection: the asynchronous one.
+        inner: the driver of its synchronous one.
+    """
+
+    awaited = True
+
+    def __init__(self, connection: Any, inner: AlchemyDriver[*Ts]) -> None:
+        super().__init__(connection, inner.seconds)
+        self._inner: AlchemyDriver[Any] = inner  # type: ignore[assignment]  # what its statements are is all the same here
+
+    @property
+    def raw(self) -> Any:
+        """The driver's connection."""
+        return self._inner.raw
+
+    def check(self) -> None:
+        """Raise ValueError if no transaction of ours can begin."""
+        self._inner.check()
+
+    def cut(self) -> None:
+        """Close the driver's connection."""
+        self._inner.cut()
+
+    def known_state(self) -> TransactionState:
+        """Return the state."""
+        return self._inner.known_state()
+
+    def started_anew(self) -> bool:
+        """Tell whether nothing was read before us."""
+        return self._inner.started_anew()
+
+    def commits_alone(self) -> bool:
+        """Tell that it does not."""
+        return self._inner.commits_alone()
+
+    def exchange(self, act: object) -> object:
+        """Refuse: it is awaited."""
+        raise NotImplementedError("it is awaited")
+
+    async def exchange_async(self, act: object) -> object:
+        """Run one act."""
+        try:
+            return await self.connection.run_sync(lambda _: self._inner.exchange(act))
+        except DriverFailed:
+            raise
+        except Exception as error:  # of run_sync itself
+            raise DriverFailed(error) from error
+
+
+def of_async_connection(kind: type[Underneath[*Ts]], connection: Any, seconds: float) -> AwaitedAlchemy:
+    """Return the driver of an AsyncConnection."""
+    return AwaitedAlchemy(connection, OfConnection(kind, connection.sync_connection, seconds))
+
+
+def of_async_session(kind: type[Underneath[*Ts]], session: Any, seconds: float) -> AwaitedAlchemy:
+    """Return the driver of an AsyncSession."""
+    return AwaitedAlchemy(session, OfSession(kind, session.sync_session, seconds))
+
+
+def engines_of(session: Session) -> set[Any]:
+    """Return the engines that a session is bound to."""
+    binds = getattr(session, "binds", None) or getattr(session, "_Session__binds", {})  # before SQLAlchemy 2.1
+    return {getattr(bind, "engine", bind) for bind in (session.bind, *binds.values()) if bind is not None}

@@ -1,0 +1,115 @@
+"""Transactions of Django: ``once.transaction(key, connections["default"])`` is a ``transaction.atomic`` of that database."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from django.db import connections, transaction
+
+from onceward.errors import StoreError
+from onceward.stores.sql.drivers import BlockingDriver
+from onceward.stores.sql.queries import Ts
+
+
+class DjangoDriver(BlockingDriver[*Ts]):
+    """One of ``django.db.connections``.
+
+    Attributes:
+        vendor: Django's name of the database.
+        server: its own name.
+    """
+
+    vendor: ClassVar[str]
+    server: ClassVar[str]
+    _atomic: Any = None
+
+    @property
+    def raw(self) -> Any:
+        """The driver's connection."""
+        return self.connection.connection
+
+    def check(self) -> None:
+        """Raise ValueError if no transaction of ours can begin."""
+        alias = self.connection.alias
+        self.check_fits()
+        if self.connection.in_atomic_block:
+            raise ValueError(
+                f"the database {alias!r} is in transaction.atomic() already, so this would be a savepoint: enter the "
+                "transaction outside it. With ATOMIC_REQUESTS, put @transaction.non_atomic_requests on the view. In tests, "
+                "use TransactionTestCase"
+            )
+        if not self.connection.get_autocommit():
+            raise ValueError(f"autocommit is off for the database {alias!r}, so a transaction may be open already")
+
+    def check_fits(self) -> None:
+        """Raise ValueError if the database is of another kind."""
+        if self.connection.vendor != self.vendor:
+            raise ValueError(f"the database {self.connection.alias!r} is not {self.server}, and the ledger is")
+        self.connection.ensure_connection()
+
+    def start(self) -> None:
+        """Begin."""
+        atomic = transaction.Atomic(self.connection.alias, savepoint=False, durable=True)
+        atomic.__enter__()
+        self._atomic = atomic
+
+    def enter(self) -> None:
+        """Use the caller's transaction."""
+        self.check_fits()
+
+    def check_healthy(self) -> None:
+        """Raise StoreError if Django waits for a rollback."""
+        if self.connection.needs_rollback:
+            raise StoreError(
+                "the transaction must be rolled back: set_rollback(True), or a database error within the body"
+            )
+
+    def finish(self) -> None:
+        """Commit."""
+        self._leave(None)
+
+    def undo(self) -> None:
+        """Roll back."""
+        try:
+            self._leave(_RolledBack())
+        finally:
+            if self._is_in_disorder():
+                self.cut()
+                self.connection.in_atomic_block, self.connection.connection = False, None  # the next use connects anew
+
+    def _leave(self, error: "_RolledBack | None") -> None:
+        """Leave Django's block, which rolls back for an error."""
+        atomic, self._atomic = self._atomic, None
+        if atomic is None:
+            return
+        try:
+            atomic.__exit__(type(error) if error else None, error, None)
+        except Exception as raised:  # Django's, which can hide an interrupt of its COMMIT
+            met = raised.__context__
+            while isinstance(met, Exception):
+                met = met.__context__
+            if met is not None:
+                raise met from None
+            raise
+
+    def _is_in_disorder(self) -> bool:
+        """Tell whether an interrupt has stopped Django in the middle of its block."""
+        if self.connection.in_atomic_block:
+            return True
+        return self.raw is not None and (not self.connection.autocommit or self.is_open())
+
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Tell whether the driver's connection is in a transaction."""
+
+    def cut(self) -> None:
+        """Close the driver's connection."""
+        self.connection.close()
+
+
+class _RolledBack(Exception):
+    """Tells Django to roll back."""
+
+
+def of_proxy(kind: "type[DjangoDriver[*Ts]]", proxy: Any, seconds: float) -> "DjangoDriver[*Ts]":
+    """Return the driver of ``django.db.connection``, which stands for the default database's."""
+    return kind(connections[proxy.alias], seconds)

@@ -1,0 +1,40 @@
+"""A request of a ledger in an SQL server: its statements are the database's own, and so is what it makes of their rows."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVarTuple
+
+from onceward.core.record import Reply
+
+Row = Sequence[Any]
+Ts = TypeVarTuple("Ts")  # what drivers and connections take for one request: a text and its values, or several texts
+
+
+class SqlQuery(ABC):
+    """A request.
+
+    Attributes:
+        action: what it does, for events.
+        seconds: for its statements, if they can take longer than the ledger's timeout.
+    """
+
+    __slots__ = ("action",)
+    seconds: float | None = None
+
+    def __init__(self, action: str) -> None:
+        self.action = action
+
+    @abstractmethod
+    def patient(self, milliseconds: int) -> None:
+        """Wait this long for somebody's open transaction on the key."""
+
+    @abstractmethod
+    def reply(self, rows: Sequence[Row]) -> object:
+        """Return the reply that the rows are."""
+
+
+class Met(NamedTuple):
+    """The replies of many keys, and the server's time. A key without a record is missing."""
+
+    replies: dict[str, Reply]
+    now: float

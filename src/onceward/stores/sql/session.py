@@ -1,0 +1,206 @@
+"""The caller's own connection to the ledger's server: an effect on it commits together with its record.
+
+This file has what all SQL servers and drivers share: a transaction's course, and what a failure means for it. A database adds
+how it knows the server and the transaction again (``PostgresSession``, ``MysqlSession``). A driver does the acts (``drivers.py``).
+Each request is a generator that yields acts, which ``core/drivers.py`` drives, blocking or awaited.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from enum import Enum
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
+
+from onceward.core.drivers import Steps, drive, drive_async
+from onceward.core.record import Record
+from onceward.errors import StoreError
+from onceward.stores.capabilities import Anew, Ended, TransactionState
+from onceward.stores.sql.drivers import Act, CallersDriver, DriverFailed
+from onceward.stores.sql.refusals import Broken, ServerErrors, lost
+
+Acts = Generator[Act, Any, object]
+_LIBRARIES: Final = frozenset({"sqlalchemy", "django"})  # which wrap the drivers' errors
+
+
+class Turn(Enum):
+    """The requests of a session that are no statements of the ledger: each is the name of the driver's method that does it."""
+
+    BEGIN = "start"
+    ENTER = "enter"
+    FLUSH = "send"
+    COMMIT = "finish"
+    ROLLBACK = "undo"
+
+
+class LedgerStore(Protocol):
+    """What a session asks of a store.
+
+    Attributes:
+        url: where it is, for messages.
+    """
+
+    url: str
+
+
+S = TypeVar("S", bound=LedgerStore)
+K = TypeVar("K")  # what a database knows of a ledger for the caller's connections
+
+# By store: that, and the drivers' connections that are known to be to the ledger's server.
+_KNOWN: "WeakKeyDictionary[LedgerStore, tuple[Any, WeakSet[object]]]" = WeakKeyDictionary()
+
+
+class SqlSession(ABC, Generic[S, K]):
+    """A connection of the caller, of any driver.
+
+    Attributes:
+        faults: the server's errors.
+        libraries: the packages whose errors are the drivers'.
+        not_ours: the error by which a completion fails if the transaction is not the one that made the claim.
+    """
+
+    exclusive = False
+    faults: ClassVar[ServerErrors]
+    libraries: ClassVar[frozenset[str]]
+    not_ours: ClassVar[str]
+
+    def __init__(self, store: S, driver: CallersDriver) -> None:
+        self.driver = driver
+        self.awaited = driver.awaited
+        self.store = store
+        self.known: K
+        self.trouble: StoreError | None = None  # the first, which made the transaction fail
+        self.ending = False  # whether the next swap is the completion
+        self.last: object = None  # that swap, which is sent with the COMMIT
+        self._begun = False  # what was open before is none of ours
+
+    # --- by each database -----------------------------------------------------------------------------------------
+
+    @staticmethod
+    @abstractmethod
+    def state_of(raw: Any, /) -> TransactionState:
+        """Return the state of a driver's connection, without asking the server."""
+
+    @staticmethod
+    @abstractmethod
+    def code_of(error: BaseException | None, /) -> str:
+        """Return the server's code of a driver's error; "" if it has none."""
+
+    @abstractmethod
+    def learn(self) -> Steps[K]:
+        """Make the ledger if it is not there, and return what is known of it."""
+
+    @abstractmethod
+    def check_place(self) -> Steps[None]:
+        """Raise ValueError if the connection is not to the ledger's server, or cannot be used."""
+
+    @abstractmethod
+    def began_here(self) -> Steps[bool]:
+        """Return False if the open transaction is not the one that began here."""
+
+    @abstractmethod
+    def commit(self) -> Steps[Record | None]:
+        """Commit, with the completion if there is one. Return the completed record."""
+
+    @abstractmethod
+    def talk(self, request: object) -> Acts:
+        """Do one request of the ledger's, and return its reply."""
+
+    def turned(self, turn: Turn) -> Acts:
+        """Take a turn, and return its reply."""
+        return (yield turn.value, ())
+
+    # --- the session ----------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> TransactionState:
+        """Whether a transaction is open."""
+        if not self._begun:
+            return TransactionState.ENDED
+        return self.driver.known_state() or self.state_of(self.driver.raw)
+
+    def begin(self) -> Steps[None]:
+        """Begin a transaction, on the ledger's server."""
+        self.driver.check()
+        yield from self._prepare()
+        self._begun, self.trouble, self.ending, self.last = True, None, False, None
+        yield Turn.BEGIN
+        yield from self._check_place()
+
+    def attach(self) -> Steps[None]:
+        """Use the caller's transaction, on the ledger's server."""
+        yield from self._prepare()
+        yield Turn.ENTER
+        if self.state_of(self.driver.raw) is not TransactionState.OPEN and self.driver.commits_alone():
+            raise ValueError("the connection is in no transaction, and commits each statement: begin one first")
+        yield from self._check_place()
+
+    def _prepare(self) -> Steps[None]:
+        if self.store not in _KNOWN:
+            _KNOWN[self.store] = (yield from self.learn()), WeakSet()
+        self.known, _ = _KNOWN[self.store]
+
+    def _check_place(self) -> Steps[None]:
+        _, same = _KNOWN[self.store]
+        if self.driver.raw not in same:
+            yield from self.check_place()
+            same.add(self.driver.raw)
+
+    def flush(self) -> Steps[None]:
+        """Send what the body has left unsent."""
+        yield Turn.FLUSH
+        self.ending = True
+
+    def rollback(self) -> Steps[None]:
+        """Roll back, and leave the connection as it was found."""
+        if self._begun:
+            yield Turn.ROLLBACK
+
+    def cut(self) -> None:
+        """End the transaction by closing the connection."""
+        self.driver.cut()
+
+    def exchange(self, request: object) -> object:
+        """Run one request on the connection."""
+        return drive(self._done(request), self.driver)
+
+    async def exchange_async(self, request: object) -> object:
+        """Run one request on the connection."""
+        return await drive_async(self._done(request), self.driver)
+
+    def _done(self, request: object) -> Steps[object]:
+        turn = request if isinstance(request, Turn) else None
+        try:
+            if turn is None:
+                return (yield from self.talk(request))
+            reply = yield from self.turned(turn)
+        except DriverFailed as failed:
+            error = failed.error
+        else:
+            if turn in {Turn.COMMIT, Turn.ROLLBACK}:
+                self._begun = False  # the connection can be somebody else's now
+            return reply
+        if turn is Turn.FLUSH:  # which is the body's
+            raise error
+        raise self._translated(error, turn) from error
+
+    def _translated(self, error: Exception, turn: Turn | None) -> StoreError:
+        """Return the error for one of the driver, or raise it again if it is somebody else's."""
+        if turn is Turn.ROLLBACK:
+            self.cut()  # then the server rolls back
+        if isinstance(error, StoreError):
+            raise error
+        roots = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+        if not isinstance(error, (OSError, Broken)) and roots.isdisjoint(self.libraries | _LIBRARIES):
+            raise error
+        code = self.code_of(error)
+        if code == self.not_ours and self.last is not None:
+            return Ended("the transaction that made the claim is over")
+        url = self.store.url
+        trouble = self.faults.refused(code, str(error), url) if code else lost(str(error), url)
+        if code in self.faults.anew and self.driver.started_anew():
+            trouble = Anew(str(trouble))
+        elif code != self.faults.locked:
+            trouble = StoreError(str(trouble))  # the transaction has failed, so the same request cannot succeed
+        trouble.__cause__ = error
+        self.trouble = self.trouble or trouble
+        return trouble

@@ -1,0 +1,277 @@
+"""The verbs of a ledger in an SQL server that locks rows: one request for one key, and one for many.
+
+A request waits for somebody's open transaction on its key, but only for a while. Many waits for one key must not hold all the
+connections: those that come while a verb of this process waits are brief.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final
+
+from onceward.core.clock import boottime
+from onceward.core.drivers import Steps
+from onceward.core.record import Record, Reply, Write
+from onceward.core.register import Answered, KeyLocked
+from onceward.errors import StoreError
+from onceward.stores.contract import Damaged
+from onceward.stores.sql.fences import Fences, is_claim, is_doubtful, renewed
+from onceward.stores.sql.queries import Met, SqlQuery
+from onceward.stores.sql.refusals import SqlError
+
+AGAIN: Final = 5  # tries of a request whose row others changed meanwhile
+BRISK: Final = 20  # milliseconds to wait for a key that is known to be waited for
+_SLOW: Final = 0.1  # seconds of waiting that tell an open transaction from a commit
+
+
+class SqlVerbs(ABC):
+    """Insert, swap and delete, by requests of the database's own."""
+
+    url: str
+    _commit_wait: ClassVar[int]  # milliseconds that a commit on a slow disk takes
+
+    def __init__(self) -> None:
+        self._fences = Fences()
+        self._waited: dict[str, float] = {}  # keys that a verb of this process is writing, and since when
+
+    # --- by each database -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _inserting(self, write: Write, fence: int) -> SqlQuery:
+        """Return the insert of one key. Its reply is without a record if another try may see one."""
+
+    @abstractmethod
+    def _swapping(self, write: Write, seen: Record, fence: int) -> SqlQuery:
+        """Return the swap of one key. Its reply is None if it was made, and another write has come since."""
+
+    @abstractmethod
+    def _inserting_all(self, writes: Sequence[tuple[Write, int]]) -> SqlQuery:
+        """Return the insert of many keys with their fences, in the order of the keys."""
+
+    @abstractmethod
+    def _swapping_all(self, swaps: Sequence[tuple[Write, Record, int]]) -> SqlQuery:
+        """Return the swap of many keys with their fences, in the order of the keys."""
+
+    @abstractmethod
+    def _deleting(self, seen: Record) -> SqlQuery:
+        """Return the deletion of one record."""
+
+    def _briefly(self, request: SqlQuery) -> Steps[Reply | None]:
+        """Do a request with a short wait for locks."""
+        request.patient(BRISK)
+        reply: Reply | None = yield request
+        return reply
+
+    def _lacks(self, error: StoreError) -> bool:  # noqa: ARG002 - as a rule, nothing is lacking
+        """Tell whether the request can be made in another way, and do so from now on."""
+        return False
+
+    def _stops_all(self, error: StoreError) -> bool:
+        """Tell whether one key of a batch can have stopped the whole statement, because somebody's transaction holds it."""
+        return isinstance(error, KeyLocked)
+
+    def _parts(self, writes: list[Write]) -> list[list[Write]]:
+        """Split writes into those that fit into one statement each."""
+        return [writes]
+
+    def _too_long(self, key: str) -> StoreError | None:  # noqa: ARG002 - not every table has a limit
+        """Return the error for a key that the table cannot hold."""
+        return None
+
+    # --- one key --------------------------------------------------------------------------------------------------
+
+    def insert(self, write: Write) -> Steps[Reply]:
+        """Write if the key is absent, or its record is free."""
+        return self._insert(write, brief=False)
+
+    def _insert(self, write: Write, *, brief: bool) -> Steps[Reply]:
+        if (error := self._too_long(write.key)) is not None:
+            raise error
+        for _ in range(AGAIN):
+            request = self._inserting(write, self._fences.asked(write, None))
+            try:
+                reply = yield from self._one(request, write.key, brief=brief)
+            except SqlError as refused:
+                if not self._lacks(refused):
+                    raise
+                continue
+            if reply is not None and reply.record is not None:
+                return (yield from self._fenced(write, None, reply))
+            # It waited for a claim that was not committed yet when this statement began: a new one sees that.
+        raise self.restless(write.key)
+
+    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
+        """Write if the record is still the version seen."""
+        return self._swap(write, seen, brief=False)
+
+    def _swap(self, write: Write, seen: Record, *, brief: bool) -> Steps[Reply]:
+        reply = yield from self._swapped(write, seen, brief=brief)
+        return (yield from self._fenced(write, seen, reply))
+
+    def _swapped(self, write: Write, seen: Record, *, brief: bool = False) -> Steps[Reply]:
+        for _ in range(AGAIN):
+            request = self._swapping(write, seen, self._fences.asked(write, seen))
+            try:
+                reply = yield from self._one(request, write.key, brief=brief)
+            except SqlError as error:
+                if not self._lacks(error):
+                    raise
+                continue
+            if reply is None:  # as with a lost reply, the caller asks again
+                break
+            if not is_stale(reply, seen):
+                return reply
+            # Another write was committed while this one waited. The record is what the statement saw before.
+        raise self.restless(write.key)
+
+    def _fenced(self, write: Write, seen: Record | None, reply: Reply) -> Steps[Reply]:
+        """Return the reply to a write. A claim takes another fence if one can have been larger than its own."""
+        if not is_claim(write, seen):
+            return reply
+        if is_doubtful(write, reply) and reply.record is not None:
+            won, before = reply.won, reply.before
+            try:
+                reply = yield from self._swapped(renewed(write, reply.record), reply.record)
+                reply = reply._replace(won=won and reply.won, before=before)
+            except KeyLocked:  # which would mean that another claim has the key
+                raise self.restless(write.key) from None
+        if reply.record is not None and reply.record.owner == write.owner:
+            self._fences.note(reply.record)
+        return reply
+
+    def _one(self, request: SqlQuery, key: str, *, brief: bool) -> Steps[Reply | None]:
+        """Write one key. While another verb here waits for it, wait briefly."""
+        reply: Reply | None
+        if brief:
+            return (yield from self._briefly(request))
+        if (since := self._waited.get(key)) is not None:
+            try:
+                return (yield from self._briefly(request))
+            except KeyLocked:
+                if boottime() - since > _SLOW:
+                    raise
+                request.patient(self._commit_wait)
+                reply = yield request
+                return reply
+        self._waited[key] = boottime()
+        try:
+            reply = yield request
+        finally:
+            self._waited.pop(key, None)
+        return reply
+
+    def delete(self, seen: Record | Damaged) -> Steps[Reply]:
+        """Delete if the record is still the version seen."""
+        if isinstance(seen, Damaged):
+            raise StoreError(f"ledger {self.url}: {seen.key}: an SQL server keeps no record that cannot be read")
+        for _ in range(AGAIN):
+            reply: Reply = yield self._deleting(seen)
+            if not is_stale(reply, seen):
+                return reply
+        raise self.restless(seen.key)
+
+    # --- many keys ------------------------------------------------------------------------------------------------
+
+    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
+        """Insert all in one statement, in the order of their keys."""
+        first: dict[str, Write] = {}
+        for write in writes:
+            first.setdefault(write.key, write)
+        asked = self._fences.asked
+        all_of = lambda writes: self._inserting_all([(write, asked(write, None)) for write in writes])
+        met = yield from self._batch(list(first.values()), all_of, self._insert)
+        answers: list[Answered] = []
+        for write in writes:
+            answer = met[write.key]
+            if isinstance(answer, Reply) and first.get(write.key) is not write:
+                answer = answer._replace(won=False, before=None)
+            answers.append(answer)
+        return answers
+
+    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
+        """Swap all in one statement, in the order of their keys."""
+        seen = {write.key: record for write, record in pairs}
+        if len(seen) < len(pairs):  # one key twice: the second depends on the first
+            half = len(pairs) // 2
+            answers = yield from self.swap_many(pairs[:half])
+            return answers + (yield from self.swap_many(pairs[half:]))
+        asked = self._fences.asked
+        with_fence = lambda write: (write, seen[write.key], asked(write, seen[write.key]))
+        all_of = lambda writes: self._swapping_all(list(map(with_fence, writes)))
+        alone = lambda write, *, brief: self._swap(write, seen[write.key], brief=brief)
+        met = yield from self._batch([write for write, _ in pairs], all_of, alone, seen)
+        return [met[write.key] for write, _ in pairs]
+
+    def _batch(
+        self,
+        writes: list[Write],
+        all_of: Callable[[list[Write]], SqlQuery],
+        alone: Callable[..., Steps[Reply]],
+        seen: Mapping[str, Record] | None = None,
+    ) -> Steps[dict[str, Answered]]:
+        """Return the answers by their keys: of one statement, and of one for each key that it did not answer."""
+        answers: dict[str, Answered] = {
+            write.key: error for write in writes if (error := self._too_long(write.key)) is not None
+        }
+        todo = sorted((write for write in writes if write.key not in answers), key=lambda write: write.key)
+        trouble: StoreError | None = None
+        brief = False
+        for part in self._parts(todo) if todo else ():
+            met = None
+            if len(part) > 1 and trouble is None:
+                try:
+                    met = yield from self._all(all_of, part)
+                except StoreError as error:
+                    if not self._stops_all(error):
+                        raise
+                    brief = True
+            for write in part:
+                of = None if seen is None else seen[write.key]
+                reply = None if met is None else _reply_in(met, write.key, of)
+                if reply is not None:
+                    answers[write.key] = yield from _answered(self._fenced(write, of, reply))
+                elif trouble is not None:
+                    answers[write.key] = trouble
+                else:
+                    answers[write.key] = answer = yield from _answered(alone(write, brief=brief))
+                    if isinstance(answer, StoreError) and answer.transient and not self._stops_all(answer):
+                        trouble = answer  # a server that does not answer: the others would wait as long, one by one
+        return answers
+
+    def _all(self, all_of: Callable[[list[Write]], SqlQuery], part: list[Write]) -> Steps[Met]:
+        try:
+            met: Met = yield all_of(part)
+        except StoreError as error:
+            if not self._lacks(error):
+                raise
+            met = yield all_of(part)
+        return met
+
+    def restless(self, key: str) -> StoreError:
+        """Return the error for a key that others changed at every try."""
+        return StoreError(f"ledger {self.url}: {key}: others changed it at every try", transient=True)
+
+
+def _reply_in(met: Met, key: str, seen: Record | None) -> Reply | None:
+    """Return the reply to one of many; None if a request of its own must ask."""
+    if seen is None:
+        return met.replies.get(key)
+    reply = met.replies.get(key) or Reply(False, None, met.now)
+    return None if is_stale(reply, seen) else reply
+
+
+def _answered(verb: Steps[Reply]) -> Steps[Answered]:
+    """Return the reply or the error, so that one key's error does not stop the others."""
+    try:
+        return (yield from verb)
+    except StoreError as error:
+        return error
+
+
+def version_of(record: Record) -> tuple[str, int, int]:
+    """Return what a conditional write compares."""
+    return record.owner, record.fence, record.beat
+
+
+def is_stale(reply: Reply, seen: Record) -> bool:
+    """Tell whether a refused write was shown the record that it asked for: as it was before another write was committed."""
+    return not reply.won and reply.record is not None and version_of(reply.record) == version_of(seen)

@@ -1,0 +1,50 @@
+"""What a store can tell of all its records at once, however many there are (:data:`onceward.stores.capabilities.SURVEY`)."""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from onceward.core.comparisons import meets
+from onceward.core.drivers import Steps
+from onceward.core.protocol import STATES, STATUSES
+
+if TYPE_CHECKING:
+    from onceward.stores.memory import MemoryStore
+
+READ: Final = 100_000  # records that a survey may count one by one
+
+
+class Survey(NamedTuple):
+    """What a ledger holds. It is made in bounded time, so parts of it can be unknown or estimates.
+
+    Attributes:
+        indexed: the statuses whose records are found without reading the others.
+        sorted: whether pages are in the order of keys, any key can be an ``after``, and a prefix reads only its own keys.
+        counts: how many records are in each state; exact, but for ``least``. A state is missing if only reading the ledger would tell.
+        total: how many records there are; None if only reading the ledger would tell.
+        exact: whether ``total`` is no estimate.
+        arrived: a number that grows by one with each new key, to measure how fast they come; None if there is none.
+        now: the store's time.
+        least: the states of which there are at least so many, because there were too many to count.
+    """
+
+    indexed: frozenset[str]
+    sorted: bool
+    counts: Mapping[str, int]
+    total: int | None
+    exact: bool
+    arrived: int | None
+    now: float
+    least: frozenset[str] = frozenset()
+
+
+NOTHING: Final = Survey(frozenset(), False, {}, None, False, None, 0.0)  # of a store without the capability
+
+
+def in_memory(store: "MemoryStore") -> Steps[Survey]:
+    """Count the records of a ledger in memory."""
+    page = yield from store.scan("", None, sys.maxsize)
+    states = Counter(name for one in page.records for name, clause in STATES.items() if meets(one, clause, page.now))
+    counts = {name: states[name] for name in STATES}
+    return Survey(STATUSES, True, counts, len(page.records), True, None, page.now)

@@ -1,0 +1,140 @@
+"""The checks of finding the messages that are due, for stores that have this capability."""
+
+from onceward.core.protocol import STATES
+from onceward.core.record import COMPLETED, Record
+from onceward.core.views import Criteria
+from onceward.errors import StoreError
+from onceward.stores.capabilities import DUE, FIND, OUTBOX
+from onceward.stores.contract import DuePage
+from onceward.testing.bench import Bench, check, expect
+
+_CENTURIES = 1e10  # seconds: messages that a person must look at
+
+
+def _sends(bench: Bench) -> bool:
+    """Return whether the ledger can have messages."""
+    ready = OUTBOX.of(bench.store)
+    if ready is None:
+        return False
+    try:
+        bench.do(ready())
+    except StoreError:  # its message says what it lacks
+        return False
+    return True
+
+
+def _completed(bench: Bench, key: str, due: float | None) -> Record:
+    return bench.swapped(
+        bench.claimed(key, "a"),
+        status=COMPLETED,
+        result="1",
+        lease=0.0,
+        keep=None if due is not None else 600.0,
+        unsent=None if due is None else f'"{key}"',
+        due=due,
+    )
+
+
+def _due(bench: Bench, after: str | None = None, limit: int = 100, ahead: float = 0.0) -> DuePage:
+    return bench.do(DUE.needed(bench.store)(after, limit, ahead))
+
+
+def _settled(bench: Bench, keys: list[str]) -> DuePage:
+    """Return a page. An index may be late, so ask again."""
+    page = _due(bench)
+    for _ in range(50):
+        if sorted(record.key for record in page.records) == sorted(keys):
+            break
+        bench.advance(0.1)
+        page = _due(bench)
+    return page
+
+
+@check
+def due_finds_what_is_over(bench: Bench) -> None:
+    """A store that can find due messages finds records whose ``due_at`` is over by its own clock, the longest due first."""
+    if not _sends(bench):
+        return
+    for number, due in enumerate((30.0, 10.0, 300.0, _CENTURIES, None, 20.0)):
+        _completed(bench, f"key {number}", due)
+    page, slack = _due(bench), 2 * bench.store.resolution
+    expect((page.records, page.next) == ([], None), "messages that are not due yet are not found")
+    expect(
+        page.wait is not None and 0 < page.wait <= 10.5 + slack, "a page tells how long until the next messages are due"
+    )
+    early = _due(bench, ahead=60.0)
+    expect(
+        [record.key for record in early.records] == ["key 1", "key 5", "key 0"],
+        "messages that will be due within the seconds asked for come, too",
+    )
+    expect(early.wait is None or early.wait > 60, "the wait is for messages that are due later than that")
+    bench.advance(40.0)
+    page = _settled(bench, ["key 1", "key 5", "key 0"])
+    keys = [record.key for record in page.records]
+    expect(keys == ["key 1", "key 5", "key 0"], "the records whose messages are due come, the longest due first")
+    expect(all(bench.load(one.key) == one for one in page.records), "a record found is as it is in the ledger")
+    expect(page.wait is not None and 240 < page.wait < 265, "a page tells how long until messages that are not due are")
+    expect(page.now >= (page.records[-1].due_at or 0.0), "a page carries the store's time")
+
+
+@check
+def due_forgets_what_is_struck_out(bench: Bench) -> None:
+    """Due messages that are struck out, or that somebody sends, are not found any more."""
+    if not _sends(bench):
+        return
+    sent, leased, left = (_completed(bench, key, 1.0) for key in ("sent", "leased", "left"))
+    bench.advance(5.0)
+    _settled(bench, ["sent", "leased", "left"])
+    bench.swapped(sent, status=COMPLETED, result="1", lease=0.0, unsent=None, due=None)
+    bench.swapped(leased, status=COMPLETED, result="1", lease=0.0, keep=None, unsent=leased.unsent, due=30.0)
+    expect([one.key for one in _settled(bench, ["left"]).records] == ["left"], "what is struck out is not found")
+    bench.do(bench.store.delete(left))
+    page, slack = _settled(bench, []), 2 * bench.store.resolution
+    expect(page.records == [], "a deleted record is not found")
+    expect(page.wait is not None and page.wait <= 30.5 + slack, "a lease on sending is waited for")
+
+
+@check
+def due_in_pages(bench: Bench) -> None:
+    """Due messages come in pages of any size, each record once, also if many are due at the same moment."""
+    if not _sends(bench):
+        return
+    keys = [f"key {number:02}" for number in range(23)]
+    for key in keys:
+        _completed(bench, key, 1.0)
+    bench.advance(5.0)
+    _settled(bench, keys)
+    for limit in (1, 7, 23):
+        found: list[str] = []
+        after: str | None = None
+        for _ in range(100):
+            page = _due(bench, after, limit)
+            expect(len(page.records) <= limit, "a page has no more records than asked for")
+            found += [record.key for record in page.records]
+            after = page.next
+            if after is None:
+                break
+        expect(sorted(found) == keys, f"each record comes once, in pages of {limit}")
+
+
+@check
+def unsent_stays(bench: Bench) -> None:
+    """A record with unsent messages is not purged, and is found as UNSENT, or as REFUSED if it waits for a person."""
+    if not _sends(bench):
+        return
+    for key, due in (("unsent", 1.0), ("later", 600.0), ("refused", _CENTURIES), ("none", None)):
+        _completed(bench, key, due)
+    bench.advance(1000.0)
+    after: str | None = None
+    for _ in range(100):
+        after = bench.do(bench.store.purge(100, after)).next
+        if after is None:
+            break
+    expect(bench.load("none") is None, "an expired record is purged")
+    expect(all(bench.load(key) for key in ("unsent", "later", "refused")), "a record with messages is not purged")
+    find = FIND.of(bench.store)
+    for state, keys in (("UNSENT", ["later", "unsent"]), ("REFUSED", ["refused"])):
+        assert state in STATES
+        if find is not None:
+            found = [record.key for record in bench.do(find(Criteria((state,)), "", None, 100)).records]
+            expect(sorted(found) == keys, f"find returns the records that are {state}")

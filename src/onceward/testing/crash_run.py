@@ -1,0 +1,257 @@
+"""One run of a crash test: its deliveries, the mishap that strikes one of them, and its effects."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from onceward.core.drivers import Transport
+from onceward.core.record import COMPLETED, PARKED
+from onceward.errors import StoreError
+from onceward.results.message_entries import MessageEntry, unsent_of
+from onceward.testing import crash_report
+from onceward.testing.downstream import EffectMade
+from onceward.testing.faults import Ask
+from onceward.testing.points import AT_EFFECT, AT_EXCHANGE, Mishap, Point, label_of
+from onceward.testing.redelivery import Redelivery
+from onceward.testing.stage import Killed, Stage
+
+if TYPE_CHECKING:
+    from onceward.testing.forked import ForkedWorkers
+
+
+class CrashRun:
+    """One run of a crash test, as its parts see it.
+
+    Attributes:
+        effects: the effects that downstreams made, in order, without repetitions that a downstream knew.
+        expected: how often each effect happens without a mishap; the first run finds out.
+        points: the points that this run came to.
+        answers: what downstreams have answered to calls that they know again.
+        story: what happened.
+        strikes: how many mishaps have happened.
+        forks: the processes of the deliveries; None if they are in this one.
+        is_dead: whether the worker of the current delivery is dead.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        plan: Mapping[int, Mishap],
+        expected: Counter[EffectMade],
+        *,
+        over: Callable[[Any], bool],
+        lost: Callable[[str], Exception],
+        forks: "ForkedWorkers | None" = None,
+    ) -> None:
+        self.forks = forks
+        self._stage = stage
+        self._plan = plan
+        self._over = over
+        self._lost_error = lost
+        self.expected = expected
+        self.points: list[Point] = []
+        self.effects: list[EffectMade] = []
+        self.answers: dict[object, object] = {}
+        self.story = crash_report.CrashStory()
+        self.strikes = 0
+        self.is_dead = self._is_gone = False
+        self._lease = 60.0  # seconds: the longest of this run
+        self._counted = 0
+        self._message: Redelivery | None = None
+        stage.prompter = self
+
+    def __str__(self) -> str:
+        return str(self.story)
+
+    @property
+    def struck(self) -> bool:
+        """Whether the mishap of this run has happened."""
+        return self.strikes == len(self._plan)
+
+    @property
+    def parked(self) -> bool:
+        """Whether a key is parked."""
+        return any(record.status == PARKED for record in self._stage.records())
+
+    @property
+    def sent(self) -> list[MessageEntry]:
+        """The messages of ``claim.send`` that have left, each once: their consumers know a repetition by its key."""
+        texts = [record.unsent for record in self._stage.records() if record.unsent is not None]
+        return [message for text in texts for message in unsent_of(text).messages]
+
+    def delivering(self, call: Callable[[], Any]) -> Redelivery:
+        """Return the deliveries of a message, each of which is a ``call``."""
+        self._counted = len(self.effects)
+        if self.forks is not None:
+            self._stage.set(fresh=False)
+            self._stage.make_ledgers()
+        self._message = Redelivery(self, call, self._over)
+        return self._message
+
+    def made(self) -> Counter[EffectMade]:
+        """Return how often each effect happened, messages that have left included."""
+        return Counter(self.effects) + self._messages()
+
+    def _messages(self) -> Counter[EffectMade]:
+        return Counter(EffectMade(f"message to {one.to}", (one.body,)) for one in self.sent)
+
+    # --- its deliveries (``redelivery.py``) ---------------------------------------------------------------------------
+
+    def begin(self, title: str) -> None:
+        """Note that a worker begins a delivery, or goes on after a pause."""
+        self.story.begin(title)
+        self.is_dead = self._is_gone = False
+
+    def end(self, how: str) -> None:
+        """Note how a delivery ended."""
+        self.story.end(how)
+
+    def lapse(self) -> None:
+        """Let all leases end."""
+        self._stage.clock.advance(self._lease + 1)
+
+    def is_settled(self) -> bool:
+        """Return whether nothing is left to do for any key."""
+        records = [*self._stage.records()]
+        return bool(records) and all(record.status in {COMPLETED, PARKED} for record in records)
+
+    def is_over(self) -> None:
+        """Note that a message is done with, and will come once too often."""
+        if not self._plan:
+            self.expected.update(self.effects[self._counted :])
+            messages = self._messages()
+            for known in [effect for effect in self.expected if effect in messages]:
+                del self.expected[known]
+            self.expected.update(messages)
+        self._stage.clock.advance(1)
+
+    # --- what strikes: the calls of the ledger and of downstreams go through here -----------------------------------------
+
+    def exchange(self, ask: Ask, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> object:
+        """Make an exchange with the ledger (:class:`Prompter`)."""
+        mishap = self._before_exchange(ask, mishaps)
+        if mishap is Mishap.PAUSED:
+            self._meanwhile()
+        reply = store.exchange(ask.request)
+        self._after_exchange(mishap)
+        return reply
+
+    async def exchange_async(self, ask: Ask, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> object:
+        """Like :meth:`exchange`, for a coroutine."""
+        mishap = self._before_exchange(ask, mishaps)
+        if mishap is Mishap.PAUSED:
+            await self._meanwhile_async()
+        reply = await store.exchange_async(ask.request)
+        self._after_exchange(mishap)
+        return reply
+
+    def call(self, label: str, make: Callable[[], object]) -> object:
+        """Make a call of a downstream (:class:`Calls`)."""
+        mishap = self._before_call(label)
+        if mishap is Mishap.PAUSED:
+            self._meanwhile()
+        answer = make()
+        self._after_call(label, mishap)
+        return answer
+
+    async def call_async(self, label: str, make: Callable[[], Any]) -> object:
+        """Like :meth:`call`, for a coroutine."""
+        mishap = self._before_call(label)
+        if mishap is Mishap.PAUSED:
+            await self._meanwhile_async()
+        answer = await make()
+        self._after_call(label, mishap)
+        return answer
+
+    def happened(self, effect: EffectMade, known: object, answer: object) -> None:
+        """Note an effect (:class:`Calls`)."""
+        if self._inside is not None:
+            self._inside.tell("effect", effect, known, answer)
+        self.effects.append(effect)
+        if known is not None:
+            self.answers[effect.name, known] = answer
+
+    def _before_exchange(self, ask: Ask, mishaps: tuple[Mishap, ...]) -> Mishap | None:
+        if self.is_dead:
+            raise Killed
+        for write in ask.writes:
+            self._lease = max(self._lease, write.lease or 0.0)
+        if self._is_gone:
+            self._stage.clock.advance(self._lease / 2)  # else nobody would ever give up
+            raise StoreError("the ledger is out of reach", transient=True)
+        label = label_of(ask)
+        mishap = self._at(Point(label, mishaps))
+        if mishap is Mishap.KILLED_BEFORE:
+            self._die()
+        if mishap is Mishap.LEDGER_GONE:
+            self._is_gone = True
+        if mishap in {Mishap.LEDGER_GONE, Mishap.REQUEST_LOST}:
+            raise StoreError("the request to the ledger was lost", transient=True)
+        return mishap
+
+    def _after_exchange(self, mishap: Mishap | None) -> None:
+        if mishap is Mishap.KILLED_AFTER:
+            self._die()
+        if mishap is Mishap.REPLY_LOST:
+            raise StoreError("the ledger's reply was lost", transient=True)
+
+    def _before_call(self, label: str) -> Mishap | None:
+        if self.is_dead:
+            raise Killed
+        mishap = self._at(Point(label, AT_EFFECT))
+        if mishap is Mishap.REQUEST_LOST:
+            raise self._lost_error(f"{label}: the request was lost")
+        return mishap
+
+    def _after_call(self, label: str, mishap: Mishap | None) -> None:
+        if mishap is Mishap.KILLED_AFTER:
+            self._die()
+        if mishap is Mishap.REPLY_LOST:
+            raise self._lost_error(f"{label}: the reply was lost")
+
+    def _at(self, point: Point) -> Mishap | None:
+        mishap = self._plan.get(len(self.points))
+        if self._inside is not None:
+            self._inside.tell("point", point, self._stage.clock())
+        return self._noted(point, mishap)
+
+    def _noted(self, point: Point, mishap: Mishap | None) -> Mishap | None:
+        self.points.append(point)
+        self.story.note(point.label)
+        if mishap is not None:
+            self.strikes += 1
+            self.story.strike(mishap, point)
+        return mishap
+
+    def _die(self) -> None:
+        if self._inside is not None:
+            self._inside.die()
+        self.is_dead = True
+        raise Killed
+
+    @property
+    def _inside(self) -> "ForkedWorkers | None":
+        return self.forks if self.forks is not None and self.forks.inside else None
+
+    def heard(self, kind: str, values: tuple[Any, ...]) -> None:
+        """Take in what the process of a delivery did."""
+        if kind == "point":
+            point, now = values
+            self._noted(point, self._plan.get(len(self.points)))
+            self._stage.clock.advance(now - self._stage.clock())
+        else:
+            self.happened(*values)
+
+    # --- another worker, while this one is paused ---------------------------------------------------------------------
+
+    def _meanwhile(self) -> None:
+        self.lapse()
+        if self._message is not None:
+            self._message.meanwhile()
+        self.begin("the paused worker goes on")
+
+    async def _meanwhile_async(self) -> None:
+        self.lapse()
+        if self._message is not None:
+            await self._message.meanwhile_async()
+        self.begin("the paused worker goes on")

@@ -1,0 +1,163 @@
+"""Crash tests of your own handlers: each point, and each thing that can happen there, in turn."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import ExitStack
+from typing import Any, Final, Self, TypedDict, Unpack
+
+from onceward.stores.contract import Store
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+from onceward.testing.crash import Crash
+from onceward.testing.crash_run import CrashRun
+from onceward.testing.downstream import EffectMade
+from onceward.testing.endings import is_over
+from onceward.testing.forked import ForkedWorkers
+from onceward.testing.points import AT_EFFECT, Mishap
+from onceward.testing.stage import Stage
+
+Plan = tuple[tuple[int, Mishap], ...]
+EVERYTHING: Final = frozenset(Mishap)
+KILLS: Final = frozenset({Mishap.KILLED_BEFORE, Mishap.KILLED_AFTER})
+
+
+class CrashOptions(TypedDict, total=False):
+    """The options of :class:`Crashes`.
+
+    Attributes:
+        mishaps: what can happen; by default everything.
+        depth: how many mishaps a run has at most; 1 by default. With 2, the recovery from the first one is struck, too, in many
+            more runs.
+        over: tells from an answer of the handler whether its sender is content; by default
+            :func:`onceward.testing.endings.is_over`.
+        lost: makes the exception of a downstream's lost request or reply from a message; by default ``TimeoutError``.
+        real: whether each delivery runs in a process of its own, and a kill is a SIGKILL, which runs no ``finally``. Other mishaps
+            are left out. The ledger is an SQLite file. Fakes of this process do not see what those processes did: look at
+            ``crash.effects``, or at files and databases.
+        ledger: makes the empty ledger of a run, on the clock that it gets, such as ``SqliteStore(path, clock=clock)``; by default in
+            memory. Give one for handlers that commit their effect with the record.
+    """
+
+    mishaps: Collection[Mishap]
+    depth: int
+    over: Callable[[Any], bool]
+    lost: Callable[[str], Exception]
+    real: bool
+    ledger: Callable[[ManualClock], Store] | None
+
+
+class Crashes:
+    """The runs of a crash test. Iterate over it: the body of the loop is the test of one run.
+
+    ::
+
+        def test_an_order_is_charged_once(crashes):
+            for crash in crashes:
+                bank = crash.downstream(Bank(), by="key")
+                crash.deliver(charge, {"id": "order-1"}, bank)
+                crash.happened_once()
+
+    The first run has no mishap. Each later one strikes one point: a worker is killed, paused past its lease or cut off, at each
+    exchange with the ledger and each call of a downstream. The runs come in the same order each time. Each begins with an
+    empty ledger in memory, wherever the ``Once`` of your handler points, also one of a module. Nobody waits for real.
+
+    In pytest the fixture ``crashes`` is one. Elsewhere write ``with Crashes() as crashes``.
+
+    Args:
+        clock: the clock of all guards and ledgers during the test.
+        **options: see :class:`CrashOptions`. Call it to change them: ``for crash in crashes(depth=2)``.
+
+    Attributes:
+        runs: how many runs have begun.
+        current: the run that has begun last.
+    """
+
+    def __init__(self, clock: ManualClock | None = None, **options: Unpack[CrashOptions]) -> None:
+        self._clock = clock or ManualClock()
+        self._options = options
+        self._running: list[Generator[Crash, None, None]] = []
+        self.runs = 0
+        self.current: Crash | None = None
+
+    def __call__(self, **options: Unpack[CrashOptions]) -> "Crashes":
+        """Return it with other options."""
+        self._options = options
+        return self
+
+    def __iter__(self) -> Iterator[Crash]:
+        self.close()
+        self._running.append(self._crashes(**self._options))
+        return self._running[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Point each ``Once`` back at its own ledger, if a loop was left before its end."""
+        while self._running:
+            self._running.pop().close()
+
+    def _crashes(
+        self,
+        *,
+        mishaps: Collection[Mishap] = EVERYTHING,
+        depth: int = 1,
+        over: Callable[[Any], bool] = is_over,
+        lost: Callable[[str], Exception] = TimeoutError,
+        real: bool = False,
+        ledger: Callable[[ManualClock], Store] | None = None,
+    ) -> Generator[Crash, None, None]:
+        expected: Counter[EffectMade] = Counter()
+        plans: list[Plan] = [()]
+        self.runs = missed = 0
+        forks = _forks() if real else None
+        mishaps = KILLS.intersection(mishaps) if real else mishaps
+        make = ledger or (MemoryStore if forks is None else forks.ledger)
+        with Stage(self._clock, make) as stage, ExitStack() as stack:
+            if forks is not None:
+                stack.callback(forks.close)
+            while plans:
+                plan = plans.pop()
+                stage.set()
+                run = CrashRun(stage, dict(plan), expected, over=over, lost=lost, forks=forks)
+                self.current = crash = Crash(run)
+                self.runs += 1
+                yield crash
+                if not plan:
+                    _check_guarded(run)
+                if not run.struck:
+                    missed += 1
+                elif len(plan) < depth:
+                    plans += reversed([*_following(plan, run, mishaps)])
+        if missed:
+            raise AssertionError(
+                f"{missed} of {self.runs} runs did not come to their point, so it was not tried: the handler does not do the "
+                "same each time. Take what differs, such as threads or random numbers, out of the test"
+            )
+
+
+def _forks() -> ForkedWorkers:
+    if not hasattr(os, "fork"):
+        raise RuntimeError("real=True needs os.fork, which this system does not have")
+    return ForkedWorkers()
+
+
+def _following(plan: Plan, run: CrashRun, mishaps: Collection[Mishap]) -> Iterator[Plan]:
+    """Yield the plans that strike one point more, after those of ``plan``."""
+    begin = plan[-1][0] + 1 if plan else 0
+    for number, point in enumerate(run.points[begin:], begin):
+        for mishap in point.mishaps:
+            if mishap in mishaps:
+                yield (*plan, (number, mishap))
+
+
+def _check_guarded(run: CrashRun) -> None:
+    if all(point.mishaps == AT_EFFECT for point in run.points):
+        raise AssertionError(
+            "no guarded handler asked its ledger in this run, so there is nothing to crash: call the handler with "
+            "crash.deliver(handler, ...), and check that it is decorated with @once(...)"
+        )

@@ -1,0 +1,91 @@
+"""The pytest plugin: fixtures for tests of your own handlers. It is on wherever onceward is installed.
+
+- ``crashes``: each run of a crash test in turn (:class:`onceward.testing.Crashes`).
+- ``once``: a ``Once`` with an empty ledger in memory, on ``clock``.
+- ``clock``: moves the time of ``once`` and of ``crashes`` by hand, so that leases end without waiting.
+- ``once_off``, and the marker ``onceward_off``: guarded functions run as if they had no guard (:func:`onceward.testing.off`).
+
+A fixture of your own with one of these names takes its place. Nothing is imported before a test asks for a fixture.
+"""
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from onceward.once import Once
+    from onceward.testing.clock import ManualClock
+    from onceward.testing.crashes import Crashes
+
+_CRASHES: pytest.StashKey["Crashes"] = pytest.StashKey()
+
+
+@pytest.fixture(name="_onceward_clock")
+def _own_clock() -> "ManualClock":
+    """The clock of the fixtures here, also in a project that has its own ``clock``."""
+    from onceward.testing.clock import ManualClock
+
+    return ManualClock()
+
+
+@pytest.fixture
+def clock(_onceward_clock: "ManualClock") -> "ManualClock":
+    """Move the time of ``once`` and ``crashes`` by hand: ``clock.advance(61)`` lets a lease of a minute end."""
+    return _onceward_clock
+
+
+@pytest.fixture
+def once(_onceward_clock: "ManualClock") -> "Once":
+    """Return a ``Once`` with an empty ledger in memory, on ``clock``."""
+    from onceward.once import Once
+    from onceward.stores.memory import MemoryStore
+
+    return Once(MemoryStore(_onceward_clock), clock=_onceward_clock)
+
+
+@pytest.fixture
+def crashes(request: pytest.FixtureRequest, _onceward_clock: "ManualClock") -> "Iterator[Crashes]":
+    """Return the runs of a crash test: ``for crash in crashes: ...``."""
+    from onceward.testing.crashes import Crashes
+
+    made = Crashes(_onceward_clock)
+    request.node.stash[_CRASHES] = made
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def once_off() -> Iterator[None]:
+    """Turn all guards off for this test: each call runs (:func:`onceward.testing.off`)."""
+    from onceward.testing.off import off
+
+    with off():
+        yield
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers", "onceward_off: run guarded functions as if they had no guard (onceward.testing.off)"
+    )
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give marked tests the fixture."""
+    if isinstance(item, pytest.Function) and item.get_closest_marker("onceward_off") is not None:
+        item.fixturenames.append("once_off")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failed test what happened in the run that failed."""
+    report = yield
+    made = item.stash.get(_CRASHES, None)
+    if made is not None and call.when == "call" and report.failed and made.current is not None:
+        story = str(made.current)
+        if story.partition("\n")[0] not in report.longreprtext:  # happened_once() tells it in its own message
+            report.sections.append((f"onceward: run {made.runs} of this crash test", story))
+    return report

@@ -1,0 +1,195 @@
+"""What a queue does with one message: it delivers it again until its consumer is done with it, and then once too often."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from onceward.claim.running import CURRENT
+from onceward.errors import OncewardError, Parked
+from onceward.testing.crash_report import shown
+
+if TYPE_CHECKING:
+    from onceward.testing.crash_run import CrashRun
+    from onceward.testing.forked import ForkedWorkers
+
+MOST: Final = 10  # deliveries of one message
+
+
+class Delivered(NamedTuple):
+    """How one delivery ended. Without an error, and if the worker was not killed, ``answer`` is what it returned."""
+
+    answer: object = None
+    error: Exception | None = None
+    killed: bool = False
+
+
+Deliveries = Generator[None, Delivered, Delivered]
+
+
+class Redelivery:
+    """The deliveries of one message in one run of a crash test.
+
+    Args:
+        crash: the run.
+        call: makes one delivery.
+        over: tells from an answer whether the queue is content.
+    """
+
+    def __init__(self, crash: "CrashRun", call: Callable[[], Any], over: Callable[[Any], bool]) -> None:
+        self._crash = crash
+        self._call = call
+        self._over = over
+        self._awaits = False
+
+    def deliver(self) -> Delivered:
+        """Deliver until it is over, and once more; raises AssertionError if it is never over."""
+        return self._drive(self._all())
+
+    async def deliver_async(self) -> Delivered:
+        """Like :meth:`deliver`, in the running event loop."""
+        if self._crash.forks is not None:
+            raise RuntimeError(
+                "real=True delivers in processes of their own: call crash.deliver(...), outside of an event loop"
+            )
+        return await self._drive_async(self._all())
+
+    def meanwhile(self) -> None:
+        """Let another worker get the message, while one is paused in this thread."""
+        if not _has_loop():
+            self._rest()
+            return
+        thread = threading.Thread(target=lambda: _elsewhere().run(self._rest))  # no second loop can run in this one
+        thread.start()
+        thread.join()
+
+    async def meanwhile_async(self) -> None:
+        """Like :meth:`meanwhile`, while one is paused in this event loop."""
+        if self._awaits:
+            await self._drive_async(self._until_over("meanwhile, another worker"))
+            return
+        # What blocks must not block this loop: it may need it.
+        await asyncio.get_running_loop().run_in_executor(None, lambda: _elsewhere().run(self._rest))
+
+    def _rest(self) -> Delivered:
+        return self._drive(self._until_over("meanwhile, another worker"))
+
+    # --- which deliveries there are -----------------------------------------------------------------------------------
+
+    def _all(self) -> Deliveries:
+        ended = yield from self._until_over("delivered")
+        self._crash.is_over()
+        yield from self._delivery("delivered once too often")
+        return ended
+
+    def _until_over(self, title: str) -> Deliveries:
+        for _ in range(MOST):
+            before = self._crash.strikes
+            ended = yield from self._delivery(title)
+            if ended.killed:
+                before = self._crash.strikes
+                ended = yield from self._delivery("redelivered at once")
+            if self._is_over(ended, is_struck=before != self._crash.strikes):
+                return ended
+            self._crash.lapse()
+            title = "redelivered after the lease"
+        raise AssertionError(f"the delivery is not over after {MOST} tries\n\n{self._crash}") from ended.error
+
+    def _delivery(self, title: str) -> Deliveries:
+        self._crash.begin(title)
+        ended = yield
+        self._crash.end("killed" if ended.killed else shown(ended.answer, ended.error))
+        return ended
+
+    def _is_over(self, ended: Delivered, *, is_struck: bool) -> bool:
+        if ended.killed:
+            return False
+        if ended.error is None:
+            return self._over(ended.answer)
+        if isinstance(ended.error, Parked):
+            return True
+        # If nothing is left to do, the exception is the recorded outcome.
+        return not (is_struck or isinstance(ended.error, OncewardError)) and self._crash.is_settled()
+
+    # --- how one is made ----------------------------------------------------------------------------------------------
+
+    def _drive(self, deliveries: Deliveries) -> Delivered:
+        try:
+            next(deliveries)
+            while True:
+                deliveries.send(self._delivered())
+        except StopIteration as end:
+            return cast("Delivered", end.value)
+
+    async def _drive_async(self, deliveries: Deliveries) -> Delivered:
+        try:
+            next(deliveries)
+            while True:
+                deliveries.send(await self._delivered_async())
+        except StopIteration as end:
+            return cast("Delivered", end.value)
+
+    def _delivered(self) -> Delivered:
+        def make() -> object:
+            answer = self._call()
+            self._awaits = hasattr(answer, "__await__")
+            return asyncio.run(_awaiting(answer)) if self._awaits else answer
+
+        if self._crash.forks is not None:
+            return self._forked(self._crash.forks, make)
+        try:
+            return self._ended(_elsewhere().run(make))
+        except BaseException as error:
+            return self._failed(error)
+
+    def _forked(self, forks: "ForkedWorkers", make: Callable[[], object]) -> Delivered:
+        killed, ended = forks.run(make), Delivered()
+        for kind, values in forks.told():
+            if kind == "answered":
+                ended = Delivered(values[0])
+            elif kind == "raised":
+                ended = self._failed(values[0])
+            else:
+                self._crash.heard(kind, values)
+        return Delivered(killed=True) if killed else ended
+
+    async def _delivered_async(self) -> Delivered:
+        async def make() -> object:
+            answer = self._call()
+            self._awaits = hasattr(answer, "__await__")
+            return await answer if self._awaits else answer
+
+        try:
+            return self._ended(await asyncio.get_running_loop().create_task(make(), context=_elsewhere()))
+        except BaseException as error:
+            return self._failed(error)
+
+    def _ended(self, answer: object) -> Delivered:
+        return Delivered(killed=True) if self._crash.is_dead else Delivered(answer)
+
+    def _failed(self, error: BaseException) -> Delivered:
+        if self._crash.is_dead:
+            return Delivered(killed=True)
+        if not isinstance(error, Exception):
+            raise error
+        return Delivered(error=error)
+
+
+async def _awaiting(answer: Any) -> object:
+    return cast("object", await answer)
+
+
+def _has_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _elsewhere() -> contextvars.Context:
+    """Return a context in which no claim is held."""
+    context = contextvars.copy_context()
+    context.run(CURRENT.set, None)
+    return context

@@ -1,0 +1,184 @@
+"""Points every ``Once`` of this process at the ledgers of a test, and back.
+
+The store objects stay the same, because guards, batches and adapters hold them. While a test is on the stage, a store has a
+class of its own, whose verbs go to another store, and whose exchanges go through a :class:`Prompter`.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, Final, Self, cast
+from unittest import mock
+
+from onceward.claim.factory import FACTORIES
+from onceward.claim.guard import Guard
+from onceward.claim.replays import Replays
+from onceward.core import drivers
+from onceward.core.record import Record
+from onceward.outbox import sender
+from onceward.stores.contract import Store
+from onceward.stores.ledger import Ledger
+from onceward.stores.memory import MemoryStore
+from onceward.testing import staged_store
+from onceward.testing.clock import ManualClock
+from onceward.testing.staged_store import Prompter, StagedStore
+
+_HERE: Final = {
+    "outbox": "check_outbox",
+    "transaction": "join",
+}  # what a store can do on the stage, by functions of staged_store.py
+_SHORT: Final = 0.001  # seconds for which a pause really lasts, so that other threads get on
+
+
+class Killed(BaseException):
+    """The worker is dead. Whatever it still asks of the ledger or a downstream raises this again."""
+
+
+class Stage:
+    """The ledgers of a test: a context manager.
+
+    Args:
+        clock: the clock of all guards and ledgers meanwhile. Nobody waits: a pause moves it.
+        make: makes a ledger, from that clock; None keeps each Once at its own store.
+        off: whether nothing is guarded meanwhile (``off.py``).
+    """
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        make: Callable[[ManualClock], Store] | None = MemoryStore,
+        *,
+        off: bool = False,
+    ) -> None:
+        self.clock = clock
+        self.off = off
+        self.prompter: Prompter | None = None
+        self._make = make
+        self._staged: list[tuple[Any, type, dict[str, object]]] = []
+        self._ledgers: dict[object, Store] = {}
+        self._patches = ExitStack()
+
+    def __enter__(self) -> Self:
+        if any(stage.off for stage in _ACTIVE):
+            raise RuntimeError("onceward.testing.off() is in effect here, so there is no guard to test: leave it first")
+        while _ACTIVE:  # its loop was left before its end
+            _ACTIVE[0].close()
+        _ACTIVE.append(self)
+
+        def sleep(seconds: float) -> None:
+            self.clock.advance(seconds)
+            real_sleep(min(seconds, _SHORT))
+
+        async def sleep_async(seconds: float) -> None:
+            self.clock.advance(seconds)
+            await real_sleep_async(min(seconds, _SHORT))
+
+        real_sleep, real_sleep_async = drivers._sleep, drivers._sleep_async  # noqa: SLF001 - the one place where a driver waits
+
+        def patch(where: object, name: str, new: object) -> None:
+            self._patches.enter_context(mock.patch.object(where, name, new, create=True))
+
+        patch(Guard, "clock", _StagedClock(self))
+        patch(Replays, "recall", lambda *_: None)  # a worker that is killed forgets what it remembered
+        patch(drivers, "_sleep", sleep)
+        patch(drivers, "_sleep_async", sleep_async)
+        patch(threading, "excepthook", _without(Killed, threading.excepthook))
+        patch(sender, "send_soon", lambda *_: None)  # messages stay in their records, where a test finds them
+        self.set()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave everything as it was."""
+        if self not in _ACTIVE:
+            return
+        _ACTIVE.remove(self)
+        for store, kind, kept in reversed(self._staged):
+            for name in ("exchange", "exchange_async"):
+                vars(store).pop(name, None)
+            store.__class__ = kind
+            vars(store).update(kept)
+        self._staged.clear()
+        self._patches.close()
+        self._drop()
+
+    def set(self, *, fresh: bool = True) -> None:
+        """Bring every Once on the stage, also those that were made meanwhile; ``fresh`` empties the ledgers."""
+        if self not in _ACTIVE:
+            raise RuntimeError("another crash test began within this one: only one can run at a time")
+        if fresh:
+            self._drop()
+        for one in list(FACTORIES):
+            self.stage(one.store)
+
+    def _drop(self) -> None:
+        for ledger in self._ledgers.values():
+            ledger.close()
+        self._ledgers.clear()
+
+    def stage(self, store: Any) -> None:
+        """Bring one store on the stage."""
+        if isinstance(store, StagedStore):
+            return
+        kind = type(store)
+        kept = {name: vars(store).pop(name) for name in ("exchange", "exchange_async") if name in vars(store)}
+        staged = type(kind.__name__, (StagedStore, kind), {"stage": self, "__module__": kind.__module__})
+        store.__class__ = staged
+        self._staged.append((store, kind, kept))
+
+    def ledger(self, store: "StagedStore") -> Store:
+        """Return the store that stands in for ``store``."""
+        if self._make is None:
+            return cast("Store", super(StagedStore, store))
+        place = id(store) if store.url == MemoryStore.url else store.url
+        found = self._ledgers.get(place)
+        if found is None:
+            found = self._ledgers[place] = self._make(self.clock)
+        return found
+
+    def make_ledgers(self) -> None:
+        """Make all ledgers now, so that processes that are forked from this one share them."""
+        for store, _, _ in self._staged:
+            self.ledger(store)
+
+    def capabilities(self, store: "StagedStore") -> Mapping[str, str]:
+        """Return what ``store`` can do meanwhile."""
+        can = self.ledger(store).capabilities
+        mine = {name: f"{staged_store.__name__}:{function}" for name, function in _HERE.items() if name in can}
+        return mine if self._make is not None else {**can, **mine}
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records of all ledgers."""
+        own = [cast("Store", super(StagedStore, store)) for store, _, _ in self._staged] if self._make is None else []
+        for ledger in [*own, *self._ledgers.values()]:
+            for record, _ in Ledger(ledger).records():
+                yield record
+
+
+def _without(kind: type[BaseException], hook: Callable[[Any], object]) -> Callable[[Any], None]:
+    """Return what threads call that end by an exception, but not for one of this kind."""
+
+    def hear(ended: Any) -> None:
+        if not issubclass(ended.exc_type, kind):
+            hook(ended)
+
+    return hear
+
+
+_ACTIVE: Final[list[Stage]] = []  # at most one
+
+
+class _StagedClock:
+    """The ``clock`` of each guard meanwhile. A guard asks for it first, so its store is on the stage, however new it is."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def __get__(self, guard: Any, _: type) -> Any:
+        self._stage.stage(guard.store)
+        return self._stage.clock
+
+    def __set__(self, guard: Any, clock: object) -> None:
+        vars(guard)["clock"] = clock

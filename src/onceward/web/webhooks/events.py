@@ -1,0 +1,73 @@
+"""What a provider delivers, once its signature is verified."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from onceward.errors import OncewardError
+
+
+class SignatureRefused(OncewardError):
+    """A delivery is not signed by the provider, or was signed too long ago. Nothing is recorded of it.
+
+    Cause: The secret is another one, a proxy has changed the body, the clock of this machine is wrong, or somebody forges events.
+
+    Fix: Compare the secret with the provider's, and give the receiver the body as it came.
+    """
+
+
+class WebhookEvent(NamedTuple):
+    """An event whose signature is right.
+
+    Attributes:
+        id: what all deliveries of the event have in common: the key.
+        kind: its type, such as "invoice.paid"; None if the provider has none.
+        data: the body, decoded from JSON.
+        source: where it comes from, such as a shop's domain or a topic's ARN; None if there is one source.
+    """
+
+    id: str
+    kind: str | None
+    data: object
+    source: str | None = None
+
+
+class WebhookVerifier(Protocol):
+    """A provider's rules. Write your own for another provider, with its library if it has one."""
+
+    def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
+        """Return the event of a delivery.
+
+        Args:
+            headers: by their names in lower case.
+            body: as it came.
+
+        Raises:
+            SignatureRefused: the signature is wrong, missing or too old.
+            ValueError: the signature is right, and there is no event in the body.
+        """
+
+
+def parsed(body: bytes) -> dict[str, object]:
+    """Return the JSON object in a body; raises ValueError."""
+    try:
+        data = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ValueError(f"the body is no JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise ValueError("the body is no JSON object")
+    return data
+
+
+def text_of(data: Mapping[str, object], name: str) -> str:
+    """Return a text of a body or of headers; raises ValueError if there is none."""
+    value = data.get(name)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"there is no {name}, which is its key")
+    return value
+
+
+def text_or_none(value: object) -> str | None:
+    """Return a text, or None for anything else."""
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,227 @@
+"""Receives webhooks for any framework: verify, claim the event's id, handle, answer."""
+
+import asyncio
+import inspect
+import logging
+import math
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, copy_context
+from functools import partial
+from typing import Any, Final, Unpack
+
+from onceward.claim.factory import refuse_guarded
+from onceward.claim.handler import describe
+from onceward.claim.running import current
+from onceward.core.policy import Options
+from onceward.errors import Busy, OncewardError, Parked, ResultUnavailable, StoreError
+from onceward.http.answer import Answer
+from onceward.once import Once, check_once
+from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookVerifier
+
+_log: Final = logging.getLogger("onceward")
+_FAILED: Final = "the event %s failed; it is accepted, so `onceward complete --released 1m` tries it again"
+_TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)
+_BEGUN: "ContextVar[Callable[[], None] | None]" = ContextVar("onceward_webhook", default=None)
+_DONE, _ACCEPTED = Answer(200, _TEXT, b"ok"), Answer(202, _TEXT, b"accepted")
+
+
+class WebhookReceiver:
+    """Handles each event of a provider once, however often it is delivered.
+
+    A delivery with a wrong signature gets 401, and nothing is recorded of it. An event that was handled before gets 200. While it
+    is being handled elsewhere it gets 503 and a Retry-After. The handler's exceptions are the framework's, which answers with 500.
+
+    With ``accept`` the answer is 202 as soon as the ledger has the event, and it is handled after. If this process dies meanwhile,
+    another one handles the event from the ledger: run ``onceward complete --call MODULE:RECEIVER``.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        verifier: the provider's rules, such as ``Stripe(secret)``.
+        handler: takes the :class:`WebhookEvent`, and the claim if it asks for it. It may be a coroutine function.
+        name: the namespace of the keys, one for each endpoint of each provider.
+        accept: whether to answer before the event is handled. Events take at most 64 KiB then.
+        **options: see :class:`onceward.Policy`.
+
+    Raises:
+        ValueError, TypeError: an option is not valid, or does not fit the handler; or the handler is guarded already.
+    """
+
+    def __init__(
+        self,
+        once: Once,
+        verifier: WebhookVerifier,
+        handler: Callable[..., object],
+        *,
+        name: str,
+        accept: bool = False,
+        **options: Unpack[Options],
+    ) -> None:
+        check_once(once, "WebhookReceiver({}, Stripe(secret), on_stripe, name='webhooks.stripe')")
+        if not callable(getattr(verifier, "verify", None)):
+            raise TypeError(f"verifier={verifier!r}: give the provider's rules, as in Stripe(secret)")
+        refuse_guarded(handler)
+        if accept:
+            options["keep_input"] = True
+        self._verifier, self._accept = verifier, accept
+        made: Any = once(key=_id_of, name=name, **options)(_telling(handler))
+        self.is_async: bool = inspect.iscoroutinefunction(made)
+        self._call: Callable[[WebhookEvent], Any] = made
+        self._running: set[asyncio.Task[object]] = set()
+        # What `onceward complete` and complete_lapsed() read.
+        self.guarded = made.guarded
+        self.__name__, self.__qualname__ = name, name
+
+    def __call__(self, event: WebhookEvent) -> Any:
+        """Handle an event that was verified elsewhere."""
+        return self._call(event)
+
+    def answer(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Receive a delivery, in a thread.
+
+        Args:
+            headers: of the request, by their names.
+            body: as it came, not decoded.
+
+        Returns:
+            What to answer.
+
+        Raises:
+            TypeError: the handler is a coroutine function.
+            Exception: what the handler raised.
+        """
+        if self.is_async:
+            raise TypeError("the handler is a coroutine function: await answer_async(...)")
+        event = self._verified(headers, body)
+        if isinstance(event, Answer):
+            return event
+        try:
+            if self._accept:
+                self._accepted(event)
+                return _ACCEPTED
+            self._call(event)
+        except OncewardError as error:
+            return self._told(error)
+        return _DONE
+
+    async def answer_async(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Like :meth:`answer`, for a coroutine. A plain handler runs in a thread."""
+        if not self.is_async:
+            return await asyncio.to_thread(self.answer, headers, body)
+        event = self._verified(headers, body)
+        if isinstance(event, Answer):
+            return event
+        try:
+            if self._accept:
+                await self._accepted_async(event)
+                return _ACCEPTED
+            await self._call(event)
+        except OncewardError as error:
+            return self._told(error)
+        return _DONE
+
+    def _verified(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent | Answer:
+        try:
+            event = self._verifier.verify({name.lower(): value for name, value in headers.items()}, body)
+        except SignatureRefused as error:
+            _log.info("a webhook is refused: %s", error)
+            return Answer(401, _TEXT, str(error).encode())
+        except ValueError as error:
+            _log.info("a webhook has no event: %s", error)
+            return Answer(400, _TEXT, str(error).encode())
+        if event.id:
+            return event
+        challenge = event.data.get("challenge") if isinstance(event.data, dict) else None
+        if event.kind == "url_verification" and isinstance(challenge, str):  # Slack tests the address
+            return Answer(200, _TEXT, challenge.encode())
+        _log.error("a webhook's event has no id, which is its key: %s", self.__name__)
+        return Answer(400, _TEXT, b"the event has no id")
+
+    def _told(self, error: OncewardError) -> Answer:
+        """Return the answer to a claim that was not won, or raise what the handler raised."""
+        if isinstance(error, ResultUnavailable):
+            return _DONE
+        if self._accept and isinstance(error, Busy | Parked):
+            return _ACCEPTED  # the ledger has it
+        if isinstance(error, Busy):
+            return Answer(503, (*_TEXT, ("Retry-After", str(math.ceil(error.retry_after)))), b"it is being handled")
+        if isinstance(error, StoreError):
+            _log.warning("a webhook waits for the ledger: %s", error)
+            return Answer(503, (*_TEXT, ("Retry-After", "1")), b"try again")
+        raise error
+
+    def _accepted(self, event: WebhookEvent) -> None:
+        """Return when the ledger has the event; a thread handles it. Raises what refused the claim."""
+        begun, answered = threading.Event(), threading.Event()
+        refusals: list[BaseException] = []
+
+        def begin() -> None:
+            begun.set()
+            answered.set()
+
+        def handle() -> None:
+            try:
+                _BEGUN.set(begin)
+                self._call(event)
+            except BaseException as error:
+                if begun.is_set():
+                    _log.exception(_FAILED, event.id)
+                else:
+                    refusals.append(error)
+            finally:
+                answered.set()
+
+        # A daemon: a process that ends does not wait for it, and the key lapses.
+        threading.Thread(target=copy_context().run, args=(handle,), name="onceward-webhook", daemon=True).start()
+        answered.wait()
+        if refusals:
+            raise refusals[0]
+
+    async def _accepted_async(self, event: WebhookEvent) -> None:
+        begun = asyncio.Event()
+
+        async def handle() -> None:
+            _BEGUN.set(begun.set)
+            await self._call(event)
+
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(handle())
+        self._running.add(task)
+        waits = asyncio.ensure_future(begun.wait())
+        try:
+            await asyncio.wait((task, waits), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waits.cancel()
+            task.add_done_callback(partial(self._over, event, accepted=begun.is_set()))
+        if not begun.is_set():
+            await task
+
+    def _over(self, event: WebhookEvent, task: "asyncio.Task[object]", *, accepted: bool) -> None:
+        self._running.discard(task)
+        if accepted and not task.cancelled() and (error := task.exception()) is not None:
+            _log.error(_FAILED, event.id, exc_info=error)
+
+
+def _id_of(event: WebhookEvent) -> str:
+    return event.id
+
+
+def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function under the handler's name. It tells, as it begins, that the ledger has the event."""
+    known = describe(handler)
+
+    def given() -> dict[str, object]:
+        tell = _BEGUN.get()
+        if tell is not None:
+            tell()
+        return {} if known.claim is None else {known.claim: current()}
+
+    async def handle_async(event: WebhookEvent) -> None:
+        await handler(event, **given())
+
+    def handle(event: WebhookEvent) -> None:
+        handler(event, **given())
+
+    made = handle_async if known.is_async else handle
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(made, name, getattr(handler, name, None))
+    return made

@@ -1,0 +1,37 @@
+"""A receiver as an endpoint of Starlette and FastAPI."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from onceward.web.webhooks.receiver import WebhookReceiver
+
+_LARGEST: Final = 25 * 1024 * 1024  # bytes: docs.github.com, "Webhook events and payloads", "Payload cap"
+
+
+def endpoint(receiver: WebhookReceiver) -> Callable[[Request], Awaitable[Response]]:
+    """Make an endpoint. A body of more than 25 MiB, the most that GitHub sends, gets 413 before anything is verified.
+
+    In FastAPI: ``app.add_api_route("/stripe", endpoint(hook), methods=["POST"])``.
+    """
+
+    async def receive(request: Request) -> Response:
+        body = await _body(request)
+        if body is None:
+            return Response("the body is too large", 413)
+        answer = await receiver.answer_async(request.headers, body)
+        return Response(answer.body, answer.status, dict(answer.headers))
+
+    return receive
+
+
+async def _body(request: Request) -> bytes | None:
+    """Return the body; None if it is too large. Starlette has no limit, and nobody has signed it yet."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _LARGEST:
+            return None
+    return bytes(body)

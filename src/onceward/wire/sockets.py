@@ -1,0 +1,115 @@
+"""Blocking requests over our own sockets. Each running request has its own connection; later requests reuse it.
+
+``http.client`` costs twice the CPU and urllib3 four times (``benchmarks/dynamodb.py wire``). Both slow a cold start.
+"""
+
+import os
+import socket
+import time
+import weakref
+
+from onceward.wire import connections, tls
+from onceward.wire.connections import IdleConnections, is_quiet
+from onceward.wire.endpoints import Origin, check_direct
+from onceward.wire.http1 import Raw, reply
+from onceward.wire.http_calls import WireRequest
+
+
+class Sockets:
+    """Sends requests and blocks until they are answered. Any number of threads can share one, also after a fork.
+
+    Args:
+        timeout: seconds for one whole exchange. The request's ``wait`` is added. The DNS look-up does not count.
+        bundle: the environment variable that can name a file of trusted certificates.
+    """
+
+    def __init__(self, timeout: float, bundle: str = tls.AWS_BUNDLE) -> None:
+        self._timeout, self._bundle = timeout, bundle
+        self._pools: dict[Origin, IdleConnections[socket.socket]] = {}
+        self._pid = os.getpid()
+        weakref.finalize(self, _close, self._pools)
+
+    def close(self) -> None:
+        """Close the idle connections. The next exchange opens new ones."""
+        _close(self._pools)
+
+    def exchange(self, request: WireRequest) -> Raw:
+        """Send one request, perhaps twice (see :meth:`onceward.wire.calls.Wire.send`). Return its answer, whatever its status.
+
+        Raises:
+            OSError, Unreadable, UnicodeError: no complete answer came.
+            StoreError: the environment sets a proxy, or the server's certificate cannot be verified.
+        """
+        deadline = time.monotonic() + self._timeout + request.wait
+        if self._pid != os.getpid():  # the parent still uses its connections; closing our copies leaves them open there
+            self._pid = os.getpid()
+            _close(self._pools)
+        pool = self._pools.get(request.origin) or self._pools.setdefault(request.origin, IdleConnections(is_quiet))
+        if (kept := pool.take()) is not None:
+            try:
+                return self._converse(kept, pool, request, deadline)
+            except ConnectionError:
+                pass  # the server closed it meanwhile
+        return self._converse(_connect(request.origin, deadline, self._bundle), pool, request, deadline)
+
+    def _converse(
+        self, connection: socket.socket, pool: IdleConnections[socket.socket], request: WireRequest, deadline: float
+    ) -> Raw:
+        reusable = False
+        try:
+            connection.settimeout(_left(deadline))
+            connection.sendall(request.data)
+            steps = reply(connections.LIMIT)
+            next(steps)
+            while True:
+                steps.send(connection.recv(connections.CHUNK))
+                connection.settimeout(_left(deadline))
+        except StopIteration as end:
+            raw: Raw = end.value
+            reusable = raw.reusable and self._pools.get(request.origin) is pool
+            return raw
+        finally:
+            if reusable:
+                pool.give(connection)
+            else:
+                connection.close()
+
+
+def _connect(origin: Origin, deadline: float, bundle: str) -> socket.socket:
+    """Connect to the first of the host's addresses that answers."""
+    check_direct(origin)
+    trouble: OSError = ConnectionError("the host has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(min(connections.CONNECT_TIMEOUT, _left(deadline)))
+            connection.connect(address)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if origin.scheme == "https":
+                connection = tls.context(bundle).wrap_socket(connection, server_hostname=origin.host)
+        except OSError as error:
+            connection.close()
+            if origin.scheme == "https" and (refusal := tls.refusal(error, origin, bundle)) is not None:
+                raise refusal from error
+            trouble = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise trouble
+
+
+def _close(pools: dict[Origin, IdleConnections[socket.socket]]) -> None:
+    while pools:
+        try:
+            pools.popitem()[1].close()
+        except KeyError:
+            return  # another thread also closes them
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,0 +1,51 @@
+"""The MySQL store passes the conformance suite on MariaDB, also by the statements that MySQL gets."""
+
+import time
+
+import pytest
+
+from mysql_hands import moved_clock, name_of
+from onceward.stores import open_store
+from onceward.stores.mysql import schema
+from onceward.testing.conformance import CHECKS, MODES, Bench
+
+CLOCKS = ["times_are_the_stores", "every_reply_has_the_time", "purge_deletes_the_expired"]
+
+
+@pytest.fixture
+def bench(mariadb, database):
+    """What makes a bench on a ledger with a clock of its own."""
+
+    def column(store, key):
+        name = name_of(database)
+        mariadb.sql(f"ALTER TABLE {store.names.table} ADD COLUMN IF NOT EXISTS later text", database=name)
+        mariadb.sql(f"UPDATE {store.names.table} SET later = 'x' WHERE `key` = %s", key, database=name)
+        read = f"SELECT later FROM {store.names.table} WHERE `key` = %s"
+        return lambda: mariadb.sql(read, key, database=name) == [("x",)]
+
+    passed = []
+
+    def make(*_):
+        return moved_clock(open_store(database), passed)
+
+    return lambda mode: Bench(make, make, mode=mode, advance=passed.append, unknown=column)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_the_mysql_store_conforms_on_mariadb(check, mode, bench):
+    check.run(bench(mode))
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_the_mysql_store_conforms_by_the_statements_for_mysql(check, bench, monkeypatch):
+    as_mysql = schema.MYSQL._replace(mariadb=False)
+    monkeypatch.setattr(schema.Flavor, "collation", "utf8mb4_nopad_bin")  # MariaDB has not the other one
+    monkeypatch.setattr(schema, "flavor_of", lambda _: as_mysql)
+    check.run(bench("sync"))
+
+
+@pytest.mark.parametrize("check", CLOCKS)
+def test_the_mysql_store_on_its_own_clock_conforms(check, database):
+    (one,) = [c for c in CHECKS if c.name == check]
+    one.run(Bench(lambda _: open_store(database), advance=time.sleep))

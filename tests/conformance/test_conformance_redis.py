@@ -1,0 +1,28 @@
+"""The Redis store passes the conformance suite."""
+
+import time
+
+import pytest
+
+from onceward.stores import open_store
+from onceward.testing.conformance import CHECKS, MODES, Bench
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_the_redis_store_conforms(check, mode, moved_redis):
+    url = moved_redis.fresh()
+    make = lambda *_: open_store(url)
+
+    def field(store, key):
+        record = store.names.shard_of(key.encode()).keys_of(key.encode())[0]
+        moved_redis.ask("HSET", record, "later", "x")
+        return lambda: moved_redis.ask("HGET", record, "later") == "x"
+
+    check.run(Bench(make, make, mode=mode, advance=moved_redis.move, unknown=field, takes=True))
+
+
+@pytest.mark.parametrize("check", ["times_are_the_stores", "every_reply_has_the_time", "purge_deletes_the_expired"])
+def test_the_redis_store_on_its_own_clock_conforms(check, redis_url):
+    (one,) = [c for c in CHECKS if c.name == check]
+    one.run(Bench(lambda _: open_store(redis_url), advance=time.sleep))

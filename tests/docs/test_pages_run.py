@@ -1,0 +1,215 @@
+"""The Python of the pages runs as it is printed. Pages that need more than a few names have tests of their own."""
+
+import json
+import os
+import sqlite3
+import sys
+from types import SimpleNamespace
+
+import psycopg
+import psycopg_pool
+import pymysql
+import pytest
+from celery import current_app
+
+from mysql_hands import place_of
+from onceward import Claim, Completed, Once
+from pages import run
+from places import SUPPORT
+from servers import numbers
+from visitors import DashboardVisitor
+
+MEMORY = {"dynamodb://orders-ledger?region=eu-west-1": "memory:"}
+_NUMBERS = numbers()
+
+
+def test_choosing_a_lease_a_retention_and_a_scope(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run("docs/how-to/choose-a-lease.md", {})["once"].close()
+    run("docs/how-to/choose-a-retention.md", {})["once"].close()
+    run("docs/how-to/choose-a-scope.md", {})
+
+
+def test_batches(ministack, aws, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", ministack.url)
+    queue = ministack.queue(f"pages-{next(_NUMBERS)}")
+    ran, done = [], []
+
+    def charge(order):
+        ran.append(order["id"])
+
+    def clean_up(folder):
+        ran.append(folder)
+
+    names = {
+        "__name__": "app",
+        "charge": charge,
+        "orders": [{"id": 1}, {"id": 2}, {"id": 1}],
+        "acknowledge": done.append,
+        "receive": lambda: [{"id": 3}, {"id": 4}],
+        "clean_up": clean_up,
+        "folder": "a folder",
+    }
+    run("docs/reference/batches.md", names, MEMORY | {"https://sqs.eu-west-1.amazonaws.com/123456789012/orders": queue})
+    assert ran == [1, 2, "a folder"]
+    assert done == [{"id": 1}, {"id": 2}, {"id": 1}, [{"id": 3}, {"id": 4}]]
+    assert [json.loads(message["Body"]) for message in ministack.messages(queue)] == [{"id": 42}]
+    names["once"].close()
+
+
+def test_celery():
+    from celery import _state
+
+    before, shared = current_app._get_current_object(), set(_state._on_app_finalizers)
+    urls = {"redis://localhost/0": "memory://", "redis://localhost/1": "cache+memory://"}
+    urls["postgresql://localhost/shop"] = "memory:"
+    try:
+        page = run("docs/reference/celery.md", {"__name__": "celery_page"}, urls)
+        for app in (page["charge"].app, page["app"]):
+            app.conf.task_always_eager = True
+        orders = [{"id": 1}, {"id": 1}, {"id": 2}]
+        assert [page["charge"].delay(order).get() for order in orders] == ["charged 1", "charged 1", "charged 2"]
+        assert [page["refund"].delay(order).get() for order in orders] == ["refunded 1", "refunded 1", "refunded 2"]
+        assert page["report"].delay().get() == page["report"].delay().get() == "sent"
+        attempts = {record.key.rpartition(".")[2]: record.attempts for record, _ in page["once"].ledger.records()}
+        assert {"charge:1", "charge:2", "refund:1", "refund:2"} < attempts.keys()
+        assert set(attempts.values()) == {1}
+    finally:  # else every application of this process has the page's tasks
+        before.set_current()
+        _state._on_app_finalizers.intersection_update(shared)
+
+
+def test_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(charge=lambda line: None))
+    (tmp_path / "orders.ndjson").write_text('{"id": 1}\n{"id": 2}\n{"id": 1}\n')
+    run("docs/reference/command-line.md", {})
+    assert capsys.readouterr().out.startswith("done {'ran': 2, 'replayed': 1, 'failed': 0, ")
+
+
+def test_dynamodb(dynoxide, aws, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynoxide.url)
+    ledger, books, stock = (
+        dynoxide.table(f"pages-{next(_NUMBERS)}", keys) for keys in (None, {"id": "S"}, {"id": "S"})
+    )
+    names = {"Once": Once, "Claim": Claim, "quote": lambda order: 1250, "order": {"id": "43", "book": "Emma"}}
+    tables = {"dynamodb://orders-ledger": f"dynamodb://{ledger}", '"orders"': f'"{books}"', '"stock"': f'"{stock}"'}
+    run("docs/reference/dynamodb.md", names, tables)
+    assert (
+        names["place"]({"id": "42", "book": "Emma"}) == names["place"]({"id": "42", "book": "Emma"}) == {"price": 1250}
+    )
+    assert len(dynoxide.items(books)) == 1
+    assert [item["sold"] for item in dynoxide.items(stock)] == [{"N": "2"}]
+    names["once"].close()
+
+
+def test_postgres(postgres15):
+    with psycopg_pool.ConnectionPool(postgres15.url, open=True) as pool:
+        names = run("docs/reference/postgres.md", {"Once": Once, "pool": pool})
+        names["once"].close()
+
+
+def test_mysql(database):
+    connection = pymysql.connect(**place_of(database), autocommit=True)
+    names = run("docs/reference/mysql.md", {"Once": Once, "connection": connection})
+    assert names["once"].using(name="pay").run("order-42", int) == 0
+    names["once"].close()
+    connection.close()
+
+
+def test_transactions(postgres15):
+    once = Once(f"{postgres15.url}?schema=pages_{next(_NUMBERS)}")
+    with psycopg.connect(postgres15.url, autocommit=True) as connection:
+        connection.execute("CREATE TEMPORARY TABLE payments (id text, amount int)")
+        bank = SimpleNamespace(pay=lambda order, idempotency_key: {"amount": 7})
+        names = {"once": once, "connection": connection, "Claim": Claim, "bank": bank, "__name__": "shop"}
+        run("docs/reference/transactions.md", names)
+        assert [names["charge"]({"id": "order-43"}) for _ in range(2)] == [{"amount": 7}] * 2
+        with pytest.raises(Completed) as duplicate, once.transaction("order-42", connection):
+            pytest.fail("it ran again")
+        assert duplicate.value.result == {"paid": 1250}
+        assert connection.execute("SELECT * FROM payments").fetchall() == [("order-42", 1250), ("order-43", 7)]
+    once.close()
+
+
+def test_a_worker_of_sqs():
+    names = run("docs/reference/sqs.md", {"__name__": "shop"}, MEMORY)
+    names["once"].close()
+
+
+def test_a_worker_of_kafka(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    names = run("docs/reference/kafka.md", {"__name__": "shop"}, MEMORY)
+    names["once"].close()
+
+
+def test_a_store_of_your_own(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(SUPPORT / "toy")
+    run("docs/reference/stores.md", {})
+
+
+def test_the_dashboard_in_an_application(monkeypatch):
+    from starlette.applications import Starlette
+
+    monkeypatch.setenv("DASHBOARD_TOKEN", "t" * 32)
+    app, once = Starlette(), Once("memory:")
+    run("docs/how-to/dashboard.md", {"app": app, "once": once, "os": os})
+    assert DashboardVisitor(app, host="ops.example.com").get("/onceward/").status_code == 303
+    once.close()
+
+
+def test_redrive(ministack, dynoxide, aws, monkeypatch, capsys):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", ministack.url)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynoxide.url)
+    dead = ministack.queue(f"pages-{next(_NUMBERS)}")
+    alive = ministack.queue(f"pages-{next(_NUMBERS)}", dead)
+    ministack.send(dead, {"id": 1})
+    ledger = dynoxide.table(f"pages-{next(_NUMBERS)}")
+    tables = {"orders-ledger": ledger, '"orders-dlq"': f'"{dead}"', '"orders"': f'"{alive}"'}
+    run("docs/how-to/redrive.md", {}, tables)["once"].close()
+    assert capsys.readouterr().out.startswith("moved shop.charge:")
+    assert ministack.left(dead) == 0
+
+
+def test_http():
+    from flask import Flask
+    from pydantic import BaseModel
+
+    class Receipt(BaseModel):
+        id: int
+
+    names = {
+        "once": Once("memory:"),
+        "writes": [],
+        "flask": Flask("shop"),
+        "Receipt": Receipt,
+        "Payment": Receipt,
+        "Note": Receipt,
+        "login_required": lambda view: view,
+        "current_user": SimpleNamespace(id=7),
+    }
+    run("docs/reference/http.md", names, MEMORY | {'@app.post("/orders")\n@login': '@flask.post("/orders")\n@login'})
+    names["once"].close()
+
+
+def test_the_first_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run("docs/index.md", {})
+    assert names["charge"].outcome({"id": 42, "total": 0}).value == {"paid": 1250}
+    names["once"].close()
+
+
+def test_guards(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    connection = sqlite3.connect("orders.db", isolation_level=None)
+    connection.execute("CREATE TABLE payments (id INTEGER, total INTEGER)")
+    bank = SimpleNamespace(pay=lambda card, idempotency_key: "paid")
+    names = run("docs/reference/guards.md", {"bank": bank, "connection": connection})
+    said = capsys.readouterr().out.splitlines()
+    assert (said[0], said[2], said[3]) == ("{'paid': 1250} True 1", "charged 4242 True", "paid")
+    assert connection.execute("SELECT * FROM payments").fetchall() == [(45, 1250)]
+    assert names["once"].ledger.show("pay:order-46")[0].status == "COMPLETED"
+    connection.close()
+    names["once"].close()

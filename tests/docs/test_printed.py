@@ -1,0 +1,54 @@
+"""Each tutorial, and each how-to page with commands, runs exactly as it is printed."""
+
+import pytest
+
+import printed
+from places import DOCS
+from servers import numbers
+
+_NUMBERS = numbers()
+PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), *sorted((DOCS / "how-to").glob("*.md"))]
+RUN = [page for page in PAGES if page.parent.name == "tutorials" or printed.MARK in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in RUN if page.stem != "index"], ids=lambda page: page.stem)
+def test_the_page_runs_as_printed(page, tmp_path, request):
+    database = None
+    if "postgresql://" in page.read_text(encoding="utf-8"):
+        server = request.getfixturevalue("postgres15")
+        server.sql(f"CREATE DATABASE {(name := f'page_{next(_NUMBERS)}')}")
+        database = server.url.rpartition("/")[0] + f"/{name}"
+    printed.run(page, tmp_path, database)
+
+
+def test_a_page_that_prints_something_else_fails(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text('```python title="a.py"\nprint("b")\n```\n```console\n$ python a.py\nc\n```\n')
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(AssertionError, match=r"page.md:5: \$ python a.py\nprints\nb\nand not\nc"):
+        printed.run(page, tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("shown", "said", "same"),
+    [
+        ("a\n", "a", True),
+        ("a\n", "a\nb", False),
+        ("", "a", False),
+        ("a ... c\n", "a b c", True),
+        ("a ... c\n", "a b\nc", False),
+        ("a\n...\nd\n", "a\nb\nc\nd", True),
+        ("a\n...\nd\n", "a\nd", True),
+        ("a\n...\nd\n", "a\nb\nc", False),
+        ("a.c\n", "abc", False),
+    ],
+)
+def test_dots_stand_for_what_differs_from_run_to_run(shown, said, same):
+    assert printed.matches(shown, said) is same
+
+
+def test_a_block_that_nobody_runs_must_say_why():
+    with pytest.raises(AssertionError, match="line 2: give this block a title"):
+        printed.blocks("Text\n```python\nprint()\n```\n")
+    assert printed.blocks("<!-- not run: it costs money -->\n```console\n$ buy\n```\n") == []

@@ -1,0 +1,145 @@
+"""The docs site builds strictly, needs nothing from elsewhere, and has every public thing in its reference."""
+
+import ast
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import onceward
+from onceward import OncewardError, Policy, Record
+from onceward.cli.app import app
+from onceward.http import problem
+from pages import PAGES, blocks
+from places import DOCS, ROOT, SOURCES
+
+sys.path.insert(0, str(DOCS))
+from generated import PAGES as GENERATED
+from generated import errors
+from generated.commands import commands
+from generated.python_api import PUBLIC
+
+
+class Loads(HTMLParser):
+    """Collects what a page loads, and its anchors."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loaded, self.anchors = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        if tag in {"script", "img", "iframe", "source"} and given.get("src"):
+            self.loaded.append(given["src"])
+        if tag == "link" and given.get("rel") != "canonical":
+            self.loaded.append(given["href"])
+        if given.get("id"):
+            self.anchors.add(given["id"])
+
+
+def read(site, page):
+    return (site / page).read_text(encoding="utf-8")
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    pages = [*site.rglob("*.html")]
+    assert len(pages) > 50
+    for page in pages:
+        loaded = Loads(page.read_text(encoding="utf-8")).loaded
+        assert [one for one in loaded if one.startswith(("http:", "https:", "//"))] == [], page.name
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(?:https?:)?//", style.read_text(encoding="utf-8")), style.name
+
+
+def test_the_search_knows_every_page_without_a_server(site):
+    text = read(site, "search/search_index.js")
+    known = {one["location"].partition("#")[0] for one in json.loads(text.removeprefix("var __index = "))["docs"]}
+    assert {"index.html", "reference/errors.html", "reference/python/onceward.html"} <= known
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("docs/")])
+def test_links_of_pages_outside_the_site_lead_somewhere(site, page):
+    text = re.sub(r"^```.*?^```$", "", PAGES[page].read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = link.partition("#")
+        if link.startswith("https://"):
+            continue
+        there = (PAGES[page].parent / path).resolve() if path else PAGES[page]
+        built = there.relative_to(DOCS).with_suffix(".html") if there.is_relative_to(DOCS) else None
+        assert there.exists() or (built and (site / built).exists()), link
+        if anchor and built:
+            assert anchor in Loads(read(site, built)).anchors, link
+
+
+def test_pages_that_the_code_names_exist():
+    for path in SOURCES.rglob("*.py"):
+        for page in re.findall(r"(?<![\w./-])docs/[\w/-]+\.md", path.read_text(encoding="utf-8")):
+            assert (ROOT / page).exists() or page.removeprefix("docs/") in GENERATED, page
+
+
+def test_every_public_name_is_in_the_reference(site):
+    for module, names in PUBLIC.items():
+        anchors = Loads(read(site, f"reference/python/{module}.html")).anchors
+        assert [name for name in names if f"{module}.{name}" not in anchors] == [], module
+    assert set(PUBLIC["onceward"]) == set(onceward.__all__)
+
+
+def test_what_the_pages_import_is_in_the_reference():
+    known = {f"{module}.{name}" for module, names in PUBLIC.items() for name in names} | set(errors.errors())
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "python":
+                for node in ast.walk(ast.parse(block.text)):
+                    if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "onceward":
+                        names = {f"{node.module}.{name.name}" for name in node.names}
+                        assert names <= known, f"{block.where}: {names - known}"
+
+
+@pytest.mark.parametrize("command", sorted(commands(typer.main.get_command(app))))
+def test_every_option_of_a_command_is_in_the_reference(command):
+    section = GENERATED["reference/commands.md"]().split(f"## onceward {command}\n")[1].split("\n## ")[0]
+    told = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "300", "NO_COLOR": "1"}).output
+    options = set(re.findall(r"^\W*(--[a-z-]+)", told, re.MULTILINE)) - {"--help"}
+    assert options
+    assert [option for option in options if f"`{option}`" not in section] == []
+
+
+def test_every_error_is_in_the_reference_with_cause_and_fix():
+    page = GENERATED["reference/errors.md"]()
+    public = [
+        name
+        for name in onceward.__all__
+        if isinstance(getattr(onceward, name), type) and issubclass(getattr(onceward, name), Exception)
+    ]
+    assert len(public) > 15
+    for name in public:
+        section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        assert re.search(r"^\*\*Cause:\*\* \S(?:.|\n)*^\*\*Fix:\*\* \S", section, re.MULTILINE), name
+    assert all(
+        issubclass(one, OncewardError | UserWarning | ValueError | AssertionError) for one in errors.errors().values()
+    )
+
+
+def test_every_option_answer_and_field_is_in_the_reference():
+    options, answers, tables = (GENERATED[f"reference/{name}.md"]() for name in ("options", "answers", "tables"))
+    assert [name for name in Policy._fields if f"| `{name}` |" not in options] == []
+    kinds = set(re.findall(r'Problem\(\s*"([a-z-]+)"', Path(problem.__file__).read_text(encoding="utf-8")))
+    assert [kind for kind in kinds if f"| `{kind}` |" not in answers] == []
+    assert [name for name in Record._fields if f"| `{name}` |" not in tables] == []
+
+
+def test_an_error_without_a_fix_stops_the_build():
+    class Unexplained(OncewardError):
+        """It fails.
+
+        Cause: Somebody forgot the fix.
+        """
+
+    with pytest.raises(ValueError, match="Unexplained: its docstring needs"):
+        errors.said(Unexplained)

@@ -1,0 +1,86 @@
+"""The Python of the pages on task queues runs as it is printed."""
+
+import asyncio
+import gc
+import sys
+from types import ModuleType, SimpleNamespace
+
+import dramatiq
+import pytest
+from dramatiq.brokers.stub import StubBroker
+
+from pages import run
+
+
+def test_the_page_on_task_queues(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "shop", SimpleNamespace())
+    dramatiq.set_broker(StubBroker())
+
+    names = run("docs/reference/task-queues.md", {"__name__": "shop"})
+
+    assert names["charge"]({"id": 42}) == "charged 42"
+    assert asyncio.run(names["refund"]({"id": 42})) == "refunded 42"
+    assert names["ship"](order_id=42) is None
+    names["once"].close()
+
+
+# SAQ and RQ call what redis-py wants otherwise, and leave connections to the collector.
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_the_page_on_other_task_queues(redis, monkeypatch, tmp_path):
+    import rq  # here: it changes signal handlers when it is loaded
+    from saq import Worker
+
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType("shop")
+    monkeypatch.setitem(sys.modules, "shop", module)
+    names = run("docs/how-to/other-task-queues.md", {"__name__": "shop"}, {"redis://127.0.0.1:6379": redis.url})
+    vars(module).update(names)
+    once, ledger = names["once"], names["once"].ledger
+    once.acquire(43, name="shop.charge", lease=600)
+
+    # RQ: the page has sent 42; a busy job waits for the scheduler.
+    queue = names["queue"]
+    waits = queue.enqueue(names["charge_job"], {"id": 43})
+    worker = rq.SimpleWorker([queue], connection=queue.connection)
+    monkeypatch.setattr(worker, "_install_signal_handlers", lambda: None)
+    worker.work(burst=True, logging_level="ERROR")
+    assert ledger.show("shop.charge:42")[0].status == "COMPLETED"
+    assert waits.get_status() == "scheduled"
+
+    # Huey: the busy task is scheduled, and keeps its retries; a half-done one is finished.
+    huey = names["huey"]
+    result = names["charge_task"]({"id": 44})
+    huey.execute(huey.dequeue())
+    assert result() == "charged 44"
+    names["charge_task"]({"id": 43})
+    task = huey.dequeue()
+    huey.execute(task)
+    assert task.retries == 10
+    assert huey.scheduled_count() == 1
+    names["finish_half_done"].call_local()
+
+    # SAQ: the busy job is retried when its lease is over.
+    async def worked():
+        worker = Worker(names["saq_queue"], functions=[names["charge_saq"]], dequeue_timeout=0.5)
+        await once.acquire_async(45, name="shop.charge", lease=3)
+        await names["send"]({"id": 45})
+        (job,) = [one async for one in names["saq_queue"].iter_jobs()]
+        running = asyncio.create_task(worker.start())
+        async with asyncio.timeout(180):
+            while job.status != "complete":
+                await asyncio.sleep(0.05)
+                await job.refresh()
+        await worker.stop()
+        await asyncio.gather(running, return_exceptions=True)
+        await names["saq_queue"].disconnect()
+        return job
+
+    job = asyncio.run(worked())
+    assert job.result == "charged 45"
+    once.close()
+    names.clear()
+    vars(module).clear()
+    gc.collect()  # what these queues leave open is not found in another test

@@ -1,0 +1,224 @@
+"""``onceward complete``: what it runs, what it says, and how it stops. And what the other commands say of a kept input."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from command_line import Cli
+
+SHOP = """
+import os, signal, sys, time
+from pathlib import Path
+
+from onceward import Claim, Once
+
+once = Once("sqlite:///onceward.db", lease=0.5)
+options = {"key": "order.id", "keep_input": True}
+
+def note(*words):
+    with open("log", "a") as file:
+        print(*words, file=file)
+
+@once(**options)
+def place(order: dict, claim: Claim):
+    note("place", order["id"], claim.attempt)
+    print("a handler may print")
+    if order.get("slow"):
+        time.sleep(order["slow"] if claim.attempt > 1 else 60)
+    if order.get("fail") and claim.attempt > 1:
+        raise ValueError("4242")
+    if claim.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    note("placed", order["id"])
+    return order["id"]
+
+@once(**options)
+async def ship(order: dict, claim: Claim):
+    note("ship", order["id"], claim.attempt)
+    if claim.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@once(key="n")
+def bare(n): ...
+
+def plain(n): ...
+
+if __name__ == "__main__":
+    import asyncio, json
+    from shop import place, ship
+    function, order = {"place": place, "ship": ship}[sys.argv[1]], json.loads(sys.argv[2])
+    made = function(order)
+    if sys.argv[1] == "ship":
+        asyncio.run(made)
+"""
+
+
+@pytest.fixture
+def cli(tmp_path):
+    made = Cli(tmp_path)
+    (tmp_path / "shop.py").write_text(SHOP)
+    return made
+
+
+def crash(cli, function, **order):
+    """Let a process be killed inside a handler, and its lease end."""
+    command = [sys.executable, "shop.py", function, json.dumps(order)]
+    ended = subprocess.run(command, cwd=cli.folder, env=cli.env, timeout=60, capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    time.sleep(0.6)
+
+
+def complete(cli, *options, call="shop:place"):
+    return cli.run("complete", "--call", call, *options)
+
+
+def test_a_look_runs_what_has_lapsed_and_ends(cli):
+    crash(cli, "place", id=1)
+    crash(cli, "ship", id=2)
+    result = complete(cli, "--call", "shop:ship", "--once", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1]) == {
+        "completed": 2, "failed": 0, "parked": 0, "taken": 0, "left": 0,
+    }  # fmt: skip
+    assert (cli.folder / "log").read_text().splitlines() == [
+        "place 1 1",
+        "ship 2 1",
+        "place 1 2",
+        "placed 1",
+        "ship 2 2",
+    ]
+    again = complete(cli, "--once")
+    assert (again.returncode, again.stdout) == (0, b"")
+
+
+def test_a_failure_is_counted_and_its_text_is_not_shown(cli):
+    crash(cli, "place", id=1, fail=True)
+    result = complete(cli, "--once")
+    assert result.returncode == 1
+    assert b"1 failed" in result.stdout
+    assert "shop.place:1: run again, and it raised ValueError" in result.stderr
+    assert "4242" not in result.stderr
+    assert complete(cli, "--once").returncode == 0
+    assert complete(cli, "--once", "--released", "0s").returncode == 1
+
+
+def test_it_looks_again_until_it_is_stopped(cli):
+    process = cli.start("complete", "--call", "shop:place", "--every", "0.1s", "--json")
+    looks = [json.loads(process.stdout.readline()) for _ in range(2)]
+    crash(cli, "place", id=1)
+    while not looks[-1]["completed"]:
+        line = process.stdout.readline()
+        if line.startswith(b"{"):
+            looks.append(json.loads(line))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    process.communicate()
+
+
+def test_the_first_signal_lets_the_handler_end_and_begins_no_other(cli):
+    for n in (1, 2):
+        crash_slow(cli, n, 1.0)
+    process = cli.start("complete", "--call", "shop:place")
+    wait_for(cli, "place 1 2")
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert b"1 completed" in out
+    log = (cli.folder / "log").read_text().splitlines()
+    assert "placed 1" in log
+    assert "place 2 2" not in log
+
+
+def test_the_second_signal_interrupts_the_handler_and_the_key_lapses(cli):
+    crash_slow(cli, 1, 60)
+    process = cli.start("complete", "--call", "shop:place")
+    wait_for(cli, "place 1 2")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"stays claimed to the end of its lease" in err
+    record, _ = cli.once().ledger.show("shop.place:1")
+    assert (record.status, record.attempts) == ("IN_PROGRESS", 2)
+    assert record.input is not None
+
+
+def crash_slow(cli, n, slow):
+    command = [sys.executable, "shop.py", "place", json.dumps({"id": n, "slow": slow})]
+    process = subprocess.Popen(command, cwd=cli.folder, env=cli.env, stdout=subprocess.DEVNULL)
+    wait_for(cli, f"place {n} 1")
+    process.kill()
+    process.wait()
+    time.sleep(0.6)
+
+
+def wait_for(cli, line):
+    path = cli.folder / "log"
+    while not (path.exists() and line in path.read_text().splitlines()):
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("shop:plain", "give a function that you decorate with @once(key=..., keep_input=True)"),
+        ("shop:bare", "its calls keep no arguments"),
+        ("shop:nothing", "shop has no function nothing"),
+        ("nowhere:f", "the module cannot be imported"),
+    ],
+)
+def test_a_function_that_cannot_be_completed_is_refused(cli, call, said):
+    result = complete(cli, "--once", call=call)
+    assert result.returncode == 2
+    assert said in result.stderr
+
+
+def test_functions_of_several_ledgers_are_refused(cli):
+    (cli.folder / "other.py").write_text(
+        "from onceward import Once\n@Once('sqlite:///other.db')(key='n', keep_input=True)\ndef f(n): ...\n"
+    )
+    result = complete(cli, "--call", "other:f", "--once")
+    assert result.returncode == 2
+    assert "these functions are on several ledgers" in result.stderr
+
+
+def test_a_ledger_that_cannot_be_opened_is_said_in_one_line(cli):
+    (cli.folder / "onceward.db").mkdir()
+    result = complete(cli, "--once")
+    assert result.returncode == 4
+    assert result.stderr.startswith("onceward: ")
+
+
+def test_show_prints_the_input_and_what_runs_it(cli):
+    crash(cli, "place", id=1)
+    shown = cli.run("show", "shop.place:1").stdout.decode()
+    assert 'input          {"function":"shop.place","arguments":{"order":{"id":1}}}' in shown
+    assert "`onceward complete --call MODULE:FUNCTION` runs it with its kept input; or deliver it again" in shown
+    told = json.loads(cli.run("show", "shop.place:1", "--json").stdout)
+    assert json.loads(told["input"])["arguments"] == {"order": {"id": 1}}
+
+
+def test_a_sealed_input_is_not_shown(cli):
+    once = cli.once(seal=(lambda text: text[::-1], bytes))
+    with pytest.raises(KeyboardInterrupt):
+        once(key="n", name="s", keep_input=True)(interrupted)(7, "4242")
+    shown = cli.run("show", "s:7").stdout.decode()
+    assert "input          (sealed)" in shown
+    assert "2424" not in shown
+
+
+def interrupted(n, card):
+    raise KeyboardInterrupt
+
+
+def test_unpark_and_retry_say_that_complete_runs_the_key(cli):
+    crash(cli, "place", id=1)
+    cli.run("park", "shop.place:1")
+    told = cli.run("unpark", "shop.place:1").stdout.decode()
+    assert "its next delivery runs; `onceward complete --released 0s` runs it without one" in told
+    assert "`onceward complete --released 0s --call MODULE:FUNCTION`" in cli.run("show", "shop.place:1").stdout.decode()

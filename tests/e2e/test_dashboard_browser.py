@@ -1,0 +1,268 @@
+"""The dashboard in a real browser: Debian's Chromium, on every store."""
+
+import contextlib
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from dashboards import TOKEN, browsing, dashboard_of, elsewhere, fill
+from ledgers import LEDGERS, SERVED
+from onceward import Once
+from onceward.core.drivers import drive
+from onceward.core.record import COMPLETED, PARKED
+from onceward.core.writes import ended, first_claim
+
+# DynamoDB's test server takes a write at a time, so it gets fewer.
+MANY = {"sqlite": 30_000, "postgresql": 30_000, "mysql": 10_000, "dynamodb": 3_000}
+HOSTILE = "shop:<script>window.owned=1</script><img src=x onerror=window.owned=1>\x1b[31m\u202e\"'&\r\n" + "x" * 1500
+
+
+@pytest.fixture
+def browser():
+    with browsing() as made:
+        yield made
+
+
+@pytest.fixture
+def page(browser):
+    made = browser.new_context().new_page()  # with room for another page
+    made.set_default_timeout(20_000)
+    made.trouble = []
+    made.on("dialog", lambda dialog: made.trouble.append(dialog.message))
+    made.on("console", lambda message: made.trouble.append(message.text) if message.type == "error" else None)
+    made.on("pageerror", lambda error: made.trouble.append(str(error)))
+    return made
+
+
+@pytest.fixture
+def small(tmp_path):
+    """The URL of a small ledger."""
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    once = Once(url, name="shop")
+    once.acquire("order-1").complete({"receipt": 1})
+    once.acquire("order-2").park("CardDeclined: no such account")
+    once.close()
+    return url
+
+
+def sign_in(page, base):
+    page.goto(base)
+    page.get_by_label("Your name").fill("Ada")
+    page.get_by_label("The token").fill(TOKEN)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="Overview").wait_for()
+
+
+def charge(order):
+    return {"receipt": order}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_a_parked_message_is_found_explained_unparked_and_runs(kind, request, tmp_path, page):
+    url = LEDGERS[kind].fresh(request, tmp_path).url
+    elsewhere(lambda: fill(url, MANY[kind]))
+    with dashboard_of(url, "--allow-actions", token=TOKEN) as base:
+        sign_in(page, base)
+        overview = page.context.new_page()
+        overview.goto(base)
+        # find it: by its handler and reason, or where no index has it, by reading the ledger when asked
+        if kind == "dynamodb":
+            page.get_by_role("link", name="look for parked").click()
+            page.get_by_text("This reads the ledger").wait_for()
+            page.get_by_role("link", name="Read the ledger").click()
+            while page.get_by_role("link", name="shop.ship:order-000500").count() == 0:
+                page.get_by_role("link", name="Look further").click()
+        else:
+            assert overview.locator('[data-count="PARKED"]').inner_text() == f"{MANY[kind] // 1000}"
+            page.get_by_role("row", name=re.compile("shop.ship.*CardDeclined")).get_by_role("link").click()
+        page.get_by_role("link", name="shop.ship:order-000500").click()
+        # read why, and unpark it
+        page.get_by_text("CardDeclined: insufficient funds").first.wait_for()
+        page.get_by_role("link", name="Unpark…").click()
+        page.get_by_text("The next delivery of this key runs").wait_for()
+        page.get_by_label("Why you do this").fill("the customer has paid in")
+        page.get_by_role("button", name="Unpark shop.ship:order-000500").click()
+        page.get_by_role("heading", name="What people did").wait_for()
+        assert page.locator(".badge").first.inner_text() == "released"
+        if kind != "dynamodb":  # the other page has counted, too
+            overview.locator('[data-count="PARKED"]', has_text=re.compile(f"^{MANY[kind] // 1000 - 1}$")).wait_for()
+        # see it run
+        once = Once(url, name="shop.ship")
+        assert elsewhere(lambda: once.run("order-000500", charge, 500)) == {"receipt": 500}
+        elsewhere(once.close)
+        page.reload()
+        assert page.locator(".badge").first.inner_text() == "completed"
+        assert '"receipt": 500' in page.locator("pre").inner_text()
+        assert "the customer has paid in" in page.inner_text(".story")
+    assert page.trouble == []
+
+
+def test_hostile_keys_and_results_stay_text(page, small):
+    once = Once(small)
+    for status, result, error in ((PARKED, None, HOSTILE), (COMPLETED, f'"{HOSTILE[:60]}"', None)):
+        claim = first_claim(f"{HOSTILE}{status}", "o", None, once.policy)
+        write = ended(claim, status, result, error)
+        elsewhere(lambda write=write: drive(once.store.insert(write), once.store))
+    elsewhere(once.close)
+    with dashboard_of(small, "--allow-actions", token=TOKEN) as base:
+        sign_in(page, base)
+        for path in ("/", "/records", "/handlers", "/audit"):
+            page.goto(base + path)
+        page.goto(f"{base}/records?status=PARKED")
+        page.get_by_role("link", name="shop:<script>").click()
+        page.get_by_role("link", name="Unpark…").click()
+        page.get_by_label("Why you do this").fill("<script>window.owned=1</script>")
+        page.get_by_role("button", name="Unpark").click()
+        page.get_by_role("heading", name="What people did").wait_for()
+        page.goto(f"{base}/records?status=COMPLETED")
+        page.get_by_role("link", name="shop:<script>").click()
+        page.goto(f"{base}/audit")
+        assert page.evaluate("window.owned") is None
+        page.set_viewport_size({"width": 390, "height": 800})
+        for path in ("/", "/records", "/audit"):
+            page.goto(base + path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+    assert page.trouble == []
+
+
+@contextlib.contextmanager
+def another_site(target, fields):
+    """Serve a page that sends a form to ``target`` as soon as it is opened."""
+    inputs = "".join(f'<input name="{name}" value="{value}">' for name, value in fields.items())
+    body = f'<form method="post" action="{target}">{inputs}</form><script>document.forms[0].submit()</script>'.encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://localhost:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_form_of_another_site_changes_nothing(page, small):
+    with dashboard_of(small, "--allow-actions", token=TOKEN) as base:
+        sign_in(page, base)
+        page.goto(f"{base}/act?action=unpark&key=shop:order-2")
+        hidden = page.locator('form[action="/act"] input[type="hidden"]').all()
+        fields = {one.get_attribute("name"): one.get_attribute("value") for one in hidden} | {"why": "forged"}
+        with another_site(f"{base}/act", fields) as evil:
+            page.goto(evil)
+            page.get_by_text("Another site sent this form").wait_for()
+        page.goto(f"{base}/record?key=shop:order-2")
+        assert page.locator(".badge").first.inner_text() == "parked"
+        assert page.get_by_text("What people did").count() == 0
+
+
+def test_an_action_without_a_session_any_more_asks_to_sign_in(page, small):
+    with dashboard_of(small, "--allow-actions", token=TOKEN) as base:
+        sign_in(page, base)
+        page.goto(f"{base}/act?action=unpark&key=shop:order-2")
+        page.get_by_label("Why you do this").fill("because")
+        page.context.clear_cookies()
+        page.get_by_role("button", name="Unpark shop:order-2").click()
+        page.get_by_text("Nothing was changed").wait_for()
+        page.get_by_role("link", name="Sign in").click()
+        page.get_by_label("The token").wait_for()
+
+
+@pytest.mark.parametrize("kind", SERVED)
+def test_a_ledger_that_goes_away_comes_back_by_itself(kind, request, tmp_path, browser):
+    with SERVED[kind].own_server(request, tmp_path) as (ledger, server):
+        once = Once(ledger.url, name="shop")
+        elsewhere(lambda: once.acquire("order-2").park("CardDeclined"))
+        with dashboard_of(ledger.url) as base:
+            overview, record = browser.new_page(), browser.new_page()
+            for page in (overview, record):
+                page.set_default_timeout(40_000)
+            overview.goto(base)
+            server.stop()
+            if kind != "dynamodb":  # whose overview asks nothing unless it is told to
+                overview.get_by_text("The ledger is away; these counts are old").wait_for()
+            record.goto(f"{base}/record?key=shop:order-2")
+            record.get_by_role("heading", name="The ledger is away").wait_for()
+            server.start()
+            record.get_by_text("CardDeclined").first.wait_for()
+            overview.locator("#away").wait_for(state="hidden")
+        elsewhere(once.close)
+
+
+def test_the_keyboard_is_enough(page, small):
+    with dashboard_of(small) as base:
+        page.goto(base)
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        page.locator("#q").focus()
+        page.keyboard.type("order-2")
+        page.keyboard.press("Enter")
+        link = page.get_by_role("link", name="shop:order-2")
+        link.wait_for()
+        while page.evaluate("document.activeElement.textContent") != "shop:order-2":
+            page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="shop:order-2").wait_for()
+
+
+ACCESSIBLE = """() => {
+  const named = (one) => one.labels?.length || one.getAttribute('aria-label') || one.textContent.trim();
+  const fields = [...document.querySelectorAll('input:not([type=hidden]), select, button, a')];
+  return {
+    lang: document.documentElement.lang, title: document.title !== '',
+    h1: document.querySelectorAll('h1').length, main: document.querySelectorAll('main').length,
+    unnamed: fields.filter((one) => !named(one)).map((one) => one.outerHTML),
+    heads: [...document.querySelectorAll('th')].every((one) => one.scope),
+  };
+}"""
+
+
+def test_each_page_is_made_for_a_screen_reader(page, small):
+    with dashboard_of(small, "--allow-actions", token=TOKEN) as base:
+        sign_in(page, base)
+        paths = ["/", "/records", "/search?q=order", "/handlers", "/audit", "/count?scan=1", "/record?key=shop:order-2"]
+        for path in [*paths, "/act?action=unpark&key=shop:order-2", "/record?key=none", "/nothing", "/sign-in"]:
+            page.goto(base + path)
+            told = page.evaluate(ACCESSIBLE)
+            assert told == {"lang": "en", "title": True, "h1": 1, "main": 1, "unnamed": [], "heads": True}, path
+        page.goto(base)
+        assert page.locator("[aria-live=polite]").count() == 1
+
+
+def test_times_are_in_the_readers_zone_and_utc_without_javascript(browser, small):
+    with dashboard_of(small) as base:
+        texts = []
+        for options in (
+            {"java_script_enabled": False},
+            {"timezone_id": "Asia/Tokyo", "locale": "en-GB"},
+            {"timezone_id": "America/Lima", "locale": "en-GB"},
+        ):
+            page = browser.new_context(**options).new_page()
+            page.goto(f"{base}/record?key=shop:order-2")
+            texts.append(page.locator("dd time").first.inner_text())
+        assert texts[0].endswith("UTC")
+        assert len(set(texts)) == 3
+
+
+def test_dark_mode_follows_the_readers_system(browser, small):
+    with dashboard_of(small) as base:
+        colours = []
+        for scheme in ("light", "dark"):
+            page = browser.new_context(color_scheme=scheme).new_page()
+            page.goto(base)
+            colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        assert colours[0] != colours[1]

@@ -1,0 +1,226 @@
+"""``onceward exec``: a command runs once, and its end comes back, whatever kills whom."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from command_line import Cli, until
+
+KEY = ("exec", "--key", "job")
+
+
+@pytest.fixture
+def cli(tmp_path):
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def job(cli):
+    """A command that notes each of its runs."""
+    return lambda body="": cli.script("job.sh", f"echo run >> log\n{body}")
+
+
+def test_a_second_call_gets_the_output_and_the_status(cli, job):
+    command = (*KEY, "--", job("echo told; echo trouble >&2"))
+    first, second = cli.run(*command), cli.run(*command)
+    assert [(one.returncode, one.stdout, one.stderr) for one in (first, second)] == [(0, b"told\n", "trouble\n")] * 2
+    assert cli.log() == ["run"]
+    assert cli.run("exec", "--key", "job", "--new-only", "--", "./job.sh").stdout == b""
+    assert cli.run("exec", "--key", "another", "--", "./job.sh").returncode == 0
+    assert cli.log() == ["run"] * 2
+
+
+def test_a_failure_is_tried_again_or_recorded(cli, job):
+    command = job("echo told; exit 3")
+    for _ in range(2):
+        result = cli.run(*KEY, "--", command)
+        assert (result.returncode, result.stdout) == (3, b"told\n")
+    assert cli.log() == ["run"] * 2
+    for _ in range(2):
+        result = cli.run("exec", "--key", "other", "--on-failure", "record", "--", command)
+        assert (result.returncode, result.stdout) == (3, b"told\n")
+    assert cli.log() == ["run"] * 3
+    assert cli.run("exec", "--key", "third", "--max-attempts", 1, "--", command).returncode == 3
+    parked = cli.run("exec", "--key", "third", "--max-attempts", 1, "--", command)
+    assert parked.returncode == 76
+    assert "onceward unpark" in parked.stderr
+
+
+def test_it_runs_once_in_a_window_also_if_it_fails(cli, job):
+    command = ("exec", "--key", "job", "--window", "365d", "--", job("exit 4"))
+    assert [cli.run(*command).returncode for _ in range(2)] == [4, 4]
+    assert cli.log() == ["run"]
+
+
+def test_bytes_come_back_as_they_were_and_the_last_of_many(cli, job):
+    binary = job(r"printf '\377\000'")
+    assert [cli.run(*KEY, "--", binary).stdout for _ in range(2)] == [b"\xff\x00"] * 2
+    many = ("exec", "--key", "many", "--", "seq", 100_000)
+    whole = cli.run(*many).stdout
+    kept = cli.run(*many).stdout
+    assert len(whole.splitlines()) == 100_000
+    note, _, rest = kept.partition(b"\n")
+    assert note == f"[onceward: {len(whole) - 65_536} bytes were not recorded]".encode()
+    assert whole.endswith(rest)
+    assert len(rest) == 65_536
+
+
+def test_the_standard_input_and_the_claim_reach_the_command(cli):
+    told = cli.run(*KEY, "--", "sh", "-c", 'cat; echo "$ONCEWARD_KEY $ONCEWARD_ATTEMPT"', input=b"given\n")
+    assert told.stdout == b"given\nexec:job 1\n"
+
+
+def test_another_that_runs_it_now_is_told_and_may_be_waited_for(cli, job):
+    process = cli.start(*KEY, "--", job("while [ ! -e go ]; do sleep 0.05; done; echo done"))
+    until(lambda: cli.log() == ["run"])
+    assert cli.run(*KEY, "--", "./job.sh").returncode == 75
+    assert cli.run(*KEY, "--new-only", "--", "./job.sh").returncode == 0
+    waits = cli.start(*KEY, "--wait", 60, "--", "./job.sh")
+    cli.write("go", "")
+    assert process.communicate(timeout=60)[0] == waits.communicate(timeout=60)[0] == b"done\n"
+    assert cli.log() == ["run"]
+
+
+def test_only_one_runs_at_a_time(cli, job):
+    command = ("exec", "--key", "job", "--while-running", "--", job("while [ ! -e go ]; do sleep 0.05; done; exit 5"))
+    process = cli.start(*command)
+    until(lambda: cli.log() == ["run"])
+    assert cli.run(*command).returncode == 75
+    cli.write("go", "")
+    process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert cli.run(*command).returncode == 5
+    assert cli.log() == ["run"] * 2
+
+
+def test_a_signal_reaches_the_command_which_may_still_succeed(cli, job):
+    process = cli.start(*KEY, "--", job("trap 'echo bye; exit 0' TERM; echo up > up; while :; do sleep 0.05; done"))
+    until(lambda: cli.log("up") == ["up"])
+    process.terminate()
+    assert process.communicate(timeout=60)[0] == b"bye\n"
+    assert process.returncode == 0
+    assert cli.run(*KEY, "--", "./job.sh").stdout == b"bye\n"
+
+
+@pytest.mark.parametrize(("numbers", "status"), [([signal.SIGINT], 130), ([signal.SIGTERM, signal.SIGINT], 143)])
+def test_a_command_that_a_signal_ends_keeps_its_key(cli, job, numbers, status):
+    deaf = "trap '' TERM;" if len(numbers) > 1 else ""
+    process = cli.start(*KEY, "--", job(f"{deaf} echo up > up; while :; do sleep 0.05; done"))
+    until(lambda: cli.log("up") == ["up"])
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(0.2)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert b"nobody knows what it has done" in err
+    assert cli.run(*KEY, "--", "./job.sh").returncode == 75
+
+
+def test_a_signal_ends_the_wait_for_another_that_runs_it(cli, job):
+    runs = cli.start(*KEY, "--", job("while [ ! -e go ]; do sleep 0.05; done; exit 3"))
+    until(lambda: cli.log() == ["run"])
+    waits = cli.start(*KEY, "--wait", 600, "--", "./job.sh")
+    until(lambda: _hears(waits.pid, signal.SIGTERM))
+    waits.terminate()
+    assert b"it did not run" in waits.communicate(timeout=60)[1]
+    assert waits.returncode == 143
+    cli.write("go", "")
+    runs.communicate(timeout=60)
+    assert cli.run(*KEY, "--", "./job.sh").returncode == 3
+    assert cli.log() == ["run"] * 2
+
+
+def test_ctrl_z_does_not_stop_what_renews_the_lease(cli, job):
+    process = cli.start(*KEY, "--", job("echo up > up; while [ ! -e go ]; do sleep 0.05; done; echo done"))
+    until(lambda: cli.log("up") == ["up"])
+    process.send_signal(signal.SIGTSTP)
+    cli.write("go", "")
+    assert process.communicate(timeout=60)[0] == b"done\n"
+
+
+def test_a_killed_onceward_takes_its_command_along(cli, job):
+    process = cli.start(*KEY, "--lease", 2, "--", job("echo $$ > pid; sleep 600"))
+    until(lambda: cli.log("pid"))
+    process.kill()
+    process.communicate(timeout=60)
+    until(lambda: _is_gone(int(cli.log("pid")[0])))
+    again = cli.run(*KEY, "--lease", 2, "--wait", 60, "--", "sh", "-c", "echo $ONCEWARD_ATTEMPT")
+    assert again.stdout == b"2\n"
+
+
+def test_a_command_whose_key_is_lost_is_killed(cli, job):
+    # Long enough that it is stopped before its first renewal: in the middle of one it would hold the file's lock.
+    process = cli.start(*KEY, "--lease", 8, "--", job("echo up > up; exec sleep 600"))
+    until(lambda: cli.log("up") == ["up"])
+    process.send_signal(signal.SIGSTOP)
+    other = cli.run(*KEY, "--lease", 60, "--wait", 60, "--", "echo", "other")
+    assert other.stdout == b"other\n"
+    process.send_signal(signal.SIGCONT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 69
+    assert b"the key was lost" in err
+    assert cli.run(*KEY, "--", "true").stdout == b"other\n"
+
+
+def test_a_process_that_the_command_leaves_behind_is_not_waited_for(cli):
+    result = cli.run(*KEY, "--", "sh", "-c", "echo told; sleep 600 & echo $! > left")
+    try:
+        assert result.stdout == b"told\n"
+    finally:
+        os.kill(int(cli.log("left")[0]), signal.SIGKILL)
+
+
+def test_a_reader_that_goes_away_does_not_end_the_command(cli, job):
+    process = cli.start(*KEY, "--", job("yes | head -c 300000; echo end > end"))
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert cli.log("end") == ["end"]
+    process.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--key", "k"], "no command"),
+        (["--key", "k", "--", "no-such-command"], "no such command"),
+        (["--key", "", "--", "true"], "key"),
+        (["--key", "k", "--window", "1x", "--", "true"], "window"),
+        (["--key", "k", "--while-running", "--window", "1h", "--", "true"], "--while-running records nothing"),
+        (["--key", "k", "--lease", "-1", "--", "true"], "lease"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(cli, arguments, says):
+    result = cli.run("exec", *arguments)
+    assert result.returncode == 2
+    assert says in result.stderr
+
+
+def test_a_ledger_that_cannot_be_reached_runs_nothing(cli, job):
+    result = cli.run("exec", "--key", "k", "--store", "sqlite:////no/such/folder/x.db", "--", job())
+    assert result.returncode == 69
+    assert cli.log() == []
+
+
+def test_eight_at_once_run_it_once(cli, job):
+    command = job("sleep 0.2; echo told")
+    crew = [cli.start(*KEY, "--wait", 60, "--", command, stderr=subprocess.DEVNULL) for _ in range(8)]
+    assert [one.communicate(timeout=60)[0] for one in crew] == [b"told\n"] * 8
+    assert cli.log() == ["run"]
+
+
+def _is_gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def _hears(pid, number):
+    """Tell whether a process handles a signal."""
+    with open(f"/proc/{pid}/status") as status:
+        caught = next(line.split()[1] for line in status if line.startswith("SigCgt"))
+    return bool(int(caught, 16) >> (number - 1) & 1)

@@ -1,0 +1,227 @@
+"""`onceward relay`: what it prints, its exit statuses, and relays that are killed in the middle."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from command_line import Cli
+from onceward import Once
+
+MODULE = '''
+import os, time
+import onceward
+from onceward import Once
+from onceward.outbox import MessageRefused, MessageNotSent, register, sender
+
+REVERSE = (lambda data: data[::-1],) * 2
+
+
+class File:
+    """Appends each message to a file. Its body tells what else it does."""
+
+    batch = 1
+
+    def __init__(self, address):
+        self.path = address.partition(":")[2]
+
+    def check(self, message):
+        pass
+
+    def send(self, messages):
+        answers = []
+        for message in messages:
+            if message.body == "never" and not os.path.exists(self.path + ".mended"):
+                answers.append(MessageRefused("it is too old"))
+            elif message.body == "later" and not os.path.exists(self.path + ".mended"):
+                answers.append(MessageNotSent("away"))
+            else:
+                with open(self.path, "a") as file:
+                    file.write(message.body + " " + message.key + "\\n")
+                answers.append(None)
+            if os.path.exists(self.path + ".hang"):
+                time.sleep(60)
+        return answers
+
+    def close(self):
+        pass
+
+
+register("file", File)
+
+
+def crash(url, path, key, *bodies, seal=None):
+    """Complete a key whose messages nobody sends, due at once."""
+    sender.send_soon = lambda *told: True
+    once = Once(url, name="n", seal=seal)
+    def handle():
+        for body in bodies:
+            onceward.current().send("file:" + path, body)
+    once.run(key, handle)
+    once.close()
+'''
+
+
+@pytest.fixture
+def cli(tmp_path):
+    made = Cli(tmp_path)
+    (tmp_path / "filing.py").write_text(MODULE)
+    return made
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "sent"
+
+
+def crash(cli, path, key, *bodies, seal="None"):
+    url = f"sqlite:///{cli.folder}/onceward.db"
+    code = f"import filing; filing.crash({url!r}, {str(path)!r}, {key!r}, *{bodies!r}, seal={seal})"
+    subprocess.run([sys.executable, "-c", code], cwd=cli.folder, env=cli.env, check=True)
+    lapse(cli)
+
+
+def lapse(cli):
+    """Let the send leases of crashed processes end now."""
+    import contextlib
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(cli.folder / "onceward.db")) as connection:
+        connection.execute("UPDATE onceward SET due_at = due_at - 1000 WHERE due_at < 1e10")
+        connection.commit()
+
+
+def sent(path):
+    return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+ONCE = ("relay", "--once", "--import", "filing")
+
+
+def test_once_sends_what_is_due_and_ends(cli, path):
+    crash(cli, path, "a", "one", "two")
+    told = cli.run(*ONCE, "--json")
+    assert (told.returncode, sent(path)) == (0, ["one", "two"]), told.stderr
+    *events, summary = map(json.loads, told.stdout.splitlines())
+    assert events == [{"outcome": "sent", "key": "n:a", "messages": 2, "target": None, "error": None}]
+    assert (summary["summary"]["sent"], summary["summary"]["left"]) == (2, 0)
+    again = cli.run(*ONCE)
+    assert (again.returncode, again.stdout) == (0, b"")
+    assert "onceward: nothing sent in" in again.stderr
+    assert sent(path) == ["one", "two"]
+
+
+def test_what_a_target_refuses_is_shown_put_back_and_dropped(cli, path):
+    crash(cli, path, "a", "never", "two")
+    told = cli.run(*ONCE)
+    assert (told.returncode, sent(path)) == (1, ["two"])
+    assert "n:a: " in told.stderr
+    assert "it is too old" in told.stderr
+    shown = cli.run("show", "n:a").stdout.decode()
+    assert f"to file:{path}: refused: MessageRefused: it is too old" in shown
+    assert "`onceward relay --retry n:a` sends them again" in shown
+    assert b"n:a" in cli.run("ls", "--status", "refused").stdout
+    assert json.loads(cli.run("stats", "--json").stdout)["refused"] == 1
+    assert "--lose-messages` loses them" in cli.run("clear", "n:a", "--yes").stderr
+    assert b"is sent again" in cli.run("relay", "--retry", "n:a").stdout
+    assert cli.run(*ONCE).returncode == 1
+    assert b"is forgotten" in cli.run("relay", "--drop", "n:a").stdout
+    assert cli.run(*ONCE).returncode == 0
+    assert "it has no unsent messages" in cli.run("relay", "--drop", "n:a").stderr
+    assert sent(path) == ["two"]
+
+
+def test_what_a_target_does_not_take_now_is_left_for_later(cli, path):
+    crash(cli, path, "a", "later", "two")
+    crash(cli, path, "b", "three")
+    told = cli.run(*ONCE)
+    assert (told.returncode, sorted(sent(path))) == (1, ["three"])
+    assert "record(s) left" in told.stderr
+    (path.parent / "sent.mended").touch()
+    lapse(cli)
+    assert cli.run(*ONCE).returncode == 0
+    assert sent(path) == ["three", "later", "two"]
+
+
+def test_sealed_messages_need_the_seal(cli, path):
+    crash(cli, path, "a", "secret", seal="filing.REVERSE")
+    told = cli.run(*ONCE)
+    assert (told.returncode, sent(path)) == (1, [])
+    assert "they are sealed, and this relay has no seal" in told.stderr
+    assert cli.run(*ONCE, "--seal", "filing:REVERSE").returncode == 0
+    assert sent(path) == ["secret"]
+
+
+def test_a_target_that_nobody_registers_is_left_and_named(cli, path):
+    crash(cli, path, "a", "one")
+    told = cli.run("relay", "--once")
+    assert told.returncode == 1
+    assert "names no target: its scheme must be one of" in told.stderr
+
+
+def test_doctor_warns_of_messages_that_nobody_sends(cli, path):
+    url = f"sqlite:///{cli.folder}/onceward.db"
+    crash(cli, path, "a", "one")
+    told = json.loads(cli.run("doctor", "--store", url, "--json").stdout)["findings"]
+    (found,) = [one for one in told if one["check"] == "messages"]
+    assert (found["level"], "is due for 16" in found["says"]) == ("warning", True), found
+    cli.run(*ONCE)
+    assert b"is due for" not in cli.run("doctor", "--store", url).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--import", "no_such_module"], "cannot be imported"),
+        (["--seal", "nothing"], "write module:name"),
+        (["--seal", "filing:crash"], "give a pair of functions"),
+        (["--every", "0s"], "give a positive number of seconds"),
+        (["--retry", "a", "--drop", "a"], "give one of them"),
+    ],
+)
+def test_wrong_options_are_usage_errors(cli, path, arguments, said):
+    Once(f"sqlite:///{cli.folder}/onceward.db").run("k", len, "abc")
+    told = cli.run("relay", "--once", *arguments)
+    assert (told.returncode, said in told.stderr) == (2, True), told.stderr
+
+
+@pytest.mark.slow
+def test_a_relay_that_is_killed_after_a_send_leaves_it_to_another(cli, path):
+    crash(cli, path, "a", "one", "two")
+    (path.parent / "sent.hang").touch()
+    relay = cli.start(
+        "relay", "--import", "filing", "--every", "1s", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    for _ in range(600):
+        if sent(path):
+            break
+        time.sleep(0.05)
+    relay.send_signal(signal.SIGKILL)
+    relay.wait(30)
+    assert sent(path) == ["one"]
+    (path.parent / "sent.hang").unlink()
+    assert cli.run(*ONCE).returncode == 0  # its send lease is live
+    assert sent(path) == ["one"]
+    lapse(cli)
+    assert cli.run(*ONCE).returncode == 0
+    assert sent(path) == ["one", "one", "two"]
+    keys = [line.split()[1] for line in path.read_text().splitlines()]
+    assert keys[0] == keys[1] != keys[2]  # so a consumer takes it once
+
+
+@pytest.mark.slow
+def test_a_relay_ends_cleanly_when_told_to(cli, path):
+    crash(cli, path, "a", "one")
+    relay = cli.start("relay", "--import", "filing", "--every", "1s", "--json", stdout=subprocess.PIPE)
+    for _ in range(600):
+        if sent(path):
+            break
+        time.sleep(0.05)
+    relay.send_signal(signal.SIGTERM)
+    out, _ = relay.communicate(timeout=60)
+    assert relay.returncode == 0
+    assert json.loads(out.splitlines()[-1])["summary"]["ended"] == "stopped"
+    assert sent(path) == ["one"]

@@ -1,0 +1,119 @@
+"""``onceward trace``: three services with two ledgers, whose messages go through the outbox, shown as one tree."""
+
+import json
+
+import pytest
+
+import lambda_events
+import onceward
+from command_line import Cli
+from onceward import Once
+from onceward.aws import on_sqs
+from onceward.outbox import register, sender
+from onceward.testing.recorded_target import RecordedTarget
+
+
+@pytest.fixture
+def cli(tmp_path, aws):
+    return Cli(tmp_path)
+
+
+def event(message):
+    record = lambda_events.sqs_record("m", json.loads(message.body))
+    attributes = {**message.headers, "onceward-key": message.key}
+    record["messageAttributes"] = {
+        name: {"stringValue": value, "dataType": "String"} for name, value in attributes.items()
+    }
+    return {"Records": [record]}
+
+
+@pytest.fixture
+def shop(tmp_path, url):
+    """Place an order: its message pays, and that one's message ships. Returns the URLs of both ledgers, and the keys."""
+    ours = f"sqlite:///{tmp_path}/orders.db"
+    target = RecordedTarget()
+    register("shop", lambda _: target)
+    orders, payments = Once(ours), Once(url)
+
+    @orders(key="n", name="place")
+    def place(n: str) -> str:
+        onceward.current().send("shop:pay", {"order": n})
+        return "placed"
+
+    @on_sqs(payments, name="pay")
+    def pay(payment: dict) -> None:
+        onceward.current().send("shop:ship", payment)
+
+    @on_sqs(orders, name="ship")
+    def ship(parcel: dict) -> None:
+        pass
+
+    place("a\x1bb")
+    assert sender.SENDER.drain(10) == 0
+    pay(event(target.sent[0]), lambda_events.Context())
+    assert sender.SENDER.drain(10) == 0
+    ship(event(target.sent[1]), lambda_events.Context())
+    keys = ['place:"a\\u001bb"', f"pay:{target.sent[0].key}", f"ship:{target.sent[1].key}"]
+    orders.close()
+    payments.close()
+    return ours, url, keys
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_chain_over_two_ledgers_is_one_tree(cli, shop, place):
+    ours, theirs, keys = shop
+    done = cli.run("trace", keys[place], "--store", ours, "--store", theirs, "--scan")
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *rows = done.stdout.decode().splitlines()
+    assert head.split() == ["KEY", "STATUS", "CLAIMED", "CHANGED", "WORKER", "LEDGER"]
+    assert [row.count("COMPLETED") for row in rows] == [1, 1, 1]
+    for row, key, lead, ledger in zip(rows, keys, ("'", "└─ ", "   └─ "), (ours, theirs, ours), strict=True):
+        assert row.startswith(f"{lead}{key}")
+        assert ledger.partition("?")[0].rpartition("/")[2] in row
+    assert [" < " in row for row in rows] == [number == place for number in range(3)]
+    assert "\x1b" not in done.stdout.decode()
+
+
+def test_as_json_each_line_is_one_key(cli, shop):
+    ours, theirs, keys = shop
+    done = cli.run("trace", keys[2], "--store", ours, "--store", theirs, "--scan", "--json")
+    rows = [json.loads(line) for line in done.stdout.decode().splitlines()]
+    assert [(row["key"], row["depth"], row["parent"], row["root"]) for row in rows] == [
+        (keys[0], 0, None, keys[0]),
+        (keys[1], 1, keys[0], keys[0]),
+        (keys[2], 2, keys[1], keys[0]),
+    ]
+    assert {row["status"] for row in rows} == {"COMPLETED"}
+
+
+def test_a_table_is_not_read_unless_that_is_asked_for(cli, shop):
+    ours, theirs, keys = shop
+    done = cli.run("trace", keys[0], "--store", ours, "--store", theirs)
+    assert done.returncode == 0
+    assert "has no index by origin: what messages led to there is not shown. --scan reads it" in done.stderr
+    rows = done.stdout.decode().splitlines()[1:]  # the payment is found by its name, which the parcel's record has
+    assert [key in row for key, row in zip(keys, rows, strict=True)] == [True, True, True]
+
+
+def test_a_ledger_that_is_not_named_leaves_a_gap(cli, shop):
+    ours, _, keys = shop
+    done = cli.run("trace", keys[2], "--store", ours)
+    rows = done.stdout.decode().splitlines()[1:]
+    assert "no record: expired, cleared, or in a ledger that is not named" in rows[1]
+    assert [key in row for key, row in zip(keys, rows, strict=True)] == [True, True, True]
+
+
+def test_a_limit_is_told(cli, shop):
+    ours, theirs, keys = shop
+    done = cli.run("trace", keys[0], "--store", ours, "--store", theirs, "--scan", "--limit", "2")
+    assert len(done.stdout.decode().splitlines()) == 3
+    assert "there are more than 2 keys: give a larger --limit" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["k", "--store", "sqlite:///nowhere.db"], ["k", "--limit", "0"]])
+def test_what_cannot_be_traced_is_one_line(cli, shop, arguments):
+    ours, _, _ = shop
+    where = [] if "--store" in arguments else ["--store", ours]
+    done = cli.run("trace", *arguments, *where)
+    assert done.returncode in {1, 2}
+    assert done.stdout == b""

@@ -1,0 +1,486 @@
+"""The outbox's targets at AWS, on servers that take messages, and refuse, lose and delay them."""
+
+import base64
+import json
+from itertools import count
+
+import pytest
+
+import lambda_events
+from onceward import Once, current
+from onceward.aws import Delivery, SqsWorker, on_kinesis
+from onceward.aws.sqs.queue import Queue
+from onceward.aws.targets import sending as targets_sending
+from onceward.aws.targets import sqs as targets_sqs
+from onceward.core.origin import CallOrigin, read_origin
+from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
+from onceward.outbox.targets import open_target
+from servers import Fault, Refuse, numbers
+
+NAMES = numbers()
+KEYS = count()
+
+
+def message(body='{"order": 1}', **more):
+    return OutboxMessage(f"00000000-0000-4000-8000-{next(KEYS):012}", body, **more)
+
+
+ACTIONS = {
+    "sqs": "SendMessageBatch",
+    "sns": "PublishBatch",
+    "eventbridge": "PutEvents",
+    "kinesis": "PutRecords",
+    "firehose": "PutRecordBatch",
+}
+
+
+class Place:
+    """A target behind the proxy, and the queue in which its messages end."""
+
+    def __init__(self, kind, fifo, ministack, front):
+        end = ".fifo" if fifo else ""
+        name = f"target-{next(NAMES)}{end}"
+        self.kind, self.fifo, self.front = kind, fifo, front
+        self.group = {"group": "g"} if fifo else {}
+        self._ministack = ministack
+        if kind == "kinesis":
+            self.stream = ministack.stream(name, 2)
+            self.address = f"kinesis:{self.stream}"
+        elif kind == "firehose":
+            self.bucket = ministack.bucket(name)
+            self.address = f"firehose:{ministack.delivery_stream(name, self.bucket)}"
+        else:
+            self.queue = ministack.queue(name)
+        if kind == "sqs":
+            self.address = f"sqs:{self.queue}"
+        elif kind == "sns":
+            self.address = f"sns:{ministack.topic(name)}"
+            ministack.subscribe(self.address.removeprefix("sns:"), self.queue, raw=True)
+        elif kind == "eventbridge":
+            ministack.bus(name, self.queue)
+            self.address = f"eventbridge:{name}?source=shop&detail-type=Paid"
+        self.target = open_target(self.address)
+        self.action = ACTIONS[kind]
+
+    def message(self, body='{"order": 1}', **more):
+        return message(body, **(self.group | more))
+
+    def found(self):
+        """Return what has arrived, by key: its body and its headers."""
+        found = {}
+        if self.kind in ("kinesis", "firehose"):
+            for data in self.data():
+                record = json.loads(data)
+                headers = record.pop("onceward")
+                found[headers.pop("onceward-key")] = json.dumps(record), headers
+            return found
+        for one in self._ministack.messages(self.queue):
+            if self.kind == "eventbridge":
+                detail = json.loads(one["Body"])["detail"]
+                headers = detail.pop("onceward")
+                body = json.dumps(detail)
+            else:
+                headers = {name: value["StringValue"] for name, value in one["MessageAttributes"].items()}
+                body = one["Body"]
+            found[headers.pop("onceward-key")] = body, headers
+        return found
+
+    def data(self):
+        """Return the bytes of all records of a stream."""
+        if self.kind == "kinesis":
+            return [one["Data"] for one in self._ministack.records(self.stream)]
+        return list(self._ministack.objects(self.bucket).values())
+
+
+@pytest.fixture
+def placed(ministack, front, monkeypatch):
+    for service in ("SQS", "SNS", "EVENTBRIDGE", "KINESIS", "FIREHOSE"):
+        monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", front.url)
+    made = []
+
+    def place(kind, *, fifo=False):
+        made.append(Place(kind, fifo, ministack, front))
+        return made[-1]
+
+    yield place
+    for one in made:
+        one.target.close()
+
+
+ALL = [
+    ("sqs", False),
+    ("sqs", True),
+    ("sns", False),
+    ("sns", True),
+    ("eventbridge", False),
+    ("kinesis", False),
+    ("firehose", False),
+]
+
+
+@pytest.fixture(params=ALL, ids=["sqs", "sqs.fifo", "sns", "sns.fifo", "eventbridge", "kinesis", "firehose"])
+def place(request, placed):
+    return placed(request.param[0], fifo=request.param[1])
+
+
+def kinds(told):
+    return [None if one is None else type(one) for one in told]
+
+
+# --- what is taken ----------------------------------------------------------------------------------------------------
+
+
+def test_messages_arrive_with_key_and_headers_in_one_request(place):
+    sent = [place.message(f'{{"order": {n}}}', headers={"onceward-parent": f"shop:{n}"}) for n in range(10)]
+    for one in sent:
+        place.target.check(one)
+    assert place.target.send(sent) == [None] * 10
+    assert place.found() == {m.key: (m.body, m.headers) for m in sent}
+    assert place.front.actions == [place.action]
+
+
+def test_large_messages_go_in_several_requests(place):
+    length = 150_000 if place.kind in ("kinesis", "firehose") else 30_000
+    sent = [place.message(json.dumps({"text": "é" * length})) for _ in range(10)]
+    assert place.target.send(sent) == [None] * 10
+    assert set(place.found()) == {m.key for m in sent}
+    assert len(place.front.actions) > 1
+
+
+@pytest.mark.parametrize("kind", ["sqs", "sns"])
+def test_a_fifo_place_drops_a_repetition(placed, kind):
+    place = placed(kind, fifo=True)
+    one = place.message()
+    assert place.target.send([one]) == [None]
+    assert place.target.send([one]) == [None]
+    assert len(place._ministack.messages(place.queue)) == 1
+
+
+def test_a_delay_is_the_queues(placed, ministack):
+    place = placed("sqs")
+    assert place.target.send([place.message(delay=899.5)]) == [None]
+    assert ministack.queue_attributes(place.queue)["ApproximateNumberOfMessagesDelayed"] == "1"
+
+
+# --- what is not ------------------------------------------------------------------------------------------------------
+
+
+def refusing(body, code):
+    """Refuse each batch that has a message with this text."""
+
+    def rule(seen):
+        sent = json.dumps(seen.body) + "".join(
+            base64.b64decode(one["Data"]).decode() for one in seen.body.get("Records", [])
+        )
+        return Refuse(code, 400) if body in sent else None
+
+    return rule
+
+
+REFUSALS = {
+    "sqs": "InvalidMessageContents",
+    "sns": "InvalidParameter",
+    "eventbridge": "ValidationException",
+    "kinesis": "InvalidArgumentException",
+    "firehose": "InvalidArgumentException",
+}
+
+
+def test_of_a_refused_batch_only_the_message_that_is_meant_is_refused(place):
+    sent = [place.message(json.dumps({"name": name})) for name in ("one", "bad", "three")]
+    place.front.rule = refusing("bad", REFUSALS[place.kind])
+    told = place.target.send(sent)
+    assert kinds(told) == [None, MessageRefused, None]
+    assert set(place.found()) == {sent[0].key, sent[2].key}
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["AccessDenied", "AccessDeniedException", "KMSDisabled", "NotFound", "QueueDoesNotExist", "Throttling", "NoIdea"],
+)
+def test_what_a_deploy_can_fix_is_sent_later(place, code):
+    place.front.rule = lambda seen: Refuse(code, 403)
+    told = place.target.send([place.message(), place.message()])
+    assert kinds(told) == [MessageNotSent] * 2
+    assert code.removesuffix("Exception") in str(told[0])
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_an_error_of_the_service_is_sent_later(place, status):
+    place.front.rule = lambda seen: Refuse("InternalError", status)
+    assert kinds(place.target.send([place.message()])) == [MessageNotSent]
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(lose_request=True), Fault(lose_reply=True), Fault(raw=b"HTTP/1.1 200 OK\r\n\r\n?")]
+)
+def test_without_a_readable_answer_it_is_sent_later(place, fault):
+    place.front.rule = lambda seen: fault
+    assert kinds(place.target.send([place.message()])) == [MessageNotSent]
+
+
+def test_a_slow_service_gets_no_more_requests_than_there_is_time_for(placed, monkeypatch):
+    monkeypatch.setattr(targets_sending, "TIMEOUT", 0.3)
+    monkeypatch.setattr(targets_sqs, "TIMEOUT", 0.3)
+    monkeypatch.setattr(targets_sending, "BEGIN_WITHIN", 0.4)
+    for kind, fifo in ALL:
+        place = placed(kind, fifo=fifo)
+        place.front.rule = lambda seen: Fault(delay_reply=2)
+        told = place.target.send([place.message(json.dumps({"text": "a" * 120_000})) for _ in range(10)])
+        assert kinds(told) == [MessageNotSent] * 10
+        assert 1 <= len(place.front.seen) <= 2
+        place.front.clear()
+
+
+def test_a_wrong_clock_is_corrected_within_the_send(place):
+    first = iter([Refuse("RequestExpired", 403)])
+    place.front.rule = lambda seen: next(first, None)
+    assert kinds(place.target.send([place.message()])) == [None]
+
+
+def test_one_member_of_a_batch_can_fail(placed):
+    place = placed("eventbridge")
+
+    def edit(answer):
+        answer["Entries"][1] = {"ErrorCode": "ThrottlingException", "ErrorMessage": "slower"}
+        answer["Entries"][2] = {"ErrorCode": "MalformedDetail", "ErrorMessage": "no"}
+        return answer
+
+    place.front.rule = lambda seen: Fault(edit_reply=edit)
+    told = place.target.send([place.message() for _ in range(4)])
+    assert kinds(told) == [None, MessageNotSent, MessageRefused, None]
+
+
+@pytest.mark.parametrize(("kind", "answers"), [("kinesis", "Records"), ("firehose", "RequestResponses")])
+def test_one_record_of_a_batch_can_fail(placed, kind, answers):
+    place = placed(kind)
+
+    def edit(answer):
+        answer[answers][1] = {"ErrorCode": "ProvisionedThroughputExceededException", "ErrorMessage": "slower"}
+        answer[answers][2] = {"ErrorCode": "InternalFailure", "ErrorMessage": "no"}
+        return answer
+
+    place.front.rule = lambda seen: Fault(edit_reply=edit)
+    told = place.target.send([place.message() for _ in range(4)])
+    assert kinds(told) == [None, MessageNotSent, MessageNotSent, None]
+    assert "ProvisionedThroughputExceeded (slower)" in str(told[1])
+
+
+@pytest.mark.parametrize(("kind", "answers"), [("kinesis", "Records"), ("firehose", "RequestResponses")])
+def test_an_answer_without_each_record_is_not_believed(placed, kind, answers):
+    place = placed(kind)
+    place.front.rule = lambda seen: Fault(edit_reply=lambda answer: {**answer, answers: answer[answers][:1]})
+    assert kinds(place.target.send([place.message(), place.message()])) == [MessageNotSent] * 2
+
+
+def test_a_group_goes_to_one_shard_and_other_messages_to_all(placed, ministack):
+    place = placed("kinesis")
+    assert place.target.send([place.message(group="order-7") for _ in range(20)]) == [None] * 20
+    assert {one["PartitionKey"] for one in ministack.records(place.stream)} == {"order-7"}
+    other = placed("kinesis")
+    sent = [other.message() for _ in range(20)]
+    assert other.target.send(sent) == [None] * 20
+    assert {one["PartitionKey"] for one in ministack.records(other.stream)} == {one.key for one in sent}
+
+
+def test_a_stream_can_be_named_without_an_arn(placed, ministack):
+    place = placed("kinesis")
+    name = place.stream.rpartition("/")[2]
+    assert open_target(f"kinesis:{name}?region=eu-west-1").send([message()]) == [None]
+    assert len(ministack.records(place.stream)) == 1
+
+
+def test_each_record_of_firehose_is_a_line(placed):
+    place = placed("firehose")
+    assert place.target.send([place.message(), place.message()]) == [None, None]
+    assert all(data.endswith(b"}\n") and data.count(b"\n") == 1 for data in place.data())
+
+
+def test_a_handler_of_kinesis_takes_a_message_that_was_sent_twice_once(placed):
+    place = placed("kinesis")
+    once, taken = Once("memory:"), []
+    one = place.message('{"order": 1.50, "é": null}', headers={"onceward-parent": "shop:1", "onceward-root": "shop:1"})
+    place.front.rule = lambda seen: Fault(lose_reply=True)
+    assert kinds(place.target.send([one])) == [MessageNotSent]  # the stream has it, but nobody knows
+    place.front.clear()
+    assert place.target.send([one]) == [None]
+    data = place.data()
+    assert len(data) >= 2
+
+    @on_kinesis(once, name="take")
+    def take(order: dict, delivery: Delivery) -> None:
+        taken.append((order, delivery.body, delivery.header("onceward-parent")))
+
+    assert take(lambda_events.kinesis(*data), None) == {"batchItemFailures": []}
+    assert taken == [({"order": 1.5, "é": None}, b'{"order":1.50,"\xc3\xa9":null}', "shop:1")]
+    (record,) = [record for record, _ in once.ledger.records("take:")]
+    assert record.key == f"take:{one.key}"
+    assert read_origin(record.origin) == CallOrigin("shop:1", "shop:1")
+
+
+def test_a_record_with_a_member_of_another_kind_is_left_alone(aws):
+    once, taken = Once("memory:"), []
+
+    @on_kinesis(once, name="take")
+    def take(order: dict) -> None:
+        taken.append(order)
+
+    sent = [{"onceward": "onceward-key"}, {"onceward": {"onceward-key": 7}}, {"text": 'an "onceward-key"'}]
+    take(lambda_events.kinesis(*sent), None)
+    assert taken == sent
+
+
+def test_one_member_of_a_batch_can_fail_at_sqs(placed):
+    place = placed("sqs")
+
+    def edit(answer):
+        answer["Failed"] = [
+            {"Id": "1", "Code": "InternalError", "SenderFault": False},
+            {"Id": "2", "Code": "InvalidMessageContents", "SenderFault": True},
+        ]
+        answer["Successful"] = [one for one in answer["Successful"] if one["Id"] == "0"]
+        return answer
+
+    place.front.rule = lambda seen: (
+        Fault(edit_reply=edit) if len(place.front.seen) == 1 else Refuse("InternalError", 503)
+    )
+    assert kinds(place.target.send([place.message() for _ in range(3)])) == [None, MessageNotSent, MessageRefused]
+
+
+def test_a_topic_says_which_message_is_too_long(placed):
+    place = placed("sns")
+    sent = [place.message("a"), place.message("b" * 300_000)]
+    assert kinds(place.target.send(sent)) == [None, MessageRefused]
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("sqs:not-there-at-all", "there is no such queue"),
+        ("sns:arn:aws:sns:eu-west-1:000000000000:not-there", "NotFound"),
+        ("kinesis:not-there", "ResourceNotFound"),
+        ("firehose:not-there", "ResourceNotFound"),
+    ],
+)
+def test_a_missing_queue_topic_or_stream_is_sent_later(placed, address, says):
+    placed("sqs")
+    (told,) = open_target(address).send([message()])
+    assert type(told) is MessageNotSent
+    assert says in str(told)
+
+
+# --- what can never be taken ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "fifo", "wrong", "says"),
+    [
+        ("sqs", False, {"body": "a\x00b"}, "U\\+0000"),
+        ("sqs", False, {"body": ""}, "is empty"),
+        ("sqs", False, {"body": "a" * 1_048_577}, "bytes with its attributes"),
+        ("sqs", False, {"delay": 901}, "delay=901"),
+        ("sqs", False, {"delay": float("inf")}, "delay=inf"),
+        ("sqs", False, {"group": "a b"}, "group='a b'"),
+        ("sqs", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SQS takes 10"),
+        ("sqs", False, {"headers": {"AWS.x": "x"}}, "does not begin with"),
+        ("sqs", False, {"headers": {"x": ""}}, "attribute x of the message is empty"),
+        ("sqs", False, {"headers": {"x": "\ufffe"}}, "U\\+FFFE"),
+        ("sqs", False, {"headers": {"onceward-key": "mine"}}, "onceward itself"),
+        ("sqs", True, {"group": None}, "give group="),
+        ("sqs", True, {"delay": 1}, "takes no delay="),
+        ("sns", False, {"delay": 1}, "no delay="),
+        ("sns", False, {"body": ""}, "is empty"),
+        ("sns", False, {"body": "a\x01"}, "U\\+0001"),
+        ("sns", False, {"body": "a" * 1_048_577}, "SNS takes 1048576"),
+        ("sns", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SNS passes on 10"),
+        ("sns", False, {"headers": {"a..b": "x"}}, "single dots"),
+        ("sns", False, {"headers": {"x": "\x00"}}, "header x"),
+        ("sns", True, {"group": None}, "give group="),
+        ("sns", True, {"group": "é"}, "group='é'"),
+        ("eventbridge", False, {"body": "text"}, "is a JSON object"),
+        ("eventbridge", False, {"body": "[1]"}, "is a JSON object"),
+        ("eventbridge", False, {"body": '{"onceward": 1}'}, "a member 'onceward'"),
+        ("eventbridge", False, {"body": json.dumps({"a": "a" * 262_144})}, "EventBridge takes 262144"),
+        ("eventbridge", False, {"delay": 1}, "no delay="),
+        ("eventbridge", False, {"group": "g"}, "no group="),
+        ("kinesis", False, {"body": "text"}, "to Kinesis is a JSON object"),
+        ("kinesis", False, {"body": '{"onceward": 1}'}, "a member 'onceward'"),
+        ("kinesis", False, {"body": json.dumps({"a": "a" * 1_048_576})}, "Kinesis takes 1048576"),
+        ("kinesis", False, {"delay": 1}, "no delay="),
+        ("kinesis", False, {"group": "g" * 257}, "give 1 to 256"),
+        ("firehose", False, {"body": "[1]"}, "to Firehose is a JSON object"),
+        ("firehose", False, {"body": json.dumps({"a": "a" * 1_024_000})}, "Firehose takes 1024000"),
+        ("firehose", False, {"delay": 1}, "no delay="),
+        ("firehose", False, {"group": "g"}, "no group="),
+    ],
+)
+def test_what_can_never_be_taken_is_refused_without_a_request(placed, kind, fifo, wrong, says):
+    place = placed(kind, fifo=fifo)
+    bad = place.message(**({"body": '{"a": 1}'} | wrong))
+    with pytest.raises(ValueError, match=says):
+        place.target.check(bad)
+    assert kinds(place.target.send([bad])) == [MessageRefused]
+    assert place.front.seen == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "sqs:",
+        "sqs:a b",
+        "sqs:orders?region=",
+        "sqs:orders?wait=1",
+        "sqs:arn:aws:sqs:eu-west-1:000000000000:orders?region=eu-west-2",
+        "sns:orders",
+        "sns:arn:aws:sqs:eu-west-1:000000000000:orders",
+        "eventbridge:orders",
+        "eventbridge:orders?source=shop",
+        "eventbridge:?source=shop&detail-type=Paid",
+        "eventbridge:orders?source=aws.shop&detail-type=Paid",
+        "eventbridge:orders?source=shop&source=shop&detail-type=Paid",
+        f"eventbridge:orders?source=shop&detail-type={'a' * 129}",
+        "kinesis:",
+        "kinesis:a b",
+        "kinesis:arn:aws:kinesis:eu-west-1:000000000000:stream/a?region=eu-west-1",
+        "kinesis:arn:aws:sqs:eu-west-1:000000000000:a",
+        "firehose:",
+        "firehose:arn:aws:firehose:eu-west-1:000000000000:deliverystream/a",
+    ],
+)
+def test_an_address_that_is_not_valid_is_refused(address, aws):
+    with pytest.raises(ValueError, match=r"queue|topic|bus|stream|after the|region=|source"):
+        open_target(address)
+
+
+# --- from a handler to a worker ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "raw"), [("sqs", True), ("sns", True), ("sns", False)])
+def test_a_workers_handler_takes_a_handlers_message_once(placed, ministack, kind, raw):
+    once = Once("memory:")
+    queue = ministack.queue(f"target-{next(NAMES)}")
+    address = f"sqs:{queue}"
+    if kind == "sns":
+        topic = ministack.topic(f"target-{next(NAMES)}")
+        ministack.subscribe(topic, queue, raw=raw)
+        address = f"sns:{topic}"
+    placed("sqs")  # requests go to the server
+
+    @once(key="n", name="place")
+    def place(n: int) -> None:
+        current().send(address, {"order": n})
+
+    place(7)
+    assert sender.SENDER.drain(20) == 0
+    (told,) = ministack.messages(queue)
+    resent = message(told["Body"]) if raw else None
+    if resent is not None:  # the same message again, as after a crash between the send and its record
+        headers = {name: one["StringValue"] for name, one in told["MessageAttributes"].items()}
+        again = resent._replace(key=headers.pop("onceward-key"), headers=headers)
+        assert open_target(f"sqs:{queue}").send([again]) == [None]
+    shipped = []
+    unwrap = None if raw else "sns"
+    SqsWorker(once, Queue(queue), shipped.append, name="ship", wait=0, unwrap=unwrap).run(until_empty=True)
+    assert shipped == [{"order": 7}]
+    (ship,) = [record for record, _ in once.ledger.records("ship:")]
+    assert read_origin(ship.origin) == CallOrigin("place:7", "place:7")

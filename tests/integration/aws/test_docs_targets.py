@@ -1,0 +1,68 @@
+"""The examples of docs/reference/outbox-targets.md run as they are printed, against servers."""
+
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+
+import pytest
+
+from onceward.outbox import OutboxMessage, sender
+from onceward.outbox.targets import open_target
+from places import DOCS
+from servers import numbers
+
+NAMES = numbers()
+
+
+@pytest.fixture
+def billing():
+    """A server that keeps what is posted."""
+    posted = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            posted.append((self.path, dict(self.headers), self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", posted
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_examples_run(ministack, aws, billing, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BILLING_SECRET", "secret")
+    for service in ("SQS", "EVENTBRIDGE"):
+        monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", ministack.url)
+    url, posted = billing
+    parcels, mails, caught = (ministack.queue(f"docs-{next(NAMES)}{end}") for end in ("", ".fifo", ""))
+    ministack.bus("shop", caught)
+    names = {"sqs:parcels": f"sqs:{parcels}", "sqs:mails.fifo": f"sqs:{mails}", "https://billing.example": url}
+    text = (DOCS / "reference" / "outbox-targets.md").read_text(encoding="utf-8")
+    for name, there in names.items():
+        text = text.replace(name, there)
+    mailed = []
+    smtp = SimpleNamespace(send=lambda to, body, message_id: mailed.append((to, body)), close=lambda: None)
+    space = {"smtp": smtp}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, space)
+    assert space["place"]({"id": 7, "mail": "a@b.example"}) == "placed"
+    assert sender.SENDER.drain(20) == 0
+    assert [json.loads(one["Body"]) for one in ministack.messages(parcels)] == [{"order": 7}]
+    assert [json.loads(one["Body"]) for one in ministack.messages(mails)] == [{"to": "a@b.example"}]
+    (event,) = [json.loads(one["Body"]) for one in ministack.messages(caught)]
+    assert (event["source"], event["detail"]["onceward"]["tenant"]) == ("orders", "eu")
+    assert event["detail"]["onceward"]["onceward-parent"] == "orders.place:7"
+    assert open_target("billing:x").send([OutboxMessage("k", "1")]) == [None]
+    assert (posted[0][0], len(posted[0][1]["X-Signature"])) == ("/charges", 64)
+    assert open_target("mail:me").send([OutboxMessage("k", "hello")]) == [None]
+    assert mailed == [("me", "hello")]
+    space["once"].close()

@@ -1,0 +1,160 @@
+"""Tasks of real Celery workers over RabbitMQ: what its queues do with a delivery that did not run."""
+
+import contextlib
+import socket
+import threading
+import uuid
+
+import pytest
+
+from celery_workers import Shop
+from rabbitmq_servers import Rabbitmq
+
+CLASSIC, QUORUM = {}, {"x-queue-type": "quorum"}
+
+
+@pytest.fixture(scope="module")
+def broker():
+    server = Rabbitmq()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def opened(broker, tmp_path):
+    """Give a function that opens an application with a queue of its own, which has these arguments."""
+    made = []
+
+    def shop(arguments, **more):
+        queue = {"name": f"celery-{uuid.uuid4().hex}", "arguments": arguments, **more}
+        made.append(Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", queue=queue))
+        return made[-1], queue["name"]
+
+    yield shop
+    for one in made:
+        one.stop()
+
+
+@pytest.mark.parametrize("arguments", [CLASSIC, QUORUM], ids=["classic", "quorum"])
+def test_a_busy_task_comes_again_on_both_kinds_of_queue(opened, arguments):
+    shop, _ = opened(arguments)
+    shop.start("-c", 2)
+    first, second = shop.send("slow", "a"), shop.send("slow", "a")
+    shop.until(lambda: shop.log.count("comes again") >= 2)
+    shop.open()
+    assert [shop.get(first), shop.get(second)] == [0, 0]
+    assert shop.journal() == {"begin a": 1, "end a 0": 1}
+
+
+def test_a_parked_task_goes_to_the_dead_letter_exchange(opened, broker):
+    shop, queue = opened({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graveyard"})
+    broker.queue("graveyard")
+    shop.start("-c", 1)
+    result = shop.send("refused", "a")
+    shop.until(lambda: broker.ready("graveyard") == 1)
+    assert shop.journal() == {"refused a": 1}
+    (dead,) = broker.take("graveyard")
+    assert dead.headers["id"] == result.id
+    assert dead.headers["x-first-death-reason"] == "rejected"
+    assert f"{queue}.onceward-dead" not in broker.held()
+
+
+def test_a_queue_is_found_by_its_binding(opened, broker):
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graveyard"}
+    shop, _ = opened(arguments, binding="orders.*.#")
+    broker.queue("graveyard")
+    shop.start("-c", 1)
+    before = broker.ready("graveyard")
+    shop.send("refused", "a", routing_key="orders.eu.new")
+    shop.until(lambda: broker.ready("graveyard") == before + 1)
+    assert not [name for name in broker.held() if name.endswith(".onceward-dead") and "orders" in name]
+    shop.get(shop.send("charge", {"id": 1}, routing_key="orders.us"))
+
+
+def test_a_task_that_cannot_be_published_again_stays_with_the_broker(opened, broker):
+    shop, queue = opened(CLASSIC)
+    dead = broker.queue(f"{queue}.onceward-dead", "quorum")  # of another kind than the worker declares
+    shop.start("-c", 1)
+    shop.send("refused", "a")
+    shop.until(lambda: "could not be published again" in shop.log)
+    broker.control("delete_queue", dead)
+    shop.until(lambda: broker.held().get(dead) == 1)
+    assert shop.journal() == {"refused a": 1}
+
+
+class DeafProxy:
+    """A proxy before RabbitMQ. The first time that ``mark`` is sent, it and all after it on its connection are lost, until :meth:`cut`."""
+
+    def __init__(self, port, mark):
+        self._port, self._mark = port, mark
+        self._ends, self._deaf = [], []
+        self.is_deaf = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"amqp://guest:guest@127.0.0.1:{self._listener.getsockname()[1]}/"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._port))
+                self._ends += [client, server]
+                threading.Thread(target=self._pump, args=(client, server, self._mark), daemon=True).start()
+                threading.Thread(target=self._pump, args=(server, client, None), daemon=True).start()
+
+    def _pump(self, source, target, mark):
+        lost = False
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(65536):
+                if mark is not None and mark in chunk and not self.is_deaf.is_set():
+                    lost = True
+                    self._deaf += [source, target]
+                    self.is_deaf.set()
+                if not lost:
+                    target.sendall(chunk)
+        self._shut(source, target)
+
+    def _shut(self, *ends):
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self):
+        self._shut(*self._deaf)
+
+    def close(self):
+        self._shut(self._listener, *self._ends)
+        for end in (self._listener, *self._ends):
+            end.close()
+
+
+def test_a_task_is_acknowledged_when_its_next_message_is_confirmed(broker, tmp_path):
+    name = f"celery-{uuid.uuid4().hex}"
+    proxy = DeafProxy(broker.port, b"onceward-receives")
+    client = Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", queue={"name": name, "arguments": CLASSIC})
+    worker = Shop(proxy.url, tmp_path, backend=f"file://{tmp_path}", queue={"name": name, "arguments": CLASSIC})
+    try:
+        worker.start("-c", 1)
+        held = client.once.acquire("a", name="shop.slow", lease=600)
+        client.open()
+        result = client.send("slow", "a")
+        worker.until(proxy.is_deaf.is_set)
+        held.release()
+        proxy.cut()
+        assert worker.get(result) == 0
+    finally:
+        worker.stop()
+        client.stop()
+        proxy.close()
+
+
+def test_a_task_comes_again_to_its_own_quorum_queue(opened):
+    other = f"celery-{uuid.uuid4().hex}"
+    shop, _ = opened(QUORUM, other=other)
+    shop.open()
+    held = shop.once.acquire("a", name="shop.slow", lease=600)
+    shop.start("-c", 1, "-Q", other)  # nobody consumes the default queue
+    result = shop.send("slow", "a", queue=other)
+    shop.until(lambda: shop.log.count("comes again") >= 3)
+    held.release()
+    assert shop.get(result) == 0

@@ -1,0 +1,250 @@
+"""Tasks of real Celery workers over Redis: once each, and each end of a delivery as Celery knows it."""
+
+import json
+import os
+import signal
+from collections import Counter
+
+import pytest
+from celery import chain, chord
+from celery.exceptions import TimeLimitExceeded
+
+from celery_workers import PATIENCE, Shop
+from redis_servers import Redis
+
+
+@pytest.fixture(scope="module")
+def broker():
+    server = Redis()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def shop(broker, tmp_path):
+    """An application without workers, its broker empty."""
+    broker.ask("FLUSHALL")
+    made = Shop(broker.url, tmp_path)
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent"])
+def test_a_duplicate_gets_the_recorded_result_in_every_pool(shop, pool):
+    shop.start("--pool", pool, "-c", 2)
+    sent = [shop.send("charge", {"id": number}) for number in (1, 2, 1, 1, 2)]
+    results = [shop.get(one) for one in sent]
+    assert [result["receipt"] for result in results] == [1, 2, 1, 1, 2]
+    assert {result["attempt"] for result in results} == {1}
+    same = shop.send("by_id", task_id="one"), shop.send("by_id", task_id="one"), shop.send("by_id", task_id="two")
+    assert [shop.get(one) for one in same] == ["one", "one", "two"]
+    assert shop.get(shop.send("based", "b")) == shop.get(shop.send("based", "b")) == "b"
+    assert shop.journal() == dict.fromkeys(["charge 1", "charge 2", "by_id one", "by_id two", "based b"], 1)
+
+
+def test_a_busy_task_comes_again_and_that_is_no_retry(shop):
+    shop.start("-c", 2)
+    first, second = shop.send("slow", "a"), shop.send("slow", "a")
+    shop.until(lambda: "comes again" in shop.log)
+    assert {first.state, second.state} == {"PENDING"}
+    shop.open()
+    assert [shop.get(first), shop.get(second)] == [0, 0]
+    assert shop.journal() == {"begin a": 1, "end a 0": 1}
+    assert "retry:" not in shop.log
+
+
+def test_a_task_comes_again_while_the_ledger_is_away(shop, tmp_path, broker):
+    ledger = Redis(appendonly="yes")
+    other = Shop(broker.url, tmp_path, ledger=ledger.url)
+    try:
+        ledger.kill()
+        other.start("-c", 1)
+        result = other.send("charge", {"id": 1})
+        other.until(lambda: "comes again" in other.log)
+        assert other.journal() == {}
+        ledger.start()
+        assert other.get(result) == {"receipt": 1, "attempt": 1}
+    finally:
+        other.stop()
+        ledger.stop()
+
+
+def test_a_failure_and_a_retry_give_the_key_back(shop):
+    shop.start("-c", 2)
+    assert shop.get(shop.send("flaky", "a")) == 1
+    assert shop.get(shop.send("asks", "a")) == 1
+    assert shop.journal() == {"flaky a 0": 1, "flaky a 1": 1, "asks a 0": 1, "asks a 1": 1}
+    assert shop.record("asks", "a").attempts == 2
+
+
+def test_a_task_that_replaces_itself_runs_each_time(shop):
+    shop.start("-c", 1)
+    assert shop.get(shop.send("counts", 2)) == "end"
+    assert shop.journal() == {"counts 2": 1, "counts 1": 1, "counts 0": 1}
+
+
+def test_a_busy_key_that_a_task_asks_for_itself_is_a_failure_of_it(shop):
+    shop.start("-c", 1)
+    shop.once.acquire("busy", name="shop.charge", lease=600)
+    result = shop.send("calls", "a")
+    shop.until(lambda: result.state == "FAILURE")
+    assert "another worker" in str(result.result)
+    assert shop.status("charge", "a") == "RELEASED"
+
+
+def test_a_requeue_of_the_task_itself_gives_the_key_back(shop):
+    shop.start("-c", 1)
+    result = shop.send("rejects", "a")
+    shop.until(lambda: shop.journal()["rejects a"] > 1)
+    shop.open("fixed")
+    assert shop.get(result) == "a"
+
+
+def test_a_duplicate_of_an_ignored_task_is_ignored_too(shop):
+    shop.start("-c", 1)
+    for _ in range(2):
+        shop.send("ignores", "a")
+    assert shop.get(shop.send("charge", {"id": 1}))
+    assert shop.log.count("shop.ignores[") >= 4
+    assert shop.journal() == {"ignores a": 1, "charge 1": 1}
+    assert shop.status("ignores", "a") == "COMPLETED"
+
+
+def test_a_parked_task_waits_as_a_dead_letter_until_it_is_unparked(shop, broker):
+    shop.start("-c", 1)
+    result = shop.send("refused", "a")
+    shop.until(lambda: broker.client().llen("celery.onceward-dead") == 1)
+    shop.until(lambda: result.state == "FAILURE")
+    assert shop.journal() == {"refused a": 1}
+    headers = json.loads(broker.client().lindex("celery.onceward-dead", 0))["headers"]
+    assert headers["id"] == result.id
+    assert headers["onceward-status"] == "parked"
+    assert headers["onceward-key"] == "shop.refused:a"
+    assert headers["onceward-from"] == "celery"
+    assert "onceward unpark" in headers["onceward-reason"]
+    shop.open("fixed")
+    shop.once.ledger.unpark("shop.refused:a")
+    shop.start("-c", 1, "-Q", "celery.onceward-dead")
+    shop.until(lambda: shop.client.AsyncResult(result.id).state == "SUCCESS")
+    assert shop.journal() == {"refused a": 2}
+    assert broker.client().llen("celery.onceward-dead") == 0
+
+
+def test_a_killed_child_leaves_its_task_to_another(shop):
+    shop.start("-c", 2)
+    result = shop.send("slow", "a")
+    shop.until(lambda: shop.journal()["begin a"] == 1)
+    worker = shop.record("slow", "a").worker
+    os.kill(int(worker.rpartition("/")[2]), signal.SIGKILL)
+    shop.until(lambda: shop.journal()["begin a"] == 2)
+    shop.open()
+    assert shop.get(result) == 0
+    assert shop.record("slow", "a").attempts == 2
+
+
+def test_a_soft_time_limit_leaves_the_key_claimed(shop):
+    shop.start("-c", 1)
+    shop.get(shop.send("based", "b"))  # the limit must not come while the child is still loading
+    result = shop.send("slow", "a", soft_time_limit=3)
+    shop.until(lambda: result.state == "FAILURE")
+    assert shop.status("slow", "a") == "IN_PROGRESS"
+    assert "SoftTimeLimitExceeded" in repr(result.result)
+    shop.open()
+    assert shop.get(shop.send("slow", "a")) == 0
+    assert shop.journal() == {"based b": 1, "begin a": 2, "end a 0": 1}
+
+
+def test_a_soft_time_limit_leaves_the_key_of_an_inner_function_claimed(shop):
+    shop.start("-c", 1)
+    shop.get(shop.send("based", "b"))  # as above
+    result = shop.send("pays", "a", soft_time_limit=3)
+    shop.until(lambda: result.state == "FAILURE")
+    assert shop.once.ledger.show("paying:a")[0].status == "IN_PROGRESS"
+
+
+def test_a_hard_time_limit_leaves_the_key_claimed(shop):
+    shop.start("-c", 1)
+    shop.get(shop.send("based", "b"))  # the limit must not come while the child is still loading
+    result = shop.send("slow", "a", time_limit=3)
+    with pytest.raises(TimeLimitExceeded):
+        shop.get(result)
+    assert shop.status("slow", "a") == "IN_PROGRESS"
+    shop.open()
+    assert shop.get(shop.send("slow", "a")) == 0
+
+
+def test_a_revoked_task_leaves_the_key_claimed_and_does_not_return(shop):
+    shop.start("-c", 1)
+    result = shop.send("slow", "a")
+    shop.until(lambda: shop.journal()["begin a"] == 1)
+    result.revoke(terminate=True)
+    shop.until(lambda: result.state == "REVOKED")
+    assert shop.status("slow", "a") == "IN_PROGRESS"
+    assert shop.get(shop.send("charge", {"id": 1}))
+    assert shop.journal()["begin a"] == 1
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_warm_shutdown_waits_for_the_task(shop, pool):
+    worker = shop.start("--pool", pool, "-c", 1)
+    result = shop.send("slow", "a")
+    shop.until(lambda: shop.journal()["begin a"] == 1)
+    worker.send_signal(signal.SIGTERM)
+    shop.until(lambda: "Warm shutdown" in shop.log)
+    shop.open()
+    assert worker.wait(PATIENCE) == 0
+    assert shop.get(result) == 0
+    assert shop.status("slow", "a") == "COMPLETED"
+
+
+def test_a_cold_shutdown_leaves_the_task_to_another_worker(shop):
+    worker = shop.start("-c", 1)
+    result = shop.send("slow", "a")
+    shop.until(lambda: shop.journal()["begin a"] == 1)
+    worker.send_signal(signal.SIGQUIT)
+    worker.wait(PATIENCE)
+    assert shop.status("slow", "a") == "IN_PROGRESS"
+    shop.open()
+    shop.start("-c", 1)
+    assert shop.get(result) == 0
+    assert shop.record("slow", "a").attempts == 2
+
+
+def again(shop, broker):
+    """Let the broker deliver every message that it has a second time, as after a lost acknowledgement."""
+    with broker.client() as client:
+        for message in client.lrange("celery", 0, -1):
+            copy = json.loads(message)
+            copy["properties"]["delivery_tag"] += "-again"
+            client.lpush("celery", json.dumps(copy))
+
+
+def test_a_replay_starts_the_same_linked_tasks_and_they_run_once(shop, broker):
+    link = shop.client.signature("shop.notify")
+    shop.send("charge", {"id": 1}, link=link, task_id="charging")
+    again(shop, broker)
+    shop.start("-c", 1)
+    shop.until(lambda: shop.log.count("Task shop.notify") >= 4)  # each is received and succeeds
+    assert shop.journal() == {"charge 1": 1, "notify 1 ": 1}
+
+
+def test_a_replay_goes_on_with_its_chain_and_chord_once(shop, broker):
+    charge, notify, total = (shop.client.signature(f"shop.{name}") for name in ("charge", "notify", "total"))
+    chained = chain(charge.clone(({"id": 1},)), notify.clone()).apply_async()
+    summed = chord([charge.clone(({"id": number},)) for number in (2, 3)], total.clone()).apply_async()
+    again(shop, broker)
+    shop.start("-c", 1)
+    assert shop.get(chained) == "notified 1"
+    assert shop.get(summed) == 2
+    assert shop.get(shop.send("based", "the last"))
+    once = ["charge 1", "charge 2", "charge 3", "notify 1 ", "total 2", "based the last"]
+    assert shop.journal() == dict.fromkeys(once, 1)
+
+
+def test_a_periodic_task_runs_once_in_a_window_whoever_sends_it(shop):
+    shop.start("-c", 2)
+    shop.start(program="beat")
+    shop.start(program="beat")
+    shop.until(lambda: shop.log.count("Task shop.report") >= 8)
+    assert shop.get(shop.send("report")) == "reported"
+    assert shop.journal() <= Counter({"report": 2})  # two, if an hour ends just now

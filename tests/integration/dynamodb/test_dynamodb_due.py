@@ -1,0 +1,104 @@
+"""Finding due messages in DynamoDB: how many requests it takes, that the index only hints, and ledgers that share a table."""
+
+import pytest
+
+from onceward.core.drivers import drive
+from onceward.core.record import COMPLETED
+from onceward.stores import open_store
+from onceward.stores.capabilities import DUE, OUTBOX
+from onceward.stores.dynamodb.due import due
+from onceward.stores.dynamodb.items import SHARDS
+from onceward.testing.bench import claim_of
+from onceward.wire.calls import Many, ServiceAnswer
+from servers import numbers
+
+_NUMBERS = numbers()
+
+
+@pytest.fixture
+def store(url, proxy):
+    store = open_store(url)
+    drive(store.load("?"), store)
+    proxy.clear()
+    yield store
+    store.close()
+
+
+def complete(store, key, due_in=-5.0):
+    write = claim_of(key, "a", status=COMPLETED, lease=0.0, keep=None, unsent="{}", due=due_in)
+    reply = drive(store.insert(write), store)
+    assert reply.won
+    return reply.record
+
+
+def found(store, limit=100):
+    return drive(DUE.needed(store)(None, limit, 0.0), store)
+
+
+def test_a_look_that_finds_nothing_is_eight_queries(store, proxy):
+    assert found(store).records == []
+    assert proxy.actions == ["Query"] * SHARDS
+    assert {seen.body["IndexName"] for seen in proxy.seen} == {"onceward_due"}
+
+
+def test_a_look_that_finds_a_hundred_records_reads_them_in_one_request(store, proxy):
+    for number in range(30):
+        complete(store, f"k{number}")
+    proxy.clear()
+    assert len(found(store).records) == 30
+    assert sorted(proxy.actions) == ["BatchGetItem", *["Query"] * SHARDS]
+    assert len({seen.body["ExpressionAttributeValues"][":s"]["S"] for seen in proxy.seen[:SHARDS]}) == SHARDS
+
+
+def test_the_check_is_one_query(store, proxy):
+    drive(OUTBOX.needed(store)(), store)
+    assert proxy.actions == ["Query"]
+
+
+def test_an_index_that_is_late_finds_nothing_that_is_struck_out_or_sent(store, dynoxide):
+    left, struck, leased = (complete(store, key) for key in ("left", "struck", "leased"))
+    late = dynoxide.ask("Scan", TableName=store.requests.table, IndexName="onceward_due")["Items"]
+    write = claim_of("struck", "a", beat=1, fence=struck.fence, status=COMPLETED)
+    assert drive(store.swap(write, struck), store).won
+    write = claim_of("leased", "a", beat=1, fence=leased.fence, status=COMPLETED, keep=None, unsent="{}", due=30.0)
+    assert drive(store.swap(write, leased), store).won
+    steps = due(store, None, 100, 0.0)
+    request = next(steps)
+    assert isinstance(request, Many)
+    answers = [ServiceAnswer(200, {"Items": late if not shard else []}, None, 0.0, 0.0) for shard in range(SHARDS)]
+    request = steps.send(answers)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            request = steps.send(store.exchange(request))
+    assert [record.key for record in end.value.value.records] == [left.key]
+
+
+def test_the_item_has_a_shard_only_while_it_has_messages(store, dynoxide):
+    held = complete(store, "k")
+    (item,) = dynoxide.items(store.requests.table)
+    assert item["due_shard"]["S"] in set(map(str, range(SHARDS)))
+    write = claim_of("k", "a", beat=1, fence=held.fence, status=COMPLETED)
+    assert drive(store.swap(write, held), store).won
+    (item,) = dynoxide.items(store.requests.table)
+    assert not {"due_shard", "due_at", "unsent"} & item.keys()
+
+
+def test_ledgers_that_share_a_table_find_their_own_messages(proxy, dynoxide):
+    name = dynoxide.table(f"shared-{next(_NUMBERS)}", {"pk": "S"})
+    stores = [
+        open_store(f"dynamodb://{name}?endpoint={proxy.url}&partition=pk%3D{letter}%23{{key}}") for letter in "ab"
+    ]
+    for store, key in zip(stores, ("one", "two"), strict=True):
+        complete(store, key)
+    assert [[record.key for record in found(store).records] for store in stores] == [["one"], ["two"]]
+    for store in stores:
+        store.close()
+
+
+def test_a_batch_writes_messages_with_their_shards(store, dynoxide):
+    writes = [
+        claim_of(f"k{n}", "a", status=COMPLETED, lease=0.0, keep=None, unsent="{}", due=-5.0 if n % 2 else None)
+        for n in range(6)
+    ]
+    assert all(reply.won for reply in drive(store.insert_many(writes), store))
+    assert sorted(record.key for record in found(store).records) == ["k1", "k3", "k5"]

@@ -1,0 +1,197 @@
+"""Messages of the outbox to JetStream and Redis Streams, on real servers, and what FastStream reads of them."""
+
+import asyncio
+import json
+import uuid
+
+import nats as client
+import pytest
+from faststream import AckPolicy
+from faststream.nats import NatsBroker, PullSub
+from faststream.redis import RedisBroker, StreamSub
+from pydantic import BaseModel
+from stations import until
+
+import onceward.nats
+import onceward.redis_streams
+from nats_servers import Nats
+from onceward import Claim, Once
+from onceward.faststream import exactly
+from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
+from onceward.outbox.targets import open_target
+from redis_servers import Redis
+
+NACK = AckPolicy.NACK_ON_ERROR
+
+
+class Parcel(BaseModel):
+    order: str
+
+
+@pytest.fixture
+def once(tmp_path):
+    made = Once(f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stream(nats):
+    """The name of a stream with one subject, and its target's address."""
+    name = f"s{uuid.uuid4().hex[:8]}"
+
+    async def make(jetstream):
+        await jetstream.add_stream(name=name, subjects=[f"{name}.parcels"])
+
+    ask(nats, make)
+    return name, f"{nats.url}/{name}.parcels"
+
+
+def ask(server, work):
+    async def connected():
+        connection = await client.connect(server.url)
+        try:
+            return await work(connection.jetstream())
+        finally:
+            await connection.close()
+
+    return asyncio.run(connected())
+
+
+def message(number=1, body='{"order":"1"}', **more):
+    return OutboxMessage(f"{number:036}", body, **more)
+
+
+def test_jetstream_stores_a_repeated_message_once(nats, stream, once):
+    name, address = stream
+
+    @once(key="order", name=name)
+    def place(order: str, claim: Claim) -> None:
+        claim.send(address, {"order": order}, headers={"tenant": "eu"})
+
+    place("1")
+    assert sender.SENDER.drain(20) == 0
+    (key,) = {onceward.nats.send(once, address, {"order": "2"}, key="2", name=f"{name}-send") for _ in range(2)}
+    target = open_target(address)
+    assert target.send([message(), message(), message(2)]) == [None] * 3
+
+    async def stored(jetstream):
+        info = await jetstream.stream_info(name)
+        return [await jetstream.get_msg(name, number) for number in range(1, info.state.messages + 1)]
+
+    found = ask(nats, stored)
+    assert [json.loads(one.data)["order"] for one in found] == ["1", "2", "1", "1"]
+    assert found[0].headers["tenant"] == "eu"
+    assert found[0].headers["onceward-parent"] == f'{name}:"1"'
+    assert found[1].headers["Idempotency-Key"] == found[1].headers["Nats-Msg-Id"] == key
+    target.close()
+    assert target.send([message(3)]) == [None]
+
+
+def test_faststream_takes_a_message_of_the_outbox_by_its_key(nats, stream, once):
+    name, address = stream
+    broker, runs = NatsBroker(nats.url, logger=None), []
+
+    @broker.subscriber(f"{name}.parcels", stream=name, durable="ship", pull_sub=PullSub(timeout=0.5), ack_policy=NACK)
+    @exactly(once, key="parcel.order", name=f"{name}.ship")
+    async def ship(parcel: Parcel, claim: Claim) -> None:
+        runs.append((parcel.order, claim.record.origin))
+
+    open_target(address).send([message(headers={"onceward-parent": "place:1", "onceward-root": "place:1"})])
+
+    async def main():
+        await broker.start()
+        await until(lambda: runs)
+        await broker.stop()
+
+    asyncio.run(main())
+    assert runs == [("1", '{"root":"place:1","parent":"place:1"}')]
+
+
+def test_jetstream_refuses_what_is_too_large_and_waits_for_a_stream(nats, stream):
+    name, address = stream
+    assert isinstance(open_target(address).send([message(body="x" * 2_000_000)])[0], MessageRefused)
+    nearly = message(body="x" * (2**20 - 150), headers={"trace": "t" * 200})  # without its headers it would fit
+    answers = open_target(address).send([nearly, message()])
+    assert [type(answer) for answer in answers] == [MessageRefused, type(None)]
+    missing = open_target(f"{nats.url}/{name}.nobody").send([message()])[0]
+    assert isinstance(missing, MessageNotSent)
+    assert "no stream takes this subject" in str(missing)
+
+
+def test_a_killed_nats_server_gets_the_message_later():
+    server = Nats()
+    try:
+        ask(server, lambda jetstream: jetstream.add_stream(name="s", subjects=["parcels"]))
+        target = open_target(f"{server.url}/parcels")
+        assert target.send([message()]) == [None]
+        server.kill()
+        assert isinstance(target.send([message(2)])[0], MessageNotSent)
+        server.start()
+        assert target.send([message(2)]) == [None]
+    finally:
+        server.stop()
+
+
+def test_redis_streams_take_messages_that_faststream_reads(redis, once):
+    name = f"s{uuid.uuid4().hex[:8]}"
+    address = f"redis-stream://127.0.0.1:{redis.port}/0/{name}"
+    broker, runs = RedisBroker(redis.url, logger=None), []
+    group = {"group": "ship", "consumer": "one", "polling_interval": 50}
+
+    @broker.subscriber(stream=StreamSub(name, **group), ack_policy=NACK)
+    @broker.subscriber(stream=StreamSub(name, min_idle_time=1000, **group), ack_policy=NACK)
+    @exactly(once, key="parcel.order", name=f"{name}.ship")
+    async def ship(parcel: Parcel, claim: Claim) -> None:
+        runs.append((parcel.order, claim.record.origin))
+
+    async def main():
+        await broker.start()
+        key = await onceward.redis_streams.send_async(once, address, {"order": "1"}, key="1", name=f"{name}-send")
+        assert key == await onceward.redis_streams.send_async(
+            once, address, {"order": "1"}, key="1", name=f"{name}-send"
+        )
+        await until(lambda: runs)
+        await broker.stop()
+
+    asyncio.run(main())
+    assert [order for order, _ in runs] == ["1"]
+    assert f"{name}-send:" in runs[0][1]
+    assert redis.ask("XLEN", name) == "1"
+
+
+def test_a_killed_redis_gets_the_message_later():
+    server = Redis(appendonly="yes", appendfsync="always")
+    try:
+        target = open_target(f"redis-stream://127.0.0.1:{server.port}/0/parcels")
+        assert target.send([message(), message(2)]) == [None, None]
+        server.kill()
+        assert isinstance(target.send([message(3)])[0], MessageNotSent)
+        server.start()
+        assert target.send([message(3)]) == [None]
+        assert server.ask("XLEN", "parcels") == "3"
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "nats://127.0.0.1:4222",
+        "nats://user:secret@127.0.0.1:4222/orders",
+        "nats://127.0.0.1:4222/orders.*",
+        "redis-stream://127.0.0.1:6379/orders",
+        "redis-stream://:secret@127.0.0.1/0/orders",
+    ],
+)
+def test_an_address_that_is_not_valid_is_refused(address):
+    with pytest.raises(ValueError, match="write "):
+        open_target(address)
+
+
+@pytest.mark.parametrize("address", ["nats://127.0.0.1:4222/orders", "redis-stream://127.0.0.1/0/orders"])
+def test_what_a_target_can_never_take_is_refused_before_it_is_sent(address):
+    for more in ({"delay": 1.0}, {"group": "a"}):
+        with pytest.raises(ValueError, match="leave it out"):
+            open_target(address).check(message(**more))
+        assert isinstance(open_target(address).send([message(**more)])[0], MessageRefused)

@@ -1,0 +1,306 @@
+"""FastStream over Redis Streams: each outcome becomes what Redis Streams need."""
+
+import asyncio
+import json
+import uuid
+
+import pytest
+from faststream import AckPolicy
+from faststream.redis import RedisBroker, StreamSub
+from redis.asyncio import Redis
+from stations import Order, Receipt, until
+
+from onceward import Once, current
+from onceward.faststream import exactly, guard_broker
+
+NACK = AckPolicy.NACK_ON_ERROR
+
+
+class Shop:
+    """A stream of its own on the run's server, and a broker of FastStream."""
+
+    def __init__(self, server):
+        self.name = f"s{uuid.uuid4().hex[:8]}"
+        self.broker = RedisBroker(server.url, logger=None)
+        self.port = server.port
+        self.orders, self.paid = f"{self.name}.orders", f"{self.name}.paid"
+        self.dead = f"{self.orders}.onceward-dead"
+
+    def subscriber(self, stream=None, idle=100, **options):
+        """Return the decorator of two subscribers: one reads what is new, one claims what is pending."""
+        given = {"group": "shop", "consumer": "one", "polling_interval": 50} | options
+        reads = self.broker.subscriber(stream=StreamSub(stream or self.orders, **given), ack_policy=NACK)
+        claims = StreamSub(stream or self.orders, min_idle_time=idle, **given)
+        return lambda handler: reads(self.broker.subscriber(stream=claims, ack_policy=NACK)(handler))
+
+    async def __aenter__(self):
+        self.client = Redis(port=self.port, decode_responses=True)
+        await self.broker.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.broker.stop()
+        await self.client.aclose()
+
+    async def publish(self, *orders):
+        for order in orders:
+            if isinstance(order, bytes):
+                headers = {"content-type": "application/json"}
+                await self.broker.publish(order, stream=self.orders, headers=headers)
+            else:
+                await self.broker.publish(order, stream=self.orders)
+
+    async def settled(self):
+        """Tell whether the group has read all, and nothing is pending."""
+        (group,) = await self.client.xinfo_groups(self.orders)
+        return group["pending"] == 0 and group["lag"] == 0
+
+    async def pending(self):
+        return await self.client.xpending_range(self.orders, "shop", "-", "+", 10)
+
+    async def letters(self, count):
+        """Return the headers and bodies of this many dead letters."""
+
+        async def came():
+            return await self.client.xlen(self.dead) >= count
+
+        await until(came)
+        config = self.broker.config.broker_config
+        raw = Redis(port=self.port)
+        entries = await raw.xrange(self.dead)
+        await raw.aclose()
+        return [config.message_format.parse(fields[b"__data__"]) for _, fields in entries]
+
+
+@pytest.fixture
+def shop(redis):
+    return Shop(redis)
+
+
+@pytest.fixture
+def once(tmp_path):
+    made = Once(f"sqlite:///{tmp_path}/ledger.db", lease=30)
+    yield made
+    made.close()
+
+
+def test_a_duplicate_gets_the_recorded_reply_under_the_same_key(shop, once):
+    runs = []
+
+    @shop.subscriber(idle=600_000)
+    @shop.broker.publisher(stream=shop.paid)
+    @exactly(once, key="order.id", name="charge")
+    async def charge(order: Order) -> Receipt:
+        runs.append(order.id)
+        return Receipt(order=order.id, run=len(runs))
+
+    async def main():
+        async with shop:
+            await shop.publish(Order(id="1"), Order(id="1"), Order(id="2"))
+            await until(shop.settled)
+            config = shop.broker.config.broker_config
+            raw = Redis(port=shop.port)
+            entries = await raw.xrange(shop.paid)
+            await raw.aclose()
+            return [config.message_format.parse(fields[b"__data__"]) for _, fields in entries]
+
+    came = asyncio.run(main())
+    assert sorted(runs) == ["1", "2"]
+    bodies = [json.loads(body) for body, _ in came]
+    assert len(bodies) == 3
+    assert bodies[0] == bodies[1]
+    keys = [headers["Idempotency-Key"] for _, headers in came]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_a_failed_message_stays_pending_and_is_claimed(shop, once):
+    runs = []
+
+    @shop.subscriber()
+    @exactly(once, key="order.id", name="charge")
+    def charge(order: Order) -> None:
+        runs.append(order.id)
+        if len(runs) < 3:
+            raise ConnectionError("the bank is away")
+
+    async def main():
+        async with shop:
+            await shop.publish(Order(id="1"))
+            await until(shop.settled)
+
+    asyncio.run(main())
+    assert runs == ["1"] * 3
+
+
+def test_a_busy_message_stays_pending(shop, once):
+    runs = []
+
+    @shop.subscriber()
+    @exactly(once, key="order.id", name="charge")
+    async def charge(order: Order) -> None:
+        runs.append(order.id)
+
+    async def main():
+        other = await once.acquire_async("1", name="charge", lease=600)
+        async with shop:
+            await shop.publish(Order(id="1"))
+
+            async def claimed():
+                found = await shop.pending()
+                return found and found[0]["times_delivered"] >= 3
+
+            await until(claimed)
+            before = list(runs)
+            await other.release_async()
+            await until(shop.settled)
+            return before
+
+    assert asyncio.run(main()) == []
+    assert runs == ["1"]
+
+
+def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
+    @shop.subscriber()
+    @exactly(once, key="order.id", name="charge", fingerprint="order.cents", max_attempts=1)
+    async def charge(order: Order) -> None:
+        if order.id == "poison":
+            raise ValueError("no such customer")
+
+    async def main():
+        async with shop:
+            await shop.publish(Order(id="1"), b"no JSON at all")
+            await until(shop.settled)
+            await shop.publish(Order(id="1", cents=200), Order(id="poison"))
+            return await until(all_told)
+
+    async def all_told():  # on a slow machine a message is claimed while its letter is sent, and has two
+        told = {headers["onceward-status"]: (body, headers) for body, headers in await shop.letters(3)}
+        return told if len(told) == 3 and await shop.settled() else None
+
+    told = asyncio.run(main())
+    assert told.keys() == {"malformed", "mismatch", "parked"}
+    assert told["malformed"][0] == b"no JSON at all"
+    assert "no such customer" in told["parked"][1]["onceward-reason"]
+    assert told["parked"][1]["onceward-from"] == shop.orders
+    assert json.loads(told["parked"][0]) == {"id": "poison", "cents": 100}
+
+
+def test_a_batch_is_claimed_together_and_settled_one_by_one(shop, once):
+    runs = []
+
+    @shop.subscriber(batch=True, max_records=50)
+    @exactly(once, key="order.id", name="charge", max_attempts=2)
+    async def charge(order: Order) -> None:
+        runs.append(order.id)
+        if order.id == "poison":
+            raise ValueError("no such customer")
+
+    async def main():
+        async with shop:
+            await shop.publish(
+                *(Order(id=f"{n}") for n in range(20)), b"no JSON at all", Order(id="poison"), Order(id="3")
+            )
+            letters = await shop.letters(2)
+            await until(shop.settled)
+            return letters
+
+    letters = asyncio.run(main())
+    assert sorted(runs) == sorted([*(f"{n}" for n in range(20)), "poison", "poison"])
+    assert {headers["onceward-status"] for _, headers in letters} == {"malformed", "parked"}
+
+
+def test_a_guarded_broker_reads_its_key_before_parameters_are_bound(shop, once):
+    runs = []
+
+    @shop.subscriber()
+    async def charge(order: Order) -> None:
+        runs.append(order.id)
+
+    guard_broker(shop.broker, once, key="body.id")
+
+    async def main():
+        async with shop:
+            await shop.publish(Order(id="1"), Order(id="1"))
+            await until(shop.settled)
+
+    asyncio.run(main())
+    assert runs == ["1"]
+
+
+STRANGE = [
+    {b"\xff": b"\xfe"},
+    {b"id": b"5"},
+    {b"__data__": b"torn"},
+    {b"__data__": b'{"data": 5, "headers": 7}'},
+    {b"__data__": b'{"data": "x", "headers": 7}'},
+]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_entries_of_other_senders_hold_up_nothing(shop, once, batch):
+    runs = []
+
+    @shop.subscriber(batch=batch)
+    @exactly(once, key="order.id", name="charge", max_attempts=2, backoff=(0.1, 0.1))
+    async def charge(order: Order) -> None:
+        runs.append(order.id)
+
+    async def main():
+        async with shop:
+            for fields in STRANGE:
+                await shop.client.xadd(shop.orders, fields)
+            await shop.publish(Order(id="1"))
+            await until(lambda: runs)
+            await until(shop.settled)
+            return await shop.letters(4)
+
+    letters = asyncio.run(main())
+    assert sorted(runs) == ["1", "5"]
+    assert {headers["onceward-status"] for _, headers in letters} == {"malformed"}
+
+
+def test_letters_and_replies_are_readable_in_any_language(shop, once):
+    @shop.subscriber()
+    @shop.broker.publisher(stream=shop.paid)
+    @exactly(once, key="order.id", name="größe", max_attempts=2, backoff=(0.1, 0.1))
+    async def charge(order: Order) -> str:
+        if order.id == "Straße":
+            raise ConnectionError("nicht möglich")
+        return order.id
+
+    async def main():
+        async with shop:
+            await shop.publish(Order(id="Straße"), Order(id="Größe"))
+            letters = await shop.letters(1)
+            await until(shop.settled)
+            raw = Redis(port=shop.port)
+            ((_, paid),) = await raw.xrange(shop.paid)
+            await raw.aclose()
+            return letters, shop.broker.config.broker_config.message_format.parse(paid[b"__data__"])
+
+    ((body, headers),), (reply, told) = asyncio.run(main())
+    assert json.loads(body)["id"] == "Straße"
+    assert headers["onceward-key"].startswith("größe:")
+    assert "nicht möglich" in headers["onceward-reason"]
+    assert (reply, told["onceward-parent"].partition(":")[0]) == ("Größe".encode(), "größe")
+
+
+def test_a_message_id_is_the_same_each_time_it_comes(shop, once):
+    attempts = []
+
+    @shop.subscriber()
+    async def charge(order: Order) -> None:
+        attempts.append(current().attempt)
+        if current().attempt == 1:
+            raise ConnectionError("no bank")
+
+    guard_broker(shop.broker, once, key="message_id", backoff=(0.1, 0.1))
+
+    async def main():
+        async with shop:
+            await shop.client.xadd(shop.orders, {"id": "1"})
+            await until(lambda: len(attempts) == 2)
+            await until(shop.settled)
+
+    asyncio.run(main())
+    assert attempts == [1, 2]

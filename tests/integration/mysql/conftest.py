@@ -1,0 +1,54 @@
+"""Ledgers in MariaDB, and the connections on which effects commit with their records."""
+
+import pytest
+
+from mysql_hands import HANDS, name_of
+from onceward import Once
+from postgres_proxy import CommitProxy
+
+
+@pytest.fixture
+def schema(database):
+    """The URL of the ledger."""
+    return database
+
+
+@pytest.fixture
+def sql(mariadb, database):
+    return lambda statement, *values: mariadb.sql(statement, *values, database=name_of(database))
+
+
+@pytest.fixture
+def effects(sql):
+    sql("CREATE TABLE effects (value varchar(100))")
+    return lambda: [value for (value,) in sql("SELECT value FROM effects")]
+
+
+@pytest.fixture
+def once(database):
+    made = Once(database)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=list(HANDS))
+def hand(request, database):
+    return HANDS[request.param](database, "effects")
+
+
+@pytest.fixture
+def server(mariadb):
+    return mariadb
+
+
+@pytest.fixture
+def proxy(mariadb):
+    made = CommitProxy(mariadb.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def through(mariadb, proxy, database):
+    """The database's URL through the proxy."""
+    return database.replace(f":{mariadb.port}", f":{proxy.port}")

@@ -1,0 +1,460 @@
+"""What is MySQL's own: its texts and modes, snapshots, locks and deadlocks, and statements that commit by themselves."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pymysql
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
+
+from mysql_hands import place_of
+from mysql_servers import Mariadb
+from onceward import Busy, Completed, Once, StoreError
+from onceward.core.drivers import drive
+from onceward.stores import open_store
+from onceward.stores.capabilities import INSPECT, MIGRATE
+from onceward.stores.mysql import open_ledger
+from onceward.stores.mysql.schema import LONGEST_KEY, flavor_of
+from onceward.stores.mysql.statements import NOW
+from onceward.testing.bench import claim_of
+from onceward.testing.conformance import CHECKS, Bench
+
+
+@pytest.fixture
+def connect(database):
+    """What makes a connection of the caller's."""
+    made = []
+
+    def connect(**options):
+        made.append(pymysql.connect(**place_of(database), **{"autocommit": True, **options}))
+        return made[-1]
+
+    yield connect
+    for connection in made:
+        if connection.open:
+            connection.close()
+
+
+@pytest.fixture
+def other_server():
+    made = Mariadb(log_bin="binlog", server_id=7, innodb_flush_log_at_trx_commit=1)
+    yield made
+    made.stop()
+
+
+# --- texts --------------------------------------------------------------------------------------------------------
+
+
+def test_keys_that_a_collation_would_take_for_one_another_are_different(once):
+    once = once.using(name="n")
+    keys = ["k", "K", "k ", "k  ", "ķ", "k\t", "k\0", "\uff4b", "k'", 'k"', "k\\", "k%", "k`", "ß", "ss", "😀", "😁"]
+    for key in keys:
+        assert once.run(key, lambda key: [key], key) == [key]
+    for key in keys:
+        assert once.run(key, pytest.fail, "it ran again") == [key]
+
+
+def test_a_key_that_is_too_long_is_refused_and_never_cut(database):
+    store, long = open_store(database), "n" * (LONGEST_KEY + 1)
+    with pytest.raises(StoreError, match="characters, and may have"):
+        drive(store.insert(claim_of(long)), store)
+    refused, made = drive(store.insert_many([claim_of(long), claim_of(long[1:])]), store)
+    assert isinstance(refused, StoreError)
+    assert made.record.key == long[1:]
+    store.close()
+
+
+@pytest.mark.parametrize("mode", ["ANSI_QUOTES,NO_BACKSLASH_ESCAPES", "", "TRADITIONAL,PIPES_AS_CONCAT"])
+@pytest.mark.parametrize("zone", ["+05:30", "-11:00", "SYSTEM"])
+def test_the_mode_and_the_time_zone_of_a_session_change_nothing(once, connect, effects, mode, zone):
+    connection = connect()
+    connection.query(f"SET sql_mode = '{mode}', time_zone = '{zone}'")
+    value = ["it's", 'a "quoted" \\ thing\n', "é\0😀"]
+    with once.transaction("k'\\\"", connection) as tx:
+        connection.query("INSERT INTO effects VALUES ('effect')")
+        tx.result = value
+    with pytest.raises(Completed) as done, once.transaction("k'\\\"", connection):
+        pass
+    assert done.value.result == value
+    ((record, now),) = once.ledger.records()
+    assert abs(record.created_at - time.time()) < 60
+    assert abs(now - record.updated_at) < 60
+
+
+def test_the_ledgers_time_is_the_servers_in_every_zone(mariadb):
+    connection = pymysql.connect(host="127.0.0.1", port=mariadb.port, user="root")
+    with connection, connection.cursor() as cursor:
+        for zone in ("+00:00", "+12:45", "-09:30"):
+            cursor.execute(f"SET time_zone = '{zone}'")
+            cursor.execute(
+                f"SELECT {NOW} - UNIX_TIMESTAMP(SYSDATE(6)) * 1000000, SLEEP(0.02), {NOW} - {NOW.replace('SYSDATE', 'NOW')}"
+            )
+            ((difference, _, waited),) = cursor.fetchall()
+            assert -60_000_000 < difference < 60_000_000
+            assert waited >= 20_000  # what has passed since the statement began
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("NAMES latin1", "character set"),
+        ("sql_mode = 'SIMULTANEOUS_ASSIGNMENT'", "SIMULTANEOUS_ASSIGNMENT"),
+        (
+            "timestamp = 1000000000",
+            "set it to DEFAULT",
+        ),  # its record would have expired, and the handler would run again
+    ],
+)
+def test_a_session_that_would_change_texts_or_writes_is_refused(once, connect, setting, told):
+    connection = connect()
+    connection.query(f"SET {setting}")
+    with pytest.raises(ValueError, match=told), once.transaction("k", connection):
+        pytest.fail("it ran")
+    assert not connection.server_status & 1
+
+
+def test_the_callers_own_settings_last(once, connect, effects):
+    connection = connect()
+    connection.query("SET innodb_lock_wait_timeout = 17")
+    with once.transaction("k", connection):
+        connection.query("INSERT INTO effects VALUES ('effect')")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@innodb_lock_wait_timeout, @@autocommit")
+        assert cursor.fetchall() == ((17, 1),)
+
+
+# --- snapshots, locks and deadlocks ---------------------------------------------------------------------------------
+
+
+def test_a_session_that_has_read_before_sees_what_was_completed_since(once, database, effects):
+    engine = create_engine(database.replace("mysql://", "mysql+pymysql://"))
+    once.using(name="n").run("warm", int)
+    with Session(engine) as session:
+        session.execute(text("SELECT * FROM onceward"))  # a snapshot without the key
+        assert once.using(name="claim").run("k", lambda: "before") == "before"
+        with pytest.raises(Completed) as done, once.using(name="claim").transaction("k", session):
+            pytest.fail("it ran")
+    assert done.value.result == "before"
+    engine.dispose()
+
+
+def test_a_deadlock_of_the_body_counts_as_its_failure(once, connect, sql, effects):
+    sql("INSERT INTO effects VALUES ('a'), ('b')")
+    sql("ALTER TABLE effects ADD PRIMARY KEY (value)")
+    first, second, met = connect(), connect(), threading.Barrier(2)
+
+    def work(key, connection, values):
+        try:
+            with once.transaction(key, connection):
+                connection.query(f"UPDATE effects SET value = value WHERE value = '{values[0]}'")
+                connection.query(f"SELECT * FROM effects WHERE value = '{values[0]}' FOR UPDATE")
+                with contextlib.suppress(threading.BrokenBarrierError):
+                    met.wait(60)
+                connection.query(f"SELECT * FROM effects WHERE value = '{values[1]}' FOR UPDATE")
+        except pymysql.OperationalError as error:
+            return error.args[0]
+        return None
+
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(work, ("one", "two"), (first, second), ("ab", "ba")))
+    assert sorted(told, key=str) == [1213, None]
+    assert sorted(record.status for record, _ in once.ledger.records()) == ["COMPLETED", "RELEASED"]
+    assert not first.server_status & 1
+    assert not second.server_status & 1
+
+
+def test_a_transaction_that_takes_the_place_of_another_commits_nothing_with_the_record(once, connect, effects):
+    connection = connect()
+    with pytest.raises(Exception, match="committed or rolled back"):
+        with once.transaction("k", connection):
+            connection.query("INSERT INTO effects VALUES ('effect')")
+            connection.query("ROLLBACK")  # what the server does after one
+            connection.query("BEGIN")
+            connection.query("INSERT INTO effects VALUES ('later')")
+    assert effects() == []
+
+
+def test_transactions_and_batches_that_deadlock_make_each_effect_once(once, connect, sql, effects):
+    """Eight threads take the same 12 keys in different orders, alone and in batches."""
+    sql("CREATE TABLE counters (id int PRIMARY KEY, n int NOT NULL)")
+    sql(f"INSERT INTO counters VALUES {', '.join(f'({n}, 0)' for n in range(12))}")
+    made = [0] * 12
+    lock = threading.Lock()
+
+    def count(number):
+        with lock:
+            made[number] += 1
+
+    batch = once.batch(count, key=str, name="batch")
+
+    def work(seed):
+        connection, order = connect(), [(seed * 5 + n * (1 if seed % 2 else -1)) % 12 for n in range(12)]
+        left = list(order)
+        while left:
+            number = left.pop(0)
+            try:
+                with once.transaction(number, connection):
+                    for other in (number, (number + 5) % 12):  # in an order that others do not keep
+                        connection.query(f"UPDATE counters SET n = n + IF(id = {number}, 1, 0) WHERE id = {other}")
+            except Completed:
+                pass
+            except (Busy, pymysql.OperationalError, StoreError) as error:
+                if not isinstance(error, Busy) and "1213" not in str(error) and "1205" not in str(error):
+                    raise
+                left.append(number)
+        left = list(order)
+        while left:
+            outcomes = batch.run(left)
+            left = [item for item, outcome in zip(left, outcomes, strict=True) if not outcome.ok]
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert sql("SELECT n FROM counters") == [(1,)] * 12
+    assert made == [1] * 12
+
+
+def test_many_who_wait_for_one_locked_key_leave_connections_for_others(database, connect):
+    once = Once(f"{database}?pool=2", name="claim")
+    once.run("warm", int)
+    connection = connect()
+    with once.transaction("k", connection):
+
+        def refused(_):
+            with pytest.raises(Busy), once.claim("k"):
+                pytest.fail("it ran")
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(refused, range(6)))
+            assert once.run("free", int) == 0
+    once.close()
+
+
+# --- statements that commit by themselves ---------------------------------------------------------------------------
+
+
+def test_ddl_in_the_body_is_found_out(once, connect, effects):
+    connection = connect()
+    with pytest.raises(Exception, match="committed or rolled back"):
+        with once.transaction("k", connection):
+            connection.query("INSERT INTO effects VALUES ('effect')")
+            connection.query("CREATE TABLE other (n int)")
+    assert [record.status for record, _ in once.ledger.records()] == ["PARKED"]
+
+
+def test_many_make_a_ledger_at_once(database):
+    ledgers = [Once(database) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda once: once.using(on_busy=30, name="n").run("k", lambda: "made"), ledgers))
+    assert results == ["made"] * 8
+    for once in ledgers:
+        once.close()
+
+
+def test_a_making_that_was_interrupted_is_completed_by_the_next(database, sql):
+    Once(database, name="n").run("k", lambda: "kept")
+    sql("DROP TABLE onceward_meta")  # it had come only so far
+    sql("ALTER TABLE onceward DROP INDEX onceward_due, DROP INDEX onceward_open")
+    once = Once(database)
+    store = open_store(database)
+    for wanted in (True, False):
+        parts = {part.what: part.made for part in drive(MIGRATE.needed(store)(), store)}
+        assert parts["index onceward_due"] is parts["index onceward_open"] is wanted
+        assert parts["index onceward_expiry"] is False
+    assert len(list(once.ledger.records())) == 1
+    once.close()
+    store.close()
+
+
+# --- servers --------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_of_its_own(other_server, database, connect):
+    """Another server's connection is refused; a duplicate writes nothing; after a kill, the ledger goes on; doctor reads it."""
+    there = Once(other_server.database("ledger"), name="n")
+    there.run("k", lambda: "done")
+    ours = connect()
+    with pytest.raises(ValueError, match="another server"), there.transaction("t", ours):
+        pytest.fail("it ran")
+
+    def written():
+        names = "'Innodb_os_log_written', 'Binlog_bytes_written', 'Innodb_data_fsyncs'"
+        read = f"SELECT variable_value FROM information_schema.global_status WHERE variable_name IN ({names}) ORDER BY variable_name"
+        return other_server.sql(read)
+
+    for _ in range(20):  # the server itself flushes now and then
+        before = written()
+        for _ in range(20):
+            assert there.run("k", pytest.fail) == "done"
+        if written()[:1] + written()[2:] == before[:1] + before[2:]:
+            break
+    else:
+        pytest.fail("duplicates write to the log")
+
+    other_server.crash()
+    other_server.start()
+    assert there.run("k", pytest.fail) == "done"
+    assert there.run("other", lambda: "new") == "new"
+
+    store = open_store(other_server.url.replace("/test", "/ledger"))
+    found = {finding.check: finding.level for finding in INSPECT.needed(store)().findings()}
+    assert found["failover"] == found["innodb_doublewrite"] == "warning"
+    other_server.sql("SET GLOBAL read_only = 1, innodb_flush_log_at_trx_commit = 2")
+    found = {finding.check: finding.level for finding in INSPECT.needed(store)().findings()}
+    assert found["server"] == found["durability"] == "error"
+    store.close()
+    there.close()
+
+
+@pytest.mark.parametrize(
+    ("says", "mariadb", "version"),
+    [
+        ("10.11.19-MariaDB-0+deb12u1", True, (10, 11, 19)),
+        ("5.5.5-10.6.4-MariaDB", True, (10, 6, 4)),
+        ("8.0.36", False, (8, 0, 36)),
+        ("8.4.3-cloud", False, (8, 4, 3)),
+    ],
+)
+def test_a_server_is_known_by_what_it_says(says, mariadb, version):
+    assert flavor_of(says) == (mariadb, version)
+
+
+def test_an_old_server_is_refused(database, monkeypatch):
+    monkeypatch.setattr("onceward.stores.mysql.schema.OLDEST", {True: (99, 0), False: (99, 0)})
+    with pytest.raises(StoreError, match=r"needs MariaDB 99\.0 or newer"):
+        Once(database).run("k", int)
+
+
+# --- connections of the caller ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "check", [check for check in CHECKS if check.name.startswith(("insert", "swap", "delete"))], ids=str
+)
+def test_a_ledger_on_a_connection_of_the_callers_conforms(check, connect):
+    check.run(Bench(lambda _: open_ledger(connect()), advance=time.sleep))
+
+
+def test_a_ledger_on_a_pool_of_asyncmy_serves_coroutines_and_threads(database):
+    import asyncmy
+
+    async def main():
+        async with asyncmy.create_pool(**place_of(database), autocommit=True, minsize=1, maxsize=3) as pool:
+            once = Once(open_ledger(pool), name="n")
+            results = await asyncio.gather(*[once.using(on_busy=30).run_async("k", told) for _ in range(6)])
+            assert results == ["told"] * 6
+            assert await asyncio.to_thread(once.run, "k", pytest.fail) == "told"
+
+    async def told():
+        await asyncio.sleep(0.01)
+        return "told"
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_does_not_fit_is_refused(connect):
+    with pytest.raises(TypeError, match=r"pymysql\.Connection"):
+        open_ledger(object())
+    with pytest.raises(StoreError, match="autocommit"):
+        Once(open_ledger(connect(autocommit=False))).run("k", int)
+    busy = connect()
+    busy.begin()
+    with pytest.raises(StoreError, match="in a transaction of yours"):
+        Once(open_ledger(busy)).run("k", int)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("mysql://u@h", "name the database"),
+        ("mysql://u@h/d?colour=red", "is no option"),
+        ("mysql://u@h/d?pool=0", "pool must be at least 1"),
+        ("mysql://u@h/d?timeout=never", "timeout must be seconds"),
+        ("mysql://u:geheim@h:x/d", "port"),
+        ("mysql://u@h/d?table=Upper", "lower-case"),
+    ],
+)
+def test_a_wrong_url_is_refused_and_hides_its_password(url, told):
+    with pytest.raises(ValueError, match=told) as error:
+        Once(url)
+    assert "geheim" not in str(error.value)
+
+
+def test_a_url_hides_its_password():
+    once = Once("mariadb://u:geheim@127.0.0.1:1/d?timeout=1")
+    with pytest.raises(StoreError) as told:
+        once.run("k", int)
+    assert "geheim" not in str(told.value)
+
+
+def test_a_ledger_outlives_the_event_loops_that_used_it(database):
+    once = Once(database, name="n")
+    for number in range(3):
+        assert asyncio.run(once.run_async(number, asyncio.sleep, 0, number)) == number
+    with asyncio.Runner() as runner:
+        assert runner.run(once.run_async("runner", asyncio.sleep, 0, "told")) == "told"
+        once.close()
+        assert runner.run(once.run_async("again", asyncio.sleep, 0, "told")) == "told"
+    assert once.run("k", lambda: "blocking") == "blocking"
+    once.close()
+
+
+def test_an_open_transaction_keeps_nobody_from_deleting_and_claiming_other_keys(once, connect, effects):
+    once = once.using(name="n")
+    for number in range(3):
+        once.run(("old", number), int)
+    connection = connect()
+    with once.transaction("k", connection):
+        for number in range(3):  # each notes the fence of what it deletes
+            once.ledger.clear(f"n:(old,{number})")
+            assert once.run(("new", number), int) == 0
+    assert sorted(record.status for record, _ in once.ledger.records()) == ["COMPLETED"] * 4
+
+
+def test_a_connection_that_its_owner_connects_anew_gets_its_settings_anew(connect):
+    connection = connect()
+    once = Once(open_ledger(connection), name="n")
+    once.run("k", int)
+    connection.close()
+    connection.connect()
+    once.run("other", int)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@innodb_lock_wait_timeout, @@sql_mode LIKE '%PIPES_AS_CONCAT%'")
+        assert cursor.fetchall() == ((1, 1),)
+
+
+def test_a_frozen_server_does_not_hold_who_gives_a_connection(other_server):
+    with pymysql.connect(**place_of(other_server.url), autocommit=True) as connection:
+        once = Once(open_ledger(connection, timeout=1), name="n")
+        once.run("k", int)
+        os.kill(other_server.pid, signal.SIGSTOP)
+        with pytest.raises(StoreError) as told:
+            once.run("other", pytest.fail)
+        assert told.value.transient
+        os.kill(other_server.pid, signal.SIGCONT)
+
+
+def test_a_batch_is_sent_in_statements_that_the_server_takes(other_server):
+    other_server.sql("SET GLOBAL max_allowed_packet = 1048576")
+    store = open_store(other_server.url)
+    writes = [claim_of(str(number))._replace(input="é" * 30_000) for number in range(10)]
+    made = drive(store.insert_many(writes), store)
+    assert [reply.won for reply in made] == [True] * 10
+    ends = [
+        (write._replace(fence=reply.record.fence, status="COMPLETED", result="x" * 200_000), reply.record)
+        for write, reply in zip(writes, made, strict=True)
+    ]
+    assert [reply.won for reply in drive(store.swap_many(ends), store)] == [True] * 10
+    store.close()
+
+
+def test_a_ledger_that_is_not_made_yet_has_no_record_of_any_status(database):
+    once = Once(database)
+    assert list(once.ledger.records(status="PARKED")) == []
+    assert list(once.ledger.records(status="UNSENT")) == []
+    once.close()

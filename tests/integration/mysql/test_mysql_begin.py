@@ -1,0 +1,87 @@
+"""BEGIN and the savepoint of a transaction are sent with its claim, as one block or, as to MySQL, one by one."""
+
+import pymysql
+import pytest
+
+from mysql_hands import place_of
+from onceward import Busy, Completed, Once
+from onceward.stores.mysql import schema
+
+
+@pytest.fixture(params=["block", "statements"])
+def once(request, database, monkeypatch):
+    if request.param == "statements":
+        as_mysql = schema.MYSQL._replace(mariadb=False)
+        monkeypatch.setattr(schema.Flavor, "collation", "utf8mb4_nopad_bin")  # MariaDB has not the other one
+        monkeypatch.setattr(schema, "flavor_of", lambda _: as_mysql)
+    made = Once(database, name="n")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def connection(database):
+    made = pymysql.connect(**place_of(database), autocommit=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def holder(database):
+    """Somebody else's connection, which holds what it has written."""
+    made = pymysql.connect(**place_of(database), autocommit=False)
+    yield made
+    made.close()
+
+
+def value(connection, expression):
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {expression}")
+        return cursor.fetchone()[0]
+
+
+def act(connection):
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO effects VALUES ('effect')")
+
+
+def test_an_effect_commits_with_its_record(once, connection, effects):
+    with once.transaction("k", connection):
+        assert value(connection, "@@in_transaction") == 1
+        act(connection)
+    assert (effects(), once.ledger.show("n:k")[0].status) == (["effect"], "COMPLETED")
+    assert value(connection, "@@in_transaction") == 0
+
+
+def test_a_failed_body_rolls_back(once, connection, effects):
+    with pytest.raises(ZeroDivisionError), once.transaction("k", connection):
+        act(connection)
+        raise ZeroDivisionError
+    assert (effects(), value(connection, "@@in_transaction")) == ([], 0)
+
+
+def test_a_claim_of_a_locked_key_leaves_no_transaction_open(once, connection, holder, effects):
+    with once.transaction("other", connection):
+        pass
+    waits = value(connection, "@@SESSION.innodb_lock_wait_timeout")
+    with holder.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO onceward (`key`, status, owner, fence, beat, lease_until, attempts, created_at, updated_at, write_id) "
+            "VALUES ('n:k', 'IN_PROGRESS', 'x', 1, 0, 0, 1, 0, 0, 1)"
+        )
+    with pytest.raises(Busy), once.transaction("k", connection):
+        act(connection)
+    assert value(connection, "@@in_transaction") == 0
+    assert value(connection, "@@SESSION.innodb_lock_wait_timeout") == waits
+    holder.rollback()
+    with once.transaction("k", connection):
+        act(connection)
+    assert effects() == ["effect"]
+
+
+def test_a_key_that_is_completed_leaves_no_transaction_open(once, connection, effects):
+    with once.transaction("k", connection):
+        act(connection)
+    with pytest.raises(Completed), once.transaction("k", connection):
+        act(connection)
+    assert (effects(), value(connection, "@@in_transaction")) == (["effect"], 0)

@@ -1,0 +1,14 @@
+"""Lost replies, steps and messages around transactions in MariaDB: the same cases as in PostgreSQL."""
+
+import pytest
+
+from lost_cases import *  # noqa: F403 - its tests run here
+from mysql_hands import HANDS
+from outbox_cases import *  # noqa: F403 - as above
+from step_cases import *  # noqa: F403 - as above
+
+
+@pytest.fixture(params=["pymysql", "asyncmy", "Session", "AsyncSession", "Django"])
+def hand(request, database):
+    """One of each logic: the others differ in how they begin, which the cases of transactions see."""
+    return HANDS[request.param](database, "effects")

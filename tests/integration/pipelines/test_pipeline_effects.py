@@ -1,0 +1,144 @@
+"""Statements and items of pipelines take effect once, in the record's transaction where the ledger is that database."""
+
+import contextlib
+import sqlite3
+
+import pytest
+
+import pipeline_runs
+from onceward.pipelines import PipelineInvalid, load
+from servers import numbers
+
+NAMES = numbers()
+MESSAGES = [{"id": n, "name": f"n{n}"} for n in range(120)]
+
+
+def effects_of(ledger):
+    """The step that makes an effect of this ledger's own, which commits with its record."""
+    if ledger.scheme == "dynamodb":
+        table = f"effects-of-{ledger.url.removeprefix('dynamodb://').partition('?')[0]}"
+        put = f"table: {table}, item: '{{name: message.name, n: `1`}}', condition: 'attribute_not_exists(#n)'"
+        return f"steps:\n  - put: {{{put}, names: {{'#n': name}}}}\n"
+    _, _, schema = ledger.url.partition("?schema=")
+    table = f"{schema}.effects" if schema else "effects"
+    return f"""steps:
+  - sql:
+      statement: "INSERT INTO {table} (name) VALUES (:name) -- not :this, nor ':that'"
+      parameters: {{name: message.name}}
+    into: inserted
+  - filter: {{where: message.inserted.count == `1`}}
+"""
+
+
+def test_an_effect_in_the_ledgers_database_is_made_once_over_kills(ledger, tmp_path):
+    file = pipeline_runs.written(tmp_path, ledger.url, effects_of(ledger), MESSAGES)
+    pipeline_runs.storm(file)
+    assert ledger.spent() == {one["name"]: 1 for one in MESSAGES}
+
+
+def test_rows_are_the_result_of_a_statement(tmp_path):
+    place = tmp_path / "shop.db"
+    with contextlib.closing(sqlite3.connect(place)) as shop:
+        shop.execute("CREATE TABLE prices (item TEXT, price REAL)")
+        shop.execute("INSERT INTO prices VALUES ('tea', 2.5)")
+        shop.commit()
+    parts = f"""steps:
+  - sql:
+      database: sqlite:///{place}
+      statement: SELECT price, :item || ':x' AS named FROM prices WHERE item = :item
+      parameters: {{item: message.item}}
+    into: found
+sinks:
+  - stdout:
+"""
+    messages = [{"id": 1, "item": "tea"}, {"id": 2, "item": "' OR 1=1 --"}]
+    file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", parts, messages)
+    found = {one.key: one.value[0]["found"] for one in pipeline_runs.run(file)}
+    assert found["p:1"] == {"rows": [{"price": 2.5, "named": "tea:x"}], "count": 1}
+    assert found["p:2"]["rows"] == []
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_another_database_gets_the_derived_key(kind, postgres15, mariadb, tmp_path):
+    table = f"pipeline_other_{next(NAMES)}"
+    server = postgres15 if kind == "postgresql" else mariadb
+    ask = (lambda text: server.sql(text, database="test")) if kind == "postgresql" else server.sql
+    url = server.url
+    name = table if kind == "postgresql" else f"test.{table}"
+    ask(f"CREATE TABLE {name} (op VARCHAR(64) PRIMARY KEY, note VARCHAR(64))")
+    ignore = "INSERT INTO" if kind == "postgresql" else "INSERT IGNORE INTO"
+    conflict = " ON CONFLICT DO NOTHING" if kind == "postgresql" else ""
+    parts = f"""steps:
+  - name: note
+    sql:
+      database: {url}
+      statement: "{ignore} {table} (op, note) VALUES (:onceward_key, :note){conflict}"
+      parameters: {{note: message.note}}
+"""
+    messages = [{"id": n, "note": "100% of 'it'"} for n in range(3)]
+    file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", parts, messages)
+    assert [one.status for one in pipeline_runs.run(file)] == ["done"] * 3
+    assert [one.status for one in pipeline_runs.run(file)] == ["replayed"] * 3
+    rows = ask(f"SELECT note FROM {name}")
+    assert [tuple(row) for row in rows] == [("100% of 'it'",)] * 3
+
+
+def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynoxide.url)
+    table = dynoxide.table(f"pipeline-put-{next(NAMES)}", {"id": "N"})
+    parts = f"steps:\n  - put: {{table: {table}, condition: 'attribute_not_exists(id)'}}\n"
+    messages = [{"id": 1, "price": 2.5, "tags": ["a", None, True], "more": {"x": "y"}}]
+    file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", parts, messages)
+    assert [one.status for one in pipeline_runs.run(file)] == ["done"]
+    (kept,) = dynoxide.items(table)
+    assert kept["price"] == {"N": "2.5"}
+    assert kept["tags"] == {"L": [{"S": "a"}, {"NULL": True}, {"BOOL": True}]}
+    (tmp_path / "ledger.db").unlink()
+    (outcome,) = pipeline_runs.run(file)
+    assert "ConditionalCheckFailed" in str(outcome.error)
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("sql: {statement: 'UPDATE a SET b = :b, c = :c', parameters: {b: message.b}}", "no value fills :c"),
+        ("sql: {statement: 'UPDATE a SET b = 1', parameters: {b: message.b}}", "the statement has no :b"),
+        ("sql: {statement: 'UPDATE a SET b = ?'}", "a parameter has a name"),
+        ("sql: {statement: '/* x */ COMMIT'}", "COMMIT ends the transaction"),
+        ("sql: {statement: '-- x'}", "there is no statement"),
+        ("sql: {statement: 'UPDATE a SET b = 1; COMMIT'}", "more than one statement"),
+        ("sql: {statement: ';COMMIT'}", "COMMIT ends the transaction"),
+        ("sql: {statement: 'prepare transaction $$x$$'}", "PREPARE ends the transaction"),
+        ("http: {url: 'https://x/', headers: {Authorization: \"Bearer x\\n\"}}", "no header takes"),
+        ("http: {url: 'https://x/', headers: {'a b': x}}", "is not the name of a header"),
+        ("http: {url: 'https://[x/'}", "this is no URL"),
+        ("http: {url: 'https://x:99999/'}", "this is no URL"),
+        ('run: {command: [cat, "a\\0b"]}', "a NUL character"),
+        ("run: {command: [cat], environment: {'A=B': message.b}}", "the name of a variable"),
+        ("store: {at: 'sqlite:///', key: message.b}", "name a file"),
+        ("sql: {statement: 'SELECT 1', database: 'redis://x'}", "is no SQL database"),
+        ("put: {table: a, names: {'#a': b}}", "there is no condition"),
+        ("http: {url: 'ftp://a'}", "give an https:// or http:// URL"),
+        ("http: {url: 'http://a/{id}'}", "no value fills {id}"),
+        ("http: {url: 'http://a/', path: {id: message.id}}", "the URL has no {id}"),
+        ("http: {url: 'http://{host}/', path: {host: message.host}}", "must be a part of the path"),
+        ("http: {url: 'http://a/', headers: {idempotency-key: x}}", "onceward itself writes it"),
+        ("send: {to: {sqs: {queue: 'a b'}}}", "a b"),
+        ("send: {to: {sqs: {queue: a.fifo}}}", "give group="),
+        ("send: {to: {sns: {topic: a}}}", "is not a topic"),
+        ("send: {to: {eventbridge: {bus: a, source: aws.x, detail_type: b}}}", "does not begin with aws"),
+        ("send: {to: {firehose: {stream: 'a/b'}}}", "is not a stream"),
+        ("send: {to: {nats: {subject: 'a.>'}}}", "is no subject"),
+        ("send: {to: {redis_stream: {stream: a, server: 'u@h'}}}", "is no stream"),
+        ("send: {to: {rabbitmq: {queue: a, exchange: b}}}", "give amqp:"),
+        ("send: {to: {http: {url: 'http://u:p@a/'}}}", "the ledger would have it"),
+        ("send: {to: {kafka: {topic: a, servers: 'u@h'}}}", "is no topic"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_runs(tmp_path, monkeypatch, step, says):
+    monkeypatch.setenv("KAFKA_SERVERS", "localhost:9092")
+    file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", f"steps:\n  - {step}\n", [])
+    with pytest.raises(PipelineInvalid) as found:
+        load(file)
+    assert says in str(found.value)
+    assert found.value.mistakes[0].place.line == 7

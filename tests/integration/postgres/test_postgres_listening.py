@@ -1,0 +1,374 @@
+"""Waiters of a busy key are told when its claim ends, by LISTEN and NOTIFY."""
+
+import asyncio
+import errno
+import os
+import resource
+import threading
+import time
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from onceward import Once
+from onceward.core.clock import boottime
+from onceward.stores.postgres import listening
+from postgres_servers import PgBouncer
+
+LONG = 600.0  # seconds: a waiter that is not told does not end in time
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def told_only(monkeypatch):
+    monkeypatch.setattr(listening, "LONGEST", LONG)
+
+
+@pytest.fixture
+def holder(schema):
+    once = Once(schema, name="n", lease=LONG)
+    yield once
+    once.close()
+
+
+@pytest.fixture
+def peer(schema):
+    """Another process, as far as its connections go."""
+    once = Once(schema, name="n", lease=LONG, on_busy=LONG)
+    yield once
+    once.close()
+
+
+class Waiting:
+    """A thread that waits for a busy key."""
+
+    def __init__(self, once, key="k"):
+        self.got = []
+        self._thread = threading.Thread(target=lambda: self.got.append(once.run(key, lambda: "its own")), daemon=True)
+        self._thread.start()
+
+    def ended(self):
+        self._thread.join(PATIENCE)
+        return self.got
+
+
+def ear_of(once):
+    return once.store.plain.conduit.ear
+
+
+def until(true):
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def until_listened_to(once, keys=1):
+    """Wait until waiters sleep until they are told."""
+    ear = ear_of(once)
+    until(lambda: sum(one.number is not None and bool(one.wakes) for one in list(ear._keys.values())) == keys)
+
+
+@pytest.mark.usefixtures("told_only")
+@pytest.mark.parametrize("waiters", [1, 5])
+def test_waiters_are_told_of_a_completion(holder, peer, waiters):
+    claim = holder.acquire("k")
+    waiting = [Waiting(peer) for _ in range(waiters)]
+    until_listened_to(peer)
+    claim.complete("done")
+    assert [one.ended() for one in waiting] == [["done"]] * waiters
+
+
+@pytest.mark.usefixtures("told_only")
+def test_a_waiter_is_told_that_the_key_was_given_back(holder, peer):
+    claim = holder.acquire("k")
+    waiting = Waiting(peer)
+    until_listened_to(peer)
+    claim.release("try again")
+    assert waiting.ended() == ["its own"]
+
+
+@pytest.mark.usefixtures("told_only")
+def test_waiters_are_told_of_the_completions_of_a_batch(holder, peer):
+    go = threading.Event()
+
+    def handle(n):
+        assert go.wait(PATIENCE)
+        return n
+
+    batch = threading.Thread(target=holder.batch(handle, key="n", name="n", concurrency=3).run, args=[[1, 2, 3]])
+    batch.start()
+    until(lambda: len(list(holder.ledger.records())) == 3)
+    waiting = [Waiting(peer, n) for n in (1, 2, 3)]
+    until_listened_to(peer, 3)
+    go.set()
+    batch.join(PATIENCE)
+    assert [one.ended() for one in waiting] == [[1], [2], [3]]
+
+
+@pytest.mark.usefixtures("told_only")
+def test_waiters_are_told_when_the_transaction_commits(holder, peer, postgres):
+    with psycopg.connect(postgres.url, autocommit=True) as connection, holder.claim("k") as claim:
+        waiting = Waiting(peer)
+        until_listened_to(peer)
+        with claim.transaction(connection) as transaction:
+            transaction.result = "done"
+    assert waiting.ended() == ["done"]
+
+
+@pytest.mark.usefixtures("told_only")
+def test_a_coroutine_is_told(holder, peer):
+    async def main():
+        claim = await holder.acquire_async("k")
+        tasks = [asyncio.create_task(peer.run_async("k", lambda: "its own")) for _ in range(3)]
+        await asyncio.to_thread(until_listened_to, peer)
+        await claim.complete_async("done")
+        return await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+
+    assert asyncio.run(main()) == ["done"] * 3
+
+
+def test_nobody_is_notified_when_nobody_waits(holder, peer, postgres):
+    key = uuid4().hex  # tests beside this one notify, too
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"LISTEN {listening.CHANNEL}")
+        for n in range(20):
+            holder.run(f"{key}{n}", lambda: "done")
+        claim = holder.acquire(key)
+        waiting = Waiting(peer, key)
+        until_listened_to(peer)
+        claim.complete("done")
+        assert waiting.ended() == ["done"]
+        asked = "SELECT hashtextextended('n:' || k, 7162831505713)::text FROM unnest(%s::text[]) AS u(k)"
+        (number,), *others = connection.execute(asked, [[key, *(f"{key}{n}" for n in range(20))]]).fetchall()
+        told = []
+        while number not in told:
+            told += [one.payload for one in connection.notifies(timeout=PATIENCE, stop_after=1)]
+        assert not {other for (other,) in others} & set(told)
+
+
+def test_a_listener_that_is_cut_off_leaves_nobody_waiting(holder, peer, postgres, monkeypatch):
+    monkeypatch.setattr(listening, "DEAF", 0.1)
+    claim = holder.acquire("k")
+    waiting = Waiting(peer)
+    until_listened_to(peer)
+    listeners = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_try_advisory_lock_shared%'"
+    )
+    assert postgres.sql(f"{listeners} AND pid <> pg_backend_pid()")
+    until_listened_to(peer)  # again
+    claim.complete("done")
+    assert waiting.ended() == ["done"]
+
+
+def test_through_a_pooler_nobody_listens_and_waiters_look(postgres15, caplog):
+    caplog.set_level("INFO")
+    bouncer = PgBouncer(postgres15)
+    try:
+        schema = f"?schema=listening_{bouncer.port}"
+        holder, peer = Once(postgres15.url + schema, name="n"), Once(bouncer.url + schema, name="n", on_busy=LONG)
+        claim = holder.acquire("k")
+        waiting = Waiting(peer)
+        until(lambda: "a pooler stands between" in caplog.text)
+        claim.complete("done")
+        assert waiting.ended() == ["done"]
+        locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+        assert postgres15.sql(locks, database="test") == [(0,)]
+        holder.close()
+        peer.close()
+    finally:
+        bouncer.stop()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.usefixtures("told_only")
+def test_a_forked_child_listens_for_itself(holder, peer):
+    claim = holder.acquire("k")
+    waiting = Waiting(peer)
+    until_listened_to(peer)
+    child = os.fork()
+    if not child:
+        os._exit(0 if peer.run("k", lambda: "its own") == "done" else 1)
+    time.sleep(0.2)  # so that it waits, too; it ends rightly all the same
+    claim.complete("done")
+    assert waiting.ended() == ["done"]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_closed_ledger_listens_no_more_and_begins_anew(holder, peer):
+    claim = holder.acquire("k")
+    first = Waiting(peer)
+    until_listened_to(peer)
+    thread = ear_of(peer)._thread
+    claim.complete("done")
+    assert first.ended() == ["done"]
+    peer.close()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    claim = holder.acquire("other")
+    second = Waiting(peer, "other")
+    until_listened_to(peer)
+    claim.complete("again")
+    assert second.ended() == ["again"]
+
+
+def test_a_key_that_nobody_waits_for_is_forgotten(holder, peer, postgres, monkeypatch):
+    monkeypatch.setattr(listening, "LINGER", 0.05)
+    monkeypatch.setattr(listening, "IDLE", 0.1)
+    claim = holder.acquire("k")
+    waiting = Waiting(peer)
+    until_listened_to(peer)
+    claim.complete("done")
+    assert waiting.ended() == ["done"]
+    until(lambda: not ear_of(peer)._keys and ear_of(peer)._thread is None)
+
+
+@pytest.mark.usefixtures("told_only")
+def test_a_waiter_is_told_while_its_listener_asks_for_another_key(holder, peer, monkeypatch):
+    monkeypatch.setattr(listening, "LINGER", LONG)
+    claims = [holder.acquire("k"), holder.acquire("other")]
+    first = Waiting(peer)
+    until_listened_to(peer)
+    drive = listening.drive
+
+    def drive_late(*given):
+        claims[0].complete("done")  # so that the notification comes before the answer
+        monkeypatch.setattr(listening, "drive", drive)
+        return drive(*given)
+
+    monkeypatch.setattr(listening, "drive", drive_late)
+    second = Waiting(peer, "other")
+    assert first.ended() == ["done"]
+    claims[1].complete("done, too")
+    assert second.ended() == ["done, too"]
+
+
+def test_a_process_listens_to_few_keys_and_looks_at_the_others(holder, peer, monkeypatch):
+    monkeypatch.setattr(listening, "MOST", 2)
+    claims = [holder.acquire(key) for key in "abc"]
+    waiting = [Waiting(peer, key) for key in "abc"]
+    until_listened_to(peer, 2)
+    for claim in claims:
+        claim.complete("done")
+    assert [one.ended() for one in waiting] == [["done"]] * 3
+    assert len(ear_of(peer)._keys) <= 2
+
+
+def test_without_a_pipe_waiters_look(holder, peer, monkeypatch):
+    def refuse():
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", refuse)
+    asked = threading.Event()
+    listens = ear_of(peer)._listens
+    monkeypatch.setattr(ear_of(peer), "_listens", lambda: (listens(), asked.set())[0])
+    claim = holder.acquire("k")
+    waiting = Waiting(peer)
+    assert asked.wait(PATIENCE)
+    claim.complete("done")
+    assert waiting.ended() == ["done"]
+    assert not ear_of(peer)._keys
+
+
+@pytest.mark.usefixtures("told_only")
+def test_a_process_with_many_open_files_listens(holder, peer):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("needs 2048 open files: raise ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1030)]
+    try:
+        claim = holder.acquire("k")
+        waiting = Waiting(peer)
+        until_listened_to(peer)
+        claim.complete("done")
+        assert waiting.ended() == ["done"]
+    finally:
+        for file in files:
+            os.close(file)
+        peer.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def ear(monkeypatch):
+    """One whose thread never comes."""
+    ear = listening.Ear("", 1.0)
+    monkeypatch.setattr(ear, "_listens", lambda: True)
+    return ear
+
+
+@pytest.mark.usefixtures("told_only")
+@pytest.mark.parametrize("steps", range(4))
+def test_a_cancellation_is_not_lost_beside_a_change(ear, steps):
+    async def main():
+        task = asyncio.create_task(ear.wait_async("k", LONG))
+        while not ear._keys:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        listening._wake(ear._keys["k"])
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        if task.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            assert await task
+
+    asyncio.run(main())
+
+
+def test_an_interrupted_waiter_leaves(ear, monkeypatch):
+    enter = ear._enter
+
+    def interrupted(*given):
+        enter(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ear, "_enter", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ear.wait("k", LONG)
+    assert not ear._keys["k"].wakes
+
+
+def test_waiters_pause_also_right_after_a_change(ear):
+    woken = []
+    ear._enter("k", print)
+    ear._keys["k"].changed_at = boottime() + LONG  # it is just now, however slow this machine is
+    assert 0 < ear._enter("k", lambda: woken.append(1)) < listening.LONGEST
+    assert not woken
+
+
+def test_given_connections_are_not_listened_on(schema, postgres):
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        from onceward.stores.postgres import open_ledger
+
+        once = Once(open_ledger(connection, schema=schema.partition("schema=")[2]), name="n", on_busy=LONG)
+        claim = Once(schema, name="n").acquire("k")
+        waiting = Waiting(once)
+        claim.complete("done")
+        assert waiting.ended() == ["done"]
+        assert ear_of(once) is None
+
+
+def test_a_role_that_may_notify_nobody_completes_all_the_same(postgres):
+    role = database = f"mute_{uuid4().hex[:12]}"
+    postgres.sql(f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'UTF8'")
+    theirs = postgres.url.rpartition("/")[0] + f"/{database}"
+    first = Once(theirs, name="n")
+    first.run("first", lambda: "done")
+    first.close()
+    postgres.sql(f"CREATE ROLE {role} LOGIN")
+    postgres.sql(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}", database=database)
+    postgres.sql("REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC", database=database)
+    url = theirs.replace(f"{urlsplit(theirs).username}@", f"{role}@")
+    once = Once(url, name="n", lease=LONG)
+    with psycopg.connect(url, autocommit=True) as connection, once.claim("k") as claim:
+        with claim.transaction(connection) as transaction:
+            transaction.result = "done"
+    assert once.run("k", lambda: "its own") == "done"
+    assert once.run("other", lambda: "done") == "done"
+    assert not once.store.takes
+    once.close()

@@ -1,0 +1,61 @@
+"""A step whose effect is in the ledger's own PostgreSQL: effect and entry commit together, and the handler goes on."""
+
+import asyncio
+import time
+from contextlib import suppress
+
+import psycopg
+import pytest
+
+from onceward import Once, StepMade, current
+from postgres_hands import HANDS
+from step_cases import *  # noqa: F403 - its tests run here
+
+
+@pytest.mark.parametrize("point", range(6))
+@pytest.mark.parametrize("name", [name for name, kind in HANDS.items() if kind.awaited])
+def test_a_cancellation_at_any_moment_leaves_both_or_neither(once, postgres, table, effects, name, point):
+    hand, patience = HANDS[name](postgres.url, table), 60
+
+    async def handle(connection):
+        with suppress(StepMade):
+            async with current().step_transaction("stock", connection):
+                await hand.act(connection)
+        await asyncio.sleep(patience)
+
+    async def main():
+        nonlocal patience
+        async with hand.connection() as connection:
+            call = asyncio.create_task(once.run_async("k", handle, connection))
+            async with hand.connection() as looking:
+                await hand.act(looking, "warm")
+            await asyncio.sleep(0.003 * point)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert hand.is_idle(connection)
+            made = effects().count("effect")
+            assert made == sum(record.steps is not None for record, _ in once.ledger.records())
+            for record, _ in once.ledger.records():
+                once.ledger.park(record.key, live=True)
+                once.ledger.unpark(record.key)
+            patience = 0
+            await once.run_async("k", handle, connection)
+
+    asyncio.run(main())
+    assert effects().count("effect") == 1
+
+
+def test_heartbeats_beside_a_step_are_not_held_up_by_it_and_its_own_goes_on(schema, postgres):
+    once = Once(schema, lease=0.9, heartbeat=0.2)
+    with psycopg.connect(postgres.url) as connection, once.claim("other") as other, once.claim("k") as claim:
+        with claim.step_transaction("stock", connection):
+            first = other.record.beat
+            time.sleep(1.5)
+            assert claim.record.beat == 1  # the transaction's own
+            assert other.record.beat >= first + 3
+        after = claim.record.beat
+        time.sleep(1.5)
+        assert claim.record.beat > after
+        assert not claim.lost
+    once.close()

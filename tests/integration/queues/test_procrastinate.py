@@ -1,0 +1,305 @@
+"""Procrastinate's tasks under a guard, with its own worker and its jobs in PostgreSQL."""
+
+import asyncio
+import uuid
+
+import psycopg
+import pytest
+from procrastinate import App, PsycopgConnector, RetryStrategy
+from procrastinate.exceptions import JobAborted
+from procrastinate.testing import InMemoryConnector
+
+from onceward import Busy, Claim, Once
+from onceward.procrastinate import exactly
+
+PATIENCE = 180  # seconds
+RETRY = RetryStrategy(max_attempts=3)
+
+
+@pytest.fixture
+def database(postgres15):
+    """The URL of a schema of its own."""
+    schema = f"jobs_{uuid.uuid4().hex}"
+    postgres15.sql(f"CREATE SCHEMA {schema}", database="test")
+    return f"{postgres15.url}?options=-csearch_path%3D{schema}"
+
+
+@pytest.fixture
+def app(database):
+    made = App(connector=PsycopgConnector(conninfo=database))
+    with psycopg.connect(database) as connection:
+        connection.execute(made.schema_manager.get_schema().replace("%%", "%"))
+    return made
+
+
+@pytest.fixture
+def once():
+    return Once("memory:", lease=3)  # a busy job comes again when the lease ends
+
+
+def task(app, once, function, *, retry=False, **options):
+    options.setdefault("name", "charge")
+    return exactly(once, **options)(app.task(function, name="charge", retry=retry, pass_context=False))
+
+
+def jobs(database):
+    with psycopg.connect(database) as connection:
+        return connection.execute("SELECT status::text, attempts FROM procrastinate_jobs ORDER BY id").fetchall()
+
+
+def work(app, database, until=lambda: True, **options):
+    """Let a worker run until no job waits or runs."""
+
+    async def ended():
+        while {status for status, _ in jobs(database)} & {"todo", "doing"} or not until():
+            await asyncio.sleep(0.05)
+
+    async def run():
+        async with app.open_async():
+            worker = asyncio.create_task(
+                app.run_worker_async(
+                    fetch_job_polling_interval=0.1, concurrency=4, install_signal_handlers=False, **options
+                )
+            )
+            try:
+                await asyncio.wait_for(ended(), PATIENCE)
+            finally:
+                worker.cancel()
+                await asyncio.gather(worker, return_exceptions=True)
+
+    asyncio.run(run())
+    return jobs(database)
+
+
+def defer(app, task, *calls):
+    async def deferred():
+        async with app.open_async():
+            for arguments in calls:
+                await task.defer_async(**arguments)
+
+    asyncio.run(deferred())
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_two_jobs_of_one_order_take_effect_once(app, database, once, is_async):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+
+    async def charge_async(order):
+        runs.append(order)
+
+    guarded = task(app, once, charge_async if is_async else charge, key="order")
+    defer(app, guarded, {"order": 1}, {"order": 1}, {"order": 2})
+
+    assert work(app, database) == [("succeeded", attempts) for _, attempts in jobs(database)]
+    assert sorted(runs) == [1, 2]
+
+
+def test_without_a_key_each_job_runs_once_for_its_id(app, database, once):
+    runs = []
+    guarded = task(app, once, lambda order: runs.append(order) or order)
+    defer(app, guarded, {"order": 1}, {"order": 1})
+    work(app, database)
+
+    with psycopg.connect(database, autocommit=True) as connection:  # as after a worker that died before it said so
+        connection.execute("UPDATE procrastinate_jobs SET status = 'todo' WHERE id = 1")
+    work(app, database)
+
+    assert runs == [1, 1]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_busy_job_comes_again_and_counts_no_attempt(app, database, once, is_async):
+    once.acquire(42, name="charge", lease=3)
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+
+    async def charge_async(order):
+        runs.append(order)
+
+    guarded = task(app, once, charge_async if is_async else charge, key="order")
+    defer(app, guarded, {"order": 42})
+
+    assert work(app, database) == [("succeeded", 1)]
+    assert runs == [42]
+
+
+def test_a_failed_job_is_retried_by_procrastinate(app, database, once):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+        if len(runs) < 3:
+            raise ValueError("not yet")
+
+    defer(app, task(app, once, charge, retry=RETRY), {"order": 42})
+
+    assert work(app, database) == [("succeeded", 3)]
+
+
+def test_a_parked_job_fails_and_is_not_retried(app, database, once):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+        raise ValueError("no such card")
+
+    defer(app, task(app, once, charge, retry=RetryStrategy(max_attempts=50), max_attempts=2), {"order": 42})
+
+    assert work(app, database) == [("failed", 3)]
+    assert runs == [42, 42]
+
+
+def test_a_job_without_its_key_fails_and_does_not_run(app, database, once):
+    runs = []
+    guarded = task(app, once, lambda order: runs.append(order) or order, key="order.id", retry=RETRY)
+    defer(app, guarded, {"order": {}})
+
+    assert work(app, database) == [("failed", 1)]
+    assert not runs
+
+
+def test_a_final_exception_is_not_retried(app, database, once):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+        raise LookupError("card 42")
+
+    defer(app, task(app, once, charge, retry=RETRY, final=(LookupError,)), {"order": 42})
+
+    assert work(app, database) == [("failed", 1)]
+    assert runs == [42]
+
+
+def test_a_job_that_aborts_itself_gives_its_key_back(app, database, once):
+    def charge(order):
+        raise JobAborted
+
+    guarded = task(app, once, charge, key="order", on_error="park")
+    defer(app, guarded, {"order": 42})
+
+    assert work(app, database) == [("aborted", 1)]
+    assert [record.status for record, _ in once.ledger.records()] == ["RELEASED"]
+
+
+def test_a_job_that_a_stopping_worker_cancels_comes_again_and_counts_no_attempt(app, database, once):
+    begun = []
+
+    async def charge(order):
+        begun.append(order)
+        if len(begun) == 1:
+            await asyncio.sleep(PATIENCE)
+
+    guarded = task(app, once, charge, key="order")
+    defer(app, guarded, {"order": 42})
+
+    async def stopped():
+        async with app.open_async():
+            worker = asyncio.create_task(
+                app.run_worker_async(install_signal_handlers=False, shutdown_graceful_timeout=0.1)
+            )
+            while not begun:
+                await asyncio.sleep(0.05)
+            worker.cancel()
+            await asyncio.gather(worker, return_exceptions=True)
+
+    asyncio.run(stopped())
+    assert jobs(database) == [("todo", 0)]
+
+    assert work(app, database) == [("succeeded", 1)]
+    assert begun == [42, 42]
+
+
+def test_a_cancelled_job_is_aborted_and_keeps_its_key_claimed(app, database, once):
+    begun = []
+
+    async def charge(order):
+        begun.append(order)
+        await asyncio.sleep(PATIENCE)
+
+    guarded = task(app, once, charge, key="order")
+    defer(app, guarded, {"order": 42})
+
+    async def cancelled():
+        async with app.open_async():
+            worker = asyncio.create_task(
+                app.run_worker_async(install_signal_handlers=False, abort_job_polling_interval=0.1)
+            )
+            while not begun:
+                await asyncio.sleep(0.05)
+            await app.job_manager.cancel_job_by_id_async(1, abort=True)
+            while jobs(database)[0][0] == "doing":
+                await asyncio.sleep(0.05)
+            worker.cancel()
+            await asyncio.gather(worker, return_exceptions=True)
+
+    asyncio.run(cancelled())
+
+    assert jobs(database)[0][0] == "aborted"
+    assert [record.status for record, _ in once.ledger.records()] == ["IN_PROGRESS"]
+
+
+def test_effect_record_and_next_job_commit_together(app, database, postgres15):
+    ledger = Once(database.replace("postgres://", "postgresql://"), lease=3)
+    sent = []
+
+    @exactly(ledger, key="order", name="charge")
+    @app.task(name="charge")
+    async def charge(order: int, claim: Claim) -> None:
+        async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+            async with claim.transaction(connection):
+                await ship.configure(connection=connection).defer_async(order=order)
+
+    @exactly(ledger, name="ship")
+    @app.task(name="ship")
+    def ship(order: int) -> None:
+        sent.append(order)
+
+    defer(app, charge, {"order": 42}, {"order": 42})
+
+    assert {status for status, _ in work(app, database)} == {"succeeded"}
+    assert sent == [42]
+    ledger.close()
+
+
+def test_a_task_can_be_called_as_a_function(once):
+    runs = []
+    guarded = task(App(connector=InMemoryConnector()), once, lambda order: runs.append(order) or "paid", key="order")
+
+    assert [guarded(order=1), guarded(order=1)] == ["paid", "paid"]
+    once.acquire(2, name="charge")
+    with pytest.raises(Busy):
+        guarded(order=2)
+
+
+def test_a_busy_job_in_memory_counts_no_attempt(once):
+    app = App(connector=InMemoryConnector())
+    once.acquire(42, name="charge", lease=40)
+    guarded = task(app, once, lambda order: order, key="order")
+    with app.open():
+        guarded.defer(order=42)
+        app.run_worker(wait=False, install_signal_handlers=False, listen_notify=False)
+
+    (job,) = app.connector.jobs.values()
+    assert (job["status"], job["attempts"]) == ("todo", 0)
+
+
+def test_what_is_no_task_is_refused(once):
+    with pytest.raises(TypeError, match="write @exactly"):
+        exactly(once)(print)
+
+
+def test_a_fingerprint_of_the_context_is_refused(once):
+    app = App(connector=InMemoryConnector())
+
+    @app.task(pass_context=True)
+    def charge(context, order):
+        pass
+
+    with pytest.raises(ValueError, match="context"):
+        exactly(once, key="order", fingerprint=True)(charge)

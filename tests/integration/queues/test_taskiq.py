@@ -1,0 +1,427 @@
+"""Taskiq's tasks under a guard, with its own receiver and its messages in Redis."""
+
+import asyncio
+import gc
+import json
+import uuid
+
+import pytest
+from taskiq import Context, InMemoryBroker, NoResultError, SmartRetryMiddleware, TaskiqDepends, async_shared_broker
+from taskiq.acks import AcknowledgeType
+from taskiq.api import run_receiver_task
+from taskiq.task import AsyncTaskiqTask
+from taskiq_redis import (
+    ListQueueBroker,
+    ListRedisScheduleSource,
+    PubSubBroker,
+    RedisAsyncResultBackend,
+    RedisStreamBroker,
+)
+
+from onceward import Busy, Claim, Once
+from onceward.taskiq import exactly
+
+# taskiq-redis leaves the connections of a cancelled receiver to the collector.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+PATIENCE = 180  # seconds
+CONTEXT = TaskiqDepends()
+
+
+@pytest.fixture
+def queue():
+    return f"orders-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def broker(redis, queue):
+    return broker_at(redis.url, queue)
+
+
+@pytest.fixture
+def once():
+    return Once("memory:", lease=3)  # a busy task comes again when the lease ends
+
+
+def broker_at(url, queue, **options):
+    made = RedisStreamBroker(url, queue_name=queue, idle_timeout=2000, xread_block=100, consumer_id="0", **options)
+    retries = SmartRetryMiddleware(default_retry_count=5, default_delay=0.01)
+    return made.with_result_backend(RedisAsyncResultBackend(url)).with_middlewares(retries)
+
+
+def task(broker, once, function, *, labels=None, later=None, **options):
+    options.setdefault("name", "charge")
+    declared = broker.task(task_name=uuid.uuid4().hex, retry_on_error=True, **(labels or {}))(function)
+    return exactly(once, later=later, **options)(declared)
+
+
+def work(broker, send, *, until=None, ack=None):
+    """Send tasks with a receiver running, and return their results, or what ``until`` waits for."""
+
+    async def run():
+        await broker.startup()
+        receiver = asyncio.create_task(run_receiver_task(broker, ack_time=ack))
+        try:
+            sent = await send()
+            if until is not None:
+                async with asyncio.timeout(PATIENCE):
+                    while not until():
+                        await asyncio.sleep(0.05)
+                return None
+            return [await one.wait_result(timeout=PATIENCE, check_interval=0.05) for one in sent]
+        finally:
+            others = {receiver, *asyncio.all_tasks()} - {asyncio.current_task()}
+            for other in others:
+                other.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await broker.shutdown()
+
+    try:
+        return asyncio.run(run())
+    finally:
+        gc.collect()  # what the receiver leaves open is not found in another test
+
+
+def pending(redis, queue):
+    return redis.client().xpending(queue, "taskiq")["pending"]
+
+
+def letters(redis, queue):
+    found = redis.client().xrange(f"{queue}.onceward-dead")
+    return [json.loads(fields["data"])["labels"] for _, fields in found]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_two_tasks_of_one_order_take_effect_once(broker, once, redis, queue, is_async):
+    runs = []
+
+    def charge(order: dict) -> int:
+        runs.append(order)
+        return len(runs)
+
+    async def charge_async(order: dict) -> int:
+        runs.append(order)
+        return len(runs)
+
+    guarded = task(broker, once, charge_async if is_async else charge, key="order.id")
+    results = work(broker, lambda: asyncio.gather(*(guarded.kiq({"id": number}) for number in (1, 1, 1))))
+
+    assert [result.return_value for result in results] == [1, 1, 1]
+    assert runs == [{"id": 1}]
+
+
+def test_without_a_key_a_redelivered_task_runs_once_for_its_id(broker, once, queue):
+    runs = []
+
+    async def charge(order: int) -> int:
+        runs.append(order)
+        return len(runs)
+
+    guarded = task(broker, once, charge)
+
+    async def send():
+        return [
+            await guarded.kicker().with_task_id(f"of-{queue}").kiq(1),
+            await guarded.kicker().with_task_id(f"of-{queue}").kiq(1),
+        ]
+
+    assert [result.return_value for result in work(broker, send)] == [1, 1]
+    assert runs == [1]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_busy_task_comes_again_and_counts_no_retry(broker, once, is_async):
+    once.acquire(42, name="charge", lease=3)
+
+    def charge(order: int, context: Context = CONTEXT) -> int:
+        return context.message.labels.get("_retries", 0)
+
+    async def charge_async(order: int, context: Context = CONTEXT) -> int:
+        return context.message.labels.get("_retries", 0)
+
+    guarded = task(broker, once, charge_async if is_async else charge, key="order")
+    (result,) = work(broker, lambda: asyncio.gather(guarded.kiq(42)))
+
+    assert (result.is_err, result.return_value) == (False, 0)
+
+
+def test_a_busy_task_can_wait_in_a_schedule(broker, once, redis):
+    once.acquire(42, name="charge", lease=600)
+    source = ListRedisScheduleSource(redis.url, prefix=uuid.uuid4().hex)
+    waiting = []
+
+    async def charge(order: int) -> None:
+        pass
+
+    guarded = task(broker, once, charge, key="order", later=source)
+
+    async def send():
+        await guarded.kiq(42)
+        async with asyncio.timeout(PATIENCE):
+            while not waiting:
+                waiting.extend(redis.client().keys(f"{source._prefix}:time:*"))
+                await asyncio.sleep(0.05)
+        return []
+
+    assert work(broker, send) == []
+    assert len(waiting) == 1
+
+
+def test_a_failed_task_is_retried_by_taskiq(broker, once):
+    runs = []
+
+    async def charge(order: int) -> str:
+        runs.append(order)
+        if len(runs) < 3:
+            raise ValueError("not yet")
+        return "done"
+
+    (result,) = work(broker, lambda: asyncio.gather(task(broker, once, charge).kiq(42)))
+
+    assert result.return_value == "done"
+    assert runs == [42, 42, 42]
+
+
+def test_a_parked_task_goes_to_the_dead_letters_and_is_not_retried(broker, once, redis, queue):
+    runs = []
+
+    async def charge(order: int) -> None:
+        runs.append(order)
+        raise ValueError("no such card")
+
+    guarded = task(broker, once, charge, key="order", max_attempts=2)
+    (result,) = work(broker, lambda: asyncio.gather(guarded.kiq(42)))
+
+    assert result.is_err
+    assert runs == [42, 42]
+    (labels,) = letters(redis, queue)
+    assert labels["onceward-status"] == "parked"
+    assert labels["onceward-from"] == queue
+    assert labels["onceward-key"] == "charge:42"
+    assert pending(redis, queue) == 0
+
+
+def test_a_task_without_its_key_goes_to_the_dead_letters_and_does_not_run(broker, once, redis, queue):
+    runs = []
+
+    async def charge(order: dict) -> None:
+        runs.append(order)
+
+    (result,) = work(broker, lambda: asyncio.gather(task(broker, once, charge, key="order.id").kiq({})))
+
+    assert result.is_err
+    assert not runs
+    assert [labels["onceward-status"] for labels in letters(redis, queue)] == ["malformed"]
+
+
+def test_a_final_exception_is_the_result_and_is_not_retried(broker, once, redis, queue):
+    runs = []
+
+    async def charge(order: int) -> None:
+        runs.append(order)
+        raise LookupError("card 42")
+
+    guarded = task(broker, once, charge, key="order", final=(LookupError,))
+    results = work(broker, lambda: asyncio.gather(guarded.kiq(42), guarded.kiq(42)))
+
+    assert [str(result.error) for result in results] == ["card 42", "card 42"]
+    assert runs == [42]
+    assert not letters(redis, queue)
+
+
+def test_a_task_that_wants_no_result_has_run(broker, once):
+    runs = []
+
+    async def charge(order: int) -> None:
+        runs.append(order)
+        raise NoResultError
+
+    guarded = task(broker, once, charge, key="order")
+
+    def recorded():
+        return [record.status for record, _ in once.ledger.records()] == ["COMPLETED"]
+
+    work(broker, lambda: asyncio.gather(guarded.kiq(42), guarded.kiq(42)), until=recorded)
+
+    assert runs == [42]
+
+
+def test_a_task_that_requeues_itself_runs_again(broker, once):
+    runs = []
+
+    async def charge(order: int, context: Context = CONTEXT) -> str:
+        runs.append(order)
+        if len(runs) < 2:
+            await context.requeue()
+        return "done"
+
+    (result,) = work(broker, lambda: asyncio.gather(task(broker, once, charge, key="order").kiq(42)))
+
+    assert result.return_value == "done"
+    assert runs == [42, 42]
+
+
+def test_a_timeout_leaves_the_key_claimed_and_counts_as_a_retry(broker, once):
+    runs = []
+
+    async def charge(order: int, context: Context = CONTEXT) -> int:
+        runs.append(order)
+        if len(runs) < 2:
+            await asyncio.sleep(PATIENCE)
+        return int(context.message.labels.get("_retries", 0))
+
+    guarded = task(broker, once, charge, key="order", labels={"timeout": 3})
+    (result,) = work(broker, lambda: asyncio.gather(guarded.kiq(42)))
+
+    assert result.return_value >= 1
+    assert len(runs) >= 2
+
+
+def test_a_worker_that_acknowledges_first_holds_a_guarded_task_to_its_end(broker, once, redis, queue):
+    begun = []
+
+    async def charge(order: int) -> None:
+        begun.append(order)
+        await asyncio.sleep(PATIENCE)
+
+    guarded = task(broker, once, charge)
+    held = lambda: begun and pending(redis, queue) == 1
+
+    work(broker, lambda: asyncio.gather(guarded.kiq(42)), until=held, ack=AcknowledgeType.WHEN_RECEIVED)
+
+
+def test_a_task_that_a_stopping_receiver_cancels_comes_again_and_counts_no_retry(redis, queue, once):
+    begun = []
+
+    async def charge(order: int, context: Context = CONTEXT) -> int:
+        begun.append(order)
+        if len(begun) < 2:
+            await asyncio.sleep(PATIENCE)
+        return int(context.message.labels.get("_retries", 0))
+
+    first, second = broker_at(redis.url, queue), broker_at(redis.url, queue)
+    guarded = task(first, once, charge, key="order")
+    work(first, lambda: asyncio.gather(guarded.kicker().with_task_id(f"of-{queue}").kiq(42)), until=lambda: begun)
+    again = exactly(once, key="order", name="charge")(
+        second.task(task_name=guarded.task_name, retry_on_error=True)(charge)
+    )
+
+    async def found():
+        return [AsyncTaskiqTask(f"of-{queue}", second.result_backend)]
+
+    (result,) = work(second, found)
+
+    assert again.task_name == guarded.task_name
+    assert result.return_value == 0
+    assert begun == [42, 42]
+
+
+def test_a_task_that_raises_a_cancellation_itself_counts_a_retry(broker, once):
+    async def charge(order: int, context: Context = CONTEXT) -> int:
+        retries = int(context.message.labels.get("_retries", 0))
+        if not retries:
+            raise asyncio.CancelledError
+        return retries
+
+    guarded = task(broker, once, charge, key="order")
+    (result,) = work(broker, lambda: asyncio.gather(guarded.kiq(42)))
+
+    assert result.return_value >= 1
+
+
+def test_a_periodic_task_runs_once_per_window_whoever_sends_it(broker, once):
+    runs = []
+
+    async def report() -> int:
+        runs.append(1)
+        return len(runs)
+
+    guarded = task(broker, once, report, per="1d", at=1e9)
+    results = work(broker, lambda: asyncio.gather(*(guarded.kiq() for _ in range(3))))
+
+    assert [result.return_value for result in results] == [1, 1, 1]
+
+
+def test_a_task_gets_its_claim_and_its_dependencies(once):
+    broker = InMemoryBroker(await_inplace=True)
+
+    async def charge(order: dict, claim: Claim, context: Context = CONTEXT) -> str:
+        return f"{claim.attempt} {context.message.task_id} {order['id']}"
+
+    guarded = task(broker, once, charge, key="order.id")
+
+    async def run():
+        sent = await guarded.kicker().with_task_id("t-1").kiq({"id": 42})
+        return (await sent.get_result()).return_value
+
+    assert asyncio.run(run()) == "1 t-1 42"
+
+
+def test_a_task_can_be_called_as_a_function(once):
+    runs = []
+
+    def charge(order: int) -> str:
+        runs.append(order)
+        return "paid"
+
+    guarded = task(InMemoryBroker(), once, charge, key="order")
+
+    assert [guarded(1), guarded(1)] == ["paid", "paid"]
+    assert runs == [1]
+    once.acquire(2, name="charge")
+    with pytest.raises(Busy):
+        guarded(2)
+
+
+def test_the_keys_are_named_by_the_function(once):
+    async def charge(order: int) -> None:
+        pass
+
+    declared = exactly(once, key="order")(InMemoryBroker().task(task_name="t")(charge))
+    asyncio.run(declared(1))
+
+    assert [record.key for record, _ in once.ledger.records()] == [
+        f"{__name__}.test_the_keys_are_named_by_the_function.<locals>.charge:1"
+    ]
+
+
+@pytest.mark.parametrize("kind", [ListQueueBroker, PubSubBroker])
+def test_a_broker_that_forgets_what_it_hands_over_is_refused(kind, once):
+    with pytest.raises(ValueError, match="forgets a message"):
+        task(kind("redis://127.0.0.1:1"), once, print_order)
+
+
+def test_a_stream_that_drops_messages_is_refused(once):
+    with pytest.raises(ValueError, match="maxlen"):
+        task(broker_at("redis://127.0.0.1:1", "orders", maxlen=1000), once, print_order)
+
+
+def test_a_worker_without_retries_is_refused_at_its_start(redis, queue, once):
+    broker = RedisStreamBroker(redis.url, queue_name=queue)
+    task(broker, once, print_order)
+    broker.is_worker_process = True
+
+    with pytest.raises(ValueError, match="SmartRetryMiddleware"):
+        asyncio.run(broker.startup())
+
+
+def test_a_task_that_is_not_retried_is_refused_at_the_start_of_its_worker(broker, once):
+    exactly(once, name="charge")(broker.task(task_name=uuid.uuid4().hex)(print_order))
+    broker.is_worker_process = True
+
+    with pytest.raises(ValueError, match="retry_on_error=True"):
+        asyncio.run(broker.startup())
+
+
+def test_a_shared_task_is_refused(once):
+    with pytest.raises(TypeError, match="shared"):
+        exactly(once)(async_shared_broker.task(task_name=uuid.uuid4().hex)(print_order))
+
+
+def test_what_is_no_task_is_refused(once):
+    with pytest.raises(TypeError, match="write @exactly"):
+        exactly(once)(print)
+
+
+async def print_order(order: int) -> None:
+    print(order)

@@ -1,0 +1,190 @@
+"""What the worker for RabbitMQ does with strange messages, full queues, and a node that hangs."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+import pytest
+
+from observing import note_outcomes
+from onceward import Once
+from onceward.consumers.delivery import Delivery
+from onceward.core.record import COMPLETED, PARKED
+from onceward.errors import OncewardError
+from onceward.rabbitmq import RabbitWorker
+from onceward.rabbitmq.connection import RabbitError
+from onceward.rabbitmq.unparking import unpark_at
+from places import SOURCES
+from rabbitmq_servers import Rabbitmq
+
+PATIENCE = 120.0
+
+
+class Latin(str):
+    """Text that a client of another language wrote, not in UTF-8."""
+
+    __slots__ = ()
+
+    def encode(self, *_):
+        return b"caf\xe9"
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:", name="shop")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def queue(rabbitmq):
+    return rabbitmq.queue(f"copied-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A node of these tests alone, whose policies they set."""
+    made = Rabbitmq()
+    yield made
+    made.stop()
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
+
+
+def running(worker):
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    return thread
+
+
+def failing(order: dict):
+    raise ZeroDivisionError
+
+
+def test_headers_of_any_kind_reach_the_dead_letters(rabbitmq, once, queue):
+    own = {"text": Latin("cafe"), "within": {"list": [Latin("cafe"), 5]}, "plain": "text", "none": None}
+    rabbitmq.publish(queue, {"id": 1}, headers=own)
+    options = {"key": "order.id", "max_attempts": 2, "backoff": (0.1, 0.1), "wait": 0.2}
+    worker = RabbitWorker(once, queue, failing, url=rabbitmq.url, **options)
+    thread = running(worker)
+    try:
+        until(lambda: rabbitmq.ready(f"{queue}.onceward-dead") == 1)
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+    (letter,) = rabbitmq.take(f"{queue}.onceward-dead")
+    assert {name: letter.headers[name] for name in own} == {
+        "text": bytearray(b"caf\xe9"),
+        "within": {"list": [bytearray(b"caf\xe9"), 5]},
+        "plain": "text",
+        "none": None,
+    }
+    assert rabbitmq.ready(queue) == 0
+
+
+def test_a_malformed_message_names_no_key_of_another_message(rabbitmq, once, queue):
+    rabbitmq.publish(queue, b"torn", headers={"onceward-key": "shop:victim", "trace": "t"}, message_id="m-1")
+    RabbitWorker(once, queue, failing, url=rabbitmq.url, wait=0.2).run(until_empty=True)
+    (letter,) = rabbitmq.take(f"{queue}.onceward-dead")
+    assert letter.headers["onceward-status"] == "malformed"
+    assert letter.headers["trace"] == "t"
+    assert "onceward-key" not in letter.headers
+
+
+def test_a_letter_waits_until_a_full_dead_letter_queue_has_room(server, once):
+    queue = server.queue("full")
+    options = {"url": server.url, "key": "order.id", "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}
+    RabbitWorker(once, queue, failing, **options).run(until_empty=True)  # declares the other queues
+    limit = json.dumps({"max-length-bytes": 1000, "overflow": "reject-publish"})
+    server.control("set_policy", "full", "^full.onceward-dead$", limit)
+    server.publish("full.onceward-dead", b"x" * 5000)
+    server.publish(queue, {"id": 1}, {"id": 2})
+    told = []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    worker = RabbitWorker(once, queue, failing, **options)
+    thread = running(worker)
+    try:
+        until(lambda: told.count("parked") > 3)
+        assert [len(letter.body) for letter in server.take("full.onceward-dead")] == [5000]
+        until(lambda: server.ready("full.onceward-dead") == 2)
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+    assert sorted(json.loads(letter.body)["id"] for letter in server.take("full.onceward-dead")) == [1, 2]
+    assert once.ledger.show("shop:1")[0].attempts == 1
+
+
+def test_a_stop_does_not_wait_for_a_node_that_hangs(server, once):
+    # Its heartbeat is a minute. Without a limit of ours, a stop takes three.
+    queue = server.queue("orders")
+    server.publish(queue, {"id": 1}, {"id": 2})
+    begun, go, ran = threading.Event(), threading.Event(), []
+
+    def handler(order):
+        begun.set()
+        go.wait(PATIENCE)
+        ran.append(order["id"])
+
+    worker = RabbitWorker(once, queue, handler, key="order.id", url=server.url, wait=0.2, concurrency=1)
+    thread = running(worker)
+    assert begun.wait(PATIENCE)
+    server.pause()
+    try:
+        worker.stop()
+        go.set()
+        thread.join(100)
+        assert not thread.is_alive()
+    finally:
+        server.go_on()
+        thread.join(PATIENCE)
+    RabbitWorker(once, queue, handler, key="order.id", url=server.url, wait=0.2).run(until_empty=True)
+    until(lambda: server.ready(queue) == 0)
+    assert sorted(ran) == [1, 2]
+
+
+@pytest.mark.parametrize("body", [b'{"id": 1}', b"\xff\xfe"])
+def test_a_message_that_the_ledger_keeps_is_sent_again(rabbitmq, queue, tmp_path, body):
+    store, seen = f"sqlite:///{tmp_path}/l.db", []
+    once = Once(store, name="shop")
+    options = {"url": rabbitmq.url, "dead": False, "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}
+    rabbitmq.publish(queue, body, message_id="m-1", headers={"who": "us"}, content_type="application/x-shop")
+
+    def broken(order):
+        raise ZeroDivisionError
+
+    def fixed(order, delivery: Delivery):
+        seen.append((delivery.body, delivery.header("who"), delivery.raw.content_type, delivery.raw.message_id))
+
+    RabbitWorker(once, queue, broken, **options).run(until_empty=True)
+    assert rabbitmq.ready(queue) == 0
+    command = [sys.executable, "-m", "onceward", "unpark", "shop:m-1", "--to", f"amqp:{queue}", "--store", store]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "AMQP_URL": rabbitmq.url}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, "the key is unparked" in done.stdout) == (0, True), done
+    RabbitWorker(once, queue, fixed, **options).run(until_empty=True)
+    assert seen == [(body, "us", "application/x-shop", "m-1")]
+    assert once.ledger.show("shop:m-1")[0].status == COMPLETED
+    once.close()
+
+
+def test_a_message_that_cannot_be_sent_again_stays_in_the_ledger(rabbitmq, once, queue, monkeypatch):
+    monkeypatch.setenv("AMQP_URL", rabbitmq.url)
+    options = {"url": rabbitmq.url, "key": "order.id", "dead": False, "max_attempts": 1, "wait": 0.2}
+    rabbitmq.publish(queue, {"id": 1})
+    RabbitWorker(once, queue, failing, **options).run(until_empty=True)
+    with pytest.raises(RabbitError, match="no queue takes the message"):
+        unpark_at(once.ledger, "shop:1", "amqp:nowhere")
+    assert once.ledger.show("shop:1")[0].status == PARKED
+    once.run("other", lambda: 5)
+    with pytest.raises(OncewardError, match="is not parked"):
+        unpark_at(once.ledger, "shop:other", f"amqp:{queue}")

@@ -1,0 +1,177 @@
+"""Messages that leave with a record for RabbitMQ, and messages that are sent once, on a real node."""
+
+import asyncio
+import json
+import threading
+import time
+import uuid
+
+import pytest
+
+from onceward import Claim, Once
+from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, open_target
+from onceward.rabbitmq import RabbitWorker, send, send_async
+from onceward.rabbitmq.address import read_address
+from onceward.rabbitmq.target import RabbitTarget
+
+PATIENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def broker(rabbitmq, monkeypatch):
+    monkeypatch.setenv("AMQP_URL", rabbitmq.url)
+
+
+@pytest.fixture
+def queue(rabbitmq):
+    return rabbitmq.queue(f"parcels-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def once(tmp_path):
+    made = Once(f"sqlite:///{tmp_path}/ledger.db", name="shop")
+    yield made
+    made.close()
+
+
+def taken(rabbitmq, queue, count=1):
+    end = time.monotonic() + PATIENCE
+    found = []
+    while len(found) < count:
+        assert time.monotonic() < end
+        found += rabbitmq.take(queue)
+    return found
+
+
+def test_a_message_leaves_with_its_record_and_has_its_key(rabbitmq, queue, once):
+    @once(key="order.id", name="place")
+    def place(order: dict, claim: Claim) -> str:
+        return claim.send(f"amqp:{queue}", {"order": order["id"]}, headers={"who": "us"})
+
+    key = place({"id": 7})
+    (message,) = taken(rabbitmq, queue)
+    assert json.loads(message.body) == {"order": 7}
+    assert (message.message_id, message.headers["Idempotency-Key"], message.headers["who"]) == (key, key, "us")
+    assert (message.content_type, message.delivery_mode) == ("application/json", 2)
+
+
+def test_a_chain_from_a_worker_to_a_worker_takes_effect_once(rabbitmq, queue, once):
+    effects, orders = [], rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}")
+
+    def place(order: dict, claim: Claim) -> None:
+        claim.send(f"amqp:{queue}", {"parcel": order["id"]})
+
+    rabbitmq.publish(orders, {"id": 1}, {"id": 1}, {"id": 2})
+    RabbitWorker(once, orders, place, key="order.id", wait=0.2).run(until_empty=True)
+    again = taken(rabbitmq, queue, 2)
+    for message in again * 2:
+        rabbitmq.publish(queue, json.loads(message.body), headers=message.headers)
+    handler = lambda parcel: effects.append(parcel["parcel"])
+    RabbitWorker(once, queue, handler, name="ship", wait=0.2).run(until_empty=True)
+    assert sorted(effects) == [1, 2]
+
+
+def test_a_message_that_no_queue_takes_is_not_sent(rabbitmq):
+    target = RabbitTarget(f"amqp:nowhere-{uuid.uuid4().hex}")
+    (told,) = target.send([OutboxMessage("k", "{}")])
+    assert isinstance(told, MessageNotSent)
+    assert "no queue takes" in str(told)
+    target.close()
+
+
+def test_a_missing_exchange_is_told_and_one_that_is_made_later_is_used(rabbitmq, queue):
+    name = f"shop-{uuid.uuid4().hex}"
+    target = RabbitTarget(f"amqp:?exchange={name}&key=order.paid")
+    (told,) = target.send([OutboxMessage("k", "{}")])
+    assert isinstance(told, MessageNotSent)
+    assert "no exchange" in str(told)
+
+    async def bind(channel):
+        exchange = await channel.declare_exchange(name, "topic", durable=True)
+        await (await channel.get_queue(queue)).bind(exchange, "order.*")
+
+    rabbitmq.do(bind)
+    assert target.send([OutboxMessage("k", "{}")]) == [None]
+    assert [message.message_id for message in taken(rabbitmq, queue)] == ["k"]
+    target.close()
+
+
+def test_messages_of_one_key_are_each_confirmed_though_they_are_sent_together(rabbitmq, queue):
+    missing = RabbitTarget(f"amqp:nowhere-{uuid.uuid4().hex}")
+    told = missing.send([OutboxMessage("same", "{}")] * 5)
+    assert [type(error) for error in told] == [MessageNotSent] * 5
+    missing.close()
+
+
+def test_a_broker_that_is_away_leaves_messages_unsent(monkeypatch):
+    monkeypatch.setenv("AMQP_URL", "amqp://guest:secret@127.0.0.1:1/")
+    target = RabbitTarget("amqp:orders")
+    (told,) = target.send([OutboxMessage("k", "{}")])
+    assert isinstance(told, MessageNotSent)
+    assert "secret" not in str(told)
+
+
+@pytest.mark.parametrize("message", [OutboxMessage("k", "{}", delay=3.0), OutboxMessage("k", "{}", group="g")])
+def test_what_rabbitmq_cannot_do_is_refused(message):
+    target = open_target("amqp:orders")
+    with pytest.raises(ValueError, match="RabbitMQ has no"):
+        target.check(message)
+    assert [type(error) for error in target.send([message])] == [MessageRefused]
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("amqp:orders", ("amqp://u:p@rabbit:5673/shop?heartbeat=9", "", "orders")),
+        ("amqp://other/v?queue=a%20b", ("amqp://u:p@other/v?heartbeat=9", "", "a b")),
+        ("amqps://other:5671?exchange=e&key=k", ("amqps://u:p@other:5671/?heartbeat=9", "e", "k")),
+    ],
+)
+def test_an_address_takes_its_password_from_the_environment(monkeypatch, address, expected):
+    monkeypatch.setenv("AMQP_URL", "amqp://u:p@rabbit:5673/shop?heartbeat=9")
+    assert tuple(read_address(address)) == expected
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "amqp:",
+        "amqp://u:p@host/?queue=a",
+        "amqp://host/v",
+        "amqp:a?exchange=b",
+        "amqp:?queue=a&key=b",
+        "amqp:a?colour=red",
+    ],
+)
+def test_an_address_that_says_too_little_or_too_much_is_refused(address):
+    with pytest.raises(ValueError, match="amqp"):
+        read_address(address)
+
+
+def test_a_message_is_sent_once_for_its_key(rabbitmq, queue, once):
+    first = send(once, f"amqp:{queue}", {"id": 1}, key="order-1")
+    assert send(once, f"amqp:{queue}", {"id": 1}, key="order-1") == first
+    assert asyncio.run(send_async(once, f"amqp:{queue}", {"id": 1}, key="order-1")) == first
+    second = asyncio.run(send_async(once, f"amqp:{queue}", "plain text", key="order-2"))
+    messages = {message.message_id: message for message in taken(rabbitmq, queue, 2)}
+    assert set(messages) == {first, second}
+    assert messages[second].body == b"plain text"
+    assert messages[second].content_type == "text/plain"
+
+
+def test_a_send_that_no_queue_takes_raises_and_is_sent_later(rabbitmq, once):
+    name = f"later-{uuid.uuid4().hex[:8]}"
+    with pytest.raises(MessageNotSent, match="no queue takes"):
+        send(once, f"amqp:{name}", {}, key=1)
+    rabbitmq.queue(name)
+    send(once, f"amqp:{name}", {}, key=1)
+    assert len(taken(rabbitmq, name)) == 1
+
+
+def test_many_threads_send_over_one_connection(rabbitmq, queue, once):
+    threads = [threading.Thread(target=send, args=(once, f"amqp:{queue}", {}), kwargs={"key": n}) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(taken(rabbitmq, queue, 20)) == 20

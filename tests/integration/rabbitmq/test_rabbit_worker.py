@@ -1,0 +1,260 @@
+"""The worker for RabbitMQ on a real node: outcomes, retries, dead letters, and queues that lose messages."""
+
+import itertools
+import json
+import threading
+import time
+import uuid
+
+import pytest
+
+from observing import note_outcomes
+from onceward import NotFound, Once
+from onceward.consumers.broker import BrokerError
+from onceward.core.protocol import message_in
+from onceward.core.record import PARKED
+from onceward.rabbitmq import RabbitWorker
+from onceward.rabbitmq.message import read_kept
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:", name="shop")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def queue(rabbitmq):
+    """A quorum queue of this test."""
+    return rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def work(once, rabbitmq, queue):
+    """Give a function that starts a worker in a thread; it is stopped at the end."""
+    running = []
+
+    def start(handler, **options):
+        settings = {"url": rabbitmq.url, "key": "order.id", "wait": 0.2, "backoff": (0.2, 4.0)} | options
+        worker = RabbitWorker(once, settings.pop("queue", queue), handler, **settings)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        running.append((worker, thread))
+        return worker
+
+    yield start
+    for worker, thread in running:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
+
+
+def dead_letters(rabbitmq, queue):
+    """Wait for the dead letters of a queue, and take them."""
+    until(lambda: rabbitmq.ready(f"{queue}.onceward-dead"))
+    return rabbitmq.take(f"{queue}.onceward-dead")
+
+
+def test_a_message_published_three_times_takes_effect_once(rabbitmq, queue, work):
+    effects, told = [], []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    rabbitmq.publish(queue, *[{"id": number} for number in (1, 2)] * 3)
+    work(lambda order: effects.append(order["id"]))
+    until(lambda: len([status for status in told if status in {"done", "replayed"}]) == 6)
+    assert sorted(effects) == [1, 2]
+
+
+def test_the_message_id_is_the_key_unless_a_header_says_another(rabbitmq, queue, work, once):
+    rabbitmq.publish(queue, {"n": 1}, message_id="m-1")
+    rabbitmq.publish(queue, {"n": 2}, message_id="m-2", headers={"Idempotency-Key": "order-2"})
+    work(lambda order: None, key=None)
+    until(lambda: once.ledger.stats()["COMPLETED"] == 2)
+    assert {record.key for record, _ in once.ledger.records()} == {"shop:m-1", "shop:order-2"}
+
+
+def test_a_message_without_id_and_key_is_a_dead_letter(rabbitmq, queue, work):
+    rabbitmq.publish(
+        queue, {"n": 1}, message_id="onceward-none-1"
+    )  # what a copy of such a message has; the client invents ids
+    work(lambda order: None, key=None)
+    (letter,) = dead_letters(rabbitmq, queue)
+    assert letter.headers["onceward-status"] == "malformed"
+
+
+def test_one_that_fails_comes_again_after_a_pause_and_counts_its_receives(rabbitmq, queue, work):
+    tries = []
+
+    def handler(order):
+        tries.append(time.monotonic())
+        if len(tries) < 4:
+            raise ZeroDivisionError
+
+    rabbitmq.publish(queue, {"id": 1}, message_id="m-1", headers={"who": "us"})
+    work(handler)
+    until(lambda: len(tries) == 4)
+    assert all(later - earlier >= 0.1 for earlier, later in itertools.pairwise(tries))
+
+
+def test_a_poisoned_message_is_parked_and_published_with_its_reason(rabbitmq, queue, work, once):
+    def handler(order):
+        raise ZeroDivisionError("an odd order")
+
+    rabbitmq.publish(queue, {"id": 7}, message_id="m-7", headers={"who": "us", "CC": [queue]}, content_type="text/json")
+    work(handler, max_attempts=2)
+    letters = dead_letters(rabbitmq, queue)
+    letter = letters[0]
+    assert json.loads(letter.body) == {"id": 7}
+    assert (letter.message_id, letter.content_type, letter.headers["who"]) == ("m-7", "text/json", "us")
+    assert letter.headers["onceward-status"] == "parked"
+    assert "an odd order" in letter.headers["onceward-reason"]
+    assert letter.headers["onceward-key"] == "shop:7"
+    assert letter.headers["onceward-from"] == queue
+    assert letter.headers["onceward-receives"] == "2"
+    assert "x-death" not in letter.headers
+    assert once.ledger.show("shop:7")[0].status == PARKED
+
+
+def test_without_dead_letters_the_ledger_keeps_a_poisoned_message(rabbitmq, queue, work, once):
+    def handler(order):
+        raise ZeroDivisionError
+
+    rabbitmq.publish(queue, {"id": 7}, message_id="m-7", headers={"who": "us"})
+    work(handler, max_attempts=2, dead=False)
+
+    def kept():
+        try:
+            return message_in(once.ledger.show("shop:7", whole=True)[0])
+        except NotFound:
+            return None
+
+    message = read_kept(until(kept))
+    assert (message.queue, message.id, json.loads(message.body), message.headers) == (
+        queue,
+        "m-7",
+        {"id": 7},
+        {"who": "us"},
+    )
+    until(lambda: rabbitmq.ready(queue) == 0)
+
+
+def test_a_busy_message_waits_for_the_other_workers_lease(rabbitmq, queue, work, once):
+    effects, told = [], []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    held = once.acquire(7, lease=3.0, heartbeat=0)
+    rabbitmq.publish(queue, {"id": 7})
+    work(lambda order: effects.append(order["id"]))
+    until(lambda: effects)
+    assert held.lost
+    assert told.count("busy") <= 4  # no hot loop: each time it waits as long as the lease says, and at least a second
+
+
+def test_what_runs_at_a_stop_is_finished_and_the_rest_goes_back(rabbitmq, queue, work):
+    begun, go, ran = threading.Event(), threading.Event(), []
+
+    def handler(order):
+        begun.set()
+        go.wait(PATIENCE)
+        ran.append(order["id"])
+
+    rabbitmq.publish(queue, *[{"id": number} for number in range(9)])
+    worker = work(handler, concurrency=1, prefetch=9)
+    assert begun.wait(PATIENCE)
+    worker.stop()
+    until(lambda: rabbitmq.ready(queue) == 8)  # others can have them while the handler runs
+    go.set()
+    until(lambda: worker.in_flight == 0)
+    assert len(ran) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"x_message_ttl": 60_000}, "x-message-ttl"),
+        ({"x_max_length": 5}, "x-max-length"),
+        ({"x_delivery_limit": 5}, "x-delivery-limit"),
+        ({"kind": "stream"}, "stream"),
+        ({"x_expires": 60_000}, "x-expires"),
+    ],
+)
+def test_a_queue_that_loses_messages_is_refused_at_start(rabbitmq, once, arguments, what):
+    name = rabbitmq.queue(f"bad-{uuid.uuid4().hex[:8]}", **arguments)
+    with pytest.raises(ValueError, match=f"loses messages.*{what}"):
+        RabbitWorker(once, name, print, url=rabbitmq.url).run()
+
+
+@pytest.mark.parametrize("settings", [{"durable": False}, {"durable": True, "auto_delete": True}])
+def test_a_queue_that_does_not_last_is_refused_at_start(rabbitmq, once, settings):
+    name = f"short-{uuid.uuid4().hex[:8]}"
+
+    async def declare(channel):
+        await channel.declare_queue(name, **settings)
+
+    rabbitmq.do(declare)
+    with pytest.raises(ValueError, match="loses messages"):
+        RabbitWorker(once, name, print, url=rabbitmq.url).run()
+
+
+def test_a_limit_with_a_dead_letter_exchange_is_accepted(rabbitmq, once):
+    name = rabbitmq.queue(f"ok-{uuid.uuid4().hex[:8]}", x_delivery_limit=5, x_dead_letter_exchange="amq.fanout")
+    RabbitWorker(once, name, print, url=rabbitmq.url, wait=0.1).run(until_empty=True)
+
+
+def test_a_missing_queue_is_told(rabbitmq, once):
+    with pytest.raises(BrokerError, match="there is no queue nowhere"):
+        RabbitWorker(once, "nowhere", print, url=rabbitmq.url).run()
+
+
+def test_a_broker_that_is_away_is_told_without_the_password(once):
+    with pytest.raises(BrokerError) as told:
+        RabbitWorker(once, "orders", print, url="amqp://guest:secret@127.0.0.1:1/").run()
+    assert "secret" not in str(told.value)
+
+
+def test_a_queue_deleted_under_a_worker_ends_it(rabbitmq, once, queue):
+    ended = []
+
+    def run():
+        try:
+            RabbitWorker(once, queue, print, url=rabbitmq.url, wait=0.2).run()
+        except BrokerError as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    async def delete(channel):
+        await channel.queue_delete(queue)
+
+    until(lambda: _consumers(rabbitmq, queue) == 1)
+    rabbitmq.do(delete)
+    thread.join(PATIENCE)
+    assert "there is no queue" in ended[0]
+
+
+def _consumers(rabbitmq, queue):
+    async def look(channel):
+        return (await channel.declare_queue(queue, passive=True)).declaration_result.consumer_count
+
+    return rabbitmq.do(look)
+
+
+def test_until_empty_ends_when_all_is_done(rabbitmq, once, queue):
+    effects = []
+    rabbitmq.publish(queue, *[{"id": number} for number in range(200)])
+    worker = RabbitWorker(
+        once, queue, lambda order: effects.append(order["id"]), key="order.id", url=rabbitmq.url, wait=0.2
+    )
+    worker.run(until_empty=True)
+    assert sorted(effects) == list(range(200))
+    assert rabbitmq.ready(queue) == 0

@@ -1,0 +1,273 @@
+"""The connections that a ledger of a URL holds: each answer goes to its own request, also after an interrupt or a broken line."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from gates import Gate
+from onceward import Once, StoreError
+from onceward.core.drivers import drive, drive_async
+from onceward.stores import open_store
+from onceward.stores.redis import held_connections
+from onceward.testing.bench import claim_of
+from redis_servers import Redis, Replica
+
+
+@pytest.fixture(scope="module")
+def server():
+    made = Redis()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def store(server):
+    server.ask("FLUSHALL")
+    made = open_store(f"{server.url}?timeout=60")
+    drive(made.insert_many([claim_of(key) for key in "ab"]), made)
+    yield made
+    made.close()
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+def raise_interrupt(*_):
+    raise Interrupt
+
+
+def key_of(reply):
+    return reply.record.key
+
+
+def received(server):
+    with server.client() as client:
+        return client.info("stats")["total_connections_received"]
+
+
+def test_an_interrupted_request_leaves_its_answer_to_nobody(server, store):
+    before = signal.signal(signal.SIGALRM, raise_interrupt)
+    try:
+        server.pause()
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(Interrupt):
+            drive(store.load("a"), store)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        server.go_on()
+    assert [key_of(drive(store.load(key), store)) for key in "bab"] == ["b", "a", "b"]
+
+
+def test_a_cancelled_request_leaves_its_answer_to_nobody(server, store):
+    async def use():
+        await drive_async(store.load("a"), store)
+        server.pause()
+        try:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(drive_async(store.load("a"), store), 0.2)
+        finally:
+            server.go_on()
+        return [key_of(await drive_async(store.load(key), store)) for key in "bab"]
+
+    assert asyncio.run(use()) == ["b", "a", "b"]
+
+
+def test_requests_one_after_the_other_share_a_connection(server, store):
+    before = received(server)
+    for _ in range(50):
+        drive(store.load("a"), store)
+
+    async def use():
+        for _ in range(50):
+            await drive_async(store.load("a"), store)
+
+    asyncio.run(use())
+    assert received(server) - before <= 3  # the loop's, and those of this test
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_connection_that_the_server_closed_is_replaced_unseen(server, store, mode, monkeypatch):
+    monkeypatch.setattr(held_connections, "HELD", 0.0)  # each request goes through the pool, as after a second
+
+    async def use():
+        found = []
+        for key in "ab":
+            found.append(key_of(await drive_async(store.load(key), store)))
+            server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            for _ in range(5):  # the loop must read the end of the stream, which has come before the answer to KILL
+                await asyncio.sleep(0)
+        return found
+
+    if mode == "async":
+        assert asyncio.run(use()) == ["a", "b"]
+        return
+    for key in "ab":
+        assert key_of(drive(store.load(key), store)) == key
+        server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_connection_that_breaks_while_it_is_held_takes_all_held_ones_along(server, mode):
+    once = Once(server.url, name="n")
+
+    async def handle():
+        return 1
+
+    async def use():
+        for key in "cd":
+            assert await once.run_async(f"{mode}-{key}", handle) == 1
+            server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    if mode == "async":
+        asyncio.run(use())
+        return
+    for key in "cd":
+        assert once.run(f"{mode}-{key}", lambda: 1) == 1
+        server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+
+def test_a_server_that_became_a_replica_is_left(server, store):
+    drive(store.load("a"), store)
+    server.ask("REPLICAOF", "127.0.0.1", "1")
+    try:
+        before = received(server)
+        for _ in range(2):
+            (reply,) = drive(store.insert_many([claim_of("x")]), store)
+            assert isinstance(reply, StoreError)
+        assert received(server) - before >= 2  # this look, and the second request
+    finally:
+        server.ask("REPLICAOF", "NO", "ONE")
+
+
+def test_a_forked_child_opens_its_own_connections(server, store):
+    drive(store.load("a"), store)
+    child = os.fork()
+    if not child:
+        ends = 1
+        try:
+            ends = 0 if key_of(drive(store.load("b"), store)) == "b" else 1
+        finally:
+            os._exit(ends)
+    assert key_of(drive(store.load("a"), store)) == "a"
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# --- requests of many tasks that share a connection -------------------------------------------------------------------------
+
+MANY = 40
+
+
+async def loads(store, keys):
+    return await asyncio.gather(*(drive_async(store.load(key), store) for key in keys), return_exceptions=True)
+
+
+def test_each_of_many_tasks_gets_its_own_answer(server, store):
+    keys = [f"many-{number}" for number in range(MANY)]
+
+    async def use():
+        made = await asyncio.gather(*(drive_async(store.insert(claim_of(key)), store) for key in keys))
+        return made, await loads(store, keys)
+
+    made, loaded = asyncio.run(use())
+    assert [(reply.won, key_of(reply)) for reply in made] == [(True, key) for key in keys]
+    assert [key_of(reply) for reply in loaded] == keys
+
+
+def test_many_tasks_share_a_few_connections(server, store):
+    before = received(server)
+    asyncio.run(loads(store, "ab" * MANY))
+    assert received(server) - before <= held_connections.LANES + 1
+
+
+def test_a_cancelled_task_takes_no_answer_from_the_others(server, store):
+    async def use():
+        await loads(store, "ab" * MANY)
+        server.pause()
+        try:
+            under_way = [asyncio.ensure_future(drive_async(store.load(key), store)) for key in "ab" * MANY]
+            await asyncio.sleep(0.1)
+            for task in under_way[::3]:
+                task.cancel()
+            await asyncio.sleep(0)
+        finally:
+            server.go_on()
+        return await asyncio.gather(*under_way, return_exceptions=True)
+
+    found = asyncio.run(use())
+    for at, reply in enumerate(found):
+        assert isinstance(reply, asyncio.CancelledError) if at % 3 == 0 else key_of(reply) == "ab"[at % 2]
+
+
+def test_a_broken_line_is_told_to_all_that_shared_it_and_the_next_request_works(server, store):
+    gate = Gate(server.port)
+    far = open_store(f"redis://127.0.0.1:{gate.port}/0?timeout=60")
+
+    async def use():
+        await loads(far, "ab" * MANY)
+        server.pause()
+        try:
+            under_way = asyncio.ensure_future(loads(far, "ab" * MANY))
+            await asyncio.sleep(0.1)
+            gate.turn(server.port)
+            await asyncio.sleep(0.1)
+        finally:
+            server.go_on()
+        return await under_way, await loads(far, "ab" * MANY)
+
+    try:
+        broken, after = asyncio.run(use())
+    finally:
+        gate.close()
+    assert any(isinstance(reply, StoreError) and reply.transient for reply in broken)
+    assert all(key_of(reply) == "ab"[at % 2] for at, reply in enumerate(broken) if not isinstance(reply, Exception))
+    assert [key_of(reply) for reply in after] == list("ab" * MANY)
+
+
+def test_an_interrupt_reaches_one_of_those_that_shared_a_request(server, store):
+    async def use():
+        await drive_async(store.load("a"), store)
+        held = store.bare.conduit._mine().held
+        exchange, interrupts = held._exchange, [Interrupt()]
+
+        async def interrupted(text, size):
+            if size > 1 and interrupts:
+                raise interrupts.pop()
+            return await exchange(text, size)
+
+        held._exchange = interrupted
+        return await loads(store, "ab" * MANY), await loads(store, "ab" * MANY)
+
+    first, second = asyncio.run(use())
+    assert [type(one) for one in first].count(Interrupt) == 1
+    others = [one for one in first if isinstance(one, StoreError)]
+    assert others
+    assert all(one.transient for one in others)
+    assert [key_of(reply) for reply in second] == list("ab" * MANY)
+
+
+def test_requests_sent_together_share_a_confirmation(server):
+    replica = Replica(server)
+    try:
+        far = open_store(f"{server.url}?wait=1")
+        with server.client() as client:
+            client.config_resetstat()
+            made = asyncio.run(inserts(far, [f"told-{number}" for number in range(MANY)]))
+            asked = client.info("commandstats")["cmdstat_wait"]["calls"]
+        assert [reply for reply in made if isinstance(reply, Exception)] == []
+        assert all(reply.won for reply in made)
+        assert asked < MANY / 2
+        replica.pause()
+        lost = asyncio.run(inserts(open_store(f"{server.url}?wait=1&timeout=1"), "cdefghijkl"))
+        assert all("have confirmed" in str(one) for one in lost)
+    finally:
+        replica.stop()
+
+
+async def inserts(store, keys):
+    return await asyncio.gather(
+        *(drive_async(store.insert(claim_of(key)), store) for key in keys), return_exceptions=True
+    )

@@ -1,0 +1,283 @@
+"""What a Redis ledger promises when its server forgets, has no memory left, restarts, or is not what it should be."""
+
+import functools
+import re
+import threading
+
+import pytest
+from redis import ResponseError
+
+from onceward import LeaseLost, ResultNotRecorded, StoreError
+from onceward import Once as _Once
+from onceward.core.drivers import drive
+from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.stores import open_store
+from onceward.stores.capabilities import FOUND, INSPECT, MIGRATE, OUTBOX, PROVISION
+from onceward.stores.redis.confirmation import Confirmation
+from onceward.testing.bench import claim_of
+from redis_servers import Redis
+
+Once = functools.partial(_Once, name="n")
+
+
+@pytest.fixture
+def server(request):
+    """A server of the test's own, with the settings that it asks for."""
+    made = Redis(**getattr(request, "param", {}))
+    yield made
+    made.stop()
+
+
+def test_scripts_are_loaded_again_after_they_are_flushed(redis, redis_url):
+    once = Once(redis_url)
+    assert once.run("a", lambda: 1) == 1
+    redis.ask("SCRIPT", "FLUSH")
+    assert once.run("b", lambda: 2) == 2
+    redis.ask("SCRIPT", "FLUSH")
+    replies = drive(once.store.insert_many([claim_of(key) for key in "xyx"]), once.store)
+    assert [reply.won for reply in replies] == [True, True, False]
+
+
+@pytest.mark.parametrize("server", [{"appendonly": "yes", "appendfsync": "always"}], indirect=True)
+def test_a_restart_keeps_what_was_answered(server):
+    once = Once(server.url)
+    fence = once.acquire("held").fence
+    assert once.run("done", lambda: 1) == 1
+    server.kill()
+    server.start()
+    assert once.run("done", lambda: 2) == 1
+    held, _ = once.ledger.show("n:held")
+    assert (held.status, held.fence) == (IN_PROGRESS, fence)
+    assert once.run("new", lambda: 3) == 3
+
+
+@pytest.mark.parametrize("how", ["FLUSHALL", "restart"])
+def test_a_claim_whose_record_is_forgotten_is_lost_and_is_not_completed(server, how):
+    once = Once(server.url, heartbeat=0)
+    with pytest.raises(LeaseLost):
+        with once.claim("k") as claim:
+            if how == "restart":  # without a file
+                server.kill()
+                server.start()
+            else:
+                server.ask("FLUSHALL")
+            claim.complete("never")
+    assert not list(once.ledger.records())
+
+
+def test_a_fence_grows_although_all_was_forgotten(server):
+    once = Once(server.url)
+    fences = []
+    for _ in range(3):
+        fences.append(once.acquire("k").fence)
+        server.ask("FLUSHALL")
+    assert fences == sorted(set(fences))
+
+
+def test_a_result_that_finds_no_memory_is_not_recorded_and_that_is_said(server):
+    once = Once(server.url, lease=1.5, heartbeat=0)
+    runs = []
+
+    def handle():
+        runs.append(1)
+        server.ask("CONFIG", "SET", "maxmemory", "1")
+        return "made"
+
+    with pytest.raises(ResultNotRecorded, match="no memory left"):
+        once.run("k", handle)
+    with pytest.raises(StoreError, match="no memory left"):
+        once.run("other", handle)
+    assert len(runs) == 1, "no handler runs without a claim"
+    server.ask("CONFIG", "SET", "maxmemory", "0")
+    record, _ = once.ledger.show("n:k")
+    assert (record.status, record.result) == (IN_PROGRESS, None)
+
+
+@pytest.mark.parametrize("server", [{"maxmemory": "50mb", "maxmemory_policy": "allkeys-lru"}], indirect=True)
+def test_a_server_that_evicts_is_refused_unless_it_is_accepted(server):
+    with pytest.raises(StoreError, match=r"evicts records.*eviction=allow"):
+        Once(server.url).run("k", lambda: 1)
+    accepted = Once(f"{server.url}?eviction=allow")
+    assert accepted.run("k", lambda: 1) == 1
+    with pytest.raises(StoreError, match="messages that are not sent"):
+        drive(OUTBOX.needed(accepted.store)(), accepted.store)
+    server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert Once(server.url).run("k", lambda: 2) == 1
+
+
+def test_a_ledger_of_a_later_version_is_refused(redis, redis_url):
+    store = open_store(redis_url)
+    assert not FOUND.needed(store)()
+    (part,) = drive(PROVISION.needed(store)(frozenset()), store)
+    assert part.made
+    assert FOUND.needed(store)()
+    (part,) = drive(MIGRATE.needed(store)(), store)
+    assert not part.made
+    redis.ask("HSET", store.names.meta, "version", "2")
+    with pytest.raises(StoreError, match=r"version 2.*upgrade onceward"):
+        Once(redis_url).run("k", lambda: 1)
+
+
+def test_completed_records_expire_by_themselves_and_others_do_not(redis, redis_url):
+    once = Once(redis_url, retention=30, lease=5)
+    once.run("done", lambda: 1)
+    once.acquire("held")
+    once.acquire("given").release()
+    ttl = {}
+    for key in ("n:done", "n:held", "n:given"):
+        record = once.store.names.shard_of(key.encode()).keys_of(key.encode())[0]
+        ttl[key] = int(redis.ask("PTTL", record))
+    assert 25_000 < ttl["n:done"] <= 30_001
+    assert ttl["n:held"] == ttl["n:given"] == -1
+
+
+def test_an_expired_record_leaves_no_trace_after_a_purge(moved_redis):
+    once = Once(moved_redis.fresh(), retention=5, lease=1)
+    for number in range(40):
+        once.run(number, lambda: 1)
+        once.acquire(f"given {number}").release()
+    moved_redis.move(60.0)
+    assert not list(once.ledger.records(status="COMPLETED"))
+    assert once.ledger.purge() == 40
+    assert not list(once.ledger.records())
+    left = [key for key in moved_redis.all_keys() if not key.endswith((":fence", ":ledger"))]
+    assert left == []
+
+
+@pytest.mark.parametrize("key", ["", "a" * 10_000, "\0", "ключ", "{1}", "a b"])
+def test_any_text_is_a_key(redis_url, key):
+    once = Once(redis_url)
+    assert once.run(f"x{key}", lambda: key) == key
+    assert once.run(f"x{key}", lambda: "again") == key
+    ((record, _),) = once.ledger.records(prefix="n:")
+    assert once.ledger.show(record.key)[0] == record
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("fence", "x"), ("result", b"\xff" * 40), ("error", b"a" * 70_000 + b"\xff")]
+)
+def test_a_record_that_cannot_be_read_is_shown_and_can_be_cleared(redis, redis_url, field, value):
+    once = Once(redis_url)
+    once.run("k", lambda: 1)
+    ((record, _),) = once.ledger.records()
+    raw = record.key.encode()
+    redis.ask("HSET", once.store.names.shard_of(raw).keys_of(raw)[0], field, value)
+    with pytest.raises(StoreError, match="cannot be read"):
+        once.run("k", lambda: 2)
+    (page,) = once.ledger.pages()
+    assert [one.key for one in page.damaged] == [record.key]
+    once.ledger.clear(record.key)
+    assert once.run("k", lambda: 3) == 3
+
+
+# --- on the disk ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("server", [{"appendonly": "no"}, {"appendonly": "yes"}], indirect=True)
+def test_writes_wait_for_the_disk_or_no_handler_runs(server):
+    """Redis knows WAITAOF from 7.2, and refuses it without the file."""
+    once = Once(f"{server.url}?disk=yes&timeout=60")
+    if "unknown command" in server.ask("WAITAOF", 0, 0, 1) or server.ask("CONFIG", "GET", "appendonly").count("no"):
+        with pytest.raises(StoreError, match=r"disk=yes needs Redis 7\.2"):
+            once.run("k", pytest.fail)
+        assert not list(Once(server.url).ledger.records())
+        return
+    assert [once.run("k", lambda: 1) for _ in range(3)] == [1, 1, 1]
+    with server.client() as client:
+        assert client.info("commandstats")["cmdstat_waitaof"]["calls"] >= 4
+    assert levels(once.store)["appendfsync"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "says"),
+    [
+        (Confirmation(1, False, 0.5), 1, None),
+        (Confirmation(2, False, 0.5), 1, r"1 replica\(s\) have confirmed"),
+        (Confirmation(0, True, 0.5), [1, 0], None),
+        (Confirmation(0, True, 0.5), [0, 0], "not on the server's disk"),
+        (Confirmation(1, True, 0.5), [1, 1], None),
+        (Confirmation(1, True, 0.5), [1, 0], r"0 replica\(s\) have confirmed"),
+        (Confirmation(1, True, 0.5), ResponseError("unknown command"), "unknown command"),
+    ],
+    ids=str,
+)
+def test_what_a_confirmation_misses(asked, answer, says):
+    missing = asked.missing(answer)
+    assert missing is None if says is None else re.search(says, str(missing))
+
+
+# --- doctor ---------------------------------------------------------------------------------------------------------------
+
+
+def levels(store):
+    return {one.check: one.level for one in INSPECT.needed(store)().findings()}
+
+
+@pytest.mark.parametrize("server", [{"appendonly": "yes", "appendfsync": "everysec"}], indirect=True)
+def test_doctor_tells_what_a_server_may_lose(server):
+    store = open_store(server.url)
+    assert levels(store) == {"version": "ok", "eviction": "ok", "appendfsync": "warning"}
+    server.ask("CONFIG", "SET", "appendfsync", "always")
+    assert levels(store)["appendfsync"] == "ok"
+    server.ask("CONFIG", "SET", "appendonly", "no")
+    server.ask("CONFIG", "SET", "maxmemory", "100mb")
+    server.ask("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+    assert levels(open_store(f"{server.url}?eviction=allow")) == {
+        "version": "ok",
+        "eviction": "error",
+        "appendonly": "error",
+    }
+    assert levels(open_store(f"{server.url}?eviction=allow&wait=1"))["failover"] == "error"
+
+
+# --- rights ---------------------------------------------------------------------------------------------------------------
+
+RIGHTS = (
+    "~onceward:* resetchannels -@all +evalsha +eval +hget +hgetall +hset +hsetnx +hdel +get +set +incr +del +zadd +zrem +zcard +zcount "
+    "+zrangebyscore +zrangebylex +pexpire +pexpireat +persist +time +rpush +blpop +info +wait"
+)
+
+
+@pytest.fixture
+def worker_url(server):
+    """The URL of a user with the documented rights, and no others."""
+    server.ask("ACL", "SETUSER", "worker", "on", ">secret", *RIGHTS.split())
+    return server.url.replace("redis://", "redis://worker:secret@")
+
+
+def test_the_documented_rights_are_enough(worker_url, caplog):
+    once = Once(worker_url, lease=5)
+    assert once.run("k", lambda: 1) == once.run("k", lambda: 2) == 1
+    with once.claim("c") as claim:
+        claim.extend()
+    once.acquire("r").release("no")
+    once.acquire("r").park("no")
+    assert len(list(once.ledger.records())) == 3
+    assert once.ledger.survey().counts[COMPLETED] == 2
+    once.ledger.purge()
+    claim = once.acquire("w")
+    waiter = threading.Thread(target=Once(worker_url, on_busy=30.0).run, args=("w", lambda: 1))
+    waiter.start()
+    claim.complete(1)
+    waiter.join(60)
+    assert not waiter.is_alive()
+    assert "cannot be read" not in caplog.text
+    assert levels(once.store)["appendonly"] == "error"
+
+
+def test_a_missing_right_is_told(server, worker_url):
+    server.ask("ACL", "SETUSER", "worker", "-evalsha")
+    with pytest.raises(StoreError, match=r"evalsha.*docs/reference/redis.md"):
+        Once(worker_url).run("k", lambda: 1)
+
+
+def test_a_server_that_tells_nothing_of_its_memory_is_used_with_a_warning(server, worker_url, caplog):
+    server.ask("ACL", "SETUSER", "worker", "-info")
+    assert Once(worker_url).run("k", lambda: 1) == 1
+    assert "whether the server evicts records cannot be read" in caplog.text
+
+
+def test_a_wrong_password_is_told_without_it(server, worker_url):
+    with pytest.raises(StoreError) as caught:
+        Once(worker_url.replace("secret", "wrong")).run("k", lambda: 1)
+    assert "wrong" not in str(caught.value).replace("invalid username-password pair", "")

@@ -1,0 +1,427 @@
+"""The service in a process of its own, asked over plain HTTP: claims, replays, steps, ids and refusals."""
+
+import json
+import threading
+import time
+import uuid
+
+import pytest
+
+from onceward import Once
+from onceward.core.drivers import drive
+from services import PATIENCE, Api, Service, new_id, serving
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with serving(f"sqlite:///{tmp_path_factory.mktemp('ledger')}/ledger.db?timeout=30") as made:
+        yield made
+
+
+@pytest.fixture
+def api(service):
+    """A namespace of its own."""
+    return Api(service.place, f"shop.{uuid.uuid4().hex}")
+
+
+def until(holds):
+    """Wait until something holds."""
+    end = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+@pytest.mark.parametrize(
+    "result",
+    [None, 0, False, "", [], {}, 1.0, -0.0, 1e300, 2**70, "\u0000\U0001f600", {"$onceward": 1, "value": {"$tuple": [1]}},
+     {"$onceward": 1, "raised": {"type": "x"}}, {"$onceward": 1, "sealed": "x"}, [[[]]], {"a": None}],
+    ids=repr,
+)  # fmt: skip
+def test_a_replay_is_exactly_what_was_recorded(api, result):
+    claim = api.claimed("order-1")
+    assert api("complete", **claim, result=result).body == {"outcome": "completed", "replayable": True}
+    again = api("claim", key="order-1", id=new_id())
+    assert again.status == 200
+    assert again.body["outcome"] == "completed"
+    assert repr(again.body["result"]) == repr(result)
+
+
+def test_the_text_of_a_result_is_not_changed(api):
+    claim = api.claimed("k")
+    result = '{"b":1.10,"a":1e2,"\\u00e9":[ 1 , 2 ]}'
+    body = json.dumps(claim)[:-1] + f', "result": {result}}}'
+    api.send("POST", f"/v1/{api.namespace}/complete", body.encode(), **{"Content-Type": "application/json"})
+    connection = api.connection()
+    connection.request(
+        "POST",
+        f"/v1/{api.namespace}/claim",
+        json.dumps({"key": "k", "id": new_id()}),
+        {"Content-Type": "application/json"},
+    )
+    assert result.encode() in connection.getresponse().read()
+    connection.close()
+
+
+def test_a_python_worker_and_a_client_share_a_namespace(service, api):
+    once = Once(service.url, name=api.namespace)
+    claim = api.claimed(["a", 1], derive=["refund"])
+    answer = api("extend", **claim, derive=["refund", "mail"])
+    api("complete", **claim, result={"receipt": 7})
+    assert once.run(("a", 1), dict) == {"receipt": 7}
+    with once.claim("b") as held:
+        keys = {"refund": held.key("refund")}
+        held.complete({"by": "python"})
+    assert api("claim", key="b", id=new_id()).body["result"] == {"by": "python"}
+    record = drive(once.store.load(f"{api.namespace}:(a,1)"), once.store).record
+    assert record.owner == claim["id"]
+    assert answer.body["keys"].keys() == {"refund", "mail"}
+    assert answer.body["keys"]["refund"] != keys["refund"]  # of another key of the ledger
+    once.close()
+
+
+def test_derived_keys_are_those_of_python(service, api):
+    once = Once(service.url, name=api.namespace)
+    claim = api.claimed("k", derive=["refund"], lease=1.0)
+    mine = api("extend", **claim, derive=["refund"]).body["keys"]["refund"]
+    api("release", **claim)
+    held = once.acquire("k")
+    assert held.key("refund") == mine
+    held.release()
+    once.close()
+
+
+def test_each_request_can_be_repeated(api):
+    first = {"key": "k", "id": new_id(), "derive": ["a"]}
+    answers = [api("claim", **first) for _ in range(3)]
+    assert [answer.status for answer in answers] == [201] * 3
+    assert len({(a.body["fence"], a.body["attempt"], a.body["keys"]["a"]) for a in answers}) == 1
+    claim = {"key": "k", "id": first["id"], "fence": answers[0].body["fence"]}
+    for action, more in (
+        ("extend", {}),
+        ("step", {"step": "s"}),
+        ("step", {"step": "s", "result": [1]}),
+        ("step", {"step": "p", "on_lapse": "park"}),
+        ("complete", {"result": {"a": [1]}}),
+    ):
+        told = [api(action, **claim, **more) for _ in range(2)]
+        assert [one.status for one in told] == [200, 200], (action, told)
+        assert {**told[0].body, "lease": 0} == {**told[1].body, "lease": 0}
+
+
+@pytest.mark.parametrize(("action", "outcome"), [("release", "released"), ("park", "parked")])
+def test_an_end_without_a_result_can_be_repeated(api, action, outcome):
+    claim = api.claimed("k")
+    assert [api(action, **claim, error="why").body for _ in range(2)] == [{"outcome": outcome}] * 2
+
+
+@pytest.mark.parametrize(("action", "more"), [("complete", {"result": 1}), ("release", {}), ("park", {})], ids=str)
+def test_an_id_that_has_ended_its_claim_is_refused(api, action, more):
+    claim = api.claimed("k")
+    api(action, **claim, **more)
+    again = api("claim", key="k", id=claim["id"])
+    assert (again.status, again.problem) == (422, "id-used")
+
+
+def test_an_id_that_won_another_key_is_refused(api):
+    claim = api.claimed("k")
+    other = api("claim", key="l", id=claim["id"])
+    assert (other.status, other.problem) == (422, "id-used")
+    assert api("look", key="l").status == 404
+
+
+def test_an_id_whose_lease_has_ended_is_refused(api):
+    claim = api.claimed("k", lease=0.2)
+    until(lambda: api("look", key="k").body["lease"] == 0)
+    again = api("claim", key="k", id=claim["id"])
+    assert (again.status, again.problem) == (422, "id-used")
+    after = api("claim", key="k", id=new_id())
+    assert after.body["attempt"] == 2
+    assert after.body["fence"] > claim["fence"]
+
+
+def test_a_zombie_is_refused_everywhere(api):
+    old = api.claimed("k", lease=0.2)
+    until(lambda: api("look", key="k").body["lease"] == 0)
+    new = api.claimed("k")
+    for action, more in (
+        ("extend", {}),
+        ("step", {"step": "s"}),
+        ("step", {"step": "s", "result": 1}),
+        ("complete", {"result": "zombie"}),
+        ("release", {}),
+        ("park", {}),
+    ):
+        refused = api(action, **old, **more)
+        assert (refused.status, refused.problem) == (410, "lost"), action
+    assert api("complete", **new, result="mine").status == 200
+    assert api("claim", key="k", id=new_id()).body["result"] == "mine"
+
+
+def test_a_claim_is_named_by_its_fence_too(api):
+    claim = api.claimed("k")
+    other = api("complete", **{**claim, "fence": claim["fence"] + 1}, result=1)
+    assert (other.status, other.problem) == (410, "lost")
+
+
+def test_a_late_worker_that_nobody_followed_completes(api):
+    claim = api.claimed("k", lease=0.2)
+    until(lambda: api("look", key="k").body["lease"] == 0)
+    assert api("complete", **claim, result=1).status == 200
+
+
+def test_another_result_after_the_first_is_refused(api):
+    claim = api.claimed("k")
+    api("step", **claim, step="s", result=1)
+    refused = api("step", **claim, step="s", result=2)
+    assert (refused.status, refused.problem) == (422, "other-result")
+    api("complete", **claim, result=1)
+    refused = api("complete", **claim, result=2)
+    assert (refused.status, refused.problem) == (422, "other-result")
+    assert api("claim", key="k", id=new_id()).body["result"] == 1
+
+
+def test_a_busy_key_says_when_to_come_again(api):
+    api.claimed("k", lease=30)
+    busy = api("claim", key="k", id=new_id())
+    assert (busy.status, busy.problem) == (409, "busy")
+    assert 1 <= int(busy.headers["retry-after"]) <= 5
+    assert busy.headers["content-type"] == "application/problem+json"
+
+
+def test_another_input_under_one_key_is_refused(api):
+    claim = api.claimed("k", input={"amount": 1, "to": "a"})
+    api("complete", **claim, result=1)
+    assert api("claim", key="k", id=new_id(), input={"to": "a", "amount": 1}).status == 200
+    other = api("claim", key="k", id=new_id(), input={"amount": 2, "to": "a"})
+    assert (other.status, other.problem) == (422, "mismatch")
+    assert api("claim", key="k", id=new_id(), input=None).problem == "mismatch"
+    assert api("claim", key="k", id=new_id()).status == 200
+
+
+def test_a_key_without_attempts_left_is_parked(api):
+    claim = api.claimed("k", max_attempts=1)
+    api("release", **claim, error="CardDeclined")
+    parked = api("claim", key="k", id=new_id(), max_attempts=1)
+    assert (parked.status, parked.problem) == (423, "parked")
+    assert "CardDeclined" in parked.body["detail"]
+
+
+def test_a_key_whose_client_vanished_is_parked_on_demand(api):
+    api.claimed("k", lease=0.2)
+    until(lambda: api("look", key="k").body["lease"] == 0)
+    parked = api("claim", key="k", id=new_id(), on_lapse="park")
+    assert (parked.status, parked.problem) == (423, "parked")
+
+
+def test_steps_are_made_once_over_attempts(api):
+    first = api.claimed("k")
+    begun = api("step", **first, step="mail").body
+    assert begun["made"] is False
+    made = api("step", **first, step="mail", result={"sent": True}).body
+    assert (made["made"], made["key"]) == (True, begun["key"])
+    large = "x" * 20_000
+    assert api("step", **first, step="large", result=large).body["made"] is True
+    api("release", **first)
+    second = api("claim", key="k", id=new_id())
+    assert second.body["steps"] == ["mail", "large"]
+    assert api("look", key="k").body["steps"] == ["mail", "large"]
+
+
+def test_a_later_attempt_gets_what_a_step_returned(api):
+    first = api.claimed("k")
+    api("step", **first, step="mail", result=None)
+    api("step", **first, step="large", result="x" * 20_000)
+    api("release", **first)
+    second = api.claimed("k")
+    told = api("step", **second, step="mail").body
+    assert (told["made"], told["result"]) == (True, None)
+    assert api("step", **second, step="large").body["result"] == "x" * 20_000
+
+
+def test_a_step_that_an_attempt_ended_in_parks_on_demand(api):
+    first = api.claimed("k", lease=0.3)
+    assert api("step", **first, step="pay", on_lapse="park", lease=0.3).body["made"] is False
+    until(lambda: api("look", key="k").body["lease"] == 0)
+    second = api.claimed("k")
+    parked = api("step", **second, step="pay", on_lapse="park")
+    assert (parked.status, parked.problem) == (423, "parked")
+    assert "pay" in parked.body["detail"]
+    assert api("look", key="k").body["status"] == "PARKED"
+
+
+def test_a_step_does_not_begin_after_the_lease(api):
+    claim = api.claimed("k", lease=0.2)
+    until(lambda: api("look", key="k").body["lease"] == 0)
+    refused = api("step", **claim, step="s")
+    assert (refused.status, refused.problem) == (410, "lost")
+
+
+def test_a_completion_without_a_result_says_why(api):
+    claim = api.claimed("k")
+    ended = {"outcome": "completed", "replayable": False, "why": "it is a film"}
+    assert [api("complete", **claim, no_result="it is a film").body for _ in range(2)] == [ended] * 2
+    again = api("claim", key="k", id=new_id())
+    assert (again.status, again.problem) == (409, "result-unavailable")
+    assert "it is a film" in again.body["detail"]
+    assert "retry-after" not in again.headers
+
+
+def test_a_result_that_the_ledger_does_not_take_completes_all_the_same(api):
+    claim = api.claimed("k")
+    ended = [api("complete", **claim, result="x" * 300_000).body for _ in range(2)]
+    assert [one["replayable"] for one in ended] == [False, False]
+    assert "300002 bytes" in ended[0]["why"]
+
+
+def test_the_lease_counts_from_before_the_request(api):
+    """A client that waited for the key must not subtract its wait from the lease."""
+    first = api.claimed("k")
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(api("claim", key="k", id=new_id(), wait=50, lease=20)))
+    sent = time.monotonic()
+    waiting.start()
+    time.sleep(1)
+    api("release", **first)
+    waiting.join(PATIENCE)
+    claimed = answers[0]
+    assert claimed.status == 201
+    came = time.monotonic()
+    assert claimed.body["lease"] > 20.2  # the second that it waited is on top
+    assert sent + claimed.body["lease"] <= came + 20
+
+
+@pytest.mark.parametrize("action", ["step", "extend"])
+def test_a_request_with_a_shorter_lease_does_not_lengthen_the_belief(api, action):
+    names = {"key": "k", "id": new_id()}
+    claim = api("claim", **names, lease=3000).body
+    more = {"step": "s"} if action == "step" else {}
+    assert api(action, **names, fence=claim["fence"], lease=1, **more).body["lease"] <= claim["lease"]
+
+
+def test_one_that_waits_gets_the_result(api):
+    first = api.claimed("k")
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(api("claim", key="k", id=new_id(), wait=50)))
+    waiting.start()
+    time.sleep(0.3)
+    api("complete", **first, result=[7])
+    waiting.join(PATIENCE)
+    assert (answers[0].status, answers[0].body["result"]) == (200, [7])
+
+
+def test_a_client_that_has_gone_gets_no_claim(api):
+    first = api.claimed("k")
+    connection = api.connection()
+    body = json.dumps({"key": "k", "id": new_id(), "wait": 50})
+    connection.request("POST", f"/v1/{api.namespace}/claim", body, {"Content-Type": "application/json"})
+    time.sleep(0.5)
+    connection.close()
+    time.sleep(0.5)
+    api("release", **first)
+    assert api("claim", key="k", id=new_id(), wait=5).body["attempt"] == 2
+
+
+BAD = {
+    "no JSON": (b"{", 400, "malformed"),
+    "no object": (b"[]", 400, "malformed"),
+    "nothing": (b"", 400, "malformed"),
+    "no UTF-8": (b'{"key":"\xff","id":"%s"}' % (b"0" * 32), 400, "malformed"),
+    "no UTF-8 in an input": (b'{"key":"k","id":"%s","input":"\xff"}' % (b"0" * 32), 400, "malformed"),
+    "deep": (b'{"key":"k","id":"%s","input":%s}' % (b"0" * 32, b"[" * 5000 + b"]" * 5000), 400, "malformed"),
+    "a host's name as id": (b'{"key":"k","id":"web-1"}', 400, "malformed"),
+    "an id in capitals": (b'{"key":"k","id":"%s"}' % (b"A" * 32), 400, "malformed"),
+    "an empty key": (b'{"key":"","id":"%s"}' % (b"0" * 32), 400, "malformed"),
+    "an empty list": (b'{"key":[],"id":"%s"}' % (b"0" * 32), 400, "malformed"),
+    "a key that is null": (b'{"key":null,"id":"%s"}' % (b"0" * 32), 400, "malformed"),
+    "an unknown field": (b'{"key":"k","id":"%s","leese":1}' % (b"0" * 32), 400, "malformed"),
+    "a lease of 0": (b'{"key":"k","id":"%s","lease":0}' % (b"0" * 32), 400, "malformed"),
+    "a lease that is too long": (b'{"key":"k","id":"%s","lease":3601}' % (b"0" * 32), 400, "malformed"),
+    "a negative wait": (b'{"key":"k","id":"%s","wait":-1}' % (b"0" * 32), 400, "malformed"),
+    "no attempts": (b'{"key":"k","id":"%s","max_attempts":0}' % (b"0" * 32), 400, "malformed"),
+    "more attempts than a store counts": (
+        b'{"key":"k","id":"%s","max_attempts":2147483648}' % (b"0" * 32),
+        400,
+        "malformed",
+    ),
+    "too much": (b'{"key":"k","id":"%s","input":"%s"}' % (b"0" * 32, b"x" * 1024 * 1024), 413, "too-large"),
+}
+
+
+@pytest.mark.parametrize("body", BAD)
+def test_a_bad_body_is_refused(api, body):
+    data, status, word = BAD[body]
+    refused = api.send("POST", f"/v1/{api.namespace}/claim", data, **{"Content-Type": "application/json"})
+    assert (refused.status, refused.problem) == (status, word)
+    assert api("look", key="k").status == 404
+
+
+def test_bad_addresses_and_kinds_are_refused(api):
+    json_type = {"Content-Type": "application/json"}
+    assert api.send("GET", "/v1/shop/claim").status == 405
+    assert api.send("POST", "/v1/shop/steal", b"{}", **json_type).problem == "not-found"
+    assert api.send("POST", "/v2/shop/claim", b"{}", **json_type).problem == "not-found"
+    assert api.send("POST", "/v1/shop/look/", b'{"key":"k"}', **json_type).problem == "not-found"
+    assert api.send("POST", "/v1/a%20b/look", b'{"key":"k"}', **json_type).problem == "malformed"
+    assert api.send("POST", "/v1/a:b/look", b'{"key":"k"}', **json_type).problem == "malformed"
+    form = api.send("POST", "/v1/shop/claim", b"{}", **{"Content-Type": "text/plain"})
+    assert (form.status, form.problem) == (415, "not-json")
+
+
+def test_a_page_in_a_browser_cannot_reach_it_by_another_name(api):
+    refused = api.send(
+        "POST", "/v1/shop/look", b'{"key":"k"}', **{"Content-Type": "application/json", "Host": "evil.example"}
+    )
+    assert (refused.status, refused.problem) == (421, "wrong-host")
+
+
+def test_the_log_has_requests_and_no_keys(service, api):
+    claim = api.claimed("secret-key", input="secret-input")
+    api("complete", **claim, result="secret-result")
+    until(lambda: any(f"/v1/{api.namespace}/complete 200" in line for line in service.said))
+    told = "".join(service.said)
+    assert "secret" not in told
+    assert claim["id"] not in told
+
+
+def test_two_instances_share_what_they_know(service, api):
+    with serving(service.url) as other:
+        there = Api(other.place, api.namespace)
+        claim = {"key": "k", "id": new_id()}
+        here = api("claim", **claim)
+        assert there("claim", **claim).body["fence"] == here.body["fence"]
+        claim["fence"] = here.body["fence"]
+        assert there("extend", **claim).status == 200
+        assert there("complete", **claim, result=1).status == 200
+        assert api("complete", **claim, result=1).status == 200
+        assert api("claim", key="k", id=new_id()).body["result"] == 1
+        assert there("claim", key="k", id=claim["id"]).problem == "id-used"
+
+
+def test_one_that_waits_is_answered_when_the_service_stops(service, api):
+    with serving(service.url) as stopping:
+        api.claimed("k")
+        there, answers = Api(stopping.place, api.namespace), []
+        waiting = threading.Thread(target=lambda: answers.append(there("claim", key="k", id=new_id(), wait=50)))
+        waiting.start()
+        until(lambda: there("look", key="k").status == 200)
+        time.sleep(0.5)
+        assert stopping.stop() == 0
+        waiting.join(PATIENCE)
+        assert (answers[0].status, answers[0].problem) == (409, "busy")
+
+
+def test_a_killed_service_loses_no_claim(tmp_path):
+    service = Service(f"sqlite:///{tmp_path}/ledger.db")
+    try:
+        claim = service.api.claimed("k")
+        service.kill()
+        service.start()
+        assert service.api("claim", key="k", id=claim["id"]).body["fence"] == claim["fence"]
+        assert service.api("step", **claim, step="s", result=1).status == 200
+        service.kill()
+        service.start()
+        assert service.api("complete", **claim, result=1).status == 200
+    finally:
+        service.kill()

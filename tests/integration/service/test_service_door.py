@@ -1,0 +1,218 @@
+"""Who gets into the service, and how much of it: tokens, TLS, Unix sockets, limits, and what refuses to start."""
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from certificates import certificate
+from onceward.service.tokens import Tokens, add, made, read
+from places import SOURCES
+from services import PATIENCE, Api, new_id, serving
+
+
+def onceward(*arguments):
+    """Run a command to its end."""
+    command = [sys.executable, "-m", "onceward", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "COLUMNS": "200"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def new_token(path, name, *options):
+    done = onceward("token", name, "--tokens", str(path), *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A service with tokens."""
+    folder = tmp_path_factory.mktemp("tokens")
+    path = folder / "tokens.txt"
+    tokens = {
+        "worker": new_token(path, "worker", "--namespace", "shop", "--namespace", "mail"),
+        "reader": new_token(path, "reader", "--namespace", "*", "--action", "look"),
+        "admin": new_token(path, "admin", "--namespace", "*", "--action", "*"),
+    }
+    with serving(f"sqlite:///{folder}/ledger.db", "--tokens", str(path), "--max-requests", "3") as service:
+        service.path, service.tokens = path, tokens
+        yield service
+
+
+def test_a_token_allows_its_actions_in_its_namespaces(guarded):
+    worker, reader, admin = (Api(guarded.place, "shop", guarded.tokens[name]) for name in ("worker", "reader", "admin"))
+    claim = worker.claimed("k1")
+    assert worker("complete", **claim, result=1).status == 200
+    assert worker("look", key="k1").problem == "forbidden"
+    assert reader("look", key="k1").body["worker"] == "worker"
+    assert reader("claim", key="k2", id=new_id()).problem == "forbidden"
+    assert admin("look", key="k1").status == 200
+    worker.namespace = "bank"
+    refused = worker("claim", key="k1", id=new_id())
+    assert (refused.status, refused.problem) == (403, "forbidden")
+
+
+@pytest.mark.parametrize(
+    "token", [None, "", "onceward-wrong", "x" * 5000, "sha256:" + "0" * 64, "gr\xfc\xdfe"], ids=repr
+)
+def test_without_a_known_token_nobody_gets_in(guarded, token):
+    refused = Api(guarded.place, "shop", token)("claim", key="k", id=new_id())
+    assert (refused.status, refused.problem) == (401, "unknown-client")
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_health_and_the_description_need_no_token(guarded):
+    api = Api(guarded.place)
+    assert api.send("GET", "/healthz").body == {"status": "ok"}
+    assert api.send("GET", "/openapi.json").body["openapi"].startswith("3.1")
+
+
+def test_a_token_is_neither_in_the_file_nor_in_the_log(guarded):
+    Api(guarded.place, "shop", guarded.tokens["worker"])("claim", key="k", id=new_id())
+    Api(guarded.place, "shop", "onceward-wrong-secret")("claim", key="k", id=new_id())
+    told = guarded.path.read_text() + "".join(guarded.said)
+    assert not any(token in told for token in guarded.tokens.values())
+    assert "wrong-secret" not in told
+    assert stat.S_IMODE(guarded.path.stat().st_mode) == 0o600
+
+
+def test_a_change_of_the_file_counts_at_once(tmp_path):
+    path = tmp_path / "tokens.txt"
+    token, line = made("one", ["shop"], ["claim"])
+    add(str(path), line)
+    tokens = Tokens(str(path))
+    assert tokens.grant(token).name == "one"
+    other, line = made("two", ["shop"], ["claim"])
+    add(str(path), line)
+    assert tokens.grant(other).name == "two"
+    path.write_text(line + "\n")
+    assert tokens.grant(token) is None
+    path.write_text("nonsense\n")  # half written: those of before stay
+    assert tokens.grant(other).name == "two"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["a", "a shop claim sha256:00", "a shop steal sha256:" + "0" * 64, "a sh:op claim sha256:" + "0" * 64, "ä b claim sha256:" + "0" * 64],
+)  # fmt: skip
+def test_a_wrong_line_in_the_file_is_refused(tmp_path, line):
+    path = tmp_path / "tokens.txt"
+    path.write_text(f"# a comment\n\n{line}\n")
+    with pytest.raises(ValueError, match=r"tokens.txt:3|name="):
+        read(str(path))
+    done = onceward("serve", "--store", f"sqlite:///{tmp_path}/ledger.db", "--tokens", str(path), "--port", "0")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_two_tokens_with_one_name_are_refused(tmp_path):
+    path = tmp_path / "tokens.txt"
+    new_token(path, "one", "--namespace", "shop")
+    done = onceward("token", "one", "--tokens", str(path), "--namespace", "shop")
+    assert done.returncode == 2
+    assert "Delete its line first" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--host", "0.0.0.0"], "needs --tokens"),
+        (["--host", "192.0.2.1"], "needs --tokens"),
+        (["--certificate", "a.pem"], "give both"),
+        (["--tokens", "absent.txt"], "absent.txt"),
+        (["--certificate", "absent.pem", "--private-key", "absent.pem"], "No such file"),
+    ],
+)
+def test_what_is_unsafe_or_cannot_work_does_not_start(tmp_path, options, why):
+    done = onceward("serve", "--store", f"sqlite:///{tmp_path}/ledger.db", "--port", "0", *options)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_ledger_that_is_away_does_not_start():
+    done = onceward("serve", "--store", "postgresql://127.0.0.1:1/none", "--port", "0")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_one_client_cannot_have_too_many_requests_under_way(guarded):
+    api = Api(guarded.place, "shop", guarded.tokens["worker"])
+    other = Api(guarded.place, "shop", guarded.tokens["admin"])
+    held = api.claimed("held")
+
+    def wait():
+        while api("claim", key="held", id=new_id(), wait=55).status == 429:
+            pass  # the poll below came first
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + PATIENCE
+    while (refused := api("claim", key=f"free-{time.monotonic()}", id=new_id())).status != 429:
+        assert time.monotonic() < end
+    assert (refused.problem, refused.headers["retry-after"]) == ("too-many", "1")
+    assert other("look", key="held").status == 200
+    other("complete", **held, result=1)
+    for thread in threads:
+        thread.join()
+    assert api("claim", key="free", id=new_id()).status == 201
+
+
+def test_a_body_that_never_ends_is_cut_off(guarded):
+    host, _, port = guarded.place.partition("://")[2].partition(":")
+    with contextlib.closing(socket.create_connection((host, int(port)), timeout=PATIENCE)) as connection:
+        head = f"POST /v1/shop/claim HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {guarded.tokens['worker']}\r\n"
+        head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head.encode())
+        for _ in range(17):  # one more than it takes
+            connection.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+        assert b" 413 " in connection.recv(65536)
+
+
+def test_a_unix_socket_is_for_its_own_user(tmp_path):
+    path = f"{tmp_path}/onceward.sock"
+    with serving(f"sqlite:///{tmp_path}/ledger.db", unix=path) as service:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        claim = service.api.claimed("k")
+        assert service.api("complete", **claim, result=1).status == 200
+        second = onceward("serve", "--store", f"sqlite:///{tmp_path}/ledger.db", "--unix", path)
+        assert second.returncode == 2
+        assert "somebody listens" in second.stderr
+        service.kill()
+        service.start()  # takes the place of the dead one's
+        assert service.api("claim", key="k", id=new_id()).body["result"] == 1
+        assert service.stop() == 0
+        assert not os.path.exists(path)
+
+
+def test_a_file_in_the_place_of_a_unix_socket_is_kept(tmp_path):
+    path = tmp_path / "onceward.sock"
+    path.write_text("precious")
+    done = onceward("serve", "--store", f"sqlite:///{tmp_path}/ledger.db", "--unix", str(path))
+    assert done.returncode == 2
+    assert path.read_text() == "precious"
+
+
+def test_tls_is_spoken_with_a_certificate(tmp_path):
+    chain, key = certificate(tmp_path)
+    options = ["--certificate", str(chain), "--private-key", str(key)]
+    with serving(f"sqlite:///{tmp_path}/ledger.db", *options) as service:
+        assert service.place.startswith("https://")
+        api = Api(service.place, trust=str(chain))
+        assert api("complete", **api.claimed("k"), result=1).status == 200
+        with pytest.raises(OSError):
+            Api(service.place.replace("https", "http"))("look", key="k")
+
+
+def test_what_a_client_sends_cannot_forge_a_line_of_the_log(guarded):
+    api = Api(guarded.place, "shop", guarded.tokens["worker"])
+    api.send("POST", "/v1/shop/a%0A2026-01-01%20worker%20POST", json.dumps({}).encode())
+    assert not any(line.startswith("2026-01-01 worker") for line in guarded.said)

@@ -1,0 +1,154 @@
+"""Tokens, bodies and paths that nobody would write by hand: each request is answered, and none fails the service."""
+
+import asyncio
+import contextlib
+import json
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asgi_client import ask
+from onceward import Once
+from onceward.service import service
+from onceward.service.tokens import ACTIONS, add, made
+
+ID = "0123456789abcdef" * 2
+JSON = (b"content-type", b"application/json")
+HOST = (b"host", b"localhost")
+TEXT = st.text(max_size=8) | st.sampled_from(["k", "a\0b", "\ud800", "\U0001f600", "\x1b[2J", " "])
+NUMBERS = st.integers() | st.floats() | st.sampled_from([2**63, -1, 0, 1e308, 60])
+VALUES = st.recursive(
+    TEXT | NUMBERS | st.booleans() | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from(
+    ["key", "id", "fence", "input", "lease", "wait", "retention", "max_attempts", "on_lapse", "derive", "worker",
+        "step", "result", "no_result", "error", "other"]
+)  # fmt: skip
+# A valid request whose fields are replaced, or bytes of any kind.
+BODIES = st.one_of(
+    st.dictionaries(FIELDS, VALUES, max_size=3).map(lambda more: json.dumps({"key": "k", "id": ID} | more).encode()),
+    st.dictionaries(FIELDS, VALUES, max_size=3).map(
+        lambda more: json.dumps({"key": "k", "id": ID, "fence": 1, "step": "s", "result": 1} | more).encode()
+    ),
+    st.binary(max_size=40),
+    st.lists(st.sampled_from([b"{", b"}", b"[", b'"', b":", b",", b"1e400", b"\\ud800", b'"key"', b"\xff"])).map(
+        b"".join
+    ),
+)
+KNOWN = {200, 201, 400, 401, 403, 404, 405, 409, 410, 413, 415, 421, 422, 423}
+
+
+@pytest.fixture(scope="module")
+def once():
+    made_here = Once("memory:")
+    yield made_here
+    made_here.close()
+
+
+def asked(app, path, body, headers):
+    """The answer to a request."""
+    raw = path.encode("utf-8", "surrogateescape")
+    how = {"path": path, "raw_path": raw, "headers": [HOST, JSON, *headers]}
+    client = asyncio.run(ask(app, body, **how))
+    assert client.status in KNOWN, client.sent
+    told = json.loads(client.body)
+    if client.status >= 400:
+        assert told["status"] == client.status
+        assert client.headers["content-type"] == "application/problem+json"
+    return client.status, told
+
+
+@settings(max_examples=300, deadline=None)
+@given(action=st.sampled_from(ACTIONS), body=BODIES)
+def test_any_body_is_answered_and_fails_nothing(once, action, body):
+    app = service(once, log_requests=False)
+    if b'"wait"' not in body:  # that of another example would wait for its key
+        asked(app, f"/v1/bodies/{action}", body, [])
+
+
+@settings(max_examples=150, deadline=None)
+@given(value=VALUES.filter(lambda value: "\\ud" not in json.dumps(value)))
+def test_any_result_comes_back_as_its_own_text(once, value):
+    app, text = service(once, log_requests=False), json.dumps(value)
+    if "NaN" in text or "Infinity" in text:
+        return
+    names = {"key": f"k-{text}"[:200], "id": ID}
+    status, claim = asked(app, "/v1/results/claim", json.dumps(names).encode(), [])
+    if status != 201:
+        assert claim["type"].endswith(":id-used")  # this example came before
+        return
+    body = json.dumps(names | {"fence": claim["fence"]})[:-1] + f', "result": {text}}}'
+    assert asked(app, "/v1/results/complete", body.encode(), [])[0] == 200
+    again = json.dumps(names | {"id": "f" * 32}).encode()
+    client = asyncio.run(ask(app, again, path="/v1/results/claim", headers=[HOST, JSON]))
+    assert f'"result":{text},'.encode() in client.body
+
+
+@settings(max_examples=200, deadline=None)
+@given(path=st.lists(TEXT | st.sampled_from(["v1", "n", "..", ".", "claim", "look", "%2e", "/", "//"])).map("/".join))
+def test_any_path_is_answered_and_redirects_nowhere(once, path):
+    path = "/" + path.encode("utf-8", "replace").decode()
+    app = service(once, log_requests=False)
+    status, _ = asked(app, path, b'{"key":"k"}', [])
+    assert status in {400, 404, 405, 422}
+
+
+@pytest.fixture(scope="module")
+def guarded(once, tmp_path_factory):
+    """A service with a token for one namespace, and that token."""
+    path = str(tmp_path_factory.mktemp("tokens") / "tokens.txt")
+    token, line = made("worker", ["shop"], ["look"])
+    add(path, line)
+    return service(once, tokens=path, log_requests=False), token
+
+
+@settings(max_examples=200, deadline=None)
+@given(cut=st.integers(0, 60), more=st.binary(max_size=20) | st.just(b""), kind=st.sampled_from([b"Bearer", b"bearer", b"Basic", b""]))  # fmt: skip
+def test_only_the_whole_token_gets_in(guarded, cut, more, kind):
+    app, token = guarded
+    sent = token.encode()[:cut] + more
+    status, _ = asked(app, "/v1/shop/look", b'{"key":"k"}', [(b"authorization", kind + b" " + sent)])
+    is_right = sent.decode("latin-1").strip() == token and kind.lower() == b"bearer"
+    assert status == (404 if is_right else 401)
+
+
+def test_the_whole_token_gets_in_to_its_namespace_only(guarded):
+    app, token = guarded
+    header = [(b"authorization", b"Bearer " + token.encode())]
+    assert asked(app, "/v1/shop/look", b'{"key":"k"}', header)[0] == 404
+    for path in "/v1/Shop/look", "/v1/shop./look", "/v1/*/look", "/v1/shop,mail/look", "/v1/shop/claim":
+        assert asked(app, path, b'{"key":"k"}', header)[0] in {400, 403}
+
+
+def test_a_line_that_changes_without_its_files_time_counts(once, tmp_path):
+    path = tmp_path / "tokens.txt"
+    token, line = made("worker", ["shop"], ["look"])
+    add(str(path), line)
+    app = service(once, tokens=str(path), log_requests=False)
+    header = [(b"authorization", b"Bearer " + token.encode())]
+    assert asked(app, "/v1/shop/look", b'{"key":"k"}', header)[0] == 404
+    before = path.stat()
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of files is coarse
+        path.write_text(f"#{line[1:]}\n")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert asked(app, "/v1/shop/look", b'{"key":"k"}', header)[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("opened", "last"), [(lambda data: data[::-1], 422), (lambda _: 1 / 0, 200)], ids=["sealed", "redacted"]
+)
+def test_a_sealed_result_is_completed_once(opened, last):
+    with contextlib.closing(Once("memory:", seal=(lambda data: data[::-1], opened))) as sealed:
+        app = service(sealed, log_requests=False)
+        names = {"key": "k", "id": ID}
+        fence = asked(app, "/v1/shop/claim", json.dumps(names).encode(), [])[1]["fence"]
+        answers = []
+        for result in 1, 1, 2:
+            body = json.dumps(names | {"fence": fence, "result": result}).encode()
+            answers.append(asked(app, "/v1/shop/complete", body, [])[0])
+        assert answers[:2] == [200, 200]
+        assert answers[2] == last

@@ -1,0 +1,203 @@
+"""The client in TypeScript: its types, and what it does against the real service, in Node.js."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+
+import pytest
+
+from onceward import Once
+from onceward.keys.ledger_keys import derived_key
+from orphans import watched
+from places import DOCS, ROOT
+from servers import needs, typescript
+from services import PATIENCE, Api, LosesAnswers, Service, new_id, serving
+
+SOURCE = ROOT / "clients" / "typescript"
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """The client and the cases, compiled: an error of types fails here."""
+    node, folder = needs("node", "apt-get install nodejs"), tmp_path_factory.mktemp("typescript")
+    for file in (SOURCE / "onceward.ts", SOURCE / "tsconfig.json", ROOT / "tests/support/typescript/cases.ts"):
+        shutil.copy(file, folder)
+    tutorial = (DOCS / "tutorials" / "service.md").read_text(encoding="utf-8")
+    (folder / "worker.ts").write_text(
+        re.search(r'```ts title="worker.ts"\n(.*?)^```$', tutorial, re.MULTILINE | re.DOTALL)[1]
+    )
+    (folder / "package.json").write_text('{"type": "module"}')
+    compiler = [node, str(typescript() / "bin" / "tsc"), "-p", "."]
+    done = subprocess.run(compiler, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    return folder / "dist"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with serving(f"sqlite:///{tmp_path_factory.mktemp('ledger')}/ledger.db?timeout=30") as made:
+        yield made
+
+
+@pytest.fixture
+def namespace():
+    return f"shop.{uuid.uuid4().hex}"
+
+
+@contextlib.contextmanager
+def running(compiled, place, namespace, case):
+    """Give a case that runs; read its lines with ``told``."""
+    command = ["node", "cases.js", place, namespace, case]
+    process = watched(subprocess.Popen(command, cwd=compiled, stdout=subprocess.PIPE, text=True))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def told(process):
+    """Return the next thing that a case says."""
+    line = process.stdout.readline()
+    assert line, "it ended"
+    return json.loads(line)
+
+
+def test_it_is_small_and_has_no_dependencies():
+    source = (SOURCE / "onceward.ts").read_text()
+    assert len(source.splitlines()) < 200
+    assert "import" not in source
+    assert "dependencies" not in json.loads((SOURCE / "package.json").read_text())
+
+
+def test_a_wrong_type_does_not_compile(compiled, tmp_path):
+    for file in ("onceward.ts", "tsconfig.json"):
+        shutil.copy(SOURCE / file, tmp_path)
+    (tmp_path / "wrong.ts").write_text(
+        'import { Onceward } from "./onceward.js";\n'
+        'const once = new Onceward({ url: "http://localhost", namespace: "shop" });\n'
+        'await once.run("k", () => 1, { leese: 5 });\n'
+        "await once.run({}, () => 1);\n"
+        'await once.run("k", () => new Date());\n'
+        'await once.run("k", (claim) => claim.fense);\n'
+    )
+    compiler = ["node", str(typescript() / "bin" / "tsc"), "-p", ".", "--noEmit"]
+    done = subprocess.run(compiler, cwd=tmp_path, capture_output=True, text=True)
+    assert [f"wrong.ts({line}," in done.stdout for line in (1, 2, 3, 4, 5, 6)] == [False, False, True, True, True, True]
+
+
+def test_a_replay_is_the_first_answer(compiled, service, namespace):
+    values = [None, 0, "", [], {}, False, 1.5, "\0é😀", {"a": [None, {"$onceward": 1}]}, None]
+    with running(compiled, service.place, namespace, "values") as case:
+        for value in values:
+            assert told(case) == [value, value, 1]
+
+
+def test_of_two_calls_at_once_one_works(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "twice") as case:
+        assert told(case) == [{"receipt": 1}, {"receipt": 1}, 1]
+
+
+@pytest.mark.parametrize("lost", [lambda *_: False, lambda _, n: n == 1, lambda _, n: n % 2 == 1], ids=["none", "first", "every second"])  # fmt: skip
+def test_lost_answers_double_no_effect(compiled, service, namespace, lost):
+    proxy = LosesAnswers(service.place, lost)
+    try:
+        with running(compiled, proxy.place, namespace, "effects") as case:
+            first, second, effects = told(case)
+    finally:
+        proxy.close()
+    assert first == second
+    assert (first["mail"], first["attempt"]) == ({"sent": True}, 1)
+    assert effects == [derived_key(f"{namespace}:k", ("refund",)), derived_key(f"{namespace}:k", ("mail",))]
+
+
+def test_a_step_is_made_once_over_attempts(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "retry") as case:
+        assert told(case) == ["TypeError: the mail server is away", {"paid": {"paid": 7}, "attempt": 2}, 1]
+
+
+def test_the_lease_is_renewed_while_the_handler_runs(compiled, service, namespace):
+    api = Api(service.place, namespace)
+    with running(compiled, service.place, namespace, "long") as case:
+        assert told(case) == "began"
+        refused = []
+        while case.poll() is None and (answer := api("claim", key="k", id=new_id())).status == 409:
+            refused.append(answer.problem)
+            time.sleep(0.2)
+        assert told(case) == {"lost": False}
+    assert set(refused) == {"busy"}
+    assert api("look", key="k").body["attempt"] == 1
+
+
+def test_a_client_that_was_paused_is_told(compiled, service, namespace):
+    api = Api(service.place, namespace)
+    with running(compiled, service.place, namespace, "stopped") as case:
+        assert told(case) == "began"
+        case.send_signal(signal.SIGSTOP)
+        end = time.monotonic() + PATIENCE
+        while (second := api("claim", key="k", id=(mine := new_id()))).status != 201:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        case.send_signal(signal.SIGCONT)
+        assert told(case) == ["aborted", True]
+        assert told(case) == "result-not-recorded"
+        assert api("complete", key="k", id=mine, fence=second.body["fence"], result="mine").status == 200
+        assert told(case) == "mine"
+
+
+def test_a_killed_client_is_followed_by_another(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "stopped") as first:
+        assert told(first) == "began"
+        first.kill()
+        with running(compiled, service.place, namespace, "waits") as second:
+            assert told(second) == "began"
+            assert told(second) == "ran"
+    assert Api(service.place, namespace)("look", key="k").body["attempt"] == 2
+
+
+def test_a_service_that_is_killed_in_the_middle_is_waited_for(compiled, tmp_path, namespace):
+    service = Service(f"sqlite:///{tmp_path}/ledger.db")
+    try:
+        with running(compiled, service.place, namespace, "restart") as case:
+            assert told(case) == "began"
+            service.kill()
+            service.start()
+            assert told(case) == "done"
+        assert service.api.place == service.place
+    finally:
+        service.kill()
+
+
+def test_what_cannot_be_recorded_is_told_with_its_result(compiled, tmp_path, namespace):
+    service = Service(f"sqlite:///{tmp_path}/ledger.db")
+    try:
+        with running(compiled, service.place, namespace, "unrecorded") as case:
+            assert told(case) == "began"
+            service.kill()
+            assert told(case) == [True, {"receipt": 7}]
+    finally:
+        service.kill()
+
+
+def test_refusals_have_their_kinds(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "refusals") as case:
+        kinds = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavailable", "true"]
+        assert told(case) == kinds
+
+
+def test_it_shares_a_namespace_with_python(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "twice") as case:
+        told(case)
+    once = Once(service.url, name=namespace)
+    assert once.run("k", dict) == {"receipt": 1}
+    once.close()
+
+
+def test_nothing_is_left_of_it(compiled):
+    assert not os.path.exists(SOURCE / "dist")

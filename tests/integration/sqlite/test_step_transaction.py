@@ -1,0 +1,339 @@
+"""A step whose effect is in the ledger's own file: effect and entry commit together, and the handler goes on."""
+
+import os
+import signal
+import sqlite3
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from onceward import Busy, Claim, LeaseLost, Once, OncewardError, Parked, ResultWarning, StepMade, StoreError
+from sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "ledger.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE effects (value)")
+    connection.close()
+    return file
+
+
+@pytest.fixture
+def once(path):
+    made = Once(f"sqlite:///{path}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def connection(path):
+    made = sqlite3.connect(path, isolation_level=None)
+    yield made
+    made.close()
+
+
+def effects(path):
+    connection = sqlite3.connect(path)
+    try:
+        return [value for (value,) in connection.execute("SELECT value FROM effects ORDER BY rowid")]
+    finally:
+        connection.close()
+
+
+def act(connection, value="effect"):
+    connection.execute("INSERT INTO effects VALUES (?)", (value,))
+
+
+class Failure(Exception):
+    pass
+
+
+def handler(once, body):
+    @once(key="n", name="place")
+    def place(n, claim: Claim):
+        return body(claim)
+
+    return lambda: place(1)
+
+
+def test_effect_and_step_commit_together_and_a_later_attempt_gets_the_result(once, path, connection):
+    seen = []
+
+    def body(claim):
+        stock = claim.step_transaction("stock", connection)
+        with suppress(StepMade), stock:
+            act(connection)
+            stock.result = {"left": (3, 4)}
+            assert effects(path) == []
+        assert effects(path) == ["effect"]
+        seen.append(stock.result)
+        claim.step("mail", seen.append, "mailed")
+        if claim.attempt == 1:
+            raise Failure
+        return stock.result
+
+    place = handler(once, body)
+    with pytest.raises(Failure):
+        place()
+    assert place() == {"left": (3, 4)}
+    assert seen == [{"left": (3, 4)}, "mailed", {"left": (3, 4)}]
+    assert effects(path) == ["effect"]
+
+
+def test_a_large_result_commits_with_its_step_and_its_effect(once, path, connection):
+    def body(claim):
+        with claim.step_transaction("stock", connection) as stock:
+            act(connection)
+            stock.result = "x" * 20_000
+            if claim.attempt == 1:
+                connection.execute("INSERT INTO nothing VALUES (1)")
+        raise Failure
+
+    with pytest.raises(sqlite3.OperationalError):
+        handler(once, body)()
+    assert (effects(path), len(list(once.ledger.records()))) == ([], 1)
+    with pytest.raises(Failure):
+        handler(once, body)()
+    assert (effects(path), len(list(once.ledger.records()))) == (["effect"], 2)
+    with pytest.raises(StepMade) as made:
+        handler(once, body)()
+    assert made.value.result == "x" * 20_000
+
+
+def test_a_made_step_is_told_of_by_an_error_of_its_own(once, connection):
+    """A Completed that somebody catches around the claim would give up the rest of the handler."""
+
+    def body(claim):
+        with claim.step_transaction("stock", connection) as stock:
+            stock.result = 5
+        raise Failure
+
+    with pytest.raises(Failure):
+        handler(once, body)()
+    with pytest.raises(StepMade, match="'stock' was made before") as made:
+        handler(once, body)()
+    assert (made.value.step, made.value.result, made.value.key) == ("stock", 5, "place:1")
+
+
+def test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once(once, path, connection):
+    def body(claim):
+        with pytest.raises(Failure), claim.step_transaction("stock", connection):
+            act(connection, "undone")
+            raise Failure
+        assert claim.record.steps is None
+        with claim.step_transaction("stock", connection):
+            act(connection)
+        with pytest.raises(ValueError, match="two steps"), claim.step_transaction("stock", connection):
+            act(connection, "twice")
+
+    handler(once, body)()
+    assert effects(path) == ["effect"]
+    assert not connection.in_transaction
+
+
+def test_a_zombies_step_is_refused_and_its_effect_rolled_back(once, path, connection):
+    zombie = once.acquire("k", lease=0.5)
+    time.sleep(0.6)
+    with pytest.raises(LeaseLost), zombie.step_transaction("stock", connection):
+        act(connection)
+    claim = once.acquire("k", lease=30)  # whose belief outlives it
+    connection.execute("UPDATE onceward SET owner = 'theirs'")
+    with pytest.raises(LeaseLost), claim.step_transaction("stock", connection):
+        act(connection)
+    assert claim.lost
+    assert effects(path) == []
+
+
+def test_nobody_takes_over_while_it_is_open_and_its_commit_renews(once, path, connection):
+    other = Once(f"sqlite:///{path}?timeout=0.1")
+    claim = once.acquire("k", lease=0.3)
+    with claim.step_transaction("stock", connection):
+        time.sleep(0.5)
+        assert not claim.lost
+        with pytest.raises(StoreError):
+            other.acquire("k")
+        act(connection)
+    assert not claim.lost
+    with pytest.raises(Busy):
+        other.acquire("k")
+    claim.complete()
+    assert effects(path) == ["effect"]
+    other.close()
+
+
+def test_heartbeats_go_on_after_it(once, path, connection):
+    other = Once(f"sqlite:///{path}")
+    with once.claim("k", lease=0.6) as claim:
+        with claim.step_transaction("stock", connection):
+            time.sleep(0.3)
+        time.sleep(1.0)
+        with pytest.raises(Busy):
+            other.acquire("k")
+        assert not claim.lost
+    other.close()
+
+
+def test_no_other_step_begins_in_it(once, path, connection):
+    second = sqlite3.connect(path)
+    with once.claim("k") as claim, claim.step_transaction("stock", connection):
+        with pytest.raises(OncewardError, match="a transaction holds"):
+            claim.step("mail", print)
+        with pytest.raises(OncewardError, match="a transaction holds"), claim.step_transaction("b", second):
+            pass
+        assert claim.paused
+    second.close()
+
+
+@pytest.mark.parametrize("outer", ["step", "completion"])
+@pytest.mark.parametrize("same", [True, False])
+def test_a_transaction_within_it_is_refused_and_frees_nothing(once, path, connection, outer, same):
+    second = connection if same else sqlite3.connect(path)
+    claim = once.acquire("k")
+    with claim.step_transaction("stock", connection) if outer == "step" else claim.transaction(connection):
+        act(connection)
+        with pytest.raises(OncewardError, match="a transaction holds"), claim.transaction(second):
+            pass
+        assert claim.paused
+        with pytest.raises(OncewardError, match="a transaction holds"):
+            claim.complete(5)
+    assert effects(path) == ["effect"]
+    second.close()
+
+
+def test_a_message_sent_in_it_is_refused_and_after_it_is_not(once, connection):
+    with pytest.raises(Failure), once.claim("k") as claim:
+        with claim.step_transaction("stock", connection):
+            with pytest.raises(OncewardError, match="within a step"):
+                claim.send("https://shop.example/hooks", "hello")
+        assert claim.send("https://shop.example/hooks", "hello")
+        raise Failure
+
+
+def test_a_step_that_ends_beside_it_is_recorded_after_it(once, path, connection):
+    begun, end = threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        end.wait(20)
+
+    with once.claim("k") as claim:
+        beside = threading.Thread(target=claim.step, args=("slow", slow))
+        beside.start()
+        begun.wait(20)
+        with claim.step_transaction("stock", connection):
+            act(connection)
+            end.set()
+            beside.join(0.2)
+            assert beside.is_alive()
+        beside.join(20)
+        assert [name in claim.record.steps for name in ("stock", "slow")] == [True, True]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_the_body_leaves_neither(once, path, connection, interrupt):
+    with pytest.raises(interrupt), once.claim("k") as claim, claim.step_transaction("stock", connection):
+        act(connection)
+        raise interrupt
+    assert (effects(path), next(once.ledger.records())[0].steps) == ([], None)
+    assert not connection.in_transaction
+
+
+IO_ERROR = sqlite3.OperationalError("disk I/O error")
+
+
+def test_a_commit_that_was_made_though_its_reply_is_an_error_counts(once, path):
+    connection = Commits(sqlite3.connect(path, isolation_level=None), commits_and_raises(IO_ERROR))
+    with once.claim("k") as claim:
+        with claim.step_transaction("stock", connection):
+            act(connection)
+        assert claim.step("mail", lambda: "mailed") == "mailed"
+    record = next(once.ledger.records())[0]
+    assert (effects(path), record.status) == (["effect"], "COMPLETED")
+    assert '"stock"' in record.steps
+    connection.close()
+
+
+@pytest.mark.parametrize("at_commit", [rolls_back_and_raises, raises])
+def test_a_commit_that_was_not_made_leaves_the_claim_as_it_was(once, path, at_commit):
+    connection = Commits(sqlite3.connect(path, isolation_level=None), at_commit(IO_ERROR))
+    with once.claim("k") as claim:
+        with pytest.raises(StoreError), claim.step_transaction("stock", connection):
+            act(connection, "undone")
+        assert effects(path) == []
+        with claim.step_transaction("stock", connection):
+            act(connection)
+    record = next(once.ledger.records())[0]
+    assert (effects(path), record.status) == (["effect"], "COMPLETED")
+    connection.close()
+
+
+@pytest.mark.parametrize("at_commit", [commits_and_raises, rolls_back_and_raises, raises])
+def test_an_interrupt_at_the_commit_leaves_both_or_neither(once, path, at_commit):
+    connection = Commits(sqlite3.connect(path, isolation_level=None), at_commit(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt), once.claim("k") as claim, claim.step_transaction("stock", connection):
+        act(connection)
+    made = effects(path)
+    steps = next(once.ledger.records())[0].steps
+    assert made == (["effect"] if at_commit is commits_and_raises else [])
+    assert bool(made) == (steps is not None)
+    connection.close()
+
+
+def test_a_body_that_commits_itself_parks_the_key(once, path, connection):
+    with pytest.raises(OncewardError, match="committed or rolled back"), once.claim("k") as claim:
+        with claim.step_transaction("stock", connection):
+            act(connection)
+            connection.execute("COMMIT")
+    with pytest.raises(Parked):
+        once.acquire("k")
+
+
+def test_a_step_that_an_attempt_may_have_made_otherwise_stops_it(once, path, connection):
+    claim = once.acquire("k", lease=0.3)
+    with pytest.raises(KeyboardInterrupt):
+        claim.step("stock", signal.raise_signal, signal.SIGINT, on_lapse="park")
+    time.sleep(0.4)
+    with pytest.raises(Parked, match="'stock'"), once.claim("k") as again, again.step_transaction("stock", connection):
+        act(connection)
+    assert effects(path) == []
+
+
+def test_a_result_that_cannot_be_stored_is_warned_of_after_the_commit(once, path, connection):
+    with pytest.raises(ResultWarning, match="'stock'"), once.claim("k") as claim:
+        with claim.step_transaction("stock", connection) as stock:
+            act(connection)
+            stock.result = object()
+    assert effects(path) == ["effect"]
+    with pytest.raises(Parked, match="'stock'"), once.claim("k") as claim, claim.step_transaction("stock", connection):
+        act(connection, "twice")
+    assert effects(path) == ["effect"]
+
+
+def test_a_killed_worker_leaves_both_or_neither(once, path):
+    for moment in ("before", "after"):
+        child = os.fork()
+        if not child:
+            own = sqlite3.connect(path, isolation_level=None)
+            with Once(f"sqlite:///{path}").claim(moment, lease=0.3) as claim:
+                with claim.step_transaction("stock", own):
+                    act(own, moment)
+                    if moment == "before":
+                        os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+    time.sleep(0.4)
+    connection = sqlite3.connect(path, isolation_level=None)
+    for moment in ("before", "after"):
+        with once.claim(moment) as claim, suppress(StepMade), claim.step_transaction("stock", connection):
+            act(connection, f"{moment}, again")
+    connection.close()
+    assert effects(path) == ["after", "before, again"]
+
+
+def test_a_ledger_that_cannot_commit_with_a_record_says_which_can(connection):
+    with Once("memory:").claim("k") as claim, pytest.raises(TypeError, match="sqlite"):
+        claim.step_transaction("stock", connection)

@@ -1,0 +1,150 @@
+"""What a Kafka worker sends on: no record is lost because of its headers, its size or a wrong clock."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from kafka_runs import PATIENCE, drain, headers, order, until, working
+from observing import note_outcomes
+from onceward import Once
+from onceward.core.record import PARKED
+from onceward.kafka import KafkaRedrive
+from places import SOURCES
+from servers import missing
+from wrong_clocks import library, wrong_clock
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:", name="shop", lease=20)
+    yield made
+    made.close()
+
+
+def send(kafka, topic, value, key=None, headers=(), **settings):
+    """Send a record as no method of the server does: with any headers, compressed, without a value."""
+
+    async def sent():
+        producer = AIOKafkaProducer(bootstrap_servers=kafka.servers, **settings)
+        await kafka._patiently(producer.start)
+        try:
+            await producer.send_and_wait(topic, value, key, headers=list(headers))
+        finally:
+            await producer.stop()
+
+    asyncio.run(sent())
+
+
+def failing(order):
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("name", ["onceward-group", "onceward-delay", "onceward-receives", "onceward-from"])
+def test_headers_that_a_handler_forwarded_do_not_count(once, kafka, topic, name):
+    told = {
+        "onceward-group": "another",
+        "onceward-delay": "86400",
+        "onceward-receives": "9",
+        "onceward-from": "o/0/1/5",
+    }
+    for number in range(2):
+        send(kafka, topic, order(number), headers=[(name, told[name].encode())])
+    seen = []
+    assert drain(once, kafka, topic, lambda order: seen.append(order["id"])) == ["done", "done"]
+    assert sorted(seen) == [0, 1]
+
+
+def test_a_malformed_record_names_no_key_of_another_message(once, kafka, topic):
+    send(kafka, topic, b"torn", headers=[("onceward-key", b"shop:victim"), ("trace", b"t")])
+
+    def handler(order: dict):
+        pass
+
+    assert drain(once, kafka, topic, handler) == ["malformed"]
+    (letter,) = kafka.read(f"{topic}.onceward-dead")
+    assert "onceward-key" not in headers(letter)
+    assert headers(letter)["trace"] == "t"
+
+
+def test_a_record_that_fits_compressed_reaches_the_dead_letters(once, kafka, topic):
+    value = order(1, text="x" * 3_000_000)
+    send(kafka, topic, value, compression_type="gzip", max_request_size=10_000_000)
+    with working(once, kafka, topic, failing, key="order.id", max_attempts=2, backoff=(0.1, 0.1)):
+        until(lambda: kafka.committed(topic, topic) == {0: 1})
+        until(lambda: kafka.read(f"{topic}.onceward-dead"))
+    (letter,) = kafka.read(f"{topic}.onceward-dead")
+    assert letter.value == value
+    assert once.ledger.show("shop:1")[0].status == PARKED
+
+
+def test_a_record_that_no_topic_takes_waits_longer_each_time(once, kafka, topic):
+    for name in ("retry", "dead"):
+        kafka.make(f"{topic}.onceward-{name}", max_message_bytes="1000")
+    kafka.send(topic, json.dumps({"id": 1, "text": os.urandom(4000).hex()}).encode(), order(2))
+    ran, told = [], []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+
+    def handler(order):
+        ran.append(order["id"])
+        if order["id"] == 1:
+            raise ZeroDivisionError
+
+    with working(once, kafka, topic, handler, key="order.id", max_attempts=2, backoff=(0.1, 600)) as worker:
+        until(lambda: told.count("parked") > 1)
+        until(lambda: worker.in_flight == 0)
+    assert sorted(ran) == [1, 1, 2]
+    assert kafka.committed(topic, topic) == {}  # nothing is lost
+
+
+def test_copies_have_all_headers_of_the_record_and_its_partition(once, kafka):
+    topic = "copied-whole"
+    kafka.make(topic, partitions=3)
+    strange = [("bytes", b"\xff\x00"), ("nothing", None), ("twice", b"1"), ("twice", b"2")]
+    send(kafka, topic, order(1), key=b"k", headers=strange)
+    (place,) = [record.partition for record in kafka.read(topic)]
+    with working(once, kafka, topic, failing, key="order.id", max_attempts=2, backoff=(0.1, 0.1)):
+        until(lambda: kafka.read(f"{topic}.onceward-dead"))
+    (retry,), (letter,) = kafka.read(f"{topic}.onceward-retry"), kafka.read(f"{topic}.onceward-dead")
+    for copy in (retry, letter):
+        assert list(copy.headers)[:4] == strange
+        assert (copy.key, copy.partition) == (b"k", place)
+
+
+def test_dead_letters_keep_their_order_through_a_redrive(once, kafka):
+    topic = "redriven-in-order"
+    kafka.make(topic, partitions=4)
+    kafka.send(topic, *map(order, range(6)), partition=2)
+    options = {"key": "order.id", "max_attempts": 1, "order": True, "concurrency": 4}
+    drain(once, kafka, topic, failing, **options)
+    assert len(list(KafkaRedrive(once, topic, servers=kafka.servers).run())) == 6
+    seen = []
+    drain(once, kafka, topic, lambda order: seen.append(order["id"]), **options)
+    assert seen == list(range(6))
+
+
+@pytest.mark.parametrize("offset", ["+1h", "-1h"])
+def test_a_worker_whose_clock_is_wrong_waits_as_it_was_told(once, kafka, topic, tmp_path, offset):
+    if library() is None:
+        missing("libfaketime is not installed: apt-get install faketime")
+    kafka.send(topic, order(1))
+    drain(once, kafka, topic, failing, key="order.id", backoff=(1200, 1200))
+    (tmp_path / "shop.py").write_text("def charge(order):\n    print('ran', order)\n")
+    command = (
+        f"kafka {topic} --call shop:charge --key order.id --group {topic} --until-empty --json --store sqlite:///l.db"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "KAFKA_SERVERS": kafka.servers, **wrong_clock(offset)}
+    done = subprocess.run(
+        [sys.executable, "-m", "onceward", *command.split()],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, "ran" in done.stdout) == (0, False), done.stderr
+    assert kafka.committed(topic, f"{topic}.onceward-retry") == {}

@@ -1,0 +1,308 @@
+"""The worker for Kafka against a real broker: what is committed, retried, dead-lettered, and kept in order."""
+
+import threading
+import time
+
+import pytest
+
+from kafka_runs import PATIENCE, QUICK, drain, headers, order, until, working
+from kafka_servers import Kafka
+from observing import note_outcomes
+from onceward import Once
+from onceward.consumers.broker import BrokerError
+from onceward.consumers.delivery import Delivery
+from onceward.core.record import COMPLETED, PARKED
+from onceward.kafka import KafkaWorker
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:", name="shop", lease=20)
+    yield made
+    made.close()
+
+
+def test_records_take_effect_once_and_their_offsets_are_committed(once, kafka, topic):
+    effects = []
+    kafka.send(topic, order(1), order(2), order(1))
+    told = drain(once, kafka, topic, lambda order: effects.append(order["id"]), key="order.id")
+    assert sorted(effects) == [1, 2]
+    assert sorted(told) == ["done", "done", "replayed"]
+    assert kafka.committed(topic, topic) == {0: 3}
+
+
+def test_a_second_group_handles_the_records_itself(once, kafka, topic):
+    kafka.send(topic, order(1))
+    seen = []
+
+    def first(order):
+        seen.append("first")
+
+    def second(order):
+        seen.append("second")
+
+    for handler in (first, second):
+        KafkaWorker(once, topic, handler, servers=kafka.servers, name=handler.__name__).run(until_empty=True)
+    assert seen == ["first", "second"]
+
+
+def test_the_default_key_is_the_header_or_else_where_the_record_is(once, kafka, topic):
+    kafka.send(topic, order(1), order(1))
+    kafka.send(topic, order(2), **{"Idempotency-Key": "k-1"})
+    kafka.send(topic, order(2), **{"Idempotency-Key": "k-1"})
+    keys = []
+
+    def handler(order, delivery: Delivery):
+        keys.append(delivery.key)
+
+    told = drain(once, kafka, topic, handler)
+    assert sorted(told) == ["done", "done", "done", "replayed"]
+    assert "k-1" in keys
+    assert {key[:3] for key in keys if key != "k-1"} == {(topic, "0", "0"), (topic, "0", "1")}
+
+
+def test_a_failed_record_waits_in_the_retry_topic_and_its_partition_goes_on(once, kafka, topic):
+    kafka.send(topic, order(1), order(2))
+    ran = []
+
+    def handler(order):
+        ran.append(order["id"])
+        if ran.count(1) < 3 and order["id"] == 1:
+            raise ZeroDivisionError
+
+    with working(once, kafka, topic, handler, backoff=(0.2, 0.4)):
+        until(lambda: ran.count(1) == 3 and 2 in ran)
+        until(lambda: kafka.committed(topic, f"{topic}.onceward-retry") == {0: 2})
+    assert kafka.committed(topic, topic) == {0: 2}
+    waited = [headers(record) for record in kafka.read(f"{topic}.onceward-retry")]
+    assert [told["onceward-receives"] for told in waited] == ["1", "2"]
+    assert {told["onceward-from"].rpartition("/")[0] for told in waited} == {f"{topic}/0/0"}
+    assert all(0 < float(told["onceward-delay"]) <= 0.4 for told in waited)
+
+
+def test_a_retry_that_is_not_due_keeps_no_other_record_waiting(once, kafka, topic):
+    kafka.send(topic, order(1))
+    ran = []
+
+    def handler(order):
+        ran.append(order["id"])
+        if order["id"] == 1:
+            raise ZeroDivisionError
+
+    assert drain(once, kafka, topic, handler, backoff=(600, 600)) == ["failed"]
+    kafka.send(topic, order(2))
+    assert drain(once, kafka, topic, handler) == ["done"]
+    assert ran == [1, 2]
+    assert kafka.committed(topic, f"{topic}.onceward-retry") == {}
+
+
+def test_a_parked_record_goes_to_the_dead_letters_with_its_reason(once, kafka, topic):
+    kafka.send(topic, order(1), key=b"k", trace="t")
+    told = []
+
+    def handler(order):
+        told.append(order)
+        raise ZeroDivisionError("no such account")
+
+    with working(once, kafka, topic, handler, key="order.id", max_attempts=2, backoff=(0.1, 0.1)):
+        until(lambda: kafka.read(f"{topic}.onceward-dead"))
+    (letter,) = kafka.read(f"{topic}.onceward-dead")
+    found = headers(letter)
+    assert (letter.key, letter.value, found["trace"]) == (b"k", order(1), "t")
+    assert (found["onceward-status"], found["onceward-key"], found["onceward-receives"]) == ("parked", "shop:1", "2")
+    assert "no such account" in found["onceward-reason"]
+    assert found["onceward-from"].startswith(f"{topic}/0/0/")
+    assert once.ledger.show("shop:1")[0].status == PARKED
+    assert len(told) == 2
+
+
+def test_malformed_records_and_other_inputs_are_dead_lettered_at_once(once, kafka, topic):
+    def handler(order: dict):
+        pass
+
+    kafka.send(topic, order(1, sum=5), b"torn", order(1, sum=7))
+    told = drain(once, kafka, topic, handler, key="order.id", fingerprint="order", concurrency=1)
+    assert sorted(told) == ["done", "malformed", "mismatch"]
+    letters = [headers(record)["onceward-status"] for record in kafka.read(f"{topic}.onceward-dead")]
+    assert sorted(letters) == ["malformed", "mismatch"]
+    assert kafka.committed(topic, topic) == {0: 3}
+
+
+def test_in_order_a_partition_waits_for_its_failed_record(once, kafka, topic):
+    kafka.send(topic, *map(order, range(5)))
+    ran = []
+
+    def handler(order):
+        ran.append(order["id"])
+        if order["id"] == 1 and ran.count(1) < 3:
+            raise ZeroDivisionError
+
+    with working(once, kafka, topic, handler, order=True, concurrency=5, backoff=(0.1, 0.2)):
+        until(lambda: kafka.committed(topic, topic) == {0: 5})
+    assert ran == [0, 1, 1, 1, 2, 3, 4]
+    assert kafka.read(f"{topic}.onceward-retry") == []
+
+
+def test_nothing_above_a_record_that_is_not_done_is_committed(once, kafka, topic):
+    kafka.send(topic, *map(order, range(4)))
+    go, ran = threading.Event(), []
+
+    def handler(order):
+        if order["id"] == 1:
+            go.wait(PATIENCE)
+        ran.append(order["id"])
+
+    with working(once, kafka, topic, handler, concurrency=4):
+        until(lambda: sorted(ran) == [0, 2, 3])
+        until(lambda: kafka.committed(topic, topic) == {0: 1})
+        time.sleep(1.5)  # another commit would be due
+        assert kafka.committed(topic, topic) == {0: 1}
+        go.set()
+        until(lambda: kafka.committed(topic, topic) == {0: 4})
+
+
+def test_a_rebalance_commits_what_is_done_before_another_member_begins(once, kafka):
+    topic = "rebalanced"
+    kafka.make(topic, partitions=4)
+    ran, told = [], []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    values = [order(number) for number in range(200)]
+    kafka.send(topic, *values)
+
+    def handler(order):
+        time.sleep(0.02)
+        ran.append(order["id"])
+
+    with working(once, kafka, topic, handler, key="order.id", concurrency=4):
+        until(lambda: len(ran) > 20)
+        with working(once, kafka, topic, handler, key="order.id", concurrency=4):
+            until(lambda: len(ran) > 100)
+        until(lambda: sum(kafka.committed(topic, topic).values()) == 200)
+    assert sorted(ran) == list(range(200))
+    assert told.count("replayed") == 0, "a member that leaves has committed all that it has done"
+
+
+def test_a_handler_longer_than_a_rebalance_makes_its_effect_once(once, kafka):
+    topic = "abandoned"
+    kafka.make(topic, partitions=2)
+    go, ran = threading.Event(), []
+
+    def handler(order):
+        ran.append(order["id"])
+        if order["id"] == 0:
+            go.wait(PATIENCE)
+
+    kafka.send(topic, order(0), partition=0)
+    with working(once, kafka, topic, handler, key="order.id", backoff=(0.2, 0.5)):
+        until(lambda: ran == [0])
+        with working(once, kafka, topic, handler, key="order.id", backoff=(0.2, 0.5)):
+            kafka.send(topic, order(1), partition=0)
+            kafka.send(topic, order(2), partition=1)
+            until(lambda: {1, 2} <= set(ran))  # both partitions are at work again, beside the handler
+            go.set()
+            until(lambda: kafka.committed(topic, topic) == {0: 2, 1: 1})
+    assert sorted(ran) == [0, 1, 2]
+    assert once.ledger.show("shop:0")[0].status == COMPLETED
+
+
+def test_a_handler_longer_than_the_poll_interval_stays_a_member(once, kafka, topic):
+    kafka.send(topic, order(1))
+    ran, told = [], []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+
+    def handler(order):
+        time.sleep(4)
+        ran.append(order["id"])
+
+    with working(once, kafka, topic, handler, settings={**QUICK, "max_poll_interval_ms": 1500}, concurrency=1):
+        until(lambda: kafka.committed(topic, topic) == {0: 1})
+    assert (ran, told) == ([1], ["done"])
+
+
+def test_a_stop_gives_back_what_has_not_begun_and_commits_the_rest(once, kafka, topic):
+    kafka.send(topic, *map(order, range(10)))
+    begun, go, ran = threading.Event(), threading.Event(), []
+
+    def handler(order):
+        begun.set()
+        go.wait(PATIENCE)
+        ran.append(order["id"])
+
+    with working(once, kafka, topic, handler, key="order.id", order=True) as worker:
+        assert begun.wait(PATIENCE)
+        worker.stop()
+        threading.Timer(0.2, go.set).start()
+    assert ran == [0]
+    assert kafka.committed(topic, topic) == {0: 1}
+    drain(once, kafka, topic, handler, key="order.id")
+    assert sorted(ran) == list(range(10))
+
+
+def test_retries_of_another_group_are_left_to_it(once, kafka, topic):
+    kafka.send(topic, order(1))
+    fails = []
+
+    def failing(order):
+        fails.append(order)
+        raise ZeroDivisionError
+
+    def other(order):
+        pass
+
+    drain(once, kafka, topic, failing, backoff=(0.001, 0.001), max_attempts=3)
+    told = []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    KafkaWorker(once, topic, other, servers=kafka.servers, name=f"{topic}-2").run(until_empty=True)
+    assert told == ["done"]
+
+
+def test_a_topic_that_is_missing_ends_the_worker_at_its_start(once, kafka):
+    with pytest.raises(BrokerError, match="topic nowhere does not exist"):
+        KafkaWorker(once, "nowhere", print, servers=kafka.servers).run()
+
+
+def test_a_broker_killed_and_paused_in_the_middle_is_waited_for(once):
+    server = Kafka()
+    try:
+        server.make("orders")
+        server.send("orders", *map(order, range(50)))
+        ran = []
+
+        def handler(order):
+            time.sleep(0.02)
+            ran.append(order["id"])
+            if order["id"] == 7 and ran.count(7) == 1:
+                raise ZeroDivisionError
+
+        with working(once, server, "orders", handler, key="order.id", concurrency=2, backoff=(0.1, 0.1)):
+            until(lambda: len(ran) > 10)
+            server.restart()
+            server.send("orders", *map(order, range(50, 60)))
+            until(lambda: len(ran) > 20)
+            server.pause()
+            time.sleep(3)  # commits, reads and retries are under way
+            server.go_on()
+            until(lambda: set(ran) == set(range(60)) and server.committed("orders", "orders") == {0: 60})
+        assert sorted(ran) == sorted([7, *range(60)])
+    finally:
+        server.stop()
+
+
+def test_settings_that_break_the_promises_are_refused(once):
+    with pytest.raises(ValueError, match="enable_auto_commit out"):
+        KafkaWorker(once, "orders", print, settings={"enable_auto_commit": True})
+    with pytest.raises(ValueError, match="no session_timeout"):
+        KafkaWorker(once, "orders", print, settings={"session_timeout": 5})
+    with pytest.raises(ValueError, match="three different topics"):
+        KafkaWorker(once, "orders", print, retry="orders")
+
+
+def test_a_client_that_fails_for_good_ends_the_worker(once, kafka, topic, monkeypatch):
+    from aiokafka import AIOKafkaConsumer
+
+    async def broken(*_, **__):
+        raise AssertionError("a defect of the client")
+
+    monkeypatch.setattr(AIOKafkaConsumer, "getmany", broken)
+    with pytest.raises(BrokerError, match="a defect of the client"):
+        KafkaWorker(once, topic, print, servers=kafka.servers).run()

@@ -1,0 +1,328 @@
+"""The worker for Redis Streams on a real server: outcomes, pauses, claims, dead letters, and servers that lose entries."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+import pytest
+
+from observing import note_outcomes
+from onceward import Once
+from onceward.consumers.broker import BrokerError
+from onceward.core.record import PARKED
+from onceward.redis_streams import RedisStreamsWorker, send
+from redis_servers import Redis
+
+PATIENCE = 120.0
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server that keeps its streams."""
+    made = Redis(appendonly="yes")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def client(server):
+    with server.client() as made:
+        yield made
+
+
+@pytest.fixture
+def stream():
+    return f"orders-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:", name="shop")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def work(once, server, stream):
+    """Give a function that starts a worker in a thread; it is stopped at the end."""
+    running = []
+
+    def start(handler, **options):
+        settings = {"url": server.url, "key": "order.id", "backoff": (0.2, 4.0), "idle": 3.0} | options
+        worker = RedisStreamsWorker(once, stream, handler, **settings)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        running.append((worker, thread))
+        return worker
+
+    yield start
+    for worker, thread in running:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_noted():
+    """Outcomes of later tests are not told to this one's."""
+    yield
+    note_outcomes(lambda _: None)
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
+
+
+def publish(client, stream, *orders, **headers):
+    for order in orders:
+        client.xadd(stream, {"__data__": json.dumps({"data": json.dumps(order), "headers": headers})})
+
+
+def pending(client, stream, group="shop"):
+    return client.xpending(stream, group)["pending"]
+
+
+def letter(client, stream):
+    """Return the fields of the first dead letter, when it is there."""
+    return until(lambda: client.xrange(f"{stream}.onceward-dead"))[0][1]
+
+
+def test_a_message_added_three_times_takes_effect_once(client, stream, work):
+    effects, told = [], []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    publish(client, stream, *[{"id": number} for number in (1, 2)] * 3)
+    work(lambda order: effects.append(order["id"]))
+    until(lambda: len([status for status in told if status in {"done", "replayed"}]) == 6)
+    assert sorted(effects) == [1, 2]
+    until(lambda: pending(client, stream) == 0)
+
+
+def test_the_fields_are_the_payload_of_another_producer(client, stream, work):
+    seen = []
+    client.xadd(stream, {"id": "7", "cents": "500"})
+    work(seen.append, key="object.id")
+    until(lambda: seen == [{"id": "7", "cents": "500"}])
+
+
+def test_the_key_is_a_header_or_the_place(server, client, stream, work, once):
+    publish(client, stream, {"n": 1}, **{"Idempotency-Key": "order-1"})
+    second = client.xadd(stream, {"n": "2"})
+    client.xadd(stream, {"n": "3", "Idempotency-Key": "order-3"})
+    work(lambda order: None, key=None)
+    until(lambda: once.ledger.stats()["COMPLETED"] == 3)
+    keys = {record.key for record, _ in once.ledger.records()}
+    assert keys == {"shop:order-1", f"shop:{stream}/{second}", "shop:order-3"}
+
+
+def test_what_the_outbox_sends_has_its_derived_key(server, client, stream, work, once):
+    key = send(once, f"redis-stream://127.0.0.1:{server.port}/0/{stream}", {"id": 7}, key="order-7")
+    seen = []
+    work(seen.append, key=None)
+    until(lambda: seen == [{"id": 7}])
+    until(lambda: once.ledger.stats()["COMPLETED"] == 2)
+    assert f"shop:{key}" in {record.key for record, _ in once.ledger.records()}
+
+
+def test_one_that_fails_comes_again_after_a_pause(client, stream, work):
+    tries, receives = [], []
+    note_outcomes(lambda outcome: receives.append(outcome.record.raw.receives))
+
+    def handler(order):
+        tries.append(time.monotonic())
+        if len(tries) < 4:
+            raise ZeroDivisionError
+
+    publish(client, stream, {"id": 1})
+    work(handler, idle=60.0)
+    until(lambda: len(receives) == 4)
+    assert receives == [1, 2, 3, 4]
+    assert tries[-1] - tries[0] >= 0.1 + 0.2 + 0.4
+
+
+def test_a_poisoned_message_is_parked_and_added_with_its_reason(client, stream, work, once):
+    def handler(order):
+        raise ZeroDivisionError("an odd order")
+
+    publish(client, stream, {"id": 7}, who="us")
+    work(handler, max_attempts=2)
+    told = json.loads(letter(client, stream)["__data__"])
+    assert json.loads(told["data"]) == {"id": 7}
+    headers = told["headers"]
+    assert headers["who"] == "us"
+    assert headers["onceward-status"] == "parked"
+    assert "an odd order" in headers["onceward-reason"]
+    assert headers["onceward-key"] == "shop:7"
+    assert headers["onceward-from"] == stream
+    assert once.ledger.show("shop:7")[0].status == PARKED
+    until(lambda: pending(client, stream) == 0)
+
+
+def test_plain_fields_without_a_key_are_a_dead_letter_with_fields(client, stream, work):
+    client.xadd(stream, {"n": "1"})
+    work(lambda order: None)
+    told = letter(client, stream)
+    assert (told["n"], told["onceward-status"]) == ("1", "malformed")
+
+
+def test_a_busy_message_waits_for_the_other_workers_lease(client, stream, work, once):
+    effects, told = [], []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    held = once.acquire(7, lease=3.0, heartbeat=0)
+    publish(client, stream, {"id": 7})
+    work(lambda order: effects.append(order["id"]))
+    until(lambda: effects)
+    assert held.lost
+    assert told.count("busy") <= 4
+
+
+def test_a_handler_longer_than_the_idle_time_keeps_its_entry(client, stream, work):
+    told, begun = [], []
+    note_outcomes(lambda outcome: told.append(outcome.record.raw.receives))
+
+    def handler(order):
+        begun.append(order)
+        time.sleep(8.0)
+
+    publish(client, stream, {"id": 7})
+    work(handler)
+    work(handler)
+    until(lambda: told)
+    until(lambda: pending(client, stream) == 0)
+    assert (told, len(begun)) == ([1], 1)
+
+
+KILLED = """
+import os, sys, time
+from onceward import Once
+from onceward.redis_streams import RedisStreamsWorker
+
+def handler(order):
+    print("begun", flush=True)
+    time.sleep(600)
+
+RedisStreamsWorker(Once("memory:"), sys.argv[2], handler, url=sys.argv[1], group="shop", key="order.id", idle=3.0).run()
+"""
+
+
+def test_the_entries_of_a_killed_worker_are_claimed(server, client, stream, work):
+    publish(client, stream, {"id": 1}, {"id": 2})
+    victim = subprocess.Popen([sys.executable, "-c", KILLED, server.url, stream], stdout=subprocess.PIPE)
+    assert victim.stdout.readline().startswith(b"begun")
+    until(lambda: pending(client, stream) == 2)
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.communicate(timeout=PATIENCE)
+    seen = []
+    work(lambda order: seen.append(order["id"]))
+    until(lambda: sorted(seen) == [1, 2])
+    until(lambda: pending(client, stream) == 0)
+
+
+def test_what_runs_at_a_stop_is_finished_and_the_rest_goes_back(client, stream, work):
+    begun, go, ran = threading.Event(), threading.Event(), []
+
+    def handler(order):
+        begun.set()
+        go.wait(PATIENCE)
+        ran.append(order["id"])
+
+    publish(client, stream, *[{"id": number} for number in range(9)])
+    worker = work(handler, concurrency=1, idle=3600.0)
+    assert begun.wait(PATIENCE)
+    worker.stop()
+    go.set()
+    until(lambda: worker.in_flight == 0)
+    assert len(ran) == 1
+    others = []
+    work(lambda order: others.append(order["id"]), idle=3600.0)
+    until(lambda: len(others) == 8)
+
+
+def test_what_waits_for_its_pause_at_a_stop_goes_to_others(client, stream, work):
+    failed, seen = threading.Event(), []
+
+    def handler(order):
+        failed.set()
+        raise ZeroDivisionError
+
+    publish(client, stream, {"id": 1})
+    worker = work(handler, backoff=(2.0, 2.0), idle=3600.0)
+    assert failed.wait(PATIENCE)
+    until(lambda: worker.in_flight == 0)
+    worker.stop()
+    work(lambda order: seen.append(order["id"]), idle=3600.0)
+    until(lambda: seen == [1])
+
+
+def test_a_consumer_that_ends_leaves_no_name_behind(server, client, stream, once):
+    publish(client, stream, {"id": 1})
+    RedisStreamsWorker(once, stream, lambda order: None, url=server.url, key="order.id").run(until_empty=True)
+    assert client.xinfo_consumers(stream, "shop") == []
+
+
+def test_entries_that_are_trimmed_while_they_wait_are_told(client, stream, work, caplog):
+    failed = threading.Event()
+
+    def handler(order):
+        failed.set()
+        raise ZeroDivisionError
+
+    publish(client, stream, {"id": 1})
+    worker = work(handler, backoff=(1.0, 1.0))
+    assert failed.wait(PATIENCE)
+    client.xtrim(stream, maxlen=0)
+    until(lambda: "deleted before they were handled" in caplog.text)
+    assert not worker.stopping
+
+
+def test_a_deleted_stream_is_made_again(client, stream, work, caplog):
+    seen = []
+    publish(client, stream, {"id": 1})
+    work(lambda order: seen.append(order["id"]))
+    until(lambda: seen == [1])
+    client.delete(stream)
+    publish(client, stream, {"id": 2})
+    until(lambda: seen == [1, 2])
+    assert "was deleted" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({}, "append-only file is off"),
+        ({"appendonly": "yes", "maxmemory": "100mb", "maxmemory_policy": "allkeys-lru"}, "evicts streams"),
+    ],
+)
+def test_a_server_that_loses_entries_is_refused_at_start(once, settings, what):
+    losing = Redis(**settings)
+    try:
+        with pytest.raises(ValueError, match=f"loses the entries.*{what}"):
+            RedisStreamsWorker(once, "orders", print, url=losing.url).run()
+    finally:
+        losing.stop()
+
+
+def test_a_server_that_is_away_is_told_without_the_password(once):
+    with pytest.raises(BrokerError) as told:
+        RedisStreamsWorker(once, "orders", print, url="redis://us:secret@127.0.0.1:1/0").run()
+    assert "secret" not in str(told.value)
+
+
+def test_what_is_no_stream_is_refused(server, client, stream, once):
+    client.set(stream, "text")
+    with pytest.raises(BrokerError, match="WRONGTYPE"):
+        RedisStreamsWorker(once, stream, print, url=server.url).run()
+
+
+@pytest.mark.parametrize("options", [{"idle": 0}, {"dead": "orders"}])
+def test_options_that_are_not_valid_are_refused(once, options):
+    with pytest.raises(ValueError):
+        RedisStreamsWorker(once, "orders", print, **options)

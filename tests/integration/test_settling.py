@@ -1,0 +1,64 @@
+"""Keys that a person completes, on every ledger."""
+
+import pytest
+
+from command_line import until
+from onceward import Busy, Completed, LeaseLost, Once, OncewardError
+from onceward.core import protocol
+from onceward.core.drivers import drive
+from onceward.stores.ledger import KeepsMessage
+
+
+@pytest.fixture
+def once(ledger):
+    with_ledger = Once(ledger.url, name="shop")
+    yield with_ledger
+    with_ledger.close()
+
+
+def test_a_lapsed_key_is_settled_and_its_zombie_is_refused(once):
+    zombie = once.acquire("k", lease=3, heartbeat=0)
+    until(lambda: not once.ledger.is_live("shop:k"))
+    record = once.ledger.settle("shop:k", "by hand")
+    with pytest.raises(LeaseLost):
+        zombie.complete("mine")
+    with pytest.raises(Completed) as done:
+        once.acquire("k")
+    assert done.value.result == "by hand"
+    assert once.ledger.show("shop:k")[0] == record
+    assert [(one.outcome, one.worker == "by hand") for one in once.ledger.attempts("shop:k")] == [
+        ("LAPSED", False),
+        ("COMPLETED", True),
+    ]
+    with pytest.raises(OncewardError, match="it is COMPLETED"):
+        once.ledger.settle("shop:k", "twice")
+
+
+@pytest.mark.parametrize("how", ["park", "release"])
+def test_a_key_that_waits_for_a_person_is_settled(once, how):
+    getattr(once.acquire("k"), how)("why")
+    seen, _ = once.ledger.show("shop:k")
+    record = once.ledger.settle("shop:k", {"receipt": "é" * 10}, retention=float("inf"), seen=seen)
+    assert (record.expires_at, record.fence, record.attempts) == (None, seen.fence, 1)
+    with pytest.raises(Completed) as done:
+        once.acquire("k")
+    assert done.value.result == {"receipt": "é" * 10}
+    with pytest.raises(OncewardError, match="it has changed since you looked"):
+        once.ledger.settle("shop:k", 1, seen=seen)
+
+
+def test_a_key_that_a_worker_holds_is_not_settled(once):
+    claim = once.acquire("k", lease=600)
+    with pytest.raises(Busy):
+        once.ledger.settle("shop:k", "by hand")
+    claim.complete("its own")
+    assert once.ledger.show("shop:k")[0].result == '"its own"'
+
+
+def test_a_kept_message_is_lost_only_when_asked(once):
+    once.acquire("k").park("why")
+    record, _ = once.ledger.show("shop:k")
+    drive(once.store.swap(protocol.keeping(record, "a message"), record), once.store)
+    with pytest.raises(KeepsMessage):
+        once.ledger.settle("shop:k", 1)
+    assert once.ledger.settle("shop:k", 1, message=True).result == "1"

@@ -1,0 +1,129 @@
+"""What the dashboard asks of a store: counts in bounded time, handlers without a scan, and prefixes by an index."""
+
+import random
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from onceward import Once
+from onceward.core.drivers import drive
+from onceward.core.protocol import STATES
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.views import Criteria
+from onceward.core.writes import ended, first_claim
+from onceward.dashboard.reading import RecordQuery, listing
+from onceward.dashboard.searching import names
+from onceward.stores.postgres import survey as of_postgres
+from onceward.stores.sqlite import requests
+from onceward.stores.sqlite import survey as of_sqlite
+from servers import numbers
+
+NAMES = sorted(
+    ["a", "a.b", "a-b", "ab", "mail", "shop.charge", "é.ü", "\U0001f600"], key=lambda name: f"{name}:".encode()
+)
+_NUMBERS = numbers()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def once(request, tmp_path):
+    if request.param == "memory":
+        made = Once("memory:")
+    elif request.param == "sqlite":
+        made = Once(f"sqlite:///{tmp_path}/ledger.db")
+    else:
+        made = Once(f"{request.getfixturevalue('postgres15').url}?schema=survey_{next(_NUMBERS)}")
+    yield made
+    made.close()
+
+
+def write(once, key, status, **more):
+    claim = first_claim(key, f"of {key}", None, once.policy)
+    made = claim._replace(lease=-5.0) if status == "LAPSED" else claim if status == IN_PROGRESS else None
+    made = made or ended(claim, status, "1" if status == COMPLETED else None, None)
+    drive(once.store.insert(made._replace(**more)), once.store)
+
+
+@pytest.fixture
+def mixed(once):
+    """A ledger with records in all states, in random order."""
+    kinds = [COMPLETED] * 40 + [PARKED] * 7 + [RELEASED] * 5 + [IN_PROGRESS] * 3 + ["LAPSED"] * 2
+    random.Random(1).shuffle(kinds)
+    for number, kind in enumerate(kinds):
+        write(once, f"{NAMES[number % len(NAMES)]}:{number}", kind)
+    write(once, "a:old", COMPLETED, keep=-1.0)
+    write(once, "a:unsent", COMPLETED, keep=None, unsent="{}", due=60.0)
+    return once
+
+
+def truth(once):
+    """Count each state by reading."""
+    return {state: len(list(once.ledger.records(status=state))) for state in STATES}
+
+
+def test_a_small_ledger_is_counted_exactly(mixed):
+    survey = mixed.ledger.survey()
+    assert survey.counts == truth(mixed)
+    assert (survey.total, survey.exact) == (59, True)
+
+
+def test_an_empty_ledger_is_counted_too(once):
+    once.acquire("a", name="n").complete(1)
+    once.ledger.clear("n:a")
+    survey = once.ledger.survey()
+    assert (survey.total, survey.exact, set(survey.counts.values())) == (0, True, {0})
+
+
+def test_a_large_ledger_tells_what_its_indexes_have(mixed, monkeypatch):
+    for module in (of_sqlite, of_postgres):
+        monkeypatch.setattr(module, "READ", 10)
+    survey, counted = mixed.ledger.survey(), truth(mixed)
+    assert {PARKED, RELEASED, "UNSENT", "REFUSED"} <= survey.counts.keys()
+    assert {state: counted[state] for state in survey.counts} == survey.counts
+    if not survey.exact:
+        assert not RecordQuery(Criteria((COMPLETED,)), "", None).is_quick(survey)
+        assert RecordQuery(Criteria((PARKED,)), "", None).is_quick(survey)
+        assert RecordQuery(Criteria(("UNSENT",)), "", None).is_quick(survey)
+
+
+def test_new_keys_are_counted_as_they_come(mixed):
+    before = mixed.ledger.survey().arrived
+    if before is None:
+        return
+    for number in range(5):
+        write(mixed, f"new:{number}", COMPLETED)
+    after = mixed.ledger.survey().arrived
+    assert after in {before, before + 5}  # PostgreSQL tells its statistics with a delay
+
+
+def test_each_handler_is_found_by_skipping_the_others_keys(mixed):
+    write(mixed, "no colon", PARKED)
+    found, more = names(mixed.ledger, mixed.ledger.survey())
+    assert (found, more) == (NAMES, False)
+
+
+def test_a_list_has_each_record_once(mixed):
+    query = RecordQuery(Criteria(), "a", None)
+    found, after = [], None
+    while True:
+        page = listing(mixed.ledger, query._replace(after=after), 3)
+        found += [record.key for record in page.records]
+        after = page.next
+        if after is None:
+            break
+    assert found == sorted(found, key=str.encode)
+    assert set(found) == {record.key for record, _ in mixed.ledger.records("a")}
+
+
+def test_sqlite_finds_a_prefix_without_reading_the_keys_before_it(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db")
+    for number in range(3000):
+        write(once, f"a:{number}", PARKED)
+    write(once, "z:1", PARKED)
+    steps = [0]
+    with closing(sqlite3.connect(once.store.path)) as connection:
+        connection.set_progress_handler(lambda: steps.__setitem__(0, steps[0] + 1), 10)
+        page = requests.scan("z:", None, 10, connection, 0.0)
+    once.close()
+    assert [record.key for record in page.records] == ["z:1"]
+    assert steps[0] < 50  # times ten instructions; past all other keys it took thousands

@@ -1,0 +1,473 @@
+"""Webhooks: only what the provider has signed is recorded, and each event is handled once, whoever dies."""
+
+import asyncio
+import base64
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import flask
+import httpx
+import pytest
+import slack_sdk.signature
+import standardwebhooks
+import stripe
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from fastapi import FastAPI
+
+from onceward import Claim, Once
+from onceward.web.webhooks import (
+    GitHub,
+    Shopify,
+    SignatureRefused,
+    Slack,
+    Sns,
+    StandardWebhooks,
+    Stripe,
+    WebhookEvent,
+    WebhookReceiver,
+)
+from onceward.web.webhooks.flask import view as flask_view
+from onceward.web.webhooks.starlette import endpoint
+from places import SOURCES
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes, or").decode()
+BODY = b'{"type": "paid", "id": "evt_1"}'
+
+
+def now():
+    return dt.datetime.now(dt.UTC)
+
+
+# --- signatures, by the providers' own libraries --------------------------------------------------------------------
+
+
+def by_standard(body=BODY, at=None, secret=SECRET, key="msg_1"):
+    at = at or now()
+    signed = standardwebhooks.Webhook(secret).sign(key, at, body.decode())
+    return {"webhook-id": key, "webhook-timestamp": str(int(at.timestamp())), "webhook-signature": f"v1a,x {signed}"}
+
+
+def by_stripe(body=BODY, at=None, secret=SECRET):
+    at = int((at or now()).timestamp())
+    signed = stripe.WebhookSignature._compute_signature(f"{at}.{body.decode()}", secret)
+    return {"stripe-signature": f"t={at},v0=x,v1={signed}"}
+
+
+def by_slack(body=b'{"event_id": "Ev1", "event": {"type": "paid"}}', at=None, secret=SECRET):
+    at = str(int((at or now()).timestamp()))
+    signed = slack_sdk.signature.SignatureVerifier(secret).generate_signature(timestamp=at, body=body)
+    return {"x-slack-request-timestamp": at, "x-slack-signature": signed}
+
+
+PROVIDERS = {
+    "standard": (by_standard, StandardWebhooks, BODY, "msg_1"),
+    "stripe": (by_stripe, Stripe, BODY, "evt_1"),
+    "slack": (by_slack, Slack, b'{"event_id": "Ev1", "event": {"type": "paid"}}', "Ev1"),
+}
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_a_providers_library_signs_is_taken(provider):
+    sign, verifier, body, key = PROVIDERS[provider]
+    event = verifier(SECRET).verify(sign(), body)
+    assert (event.id, event.kind, event.data) == (key, "paid", json.loads(body))
+    other = "whsec_" + base64.b64encode(b"another secret").decode()
+    assert verifier(other, SECRET).verify(sign(), body) == event
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_changed_body_an_old_time_and_another_secret_are_refused(provider):
+    sign, verifier, body, _ = PROVIDERS[provider]
+    ours, other = verifier(SECRET), verifier("whsec_" + base64.b64encode(b"another secret").decode())
+    long = dt.timedelta(seconds=310)
+    for one, headers, sent in [
+        (ours, sign(), body + b" "),
+        (ours, sign(at=now() - long), body),
+        (ours, sign(at=now() + long), body),
+        (other, sign(), body),
+        (ours, {}, body),
+        (ours, dict.fromkeys(sign(), ""), body),
+        (ours, {name: value + "x" for name, value in sign().items()}, body),
+        (ours, {name: "é" + value for name, value in sign().items()}, body),
+    ]:
+        with pytest.raises(SignatureRefused):
+            one.verify(headers, sent)
+
+
+def test_the_id_of_standard_webhooks_is_signed():
+    with pytest.raises(SignatureRefused):
+        StandardWebhooks(SECRET).verify({**by_standard(), "webhook-id": "msg_2"}, BODY)
+
+
+def test_githubs_own_example_is_taken():
+    # docs.github.com, "Validating webhook deliveries", "Testing the webhook payload validation"
+    signed = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    headers = {"x-hub-signature-256": signed, "x-github-delivery": "1", "x-github-event": "ping"}
+    verifier = GitHub("It's a Secret to Everybody")
+    with pytest.raises(ValueError, match="no JSON"):
+        verifier.verify(headers, b"Hello, World!")
+    with pytest.raises(SignatureRefused):
+        verifier.verify(headers, b"Hello, World?")
+    with pytest.raises(SignatureRefused):
+        verifier.verify({"x-github-delivery": "1"}, b"Hello, World!")
+
+
+def test_shopifys_key_has_the_shop_and_the_topic():
+    headers = {
+        "x-shopify-shop-domain": "a.myshopify.com",
+        "x-shopify-topic": "orders/paid",
+        "x-shopify-event-id": "7",
+    }
+    verifier = Shopify("secret")
+    done = subprocess.run(
+        ["openssl", "dgst", "-sha256", "-hmac", "secret", "-binary"], input=BODY, capture_output=True, check=True
+    )
+    headers["x-shopify-hmac-sha256"] = base64.b64encode(done.stdout).decode()
+    event = verifier.verify(headers, BODY)
+    assert event == WebhookEvent("a.myshopify.com orders/paid 7", "orders/paid", json.loads(BODY), "a.myshopify.com")
+    del headers["x-shopify-event-id"]
+    with pytest.raises(ValueError, match="x-shopify-event-id"):
+        verifier.verify(headers, BODY)
+
+
+TOPIC = "arn:aws:sns:eu-west-1:123456789012:orders"
+URL = "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0123abc.pem"
+
+
+@pytest.fixture(scope="module")
+def authority():
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "sns.amazonaws.com")])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(now()).not_valid_after(now() + dt.timedelta(days=1))
+    return key, made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def by_sns(key, version="2", url=URL, **more):
+    data = {"Type": "Notification", "MessageId": "m-1", "TopicArn": TOPIC, "Message": "hi", "Timestamp": "now"} | more
+    names = ("Message", "MessageId", "Subject", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type")
+    text = "".join(f"{name}\n{data[name]}\n" for name in names if name in data)
+    digest = hashes.SHA1() if version == "1" else hashes.SHA256()
+    signed = base64.b64encode(key.sign(text.encode(), padding.PKCS1v15(), digest)).decode()
+    return data | {"Signature": signed, "SignatureVersion": version, "SigningCertURL": url}
+
+
+def test_sns_messages_are_taken_by_certificate_and_topic(authority):
+    key, certificate = authority
+    fetches = []
+    verifier = Sns(TOPIC, fetch=lambda url: fetches.append(url) or certificate)
+    for version in ("1", "2"):
+        event = verifier.verify({}, json.dumps(by_sns(key, version, Subject="s")).encode())
+        assert (event.id, event.kind, event.source) == ("m-1", "Notification", TOPIC)
+    confirm = by_sns(key, Type="SubscriptionConfirmation", SubscribeURL="https://x", Token="t")
+    assert verifier.verify({}, json.dumps(confirm).encode()).kind == "SubscriptionConfirmation"
+    assert fetches == [URL]
+    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    for wrong in (
+        by_sns(key) | {"Message": "changed"},
+        by_sns(other),
+        by_sns(key, TopicArn=TOPIC + "2"),
+        by_sns(key, url="https://sns.eu-west-1.amazonaws.com.evil.example/SimpleNotificationService-0.pem"),
+        by_sns(key, url="http://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0.pem"),
+        by_sns(key) | {"SignatureVersion": "3"},
+        by_sns(key) | {"Signature": "é"},
+        by_sns(key) | {"TopicArn": [TOPIC]},
+        {},
+    ):
+        with pytest.raises(SignatureRefused):
+            verifier.verify({}, json.dumps(wrong).encode())
+    with pytest.raises(SignatureRefused):
+        verifier.verify({}, b'{"a":' + b"[" * 100_000)
+
+
+def test_the_signed_lines_of_an_sns_message_cannot_give_it_another_id(authority):
+    key, certificate = authority
+    verifier = Sns(TOPIC, fetch=lambda _: certificate)
+    for signed, forged in (
+        ({}, {"MessageId": "m-1\nTimestamp\nnow", "Timestamp": None}),
+        ({"Subject": "s"}, {"MessageId": "m-1\nSubject\ns", "Subject": None}),
+        (
+            {"Message": "hi\nMessageId\nm-2\nSubject\ns"},
+            {"Message": "hi", "MessageId": "m-2", "Subject": "s\nMessageId\nm-1"},
+        ),
+    ):
+        data = by_sns(key, **signed)
+        assert verifier.verify({}, json.dumps(data).encode()).id == "m-1"
+        with pytest.raises(SignatureRefused):
+            verifier.verify({}, json.dumps(data | forged).encode())
+
+
+@pytest.mark.parametrize("made", [GitHub, Stripe, StandardWebhooks, Slack, Shopify, Sns])
+def test_a_missing_secret_is_refused(made):
+    with pytest.raises(ValueError, match=r"secret|ARN"):
+        made()
+    with pytest.raises(ValueError, match=r"secret|ARN"):
+        made("")
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def once(tmp_path):
+    made = Once(f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+def _keys(once):
+    return [record.key for record, _ in once.ledger.records()]
+
+
+@pytest.fixture
+def handled():
+    return []
+
+
+def receiver(once, handler, **options):
+    return WebhookReceiver(once, Stripe(SECRET), handler, name="hooks", **options)
+
+
+def test_an_event_is_handled_once_and_a_forged_one_leaves_nothing(once, handled):
+    hook = receiver(once, lambda event: handled.append(event.id))
+    assert hook.answer({}, BODY).status == 401
+    assert hook.answer(by_stripe(b"[]"), b"[]").status == 400
+    assert hook.answer(by_stripe(b"{}"), b"{}").status == 400
+    assert _keys(once) == []
+    headers = {name.title(): value for name, value in by_stripe().items()}
+    assert [hook.answer(headers, BODY).status for _ in range(2)] == [200, 200]
+    assert handled == ["evt_1"]
+    assert _keys(once) == ["hooks:evt_1"]
+
+
+def test_a_failure_is_the_frameworks_and_a_busy_key_comes_again(once, handled):
+    def handle(event: WebhookEvent, claim: Claim) -> None:
+        handled.append(claim.attempt)
+        raise LookupError("no such order")
+
+    hook = receiver(once, handle)
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            hook.answer(by_stripe(), BODY)
+    assert handled == [1, 2]
+    once.acquire("evt_1", name="hooks", lease=60)
+    answer = hook.answer(by_stripe(), BODY)
+    assert (answer.status, int(dict(answer.headers)["Retry-After"]) > 0) == (503, True)
+
+
+def test_slacks_question_is_answered_with_its_challenge(once):
+    body = b'{"type": "url_verification", "challenge": "3eZbrw1a"}'
+    hook = WebhookReceiver(once, Slack(SECRET), _note, name="slack")
+    assert hook.answer(by_slack(body), body).body == b"3eZbrw1a"
+    assert hook.answer({}, body).status == 401
+    assert _keys(once) == []
+
+
+def test_an_event_without_an_id_is_not_accepted(once, handled):
+    class Own:
+        def verify(self, headers, body):
+            return WebhookEvent("", "paid", {"challenge": "x"})
+
+    hook = WebhookReceiver(once, Own(), _note, name="own")
+    assert hook.answer({}, b"").status == 400
+    assert handled == []
+
+
+def test_an_accepted_event_is_answered_while_its_handler_runs(once, handled):
+    go = threading.Event()
+
+    def handle(event: WebhookEvent) -> None:
+        go.wait(60)
+        handled.append(event.id)
+
+    hook = receiver(once, handle, accept=True)
+    assert [hook.answer(by_stripe(), BODY).status for _ in range(2)] == [202, 202]
+    assert once.ledger.show("hooks:evt_1")[0].status == "IN_PROGRESS"
+    go.set()
+    _until(lambda: once.ledger.show("hooks:evt_1")[0].status == "COMPLETED")
+    assert hook.answer(by_stripe(), BODY).status == 202
+    assert handled == ["evt_1"]
+
+
+def test_an_accepted_event_of_a_coroutine_is_answered_while_it_runs(once, handled):
+    async def handle(event: WebhookEvent, claim: Claim) -> None:
+        await go.wait()
+        handled.append((event.id, claim.attempt))
+
+    async def run():
+        assert [(await hook.answer_async(by_stripe(), BODY)).status for _ in range(2)] == [202, 202]
+        go.set()
+        while once.ledger.show("hooks:evt_1")[0].status != "COMPLETED":
+            await asyncio.sleep(0.01)
+
+    go = asyncio.Event()
+    hook = receiver(once, handle, accept=True)
+    asyncio.run(run())
+    assert handled == [("evt_1", 1)]
+
+
+def test_an_accepted_event_that_fails_is_handled_again_from_the_ledger(once, handled):
+    def handle(event: WebhookEvent) -> None:
+        handled.append(event)
+        if len(handled) == 1:
+            raise LookupError("no such order")
+
+    hook = receiver(once, handle, accept=True)
+    assert hook.answer(by_stripe(), BODY).status == 202
+    _until(lambda: once.ledger.show("hooks:evt_1")[0].status == "RELEASED")
+    assert once.complete_lapsed(hook, released=0.0).completed == 1
+    assert handled[0] == handled[1]
+
+
+def test_without_the_ledger_nothing_is_accepted(once, handled, tmp_path):
+    away = Once(f"sqlite:///{tmp_path}/no/such/folder/ledger.db")
+    for accept in (False, True):
+        hook = receiver(away, handled.append, accept=accept)
+        assert hook.answer(by_stripe(), BODY).status == 503
+    assert handled == []
+
+
+def test_an_event_too_large_to_keep_is_not_accepted(once, handled):
+    body = json.dumps({"id": "evt_1", "type": "x", "data": "x" * 70_000}).encode()
+    hook = receiver(once, _note, accept=True)
+    with pytest.raises(Exception, match="keeps at most 65536 bytes"):
+        hook.answer(by_stripe(body), body)
+    assert _keys(once) == []
+
+
+def _note(event: WebhookEvent) -> None:
+    pass
+
+
+WORKER = """
+import sys, time
+from onceward import Once
+from onceward.web.webhooks import Stripe, WebhookEvent, WebhookReceiver
+
+def handle(event: WebhookEvent) -> None:
+    if sys.argv[3:]:
+        print("begun", flush=True)
+        time.sleep(600)
+    open(sys.argv[2], "a").write(event.id + chr(10))
+
+once = Once(sys.argv[1])
+hook = WebhookReceiver(once, Stripe("x"), handle, name="hooks", accept=True, lease=0.5)
+"""
+
+
+def test_an_accepted_event_of_a_killed_process_is_handled_by_another(once, tmp_path):
+    (tmp_path / "shop.py").write_text(WORKER)
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{tmp_path}"}
+    arguments = [once.store.url, tmp_path / "handled"]
+    dies = (
+        "import shop; from onceward.web.webhooks import WebhookEvent; shop.hook(WebhookEvent('evt_1', 'x', {'a': 1}))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", dies, *arguments, "hang"], env=environment, stdout=subprocess.PIPE
+    )
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    time.sleep(0.6)
+    again = "import shop; print(shop.once.complete_lapsed(shop.hook))"
+    told = subprocess.run(
+        [sys.executable, "-c", again, *arguments], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "completed=1" in told.stdout
+    assert (tmp_path / "handled").read_text() == "evt_1\n"
+
+
+def test_wrong_receivers_are_refused(once):
+    with pytest.raises(TypeError, match="verifier"):
+        WebhookReceiver(once, "secret", _note, name="hooks")
+    with pytest.raises((TypeError, ValueError)):
+        receiver(once, once(key="event.id", name="x")(_note))
+    with pytest.raises(TypeError, match="answer_async"):
+        receiver(once, _awaited).answer(by_stripe(), BODY)
+
+
+async def _awaited(event: WebhookEvent) -> None:
+    pass
+
+
+# --- frameworks -----------------------------------------------------------------------------------------------------
+
+
+def test_fastapi_receives(once, handled):
+    async def handle(event: WebhookEvent) -> None:
+        handled.append(event.kind)
+
+    app = FastAPI()
+    app.add_api_route("/stripe", endpoint(receiver(once, handle)), methods=["POST"])
+    app.add_api_route(
+        "/plain", endpoint(WebhookReceiver(once, Stripe(SECRET), handled.append, name="p")), methods=["POST"]
+    )
+
+    async def run():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+            for path in ("/stripe", "/plain"):
+                for _ in range(2):
+                    assert (await client.post(path, content=BODY, headers=by_stripe())).text == "ok"
+                assert (await client.post(path, content=BODY)).status_code == 401
+                assert (await client.post(path, content=bytes(25 << 20))).status_code == 401
+                assert (await client.post(path, content=bytes((25 << 20) + 1))).status_code == 413
+
+    asyncio.run(run())
+    assert (handled[0], handled[1].id, len(handled)) == ("paid", "evt_1", 2)
+
+
+def test_flask_receives(once, handled):
+    app = flask.Flask("shop")
+    app.add_url_rule("/stripe", "stripe", flask_view(receiver(once, handled.append)), methods=["POST"])
+    client = app.test_client()
+    assert [client.post("/stripe", data=BODY, headers=by_stripe()).text for _ in range(2)] == ["ok"] * 2
+    assert client.post("/stripe", data=BODY).status_code == 401
+    assert len(handled) == 1
+
+
+DJANGO = """
+import sys
+from django.conf import settings
+settings.configure(ALLOWED_HOSTS=["*"], MIDDLEWARE=["django.middleware.csrf.CsrfViewMiddleware"], ROOT_URLCONF="__main__")
+import django
+django.setup()
+from django.test import Client
+from django.urls import path
+from onceward import Once
+from onceward.web.webhooks import GitHub, WebhookReceiver
+from onceward.web.webhooks.django import view
+
+once, handled = Once(sys.argv[1]), []
+hook = WebhookReceiver(once, GitHub("secret"), lambda event: handled.append(event.id), name="hooks")
+urlpatterns = [path("github", view(hook))]
+client = Client(enforce_csrf_checks=True)
+import hashlib, hmac
+signed = "sha256=" + hmac.new(b"secret", b"{}", hashlib.sha256).hexdigest()
+headers = {"X-GitHub-Delivery": "1", "X-GitHub-Event": "ping", "X-Hub-Signature-256": signed}
+for given in (headers, headers, {}):
+    print(client.post("/github", b"{}", content_type="application/json", headers=given).status_code)
+print(client.get("/github").status_code, handled)
+"""
+
+
+def test_django_receives(once):
+    command = [sys.executable, "-c", DJANGO, once.store.url]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.split("\n")[:4] == ["200", "200", "401", "405 ['1']"]
+
+
+def _until(condition):
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come")

@@ -1,0 +1,274 @@
+"""Redis servers that are killed under eight workers, and replicas that take their place: what was lost is counted."""
+
+import collections
+import contextlib
+import random
+import time
+
+import pytest
+from redis.crc import key_slot
+
+from gates import Gate
+from onceward import Once
+from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.stores.redis.names import RedisNames
+from processes import PATIENCE, lines, workers
+from redis_servers import Redis, RedisCluster, Replica, clock_of, slots_of, until
+from wrong_clocks import wrong_clock
+
+LEASE = 60.0  # longer than any failover here
+COUNT = 200
+DURABLE = {"appendonly": "yes", "appendfsync": "always"}
+
+
+@pytest.fixture
+def start():
+    with workers("redis_failover.py") as begin:
+        yield begin
+
+
+@pytest.fixture
+def serve():
+    """Give a function that starts a server, which is stopped at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(kind, *arguments, **options):
+            made = kind(*arguments, **options)
+            stack.callback(made.stop)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def gate():
+    made = Gate(0)
+    yield made
+    made.close()
+
+
+def noted(log, what):
+    """Return [(key, value, fence)] of the log's whole lines."""
+    text = log.read_text().rpartition("\n")[0]
+    return [tuple(rest) for kind, *rest in map(str.split, text.splitlines()) if kind == what]
+
+
+def wait_for(log, what, number):
+    end = time.monotonic() + PATIENCE
+    while len(noted(log, what)) < number:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def records(url):
+    return {record.key.partition(":")[2]: record for record, _ in Once(url).ledger.records(prefix="k:")}
+
+
+def check_fences(log):
+    """Each run of a key has a larger fence than the run before it."""
+    of_key = collections.defaultdict(list)
+    for key, _, fence in noted(log, "effect"):
+        of_key[key].append(int(fence))
+    assert all(fences == sorted(set(fences)) for fences in of_key.values())
+
+
+def end(processes):
+    for process in processes:
+        assert lines(process) == ["done"]
+
+
+def check_told(log, left):
+    """What callers were told is what is recorded, and was made."""
+    made = {(key, value) for key, value, _ in noted(log, "effect")}
+    for key, value, _ in noted(log, "told"):
+        assert (left[key].status, left[key].result) == (COMPLETED, f'"{value}"')
+        assert (key, value) in made
+
+
+def test_eight_workers_with_wrong_clocks_run_each_key_once(start, serve, log, faketime):
+    server = serve(Redis)
+    clocks = ["-1h", "+1h", "-1h", "+1h", None, None, None, None]
+    started = [start(server.url, log, COUNT, LEASE, env=clock and wrong_clock(clock)) for clock in clocks]
+    end(started)
+    assert sorted(int(key) for key, _, _ in noted(log, "effect")) == list(range(COUNT))
+    check_told(log, records(server.url))
+
+
+def test_replies_that_are_lost_double_nothing(start, serve, log, gate):
+    server = serve(Redis)
+    gate.turn(server.port)
+    chance = random.Random(5)
+    gate.loses = lambda: chance.random() < 0.03
+    end([start(f"redis://127.0.0.1:{gate.port}/0?timeout=2", log, COUNT, LEASE) for _ in range(8)])
+    left = records(server.url)
+    assert set(collections.Counter(key for key, _, _ in noted(log, "effect")).values()) == {1}
+    check_told(log, left)
+    # A claim whose replies were lost for too long ran no handler, and holds its key for a lease.
+    ran = {key for key, _, _ in noted(log, "effect")}
+    assert {record.status for key, record in left.items() if key not in ran} <= {IN_PROGRESS}
+
+
+def test_killed_workers_and_a_killed_server_that_writes_its_file_lose_nothing(start, serve, log):
+    server = serve(Redis, **DURABLE)
+    started = [start(server.url, log, COUNT, LEASE) for _ in range(8)]
+    wait_for(log, "told", COUNT // 4)
+    for process in started[:2]:
+        process.kill()
+    server.kill()
+    told = noted(log, "told")
+    server.start()
+    end(started[2:])
+    left = records(server.url)
+    assert {key for key, _, _ in told} <= {key for key, record in left.items() if record.status == COMPLETED}
+    assert set(collections.Counter(key for key, _, _ in noted(log, "effect")).values()) == {1}
+    check_told(log, left)
+
+
+def test_failover_doubles_only_what_the_replica_had_not_heard_of(start, serve, log, gate):
+    primary = serve(Redis)
+    replica = serve(Replica, primary)
+    gate.turn(primary.port)
+    started = [start(f"redis://127.0.0.1:{gate.port}/0", log, COUNT, LEASE) for _ in range(8)]
+    wait_for(log, "told", COUNT // 4)
+    replica.promote()  # from here on, what the old primary answers is lost
+    kept = records(replica.url)
+    completed = {key for key, record in kept.items() if record.status == COMPLETED}
+    limit = time.monotonic() + PATIENCE
+    while len({key for key, *_ in noted(log, "told")} - completed) < 20:
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+    gate.turn(None)
+    primary.kill()
+    effects, told = noted(log, "effect"), noted(log, "told")
+    gate.turn(replica.port)
+    end(started)
+    lost = {key for key, *_ in told} - completed
+    assert len(lost) >= 20, "the loss was too small to prove anything"
+    promised = {key for key, *_ in effects} - completed
+    again = collections.Counter(key for key, *_ in noted(log, "effect"))
+    doubled = {key for key, runs in again.items() if runs > 1}
+    left = records(replica.url)
+    # A claim that was given up in the middle of the failover holds its key for a lease, and here nobody comes back later.
+    held = {key for key, record in left.items() if record.status != COMPLETED}
+    assert promised - kept.keys() - held <= doubled <= promised
+    assert all(again[key] <= 2 for key in doubled)
+    assert all(left[key] == kept[key] for key in completed), "what it had heard of is final"
+    check_fences(log)
+
+
+def test_failover_to_a_replica_that_confirmed_loses_no_answered_write(start, serve, log, gate):
+    primary = serve(Redis)
+    replicas = [serve(Replica, primary) for _ in range(2)]
+    gate.turn(primary.port)
+    started = [start(f"redis://127.0.0.1:{gate.port}/0?wait=1", log, COUNT, LEASE) for _ in range(8)]
+    wait_for(log, "told", COUNT // 4)
+    gate.turn(None)
+    primary.kill()
+    told = noted(log, "told")
+    heir, other = sorted(replicas, key=offset, reverse=True)  # as Sentinel chooses
+    heir.promote()
+    kept = records(heir.url)
+    assert {key for key, *_ in told} <= {key for key, record in kept.items() if record.status == COMPLETED}
+    other.ask("REPLICAOF", "127.0.0.1", heir.port)
+    gate.turn(heir.port)
+    end(started)
+    assert set(collections.Counter(key for key, *_ in noted(log, "effect")).values()) == {1}
+    check_told(log, records(heir.url))
+
+
+# --- a Cluster ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_fails_over_doubles_only_what_its_replica_had_not_heard_of(start, serve, log):
+    cluster = serve(RedisCluster, 1)
+    (primary, (replica,)), *_ = cluster.pairs
+    mine = slots_of(primary)
+    started = [start(cluster.url, log, COUNT, LEASE) for _ in range(8)]
+    wait_for(log, "told", COUNT // 8)
+    replica.ask("CONFIG", "SET", "masterauth", "wrong")  # it cannot follow again
+    replica.ask("CLIENT", "KILL", "TYPE", "master")
+    until(lambda: "down" in replica.ask("INFO", "replication").partition("master_link_status")[2][:8], replica)
+    heard = held_by(replica)
+    completed = {key for key, status in heard.items() if status == COMPLETED}
+    unheard = lambda: {key for key, *_ in noted(log, "told") if slot_of(key) in mine} - completed
+    limit = time.monotonic() + PATIENCE
+    while len(unheard()) < 10:
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+    primary.kill()
+    effects, lost = noted(log, "effect"), unheard()
+    end(started)
+    assert len(lost) >= 10, "the loss was too small to prove anything"
+    promised = {key for key, *_ in effects if slot_of(key) in mine} - completed
+    again = collections.Counter(key for key, *_ in noted(log, "effect"))
+    doubled = {key for key, runs in again.items() if runs > 1}
+    left = records(f"{replica.url}?cluster=yes")
+    held = {key for key, record in left.items() if record.status != COMPLETED}
+    assert promised - heard.keys() - held <= doubled <= promised
+    assert all(again[key] <= 2 for key in doubled)
+    assert all(left[key].status == COMPLETED for key in completed), "what it had heard of is final"
+    check_fences(log)
+
+
+def test_a_node_whose_replica_confirmed_fails_over_and_nothing_is_lost(start, serve, log):
+    cluster = serve(RedisCluster, 1)
+    (primary, (replica,)), *_ = cluster.pairs
+    mine = slots_of(primary)
+    started = [start(f"{cluster.url}&wait=1", log, COUNT, LEASE) for _ in range(8)]
+    wait_for(log, "told", COUNT // 4)
+    primary.kill()
+    told = {key for key, *_ in noted(log, "told") if slot_of(key) in mine}
+    until(lambda: "master" in replica.ask("ROLE"), replica)
+    assert told
+    assert told <= {key for key, status in held_by(replica).items() if status == COMPLETED}
+    primary.start()  # it comes back as the replica that the heir needs
+    end(started)
+    assert set(collections.Counter(key for key, *_ in noted(log, "effect")).values()) == {1}
+
+
+NAMES_OF_LEDGER = RedisNames("onceward")
+
+
+def slot_of(key):
+    """Return the slot of a worker's key."""
+    return key_slot(NAMES_OF_LEDGER.shard_of(f"k:{key}".encode()).base)
+
+
+def held_by(node):
+    """Return the status of each record that a node of a Cluster has, as a replica too."""
+    with node.client() as client:
+        client.readonly()
+        found = [client.hgetall(name) for name in client.scan_iter("onceward:*:record:*")]
+    return {one["key"].partition(":")[2]: one["status"] for one in found if one}
+
+
+def offset(server):
+    with server.client() as client:
+        return client.info("replication")["slave_repl_offset"]
+
+
+def test_a_fence_grows_after_a_failover_to_a_clock_an_hour_late(serve, faketime):
+    primary = serve(Redis)
+    replica = serve(Replica, primary, clock_of("-1h"))
+    before = Once(primary.url, name="k", retention=1, lease=1)
+    held = before.acquire("held").fence
+    gone = before.acquire("gone")
+    gone.complete(1)
+    while "gone" in records(primary.url):
+        time.sleep(0.1)
+    with replica.client() as client, primary.client() as other:
+        while client.info("replication")["slave_repl_offset"] < other.info("replication")["master_repl_offset"]:
+            time.sleep(0.02)
+    primary.kill()
+    replica.promote()
+    after = Once(replica.url, name="k", lease=1)
+    assert after.acquire("gone").fence > gone.fence
+    after.ledger.clear("k:held", live=True)
+    assert after.acquire("held").fence > held

@@ -1,0 +1,58 @@
+"""Runs of a Kafka worker in tests: to the end of its topic, or beside the test."""
+
+import json
+import threading
+import time
+from contextlib import contextmanager
+
+from observing import note_outcomes
+from onceward.kafka import KafkaWorker
+
+PATIENCE = 180.0
+QUICK = {"session_timeout_ms": 60_000, "heartbeat_interval_ms": 500}
+
+
+def order(number, **more):
+    return json.dumps({"id": number, **more}).encode()
+
+
+def drain(once, kafka, topic, handler, **options):
+    told = []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    worker = KafkaWorker(once, topic, handler, servers=kafka.servers, group=topic, settings=QUICK, **options)
+    worker.run(until_empty=True)
+    return told
+
+
+@contextmanager
+def working(once, kafka, topic, handler, **options):
+    options = {"group": topic, "settings": QUICK, **options}
+    worker = KafkaWorker(once, topic, handler, servers=kafka.servers, **options)
+    failed = []
+
+    def run():
+        try:
+            worker.run()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        assert not failed, failed
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def headers(record):
+    return {name: value.decode() for name, value in record.headers}

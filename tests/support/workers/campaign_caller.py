@@ -1,0 +1,101 @@
+"""Sends each message to one of several servers until it has its receipt. It can be killed at any moment, and started again.
+
+The one argument is JSON: see under_fire.py. A script has ``handle(number, ask)``, which returns a receipt, or None to try later;
+``ask(port, method, path, body, headers)`` returns status, headers and body, or raises OSError.
+"""
+
+import http.client
+import json
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+TIMEOUT = 20.0  # seconds that a client waits; it gives some up much earlier
+MISTAKE = "mistake"  # begins a line of the receipts that says that something is wrong
+GIVEN = json.loads(sys.argv[1])
+
+
+class Sender(threading.Thread):
+    """Sends messages over connections of its own."""
+
+    def __init__(self, handle, left, receipts):
+        super().__init__(daemon=True)
+        self._handle, self._left, self._receipts = handle, left, receipts
+        self._connections = {}
+
+    def run(self):
+        while self._left:
+            try:
+                number = self._left.pop()
+            except IndexError:
+                return
+            try:
+                receipt = self._handle(number, self.ask)
+            except (OSError, http.client.HTTPException):
+                receipt = None
+            except Exception:
+                os.write(self._receipts, f"{MISTAKE} {traceback.format_exc()!r}\n".encode())
+                raise
+            if receipt is None:
+                self._left.insert(0, number)
+                time.sleep(0.1)
+            else:
+                os.write(
+                    self._receipts, f"{number} {json.dumps(receipt)}\n".encode()
+                )  # one call: all of it, or nothing
+
+    def ask(self, port, method, path, body, headers):
+        timeout = random.choice([TIMEOUT] * 20 + [0.02])  # some replies are lost
+        connection = self._connections.pop(port, None) or http.client.HTTPConnection("127.0.0.1", port)
+        connection.timeout = timeout
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        try:
+            connection.request(method, path, body, headers)
+            reply = connection.getresponse()
+            answer = reply.status, dict(reply.getheaders()), reply.read()
+        except BaseException:
+            connection.close()
+            raise
+        self._connections[port] = connection
+        return answer
+
+
+def run(handle):
+    file = Path(GIVEN["receipts"])
+    whole = file.read_text() if file.exists() else ""
+    known = {int(line.split(" ")[0]) for line in whole.split("\n")[:-1] if line[:1].isdecimal()}
+    left = [number for number in range(GIVEN["messages"]) if number not in known]
+    random.shuffle(left)
+    receipts = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    if whole and not whole.endswith("\n"):
+        os.write(receipts, b"\n")
+    while True:
+        senders = [Sender(handle, left, receipts) for _ in range(GIVEN["threads"])]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+        if not left:
+            break
+    while True:
+        time.sleep(60)  # a crew's process does not end by itself
+
+
+def pay(number, ask):
+    """Send a payment through a proxy."""
+    body = json.dumps({"id": number})
+    headers = {"Idempotency-Key": f'"payment-{number}"', "Content-Type": "application/json"}
+    status, _, answer = ask(random.choice(GIVEN["ports"]), "POST", "/payments", body, headers)
+    if status == 201:
+        return json.loads(answer)
+    assert status in {409, 500, 502, 503, 504}, (status, answer)
+    return None
+
+
+if __name__ == "__main__":
+    run(pay)

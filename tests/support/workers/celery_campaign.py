@@ -1,0 +1,27 @@
+"""The Celery application of a campaign (campaign.py): `celery -A celery_campaign worker`. ``ONCEWARD_BROKER`` is its broker."""
+
+import os
+
+from celery import Celery
+
+import campaign_effects
+from onceward import Claim
+from onceward.celery import exactly
+
+app = Celery("campaign", broker=os.environ["ONCEWARD_BROKER"])
+app.conf.update(
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    task_ignore_result=True,
+    worker_prefetch_multiplier=1,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+)
+if app.conf.broker_url.startswith("redis:"):  # what a killed worker held comes again so soon
+    app.conf.broker_transport_options = {"visibility_timeout": 6}
+
+
+@app.task(name="campaign.handle", autoretry_for=(Exception,), max_retries=None, default_retry_delay=1)
+@exactly(campaign_effects.opened(), key="order.id", name="campaign")
+def handle(order: dict, claim: Claim) -> int:
+    return campaign_effects.handle(order, claim)

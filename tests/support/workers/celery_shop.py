@@ -1,0 +1,172 @@
+"""The Celery application of the tests, for workers that are processes of their own: `celery -A celery_shop worker`.
+
+``ONCEWARD_SHOP`` tells its broker, ledger and folder. What its tasks do is in the folder's journal; a task that waits does so
+until the folder has the file ``open``.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+
+from celery import Celery
+from celery.exceptions import Ignore, Reject
+
+from celery_workers import queue_settings
+from onceward import Claim, Once
+from onceward.celery import OnceTask, exactly
+
+GIVEN = json.loads(os.environ["ONCEWARD_SHOP"])
+FOLDER = Path(GIVEN["folder"])
+once = Once(GIVEN["ledger"], lease=GIVEN.get("lease", 3.0))
+app = Celery("shop", broker=GIVEN["broker"], backend=GIVEN["backend"])
+app.conf.update(
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    worker_prefetch_multiplier=1,
+    broker_connection_retry_on_startup=True,
+    broker_transport_options=GIVEN.get("transport", {}),
+    worker_hijack_root_logger=False,
+    beat_schedule={"every-second": {"task": "shop.report", "schedule": 1.0}},
+    beat_schedule_filename=str(FOLDER / f"beat-{os.getpid()}"),
+    **GIVEN.get("conf", {}),
+)
+if "queue" in GIVEN:
+    app.conf.update(queue_settings(**GIVEN["queue"]))
+
+
+def note(what: str) -> None:
+    with os.fdopen(os.open(FOLDER / "journal", os.O_WRONLY | os.O_APPEND | os.O_CREAT), "w") as journal:
+        journal.write(f"{what}\n")
+
+
+def wait() -> None:
+    while not (FOLDER / "open").exists():
+        time.sleep(0.01)
+
+
+@app.task(name="shop.charge")
+@exactly(once, key="order.id")
+def charge(order: dict, claim: Claim) -> dict:
+    note(f"charge {order['id']}")
+    return {"receipt": order["id"], "attempt": claim.attempt}
+
+
+@app.task(name="shop.by_id", bind=True)
+@exactly(once)
+def by_id(self, *parts) -> str:
+    note(f"by_id {self.request.id}")
+    return self.request.id
+
+
+@app.task(name="shop.slow", bind=True)
+@exactly(once, key="order")
+def slow(self, order: str) -> int:
+    note(f"begin {order}")
+    wait()
+    note(f"end {order} {self.request.retries}")
+    return self.request.retries
+
+
+@app.task(name="shop.flaky", bind=True, autoretry_for=(Exception,), retry_backoff=True, retry_jitter=False)
+@exactly(once, key="order")
+def flaky(self, order: str) -> int:
+    note(f"flaky {order} {self.request.retries}")
+    if self.request.retries < 1:
+        raise ValueError(order)
+    return self.request.retries
+
+
+@app.task(name="shop.poisoned", autoretry_for=(Exception,), max_retries=None, default_retry_delay=1)
+@exactly(once, key="order", max_attempts=2)
+def poisoned(order: str) -> str:
+    note(f"poisoned {order}")
+    wait()
+    raise ValueError(order)
+
+
+@app.task(name="shop.refused", autoretry_for=(Exception,), default_retry_delay=1)
+@exactly(once, key="order", max_attempts=1)
+def refused(order: str) -> str:
+    note(f"refused {order}")
+    if not (FOLDER / "fixed").exists():
+        raise ValueError(order)
+    return order
+
+
+@app.task(name="shop.asks", bind=True)
+@exactly(once, key="order", on_error="park")
+def asks(self, order: str) -> int:
+    note(f"asks {order} {self.request.retries}")
+    if self.request.retries == 0:
+        raise self.retry(countdown=1)
+    return self.request.retries
+
+
+@app.task(name="shop.counts", bind=True)
+@exactly(once)
+def counts(self, number: int) -> str:
+    note(f"counts {number}")
+    return self.replace(self.s(number - 1)) if number else "end"
+
+
+@app.task(name="shop.calls", bind=True)
+@exactly(once, key="order", name="shop.charge")
+def calls(self, order: str) -> str:
+    note(f"calls {order}")
+    return self.run("busy")
+
+
+@once(key="order", name="paying", on_lapse="park")
+def pay(order: str) -> None:
+    note(f"pay {order}")
+    wait()
+
+
+@app.task(name="shop.pays")
+@exactly(once, key="order")
+def pays(order: str) -> None:
+    pay(order)
+
+
+@app.task(name="shop.ignores")
+@exactly(once, key="order")
+def ignores(order: str) -> None:
+    note(f"ignores {order}")
+    raise Ignore(order)
+
+
+@app.task(name="shop.rejects")
+@exactly(once, key="order", on_error="park")
+def rejects(order: str) -> str:
+    note(f"rejects {order}")
+    if not (FOLDER / "fixed").exists():
+        raise Reject(order, requeue=True)
+    return order
+
+
+@app.task(name="shop.based", base=OnceTask, once=once, options={"key": "order"})
+def based(order: str) -> str:
+    note(f"based {order}")
+    return order
+
+
+@app.task(name="shop.report")
+@exactly(once, per="1h")
+def report() -> str:
+    note("report")
+    return "reported"
+
+
+@app.task(name="shop.notify")
+@exactly(once)
+def notify(receipt: dict, task: str = "") -> str:
+    note(f"notify {receipt['receipt']} {task}")
+    return f"notified {receipt['receipt']}"
+
+
+@app.task(name="shop.total")
+@exactly(once)
+def total(receipts: list) -> int:
+    note(f"total {len(receipts)}")
+    return len(receipts)

@@ -1,0 +1,453 @@
+"""Keys that are run to their end without a redelivery: which, with what, and who else may have them. Each in both forms."""
+
+import asyncio
+import logging
+from functools import partial
+
+import pytest
+from cryptography.fernet import Fernet
+
+from onceward import Claim, Once, StoreError, Sweep
+from onceward.claim.completer import Completer, decorated
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+from onceward.testing.faults import Faults, fail_after, fail_before
+
+LEASE = 60.0
+fernet = Fernet(Fernet.generate_key())
+BOTH = pytest.mark.parametrize("form", ["called", "awaited"])
+
+
+class Crash(BaseException):
+    """Ends an attempt as a crash does: the key stays claimed."""
+
+
+class Shop:
+    """A handler that each test tells what to do, and a ledger whose time stands still."""
+
+    def __init__(self, form="called", plan=None, **options):
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock) if plan is None else Faults(MemoryStore(self.clock), plan)
+        self.once = Once(self.store, clock=self.clock, lease=LEASE, heartbeat=0)
+        self.form = form
+        self.calls, self.does = [], lambda n: n
+        self.guard(**options)
+
+    def guard(self, **options):
+        """Guard the handler, as a deploy with other options would."""
+        options = {"key": "n", "name": "place", "keep_input": True} | options
+        if self.form == "called":
+
+            @self.once(**options)
+            def place(n: int, claim: Claim):
+                self.calls.append((n, claim.attempt))
+                return self.does(n)
+        else:
+
+            @self.once(**options)
+            async def place(n: int, claim: Claim):
+                self.calls.append((n, claim.attempt))
+                return self.does(n)
+
+        self.place = place
+
+    def call(self, n):
+        return self.place(n) if self.form == "called" else asyncio.run(self.place(n))
+
+    def crash(self, *numbers):
+        """Leave keys half done."""
+        self.does = self.fails(Crash)
+        for n in numbers:
+            with pytest.raises(Crash):
+                self.call(n)
+        self.does = lambda n: n
+        self.calls.clear()
+
+    @staticmethod
+    def fails(kind):
+        def fail(n):
+            raise kind
+
+        return fail
+
+    def complete(self, *functions, **options):
+        functions = functions or (self.place,)
+        if self.form == "called":
+            return self.once.complete_lapsed(*functions, **options)
+        return asyncio.run(self.once.complete_lapsed_async(*functions, **options))
+
+    def lapse(self):
+        self.clock.advance(LEASE + 1)
+
+    def record(self, n=1):
+        return self.once.ledger.show(f"place:{n}")[0]
+
+
+# --- which keys -------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_lapsed_key_runs_with_its_own_arguments_and_completes(form):
+    shop = Shop(form)
+    shop.crash(1)
+    shop.lapse()
+    assert shop.complete() == Sweep(completed=1)
+    assert shop.calls == [(1, 2)]
+    assert (shop.record().status, shop.record().result, shop.record().input) == (COMPLETED, "1", None)
+    assert shop.complete() == Sweep()
+    assert shop.call(1) == 1
+    assert shop.calls == [(1, 2)]
+
+
+@BOTH
+def test_a_live_key_is_left_alone(form):
+    shop = Shop(form)
+    shop.crash(1)
+    assert shop.complete(released=0) == Sweep()
+    assert shop.calls == []
+
+
+def test_the_key_that_has_waited_longest_is_first():
+    shop = Shop()
+    for n in (3, 1, 2):
+        shop.crash(n)
+        shop.clock.advance(1)
+    shop.lapse()
+    assert shop.complete() == Sweep(completed=3)
+    assert [n for n, _ in shop.calls] == [3, 1, 2]
+
+
+@BOTH
+def test_a_key_that_was_given_back_runs_only_when_asked_for_and_old(form):
+    shop = Shop(form)
+    shop.does = shop.fails(ValueError)
+    with pytest.raises(ValueError):
+        shop.call(1)
+    shop.does = lambda n: n
+    shop.lapse()
+    assert shop.complete() == shop.complete(released=LEASE + 2) == Sweep()
+    assert shop.complete(released=LEASE) == Sweep(completed=1)
+    assert shop.calls == [(1, 1), (1, 2)]
+
+
+def test_completed_parked_and_expired_keys_are_left_alone():
+    shop = Shop(retention=LEASE)
+    shop.call(1)
+    shop.crash(2, 3)
+    shop.lapse()
+    shop.once.ledger.park("place:2")
+    shop.lapse()
+    assert shop.record(3).status == IN_PROGRESS
+    assert shop.complete(released=0) == Sweep()
+    assert shop.calls == []
+
+
+def test_keys_of_other_functions_are_left_alone():
+    shop = Shop()
+
+    @shop.once(key="n", name="place", keep_input=True)
+    def ship(n: int):
+        raise AssertionError("it must not run")
+
+    @shop.once(key="n", name="other", keep_input=True)
+    def other(n: int):
+        raise AssertionError("it must not run")
+
+    shop.crash(1)
+    shop.lapse()
+    assert shop.complete(other) == Sweep()
+    assert shop.complete(ship) == Sweep(left=1)
+    assert shop.complete(ship, shop.place, other) == Sweep(completed=1)
+
+
+def test_a_function_that_is_run_without_a_decorator_is_completed(caplog):
+    shop = Shop()
+    once = shop.once.using(keep_input=True)
+
+    class Till:
+        def pay(self, n: int):
+            return shop.does(n)
+
+    shop.does = shop.fails(Crash)
+    till = Till()
+    with pytest.raises(Crash):
+        once.run(1, till.pay, 1)
+    shop.does = lambda n: -n
+    shop.lapse()
+    assert once.complete_lapsed(till.pay) == Sweep(completed=1)
+    assert once.run(1, till.pay, 1) == -1
+
+
+# --- the policy of the key --------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_handler_that_fails_again_gives_the_key_back(form, caplog):
+    shop = Shop(form)
+    shop.crash(1)
+    shop.lapse()
+    shop.does = shop.fails(ValueError("4242-4242"))
+    with caplog.at_level(logging.WARNING):
+        assert shop.complete() == Sweep(failed=1)
+    assert (shop.record().status, shop.record().attempts) == (RELEASED, 2)
+    assert shop.record().input is not None
+    assert "place:1: run again, and it raised ValueError" in caplog.text
+    assert "4242" not in caplog.text
+
+
+@BOTH
+def test_used_up_attempts_park_the_key(form):
+    shop = Shop(form, max_attempts=1)
+    shop.crash(1)
+    shop.lapse()
+    assert shop.complete() == Sweep(parked=1)
+    assert shop.calls == []
+    assert (shop.record().status, shop.record().error) == (PARKED, "attempt 1 ended without a word: its lease lapsed")
+
+
+def test_on_lapse_park_parks_the_key():
+    shop = Shop(on_lapse="park")
+    shop.crash(1)
+    shop.lapse()
+    assert shop.complete() == Sweep(parked=1)
+    assert shop.record().status == PARKED
+
+
+def test_an_unparked_key_can_be_completed():
+    shop = Shop(max_attempts=1)
+    shop.crash(1)
+    shop.lapse()
+    shop.complete()
+    shop.once.ledger.unpark("place:1")
+    assert shop.complete(released=0) == Sweep(completed=1)
+    assert shop.calls == [(1, 1)]
+
+
+def test_the_fingerprint_stays_that_of_the_first_call():
+    shop = Shop(fingerprint="n")
+    shop.crash(1)
+    mark = shop.record().fingerprint
+    shop.lapse()
+    shop.does = shop.fails(ValueError)
+    shop.complete()
+    assert mark is not None
+    assert shop.record().fingerprint == mark
+
+
+def test_recorded_steps_are_not_made_again():
+    shop = Shop()
+    made = []
+
+    @shop.once(key="n", name="steps", keep_input=True)
+    def place(n: int, claim: Claim):
+        claim.step("charge", made.append, "charge")
+        shop.does(n)
+        claim.step("mail", made.append, "mail")
+
+    shop.does = shop.fails(Crash)
+    with pytest.raises(Crash):
+        place(1)
+    shop.does = lambda n: n
+    shop.lapse()
+    assert shop.complete(place) == Sweep(completed=1)
+    assert made == ["charge", "mail"]
+
+
+def test_an_interrupt_ends_the_sweep_and_the_key_lapses_again():
+    shop = Shop()
+    shop.crash(1, 2)
+    shop.lapse()
+    shop.does = shop.fails(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        shop.complete()
+    assert len(shop.calls) == 1
+    shop.does = lambda n: n
+    assert shop.complete() == Sweep(completed=1)
+    shop.lapse()
+    assert shop.complete() == Sweep(completed=1)
+
+
+# --- others at the same time ------------------------------------------------------------------------------------------
+
+
+def between(shop, act):
+    """Let ``act`` happen after a sweep has seen the key, and before it claims it."""
+    load = shop.store.load
+
+    def loaded(key):
+        reply = yield from load(key)
+        shop.store.load = load
+        act()
+        return reply
+
+    shop.store.load = loaded
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda shop: shop.once.ledger.clear("place:1"),
+        lambda shop: shop.once.ledger.park("place:1"),
+        lambda shop: Once(shop.store, clock=shop.clock).using(name="place").acquire(1),
+        lambda shop: Once(shop.store, clock=shop.clock).using(name="place").acquire(1).complete(5),
+        lambda shop: Once(shop.store, clock=shop.clock).using(name="place").acquire(1).release(),
+    ],
+    ids=["cleared", "parked", "taken over", "completed", "given back"],
+)
+def test_a_key_that_changes_after_it_was_seen_is_left_to_who_was_faster(form, act):
+    shop = Shop(form)
+    shop.crash(1)
+    shop.lapse()
+    between(shop, partial(act, shop))
+    assert shop.complete(released=0) == Sweep(taken=1)
+    assert shop.calls == []
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after()])
+@pytest.mark.parametrize("number", range(1, 5))
+def test_a_lost_request_or_reply_does_no_harm(fault, number):
+    armed = []
+    shop = Shop(plan=lambda ask: fault if armed and armed.append(1) is None and len(armed) == number + 1 else None)
+    shop.crash(1)
+    shop.lapse()
+    armed.append(0)
+    try:
+        done = shop.complete()
+    except StoreError:
+        done = shop.complete()
+    assert done == Sweep(completed=1)
+    assert shop.calls == [(1, 2)]
+
+
+# --- code that has changed --------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_does_not_fit_the_code_is_left_with_the_reason_in_the_log(caplog):
+    shop = Shop()
+    shop.crash(1)
+    shop.lapse()
+    inputs = shop.place.guarded[0].inputs
+    inputs._codecs["number"] = inputs._codecs.pop("n")  # as if it were renamed
+    before = shop.record()
+    assert shop.complete() == Sweep(left=1)
+    assert shop.record() == before
+    assert "place:1: left as it is, and not run: its call had an argument 'n', which" in caplog.text
+
+
+def test_after_a_takeover_by_code_that_keeps_nothing_the_key_is_left(caplog):
+    shop = Shop()
+    shop.crash(1)
+    shop.lapse()
+    shop.guard(keep_input=False)
+    shop.crash(1)
+    shop.lapse()
+    shop.guard()
+    assert shop.complete() == Sweep(left=1)
+    assert "place:1: left as it is, and not run: its arguments were not kept" in caplog.text
+    assert shop.call(1) == 1
+
+
+def test_a_record_that_needs_a_newer_version_is_left(caplog):
+    shop = Shop()
+    shop.crash(1)
+    shop.lapse()
+    held = shop.record()
+    shop.store.records[held.key] = held._replace(needs="colours")
+    assert shop.complete() == Sweep(left=1)
+    assert shop.record().beat == held.beat
+    assert "needs a newer version" in caplog.text
+
+
+def test_the_log_tells_once_of_a_key_that_is_left(caplog):
+    shop = Shop()
+    shop.crash(1)
+    shop.lapse()
+    shop.store.records["place:1"] = shop.record()._replace(input=None)
+    completer = Completer([decorated(shop.place)], None)
+    assert completer.run() == completer.run() == Sweep(left=1)
+    assert caplog.text.count("left as it is") == 1
+
+
+def test_another_seal_leaves_the_key(caplog):
+    shop = Shop(seal=(fernet.encrypt, fernet.decrypt))
+    shop.crash(1)
+    shop.lapse()
+    shop.guard()
+    assert shop.complete() == Sweep(left=1)
+    assert "give the guard the seal=" in caplog.text
+
+
+def test_a_sealed_call_is_opened_and_run():
+    shop = Shop(seal=(fernet.encrypt, fernet.decrypt))
+    shop.crash(1)
+    shop.lapse()
+    assert shop.complete() == Sweep(completed=1)
+    assert shop.calls == [(1, 2)]
+
+
+def test_functions_of_one_namespace_may_have_different_seals():
+    shop = Shop(seal=(fernet.encrypt, fernet.decrypt))
+
+    @shop.once(key="n", name="place", keep_input=True)
+    def ship(n: int):
+        return shop.does(n)
+
+    shop.crash(1)
+    shop.does = shop.fails(Crash)
+    with pytest.raises(Crash):
+        ship(2)
+    shop.does = lambda n: n
+    shop.lapse()
+    assert shop.complete(ship, shop.place) == Sweep(completed=2)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_function_that_keeps_nothing_is_refused():
+    shop = Shop(keep_input=False)
+    with pytest.raises(ValueError, match=r"its calls keep no arguments.*give it keep_input=True"):
+        shop.complete()
+
+
+def test_a_function_of_another_ledger_is_refused():
+    shop, other = Shop(), Shop()
+    with pytest.raises(ValueError, match="place is guarded on memory:, and this is memory:"):
+        other.once.complete_lapsed(shop.place)
+
+
+def test_a_coroutine_function_must_be_awaited():
+    shop = Shop("awaited")
+    with pytest.raises(TypeError, match=r"is a coroutine function: await once\.complete_lapsed_async"):
+        shop.once.complete_lapsed(shop.place)
+
+
+def test_two_functions_of_one_name_are_refused_because_either_could_be_meant():
+    once = Shop().once.using(name="shop", keep_input=True)
+
+    class Till:
+        def pay(self, n: int): ...
+
+    one, other = Till(), Till()
+    with pytest.raises(ValueError, match=r"Till\.pay: two functions have this name"):
+        once.complete_lapsed(one.pay, other.pay)
+    assert once.complete_lapsed(one.pay, one.pay) == Sweep()
+
+
+def test_at_least_one_function_is_given():
+    with pytest.raises(TypeError, match="needs the functions whose keys it runs"):
+        Shop().once.complete_lapsed()
+
+
+def test_an_age_is_positive():
+    shop = Shop()
+    with pytest.raises(ValueError, match="older_than -1 s"):
+        shop.complete(released=-1)
+
+
+def test_a_ledger_that_is_away_ends_the_sweep():
+    shop = Shop(plan=lambda ask: fail_before() if ask.verb == "scan" else None)
+    with pytest.raises(StoreError):
+        shop.complete()

@@ -1,0 +1,330 @@
+"""Arguments that are kept in a record: what is kept, and what is refused before anything runs."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+
+import pytest
+from cryptography.fernet import Fernet
+
+from onceward import Claim, InputNotKept, Once, OncewardError
+from onceward.claim.inputs import LONGEST, InputCodec, read_input
+from onceward.core import protocol
+from onceward.core.record import Record
+from onceward.results.classes import NotReplayable
+
+fernet = Fernet(Fernet.generate_key())
+SEAL = (fernet.encrypt, fernet.decrypt)
+CARD = "4242-4242"
+
+
+class Crash(BaseException):
+    """Ends an attempt as a crash does: the key stays claimed."""
+
+
+@dataclass
+class Order:
+    id: int
+    total: Decimal
+    at: datetime
+
+
+class Connection:
+    """What no record can keep."""
+
+
+CONNECTION = Connection()
+
+
+@pytest.fixture
+def once():
+    return Once("memory:")
+
+
+def kept(once):
+    ((record, _),) = once.ledger.records()
+    return record.input
+
+
+def codec(function, seal=None, claim=None):
+    return InputCodec(function, "shop.f", claim, seal)
+
+
+def both_ways(function, *args, **kwargs):
+    made = codec(function)
+    return tuple(made.decode(read_input(made.encode(args, kwargs), None)))
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_typed_arguments_are_plain_json_and_come_back_with_their_types():
+    def place(order: Order, note: str = "none"): ...
+
+    order = Order(7, Decimal("1.50"), datetime(2026, 1, 2, tzinfo=UTC))
+    text = codec(place).encode((order,), {})
+    assert json.loads(text) == {
+        "function": "shop.f",
+        "arguments": {"order": {"id": 7, "total": "1.50", "at": "2026-01-02T00:00:00Z"}},
+    }
+    assert both_ways(place, order, note="now") == ((order, "now"), {})
+
+
+def test_arguments_without_annotations_keep_their_own_types():
+    def place(order, *more, flag=True, **rest): ...
+
+    call = (({"id": 7}, (1, b"x"), {3}), {"flag": False, "by": Decimal(1)})
+    assert both_ways(place, *call[0], **call[1]) == call
+
+
+def test_stars_are_typed_by_their_annotations():
+    def place(*ids: int, **prices: Decimal): ...
+
+    assert both_ways(place, 1, 2, a=Decimal("0.1")) == ((1, 2), {"a": Decimal("0.1")})
+
+
+def test_a_default_that_was_not_given_is_not_kept():
+    def place(order, connection=CONNECTION): ...
+
+    assert json.loads(codec(place).encode((1,), {}))["arguments"] == {"order": 1}
+
+
+def test_the_claim_is_not_kept(once):
+    @once(key="n", keep_input=True)
+    def place(n: int, claim: Claim, extra: str = ""):
+        raise Crash
+
+    with pytest.raises(Crash):
+        place(7, "now")
+    assert json.loads(kept(once))["arguments"] == {"n": 7, "extra": "now"}
+
+
+def test_completing_drops_what_is_kept(once):
+    during = []
+
+    @once(key="n", keep_input=True)
+    def place(n: int):
+        during.append(kept(once))
+        return n
+
+    place(7)
+    assert json.loads(during[0])["arguments"] == {"n": 7}
+    assert kept(once) is None
+
+
+@pytest.mark.parametrize("how", ["run", "run_async", "run_outcome", "outcome"])
+def test_every_way_to_call_a_function_keeps_its_arguments(once, how):
+    def place(n: int):
+        raise Crash
+
+    once = once.using(keep_input=True, name="shop")
+    with pytest.raises(Crash):
+        if how == "outcome":
+            once(key="n")(place).outcome(7)
+        elif how == "run_async":
+            asyncio.run(once.run_async(7, place, 7))
+        else:
+            getattr(once, how)(7, place, 7)
+    assert json.loads(kept(once))["arguments"] == {"n": 7}
+
+
+def test_a_coroutine_function_keeps_its_arguments(once):
+    @once(key="n", keep_input=True)
+    async def place(n: int):
+        raise Crash
+
+    with pytest.raises(Crash):
+        asyncio.run(place(7))
+    assert json.loads(kept(once))["arguments"] == {"n": 7}
+
+
+def test_without_the_option_nothing_is_kept(once):
+    @once(key="n")
+    def place(n: int):
+        raise Crash
+
+    with pytest.raises(Crash):
+        place(7)
+    assert kept(once) is None
+
+
+def test_a_claim_that_is_given_back_before_its_handler_keeps_nothing(once):
+    claim = Record(key="k", status="IN_PROGRESS", owner="me", fence=1, beat=0, lease_until=9, attempts=1, fingerprint="f",
+                   result=None, error=None, created_at=1, expires_at=None, input="{}")  # fmt: skip
+    assert protocol.unclaimed(claim, once.policy).input is None
+    assert protocol.unclaimed(claim._replace(attempts=2), once.policy).input == "{}"
+
+
+def test_an_annotation_that_is_defined_later_is_read_at_the_first_call(once):
+    @once(key="order.id", keep_input=True, name="late")
+    def place(order: "Later"):  # noqa: F821 - it is defined below
+        raise Crash
+
+    globals()["Later"] = Order
+    try:
+        with pytest.raises(Crash):
+            place(Order(7, Decimal(1), datetime(2026, 1, 2, tzinfo=UTC)))
+    finally:
+        del globals()["Later"]
+    assert json.loads(kept(once))["arguments"]["order"]["id"] == 7
+
+
+# --- seals ------------------------------------------------------------------------------------------------------------
+
+
+def test_sealed_arguments_are_nowhere_in_plain_text(once):
+    @once(key="n", keep_input=True, seal=SEAL)
+    def place(n: int, card: str):
+        raise Crash
+
+    with pytest.raises(Crash):
+        place(7, CARD)
+    text = kept(once)
+    assert CARD not in text
+    made = codec(lambda n, card: None, SEAL)
+    assert made.decode(read_input(text, SEAL)).args == (7, CARD)
+    with pytest.raises(NotReplayable, match="give the guard the seal="):
+        read_input(text, None)
+
+
+@pytest.mark.parametrize("seal", [lambda data: 1 // 0, lambda data: None])
+def test_a_seal_that_fails_runs_and_records_nothing(once, seal):
+    ran = []
+
+    def place(card):
+        ran.append(card)
+
+    with pytest.raises(InputNotKept, match="its seal ") as caught:
+        once.using(keep_input=True, seal=(seal, bytes)).run(7, place, CARD)
+    assert CARD not in str(caught.value)
+    assert (ran, list(once.ledger.records())) == ([], [])
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_type_that_cannot_be_kept_is_refused_when_decorating(once):
+    def place(n: int, connection: Connection): ...
+
+    with pytest.raises(
+        TypeError, match=r"place: keep_input=True cannot keep the argument 'connection' of type .*Connection"
+    ):
+        once(key="n", keep_input=True)(place)
+
+
+def test_a_value_that_cannot_be_kept_is_refused_before_anything_runs(once):
+    @once(key="n", keep_input=True)
+    def place(n, connection):
+        raise AssertionError("it must not run")
+
+    with pytest.raises(
+        InputNotKept, match=r"place: keep_input=True cannot keep the argument 'connection'.*Nothing ran"
+    ):
+        place(7, Connection())
+    assert list(once.ledger.records()) == []
+
+
+def test_arguments_over_the_limit_are_refused_before_anything_runs(once):
+    @once(key="n", keep_input=True, name="shop")
+    def place(n: int, text: str):
+        raise Crash
+
+    name = "test_kept_arguments.test_arguments_over_the_limit_are_refused_before_anything_runs.<locals>.place"
+    room = LONGEST - len(json.dumps({"function": name, "arguments": {"n": 7, "text": ""}}, separators=(",", ":")))
+    with pytest.raises(Crash):
+        place(7, "a" * (room % 2) + "é" * (room // 2))
+    with pytest.raises(
+        InputNotKept, match=rf"at most {LONGEST} bytes of arguments, and these take {LONGEST + 1}\. Nothing ran"
+    ):
+        place(8, "a" * (room % 2 + 1) + "é" * (room // 2))
+    assert len(list(once.ledger.records())) == 1
+
+
+def test_self_cannot_be_kept(once):
+    class Shop:
+        def place(self, n: int): ...
+
+    with pytest.raises(TypeError, match=r"cannot keep self.*once\.using\(keep_input=True\)\.run"):
+        once(key="n", keep_input=True)(Shop.place)
+
+
+@pytest.mark.parametrize("function", [lambda n: n, partial(lambda currency, n: n, "EUR")])
+def test_a_function_without_a_name_of_its_own_is_refused(once, function):
+    keeping = once.using(keep_input=True, name="shop")
+    for use in (lambda: keeping.run(7, function, 1), lambda: keeping(key="n")(function)):
+        with pytest.raises(TypeError, match="needs a function with a name of its own"):
+            use()
+    assert list(once.ledger.records()) == []
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda once: once.claim(7),
+        lambda once: once.acquire(7),
+        lambda once: once.transaction(7, None),
+        lambda once: once.batch(print, key="args[0].id", name="b"),
+        lambda once: once.checkpoint(print, key="item.id", name="c"),
+        lambda once: once.per("1h", "p")(print),
+    ],
+)
+def test_what_is_no_call_of_a_function_refuses_the_option(once, use):
+    with pytest.raises(ValueError, match="keep_input=True is for functions that you decorate"):
+        use(once.using(keep_input=True))
+
+
+def test_the_option_is_true_or_false(once):
+    with pytest.raises(TypeError, match="keep_input='yes': give True or False"):
+        once.using(keep_input="yes")
+
+
+def test_wrong_arguments_are_refused_before_a_claim(once):
+    def place(n): ...
+
+    with pytest.raises(TypeError, match="missing a required argument"):
+        once.using(keep_input=True, name="shop").run(7, place)
+    assert list(once.ledger.records()) == []
+
+
+# --- code that has changed --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("today", "why"),
+    [
+        (lambda number: None, "its call had an argument 'n', which shop.f does not take today"),
+        (lambda n, more: None, "its call does not fit shop.f today: missing a required argument: 'more'"),
+    ],
+)
+def test_a_call_that_does_not_fit_todays_function_says_why(today, why):
+    text = codec(lambda n: None).encode((7,), {})
+    with pytest.raises(NotReplayable, match=why):
+        codec(today).decode(read_input(text, None))
+
+
+def test_an_argument_that_does_not_fit_todays_type_says_which():
+    def before(n: str): ...
+
+    def today(n: int): ...
+
+    text = codec(before).encode(("seven",), {})
+    with pytest.raises(NotReplayable, match="its argument 'n' cannot be read: Expected `int`, got `str`"):
+        codec(today).decode(read_input(text, None))
+
+
+def test_a_new_parameter_with_a_default_does_no_harm():
+    text = codec(lambda n: None).encode((7,), {})
+    assert codec(lambda n, more=1: None).decode(read_input(text, None)) == ((7,), {})
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"function":"f"}', '{"function":1,"arguments":{}}'])
+def test_a_damaged_text_is_unreadable(text):
+    with pytest.raises(NotReplayable, match="cannot be read"):
+        read_input(text, None)
+
+
+def test_the_error_is_onceward_s():
+    assert issubclass(InputNotKept, OncewardError)

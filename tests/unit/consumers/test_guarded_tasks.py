@@ -1,0 +1,210 @@
+"""What a task queue is told of each end of a guarded task."""
+
+import asyncio
+
+import pytest
+
+from onceward import Busy, KeyMissing, Mismatch, Once, Parked, StoreError
+from onceward.consumers.delivery import MalformedRecord
+from onceward.consumers.tasks import GuardedTask, TaskCall
+from onceward.testing.faults import Faults, fail_before, when
+
+
+class Declined(Exception):
+    pass
+
+
+class Later(Exception):
+    pass
+
+
+def task_of(function, once=None, postpones=None, **options):
+    options.setdefault("name", "charge")
+    return GuardedTask(once or Once("memory:"), function, "toy", options, postpones)
+
+
+def call(*args, id="t-1", **kwargs):
+    return TaskCall(id, args, kwargs)
+
+
+def test_a_task_runs_once_for_its_id():
+    runs = []
+    task = task_of(lambda order: runs.append(order) or len(runs))
+
+    ends = [task.call(call({"id": 1})), task.call(call({"id": 1})), task.call(call({"id": 1}, id="t-2"))]
+
+    assert [(end.status, end.result()) for end in ends] == [("done", 1), ("done", 1), ("done", 2)]
+
+
+def test_a_task_runs_once_for_its_arguments():
+    runs = []
+    task = task_of(lambda order: runs.append(order) or len(runs), key="order.id")
+
+    ends = [task.call(call({"id": 1})), task.call(call({"id": 1}, id="t-2")), task.call(call(order={"id": 1}, id=None))]
+
+    assert [end.result() for end in ends] == [1, 1, 1]
+
+
+def test_a_coroutine_function_runs_once_for_its_id():
+    async def charge(order):
+        return order["id"]
+
+    task = task_of(charge)
+
+    async def twice():
+        return [await task.call_async(call({"id": 7})), await task.call_async(call({"id": 8}))]
+
+    assert task.is_async
+    assert [end.result() for end in asyncio.run(twice())] == [7, 7]
+
+
+def test_a_busy_key_comes_again_when_it_is_known_twice_as_long():
+    once = Once("memory:")
+    once.acquire("t-1", name="charge", lease=4000)
+
+    end = task_of(lambda: None, once).call(call())
+
+    assert end.status == "again"
+    assert isinstance(end.error, Busy)
+    assert 1 <= end.seconds < 2000
+
+
+@pytest.mark.parametrize(("known_for", "seconds"), [(None, 40), (0.1, 1), (8, 8), (99, 40)])
+def test_the_pause_of_a_busy_key_ends_with_its_lease(known_for, seconds):
+    def charge():
+        raise Busy("charge:t-1", 40, known_for=known_for)
+
+    assert task_of(charge).call(call()).seconds == seconds
+
+
+def test_a_busy_key_of_an_inner_function_is_a_failure_of_the_task():
+    once = Once("memory:")
+    once.acquire("other", name="inner", lease=40)
+
+    end = task_of(lambda: once.using(name="inner").run("other", print), once).call(call())
+
+    assert end.status == "failed"
+    assert isinstance(end.error, Busy)
+
+
+def test_a_failed_task_is_left_to_the_retries_of_its_queue():
+    end = task_of(lambda: 1 / 0).call(call())
+
+    assert end.status == "failed"
+    with pytest.raises(ZeroDivisionError):
+        end.result()
+
+
+def test_a_ledger_that_gives_no_answer_uses_up_no_retry():
+    once = Once(Faults(Once("memory:").store, when(lambda ask: True, fail_before(StoreError))))
+
+    end = task_of(lambda: None, once).call(call())
+
+    assert (end.status, type(end.error)) == ("again", StoreError)
+
+
+def test_a_task_whose_end_cannot_be_recorded_does_not_come_again():
+    broken = []
+    once = Once(Faults(Once("memory:").store, when(lambda ask: bool(broken), fail_before(StoreError))))
+
+    end = task_of(lambda: broken.append(1) or "paid", once).call(call())
+
+    assert (end.status, end.result()) == ("done", "paid")
+
+
+def test_a_parked_key_is_refused():
+    task = task_of(lambda: 1 / 0, max_attempts=1)
+
+    ends = [task.call(call()), task.call(call())]
+
+    assert [end.status for end in ends] == ["failed", "refused"]
+    assert isinstance(ends[1].error, Parked)
+
+
+def test_another_input_under_the_same_key_is_refused():
+    task = task_of(lambda order: None, key="order.id", fingerprint=True)
+
+    ends = [task.call(call({"id": 1, "cents": 5})), task.call(call({"id": 1, "cents": 6}))]
+
+    assert [end.status for end in ends] == ["done", "refused"]
+    assert isinstance(ends[1].error, Mismatch)
+
+
+@pytest.mark.parametrize("args", [({},), (), (1, 2)], ids=["no key", "no argument", "too many arguments"])
+def test_arguments_that_do_not_fit_are_refused(args):
+    end = task_of(lambda order: None, key="order.id").call(call(*args))
+
+    assert (end.status, type(end.error)) == ("refused", KeyMissing if args == ({},) else MalformedRecord)
+
+
+def test_a_call_outside_the_queue_needs_a_key():
+    end = task_of(lambda: None).call(call(id=None))
+
+    assert isinstance(end.error, KeyMissing)
+
+
+def test_a_final_exception_is_recorded_and_not_retried():
+    runs = []
+
+    def charge():
+        runs.append(1)
+        raise Declined("card 42")
+
+    task = task_of(charge, final=(Declined,))
+
+    ends = [task.call(call()), task.call(call())]
+
+    assert [(end.status, str(end.error)) for end in ends] == [("refused", "card 42")] * 2
+    assert runs == [1]
+
+
+def test_a_periodic_task_runs_once_per_window_whoever_sends_it():
+    runs = []
+    task = task_of(runs.append, per="1h", at="object")
+
+    for number, moment in enumerate(["2026-01-01T10:00:00Z", "2026-01-01T10:59:00Z", "2026-01-01T11:00:00Z"]):
+        assert task.call(call(moment, id=f"t-{number}")).status == "done"
+
+    assert len(runs) == 2
+
+
+def test_an_interrupted_task_leaves_its_key_claimed():
+    def charge():
+        raise KeyboardInterrupt
+
+    task = task_of(charge)
+    with pytest.raises(KeyboardInterrupt):
+        task.call(call())
+
+    assert task.call(call()).status == "again"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"at": "when"}, "per="),
+        ({"fingerprint": True}, "key="),
+        ({"per": "1h", "key": "order.id"}, "leave out key="),
+        ({"key": "ordre.id"}, "ordre"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_at_once(options, says):
+    with pytest.raises(ValueError, match=says):
+        task_of(lambda order: None, **options)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_task_that_postpones_itself_gives_its_key_back(is_async):
+    def charge():
+        raise Later
+
+    async def charge_async():
+        raise Later
+
+    task = task_of(
+        charge_async if is_async else charge, postpones=lambda error: isinstance(error, Later), on_error="park"
+    )
+
+    for _ in range(2):
+        end = asyncio.run(task.call_async(call())) if is_async else task.call(call())
+        assert (end.status, type(end.error)) == ("failed", Later)

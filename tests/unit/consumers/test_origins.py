@@ -1,0 +1,176 @@
+"""From whose message a call came: every face that takes messages of the outbox notes it in the record, and hands it on."""
+
+import json
+
+import pytest
+
+import api_events
+import asgi_client
+import lambda_events
+import onceward
+import wsgi_client
+from onceward import Once
+from onceward.aws import on_eventbridge, on_sns, on_sqs, on_sqs_fifo
+from onceward.core.origin import CallOrigin, read_origin
+from onceward.outbox import register, sender
+from onceward.testing.recorded_target import RecordedTarget
+from web_calls import AsgiIdempotency, Rules, WsgiIdempotency, on_api
+
+CAME = {"onceward-key": "from-outbox", "onceward-root": 'shop:"é"', "onceward-parent": "payments:1"}
+ORIGIN = CallOrigin('shop:"é"', "payments:1")
+ENCODED = {"onceward-root": "shop:%22%C3%A9%22", "onceward-parent": "payments:1"}
+
+
+@pytest.fixture
+def once():
+    once = Once("memory:", name="n")
+    yield once
+    once.close()
+
+
+def drained(seconds):
+    return sender.SENDER.drain(seconds)
+
+
+def noted(once):
+    return {record.key: read_origin(record.origin) for record, _ in once.ledger.records()}
+
+
+def sqs_attributes(headers):
+    return {name: {"stringValue": value, "dataType": "String"} for name, value in headers.items()}
+
+
+def sns_attributes(headers):
+    return {name: {"Type": "String", "Value": value} for name, value in headers.items()}
+
+
+def sqs_event(headers, group=None):
+    record = lambda_events.sqs_record("m1", {"n": 1}, group=group)
+    record["messageAttributes"] = sqs_attributes(headers)
+    return {"Records": [record]}
+
+
+def wrapped_event(headers):
+    envelope = lambda_events.sns_envelope({"n": 1}) | {"MessageAttributes": sns_attributes(headers)}
+    return {"Records": [lambda_events.sqs_record("m1", json.dumps(envelope))]}
+
+
+def sns_event(headers):
+    event = lambda_events.sns({"n": 1})
+    event["Records"][0]["Sns"]["MessageAttributes"] = sns_attributes(headers)
+    return event
+
+
+def bus_event(headers):
+    return lambda_events.eventbridge({"n": 1} | ({"onceward": headers} if headers else {}))
+
+
+SOURCES = {
+    "sqs": (on_sqs, sqs_event),
+    "sqs fifo": (on_sqs_fifo, lambda headers: sqs_event(headers, group="g")),
+    "sns in sqs": (lambda once: on_sqs(once, unwrap="sns"), wrapped_event),
+    "sns": (on_sns, sns_event),
+    "eventbridge": (on_eventbridge, bus_event),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_message_of_the_outbox_has_its_key_and_its_origin(once, source):
+    made, event = SOURCES[source]
+    payloads = []
+
+    @made(once)
+    def handler(payload):
+        payloads.append(payload)
+
+    for _ in range(2):
+        handler(event(CAME), lambda_events.Context())
+    assert payloads == [{"n": 1}]
+    assert [(key.partition(":")[2], origin) for key, origin in noted(once).items()] == [("from-outbox", ORIGIN)]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_message_of_anybody_else_has_neither(once, source):
+    made, event = SOURCES[source]
+
+    @made(once)
+    def handler(payload):
+        pass
+
+    handler(event({}), lambda_events.Context())
+    ((key, origin),) = noted(once).items()
+    assert origin is None
+    assert "from-outbox" not in key
+
+
+def test_a_detail_with_a_member_of_that_name_is_left_alone(once):
+    payloads = []
+
+    @on_eventbridge(once)
+    def handler(payload):
+        payloads.append(payload)
+
+    handler(lambda_events.eventbridge({"onceward": {"mine": 1}}), lambda_events.Context())
+    assert payloads == [{"onceward": {"mine": 1}}]
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_asgi_application_notes_where_a_request_comes_from(once):
+    app = AsgiIdempotency(asgi_client.Counter(), once, Rules())
+    headers = [(b"idempotency-key", b'"k"'), *((name.encode(), value.encode()) for name, value in ENCODED.items())]
+
+    asgi_client.run(asgi_client.ask(app, headers=headers))
+    assert list(noted(once).values()) == [ORIGIN]
+
+
+def test_a_wsgi_application_notes_where_a_request_comes_from(once):
+    app = WsgiIdempotency(wsgi_client.Shop(), once, Rules())
+    more = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in ENCODED.items()}
+    wsgi_client.ask(app, **more)
+    assert list(noted(once).values()) == [ORIGIN]
+
+
+def test_a_lambda_api_notes_where_a_request_comes_from(once):
+    @on_api(once)
+    def handler(event, context):
+        return {"statusCode": 200, "body": "ok"}
+
+    handler(api_events.keyed(api_events.http, *ENCODED.items()), lambda_events.Context())
+    assert list(noted(once).values()) == [ORIGIN]
+
+
+@pytest.mark.parametrize("parent", ["", "a%00b", "a" * 1025])
+def test_a_header_that_cannot_be_a_key_is_no_origin(once, parent):
+    app = WsgiIdempotency(wsgi_client.Shop(), once, Rules())
+    wsgi_client.ask(app, HTTP_ONCEWARD_PARENT=parent)
+    assert list(noted(once).values()) == [None]
+
+
+# --- and on -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_handlers_own_messages_pass_the_root_on(once):
+    target = RecordedTarget()
+    register("passed-on", lambda _: target)
+
+    @on_sqs(once, name="ship")
+    def handler(payload):
+        onceward.current().send("passed-on:x", "hello")
+
+    handler(sqs_event(CAME), lambda_events.Context())
+    assert drained(10) == 0
+    (message,) = target.sent
+    assert message.headers == {"onceward-root": 'shop:"é"', "onceward-parent": "ship:from-outbox"}
+
+
+def test_headers_that_leave_no_room_for_those_of_onceward_are_refused_at_once(once, monkeypatch):
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+
+    def handler():
+        with pytest.raises(ValueError, match="11 with those of onceward, and SQS takes 10"):
+            onceward.current().send("sqs:orders", "hello", headers={f"h{n}": "x" for n in range(8)})
+        return "done"
+
+    assert once.run("k", handler) == "done"

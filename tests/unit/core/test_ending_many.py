@@ -1,0 +1,23 @@
+"""The ends of many claims in one exchange."""
+
+from onceward.core import many, steps
+from onceward.core.drivers import drive
+from onceward.core.policy import Policy
+from onceward.core.protocol import completed, released
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+
+
+def test_a_claim_that_has_ended_is_not_ended_again_with_others():
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    records = [
+        drive(steps.claim(store, steps.Bid(key, key, None, Policy(), clock)), store).record for key in ("over", "open")
+    ]
+    over = drive(steps.end(store, records[0], completed("1"), Policy(), clock=clock, until=clock), store).record
+    ends = [(over, released("boom"), Policy()), (records[1], completed("2"), Policy())]
+    answers = drive(many.end_many(store, ends, clock, clock), store)
+    assert answers[0] is None
+    assert answers[1].record.result == "2"
+    assert store.records["over"] == over
+    assert drive(many.end_many(store, ends[:1], clock, clock), store) == [None]

@@ -1,0 +1,280 @@
+"""A record's last attempts: what each write adds, what it costs, what stays, and what readers make of it."""
+
+import dataclasses
+import json
+from base64 import b64encode
+
+import pytest
+
+from onceward import Attempt, Once
+from onceward.core import history
+from onceward.core.attempts import attempts_of
+from onceward.core.record import PARKED, RELEASED, Record
+from onceward.core.writes import next_version
+from onceward.stores.dynamodb.items import Layout
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+
+
+class Failure(Exception):
+    pass
+
+
+@dataclasses.dataclass
+class Scene:
+    once: Once
+    clock: ManualClock
+
+    @property
+    def record(self):
+        (record,) = self.once.store.records.values()
+        return record
+
+    def attempt(self, text="no", took=1.0, **options):
+        """Make one attempt that fails, or succeeds without a text."""
+
+        def handler():
+            self.clock.advance(took)
+            if text is not None:
+                raise Failure(text)
+
+        guard = self.once.using(name="n", **options)
+        if text is None:
+            guard.run("k", handler)
+        else:
+            with pytest.raises(Failure):
+                guard.run("k", handler)
+        self.clock.advance(10.0)
+
+    def vanish(self, **options):
+        """Claim the key as a worker that is never heard of again, and let its lease lapse."""
+        claim = self.once.using(**options).acquire("k", name="n")
+        self.clock.advance(100.0)
+        return claim
+
+    def told(self):
+        return [(one.number, one.outcome, one.error) for one in self.once.ledger.attempts("n:k")]
+
+
+@pytest.fixture
+def scene():
+    clock = ManualClock()
+    return Scene(Once(MemoryStore(clock), clock=clock), clock)
+
+
+def test_a_first_attempt_that_succeeds_writes_no_history(scene):
+    claim = scene.once.acquire("k", name="n")
+    for _ in range(3):
+        scene.clock.advance(20.0)
+        claim.extend()
+    claim.complete("done")
+    assert scene.record.history is None
+    (only,) = scene.once.ledger.attempts("n:k")
+    assert (only.outcome, only.begin, only.end) == ("COMPLETED", scene.record.created_at, scene.clock())
+
+
+def test_a_first_attempt_that_succeeds_costs_no_attribute_and_no_request():
+    requests = []
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    exchange = store.exchange
+    store.exchange = lambda request: requests.append(request) or exchange(request)
+    assert Once(store, clock=clock).using(name="n").run("k", str) == ""
+    assert len(requests) == 2
+    (record,) = store.records.values()
+    item = Layout().item(record)
+    assert item.keys() == {"key", *(name for name in Record._fields[1:14] if getattr(record, name) is not None)}
+
+
+def test_each_attempt_has_its_times_worker_error_and_fence(scene):
+    began = scene.clock()
+    scene.attempt("first", took=2.0)
+    fence = scene.record.fence
+    scene.attempt("second", took=3.0)
+    scene.attempt(None, took=4.0)
+    worker = scene.record.worker
+    assert scene.once.ledger.attempts("n:k") == [
+        Attempt(1, began, began + 2.0, worker, "RELEASED", "Failure: first", fence),
+        Attempt(2, began + 12.0, began + 15.0, worker, "RELEASED", "Failure: second", fence + 1),
+        Attempt(3, began + 25.0, began + 29.0, worker, "COMPLETED", None, fence + 2),
+    ]
+
+
+def test_renewals_do_not_move_the_begin_of_a_later_attempt(scene):
+    scene.attempt("first")
+    claim = scene.once.acquire("k", name="n")
+    began = scene.clock()
+    for _ in range(3):
+        scene.clock.advance(20.0)
+        claim.extend()
+    assert scene.once.ledger.attempts("n:k")[-1].begin == began
+    claim.release()
+    assert [one.begin for one in scene.once.ledger.attempts("n:k")][-1] == began
+    assert scene.once.ledger.attempts("n:k")[-1].end == began + 60.0
+
+
+def test_a_worker_that_vanished_is_told_when_its_key_is_taken_over(scene):
+    scene.vanish()
+    assert scene.told() == [(1, "LAPSED", None)]
+    scene.attempt(None)
+    lapsed, done = scene.once.ledger.attempts("n:k")
+    assert (lapsed.outcome, lapsed.end, done.outcome) == ("LAPSED", None, "COMPLETED")
+    assert lapsed.begin == scene.record.created_at
+    assert lapsed.fence < done.fence
+
+
+def test_a_worker_that_vanished_is_told_when_its_key_is_parked(scene):
+    scene.vanish()
+    with pytest.raises(Exception, match="parked"):
+        scene.once.using(on_lapse="park").acquire("k", name="n")
+    assert scene.told() == [(1, "LAPSED", None)]
+    scene.once.ledger.unpark("n:k")
+    assert scene.told() == [(1, "LAPSED", None)]
+
+
+def test_attempts_before_an_unpark_stay_readable(scene):
+    scene.attempt("first", max_attempts=2)
+    scene.attempt("second", max_attempts=2)
+    parked = scene.once.ledger.attempts("n:k")
+    assert [one.outcome for one in parked] == ["RELEASED", "PARKED"]
+    scene.clock.advance(1000.0)
+    scene.once.ledger.unpark("n:k")
+    assert scene.once.ledger.attempts("n:k") == parked
+    scene.attempt(None)
+    assert scene.told() == [(1, "RELEASED", "Failure: first"), (2, "PARKED", "Failure: second"), (1, "COMPLETED", None)]
+
+
+def test_a_key_parked_by_hand_keeps_the_end_of_its_last_attempt(scene):
+    scene.attempt("first")
+    before = scene.once.ledger.attempts("n:k")
+    scene.once.ledger.park("n:k", "look at it")
+    assert scene.once.ledger.attempts("n:k") == before
+
+
+def test_a_key_parked_by_hand_under_its_worker_tells_no_end(scene):
+    claim = scene.once.acquire("k", name="n")
+    scene.once.ledger.park("n:k", live=True)
+    (only,) = scene.once.ledger.attempts("n:k")
+    assert (only.outcome, only.end, only.fence) == ("LAPSED", None, claim.fence)
+
+
+def test_a_claim_given_back_before_its_handler_is_no_attempt(scene):
+    scene.attempt("first")
+    claim = scene.once.acquire("k", name="n")
+    scene.clock.advance(20.0)
+    claim.extend()
+    from onceward.core.protocol import unclaimed
+
+    record = scene.record
+    given_back = unclaimed(record, scene.once.guards.policy({})).at(scene.clock())
+    assert [one.number for one in attempts_of(given_back, scene.clock())] == [1]
+    assert given_back.history == record.history[: record.history.rindex("\n")]
+
+
+def test_clear_forgets_all(scene):
+    scene.attempt("first")
+    scene.once.ledger.clear("n:k")
+    scene.attempt(None)
+    assert scene.told() == [(1, "COMPLETED", None)]
+
+
+def test_an_expired_key_begins_anew_and_knows_when(scene):
+    scene.attempt("first", retention=60.0)
+    scene.clock.advance(1000.0)
+    claim = scene.once.acquire("k", name="n")
+    began = scene.clock()
+    scene.clock.advance(20.0)
+    claim.extend()
+    claim.complete(None)
+    (only,) = scene.once.ledger.attempts("n:k")
+    assert (only.number, only.begin, only.outcome) == (1, began, "COMPLETED")
+
+
+def test_a_completed_key_that_is_retried_keeps_its_attempt(scene):
+    with scene.once.claim("k", name="n") as claim:
+        claim.step("pay", lambda: 1)
+    done = scene.once.ledger.attempts("n:k")
+    scene.clock.advance(50.0)
+    scene.once.ledger.retry("n:k", "pay")
+    assert scene.once.ledger.attempts("n:k") == done
+    assert done[0].outcome == "COMPLETED"
+
+
+@pytest.mark.parametrize("text", ["no", "long " * 1000, "é" * 300, '"quoted" \\ \n\t\x00 \ud800', "\U0001f600" * 400])
+def test_the_history_is_bounded_and_drops_the_oldest(scene, text):
+    for _ in range(60):
+        scene.attempt(text)
+        assert len(scene.record.history.encode("ascii")) <= history.MOST
+    numbers = [one.number for one in scene.once.ledger.attempts("n:k")]
+    assert numbers == list(range(61 - len(numbers), 61))
+    assert len(numbers) >= 3
+    errors = {one.error for one in scene.once.ledger.attempts("n:k")}
+    assert all("Failure: " in error for error in errors)
+    scene.vanish()
+    scene.attempt(None)
+    assert len(scene.record.history) <= history.MOST
+
+
+def test_no_history_is_written_when_it_is_turned_off(scene):
+    scene.attempt("first", history=0)
+    scene.vanish(history=0)
+    scene.attempt("third", history=0)
+    assert scene.record.history is None
+    assert (scene.record.attempts, scene.record.error) == (3, "Failure: third")
+
+
+def test_who_turned_it_off_leaves_what_others_wrote(scene):
+    scene.attempt("first")
+    before = scene.once.ledger.attempts("n:k")
+    scene.attempt("second", history=0)
+    assert [one.fence for one in scene.once.ledger.attempts("n:k")] == [before[0].fence]
+
+
+def test_the_option_takes_only_0_or_nothing():
+    with pytest.raises(ValueError, match="history=5"):
+        Once("memory:", history=5)
+
+
+def test_a_sealed_error_stays_sealed(scene):
+    seal = (b64encode, lambda token: token)
+    scene.attempt("card 4242", seal=seal)
+    scene.attempt("card 4242", seal=seal)
+    assert "4242" not in scene.record.history
+    assert ": sealed:" in scene.once.ledger.attempts("n:k")[0].error
+
+
+def test_a_line_that_an_earlier_version_left_open_is_not_closed_by_another_attempt(scene):
+    scene.attempt("first")
+    store, record = scene.once.store, scene.record
+    store.records["n:k"] = record._replace(fence=record.fence + 5, owner="old", lease_until=scene.clock())
+    scene.attempt("third")
+    first, last = scene.once.ledger.attempts("n:k")
+    assert (first.error, first.end) == ("Failure: first", None)
+    assert last.error == "Failure: third"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "\n{", '\n{"attempt":"1"}', "\nnull\n1\n{}", '\n{"attempt":1,"fence":2,"outcome":3}']
+)
+def test_a_history_that_cannot_be_read_shows_nothing(scene, text):
+    scene.attempt("first")
+    assert attempts_of(scene.record._replace(history=text), 0.0) == []
+
+
+def test_every_line_is_json(scene):
+    scene.attempt('"quoted" \\ text')
+    scene.vanish()
+    scene.attempt("third")
+    scene.attempt(None)
+    *lines, last = scene.record.history.strip().split("\n")
+    assert [json.loads(line)["attempt"] for line in lines] == [1, 2, 3]
+    assert json.loads(last + "}").keys() == {"begin", "fence"}
+
+
+@pytest.mark.parametrize("status", [RELEASED, PARKED])
+def test_the_end_of_an_attempt_is_the_time_of_its_write(scene, status):
+    scene.once.acquire("k", name="n")
+    scene.clock.advance(5.0)
+    record = next_version(scene.record, status, error="no", keep=None).at(scene.clock())
+    (only,) = attempts_of(record, scene.clock())
+    assert only.end == scene.clock()

@@ -1,0 +1,110 @@
+"""The writes of a completed record's messages: send leases, progress, and what a lost reply means."""
+
+import pytest
+
+from onceward.core import protocol
+from onceward.core.drivers import drive
+from onceward.core.outbox_writes import NEVER_DUE, note_unsent
+from onceward.core.policy import Policy
+from onceward.core.protocol import completed, has_messages, last_write, may_send
+from onceward.core.steps import Bid, Lost, Won, claim, end
+from onceward.errors import StoreError
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+
+POLICY = Policy(lease=10.0, retention=100.0)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(1000.0)
+
+
+@pytest.fixture
+def store(clock):
+    return MemoryStore(clock)
+
+
+@pytest.fixture
+def record(store, clock):
+    """A record that was completed with messages."""
+    won = drive(claim(store, Bid("k", "me", None, POLICY, clock)), store)
+    outcome = completed("1")._replace(unsent="m")
+    return drive(end(store, won.record, outcome, POLICY, clock=clock, until=lambda: 0.0), store).record
+
+
+def note(store, clock, record, unsent, due=5.0, keep=100.0):
+    steps = note_unsent(store, record, unsent, due=due, keep=keep, clock=clock, until=lambda: clock() + 1.0)
+    return drive(steps, store)
+
+
+def test_a_completion_with_messages_never_expires_and_has_the_send_lease(record):
+    assert (record.status, record.result, record.unsent) == ("COMPLETED", "1", "m")
+    assert (record.expires_at, record.due_at) == (None, 1010.0)
+    assert not may_send(record, 1009.9)
+    assert may_send(record, 1010.0)
+
+
+def test_a_long_lease_does_not_delay_messages_for_longer_than_half_a_minute(store, clock):
+    won = drive(claim(store, Bid("k", "me", None, Policy(lease=900.0), clock)), store)
+    write = last_write(won.record, completed("1")._replace(unsent="m"), Policy(lease=900.0))
+    assert write.due == 30.0
+
+
+def test_a_send_lease_is_believed_in_for_less_than_the_store_grants(store, clock, record):
+    clock.advance(20.0)
+    sending = note(store, clock, record, "m by me", due=5.0)
+    assert isinstance(sending, Won)
+    assert 1024.9 < sending.until < sending.record.due_at == 1025.0
+    assert sending.record.result == "1"
+
+
+def test_of_two_senders_one_gets_the_send_lease(store, clock, record):
+    first = note(store, clock, record, "m by a")
+    second = note(store, clock, record, "m by b")
+    assert isinstance(first, Won)
+    assert second == Lost(first.record)
+
+
+def test_striking_out_keeps_the_time_of_completion_and_the_retention(store, clock, record):
+    clock.advance(20.0)
+    done = note(store, clock, record, None).record
+    assert (done.unsent, done.due_at, done.result) == (None, None, "1")
+    assert (done.lease_until, done.expires_at, done.updated_at) == (1000.0, 1100.0, 1020.0)
+    assert not has_messages(done)
+
+
+def test_what_was_refused_for_good_is_found_but_never_due(store, clock, record):
+    refused = note(store, clock, record, "refused", due=NEVER_DUE).record
+    assert has_messages(refused)
+    assert not may_send(refused, 5e9)
+
+
+@pytest.mark.parametrize("unsent", ["m by me", None])
+def test_a_lost_reply_to_a_write_of_messages_is_no_lost_write(store, clock, record, unsent, monkeypatch):
+    real, lost = store.exchange, []
+
+    def exchange(request):
+        reply = real(request)
+        if not lost:
+            lost.append(reply)
+            raise StoreError("its reply is lost", transient=True)
+        return reply
+
+    monkeypatch.setattr(store, "exchange", exchange)
+    monkeypatch.setattr("time.sleep", clock.advance)
+    noted = note(store, clock, record, unsent)
+    assert isinstance(noted, Won)
+    assert noted.record == lost[0].record
+
+
+def test_after_a_new_life_of_the_key_nothing_is_struck_out(store, clock, record):
+    note(store, clock, record, None)
+    clock.advance(200.0)
+    won = drive(claim(store, Bid("k", "other", None, POLICY, clock)), store)
+    assert isinstance(note(store, clock, record, None), Lost)
+    assert drive(store.load("k"), store).record == won.record
+
+
+def test_a_key_with_unsent_messages_is_not_retried(record):
+    assert protocol.retried(record, "[]") is None

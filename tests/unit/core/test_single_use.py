@@ -1,0 +1,125 @@
+"""An owner id that a client made is for one claim: what the table says, and that every other verdict is as ever."""
+
+import pytest
+from test_protocol import LAPSED, NOW, TABLE, record
+
+from onceward.core import steps
+from onceward.core.drivers import Sleep, drive
+from onceward.core.policy import Policy
+from onceward.core.protocol import Verdict, completed, decide, parked, released
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.steps import Bid, Refused, Won
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+
+MINE = {"owner": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("held", "verdict"),
+    [
+        (record(**MINE), Verdict.WON),
+        (record(**MINE, **LAPSED), Verdict.USED),
+        (record(**MINE, lease_until=NOW), Verdict.USED),
+        (record(COMPLETED, **MINE), Verdict.USED),
+        (record(RELEASED, **MINE), Verdict.USED),
+        (record(PARKED, **MINE), Verdict.USED),
+        (record(COMPLETED, **MINE, expires_at=NOW - 1.0, lease_until=NOW - 2.0), Verdict.USED),
+        (record("UNHEARD_OF", **MINE), Verdict.UNKNOWN),
+    ],
+)
+def test_an_owner_that_a_client_made_has_one_claim(held, verdict):
+    assert decide(held, NOW, "mine", None, Policy(), single_use=True) is verdict
+
+
+@pytest.mark.parametrize(("mark", "verdict"), [("a", Verdict.WON), (None, Verdict.WON), ("b", Verdict.MISMATCH)])
+def test_a_repeated_request_has_the_same_input(mark, verdict):
+    held = record(**MINE, fingerprint="a")
+    assert decide(held, NOW, "mine", mark, Policy(), single_use=True) is verdict
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.partition(" ")[0] != "my"])
+def test_what_others_hold_is_decided_as_ever(row):
+    held, asked, verdict = TABLE[row]
+    policy, mark = asked.get("policy", Policy()), asked.get("fingerprint")
+    assert decide(held, NOW, "mine", mark, policy, single_use=True) is verdict
+
+
+class Client:
+    """Claims one key of a memory store as an owner of its own making."""
+
+    def __init__(self):
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.policy = Policy(lease=60.0)
+
+    def claim(self, owner="x" * 32, **options):
+        bid = Bid("n:k", owner, None, self.policy._replace(**options), self.clock)
+        return drive(steps.claim(self.store, bid, single_use=True), self.store)
+
+    def end(self, won, outcome):
+        ending = steps.end(self.store, won.record, outcome, self.policy, clock=self.clock, until=self.clock)
+        return drive(ending, self.store)
+
+
+def test_a_repeated_request_gets_the_same_claim():
+    client = Client()
+    first = client.claim()
+    client.clock.advance(45.0)  # most of the lease is over, and a repeat does not renew it
+    again = client.claim()
+    assert isinstance(again, Won)
+    assert again.record == first.record
+    assert again.until == pytest.approx(first.until, abs=0.1)
+
+
+def test_a_repeated_request_after_the_lease_is_refused():
+    client = Client()
+    won = client.claim()
+    client.clock.advance(61.0)
+    refused = client.claim()
+    assert isinstance(refused, Refused)
+    assert refused.verdict is Verdict.USED
+    other = client.claim("y" * 32)
+    assert other.record.fence > won.record.fence
+    assert other.record.attempts == 2
+
+
+@pytest.mark.parametrize("outcome", [completed("1"), released(), parked()], ids=lambda one: one.status)
+def test_an_id_whose_claim_has_ended_is_refused(outcome):
+    client = Client()
+    client.end(client.claim(), outcome)
+    refused = client.claim()
+    assert isinstance(refused, Refused)
+    assert refused.verdict is Verdict.USED
+
+
+def test_an_id_that_waited_and_lost_is_not_used():
+    client = Client()
+    other = client.claim("y" * 32)
+    assert client.claim().verdict is Verdict.BUSY
+    client.end(other, released())
+    assert isinstance(client.claim(), Won)
+
+
+def test_one_that_waits_takes_no_claim_that_its_own_repeat_has_ended():
+    """The client gave up on its first request, and the same request was won and ended elsewhere."""
+    client = Client()
+    other = client.claim("y" * 32)
+    waiting = steps.claim(
+        client.store,
+        Bid("n:k", "x" * 32, None, client.policy._replace(on_busy=30.0), client.clock),
+        single_use=True,
+    )
+    request = next(waiting)
+    request = waiting.send(client.store.exchange(request))  # busy: it sleeps
+    client.end(other, released())
+    client.end(client.claim(), released())
+    with pytest.raises(StopIteration) as end:
+        while True:
+            request = waiting.send(None if isinstance(request, Sleep) else client.store.exchange(request))
+    assert end.value.value.verdict is Verdict.USED
+
+
+def test_an_owner_of_this_process_is_decided_as_ever():
+    held = record(IN_PROGRESS, **MINE, **LAPSED)
+    assert decide(held, NOW, "mine", None, Policy()) is Verdict.WON

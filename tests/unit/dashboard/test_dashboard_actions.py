@@ -1,0 +1,204 @@
+"""What visitors do to records: each action is previewed, confirmed, applied to what was seen, and audited."""
+
+import msgspec
+import pytest
+
+from onceward import Once
+from onceward.core.drivers import drive
+from onceward.core.outbox_writes import NEVER_DUE
+from onceward.core.record import COMPLETED, PARKED
+from onceward.core.writes import ended, first_claim
+from onceward.dashboard import dashboard
+from onceward.dashboard.audit import NAMESPACE, Deed, begin, entries_of
+from onceward.errors import StoreError
+from onceward.results.message_entries import MessageEntry, Unsent, unsent_of
+from visitors import DashboardVisitor
+
+TOKEN = "correct horse battery staple"
+
+
+@pytest.fixture
+def once():
+    return Once("memory:", name="shop")
+
+
+@pytest.fixture
+def ada(once):
+    made = DashboardVisitor(dashboard(once, allow_actions=True, token=TOKEN))
+    made.sign_in(TOKEN)
+    return made
+
+
+def do(visitor, action, key, why="because", **more):
+    fields = visitor.form("/act", params={"action": action, "key": key})
+    return visitor.post("/act", {**fields, "why": why, **more})
+
+
+def status(once, key):
+    return once.ledger.show(key)[0].status
+
+
+def audits(once):
+    return [record for record, _ in once.ledger.records(f"{NAMESPACE}:")]
+
+
+def test_unparking_lets_the_next_delivery_run(once, ada):
+    once.acquire("a").park("no such account")
+    assert "The next delivery of this key runs" in ada.get("/act?action=unpark&key=shop:a").text
+    assert do(ada, "unpark", "shop:a", "the account is open").status_code == 303
+    assert once.run("a", lambda: "charged") == "charged"
+    told = ada.get("/record?key=shop:a").text
+    for text in ("unpark", "Ada (by token)", "the account is open", "unparked: the next delivery runs"):
+        assert text in told
+
+
+def test_parking_tells_callers_the_reason(once, ada):
+    once.acquire("a").release("first try")
+    assert do(ada, "park", "shop:a", detail="the bank is closed").status_code == 303
+    assert once.ledger.show("shop:a")[0].error == "the bank is closed"
+
+
+def test_clearing_forgets_the_record_but_not_who_did_it(once, ada):
+    once.acquire("a").complete(1)
+    do(ada, "clear", "shop:a", "charged back by hand")
+    answer = ada.get("/record?key=shop:a")
+    assert answer.status_code == 404
+    assert "charged back by hand" in answer.text
+    assert once.run("a", lambda: 2) == 2
+
+
+def test_a_live_key_is_cleared_only_by_who_accepts_it(once, ada):
+    once.acquire("a")
+    assert "result will be refused" in ada.get("/act?action=clear&key=shop:a").text
+    assert do(ada, "clear", "shop:a").status_code == 409
+    assert status(once, "shop:a") == "IN_PROGRESS"
+    assert do(ada, "clear", "shop:a", accept="yes").status_code == 303
+
+
+def test_unsent_messages_are_lost_only_by_who_accepts_it(once, ada):
+    message = MessageEntry("sqs:mails", "k", "hello")
+    claim = ended(first_claim("shop:a", "o", None, once.policy), COMPLETED, "1", None)
+    write = claim._replace(keep=None, unsent=Unsent("o", None, [message]).text, due=60.0)
+    drive(once.store.insert(write), once.store)
+    assert "They will be lost" in ada.get("/act?action=clear&key=shop:a").text
+    assert do(ada, "clear", "shop:a").status_code == 409
+    assert status(once, "shop:a") == "COMPLETED"
+    assert do(ada, "clear", "shop:a", accept="yes").status_code == 303
+    assert ada.get("/record?key=shop:a").status_code == 404
+
+
+def test_refused_messages_are_sent_again_or_forgotten(once, ada):
+    messages = [
+        MessageEntry("sqs:mails", "k", "hello", refused="NotFound"),
+        MessageEntry("sqs:gone", "m", "x", refused="No"),
+    ]
+    for key in ("shop:a", "shop:b"):
+        claim = ended(first_claim(key, f"of {key}", None, once.policy), COMPLETED, "1", None)
+        unsent = Unsent("o", None, messages).text
+        drive(once.store.insert(claim._replace(keep=None, unsent=unsent, due=NEVER_DUE)), once.store)
+    assert do(ada, "resend", "shop:a").status_code == 303
+    again = unsent_of(once.ledger.show("shop:a")[0].unsent).messages
+    assert [(one.key, one.refused) for one in again] == [("k", None), ("m", None)]
+    assert do(ada, "drop", "shop:b").status_code == 409
+    assert do(ada, "drop", "shop:b", accept="yes").status_code == 303
+    assert once.ledger.show("shop:b")[0].unsent is None
+    assert "2 message(s) were forgotten" in ada.get("/record?key=shop:b").text
+
+
+def test_retrying_from_a_step_makes_it_again(once, ada):
+    made = []
+
+    def steps():
+        with once.claim("a", lease=5) as claim:
+            claim.step("pay", lambda: made.append("pay"))
+            claim.step("mail", lambda: made.append("mail"))
+
+    steps()
+    assert do(ada, "retry", "shop:a", detail="mail").status_code == 303
+    steps()
+    assert made == ["pay", "mail", "mail"]
+    assert do(ada, "retry", "shop:a", detail="none").status_code == 409
+
+
+def test_an_action_needs_a_reason(once, ada):
+    once.acquire("a").park("x")
+    assert do(ada, "unpark", "shop:a", why=" ").status_code == 409
+    assert (status(once, "shop:a"), audits(once)) == ("PARKED", [])
+
+
+def test_a_record_that_has_changed_since_is_left_alone(once, ada):
+    once.acquire("a").park("x")
+    fields = ada.form("/act?action=unpark&key=shop:a")
+    once.ledger.unpark("shop:a")
+    once.acquire("a").park("for another reason")
+    answer = ada.post("/act", {**fields, "why": "because"})
+    assert answer.status_code == 409
+    assert "for another reason" in answer.text
+    assert (status(once, "shop:a"), audits(once)) == ("PARKED", [])
+
+
+def test_an_action_that_means_nothing_is_not_done(once, ada):
+    once.acquire("a").complete(1)
+    told = ada.get("/act?action=unpark&key=shop:a").text
+    assert "means nothing" in told
+    assert ada.get("/act?action=explode&key=shop:a").status_code == 404
+    assert ada.get("/act?action=clear&key=shop:none").status_code == 404
+
+
+def test_the_audit_is_written_first_and_says_when_nobody_knows_the_end(once, ada, monkeypatch):
+    once.acquire("a").park("x")
+    fields = ada.form("/act?action=unpark&key=shop:a")
+
+    def away(*_):
+        raise StoreError("the ledger is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(once.store, "swap", away)
+        answer = ada.post("/act", {**fields, "why": "because"})
+    assert answer.status_code == 503
+    assert "may have been done" in answer.text
+    (entry,) = audits(once)
+    assert msgspec.json.decode(entry.result)["action"] == "unpark"
+    assert "How it ended is not known" in ada.get("/record?key=shop:a").text
+
+
+def test_the_latest_entries_are_shown_however_many_there_are(once):
+    for number in range(1, 206):
+        entry = begin(once.ledger, Deed("shop:k", "park", "Ada", f"the {number}th", "RELEASED"))
+        assert entry.endswith(f":{number}")
+    shown = [one.deed.why for one in entries_of(once.ledger, "shop:k")]
+    assert shown == [f"the {number}th" for number in range(205, 5, -1)]
+
+
+def test_without_an_audit_entry_nothing_is_done(once, ada, monkeypatch):
+    once.acquire("a").park("x")
+    fields = ada.form("/act?action=unpark&key=shop:a")
+
+    def away(*_):
+        raise StoreError("the ledger is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(once.store, "insert", away)
+        assert ada.post("/act", {**fields, "why": "because"}).status_code == 503
+    assert status(once, "shop:a") == "PARKED"
+
+
+def test_audit_entries_are_final_and_take_no_action(once, ada):
+    for _ in range(3):
+        once.acquire("a").park("x")
+        do(ada, "unpark", "shop:a")
+    found = audits(once)
+    assert len(found) == 6
+    assert {(record.status, record.expires_at) for record in found} == {("COMPLETED", None)}
+    told = ada.get("/audit").text
+    assert told.count("<b>unpark</b>") == 3
+    for record in found:
+        assert "means nothing" in ada.get("/act", params={"action": "clear", "key": record.key}).text
+    assert once.ledger.purge() == 0
+
+
+def test_a_key_of_controls_and_newlines_can_be_acted_on(once, ada):
+    key = 'shop:<a href="">\r\n\x1b[31m\x00\u202e&amp;'
+    drive(once.store.insert(ended(first_claim(key, "o", None, once.policy), PARKED, None, "x")), once.store)
+    assert do(ada, "unpark", key).status_code == 303
+    assert status(once, key) == "RELEASED"

@@ -1,0 +1,33 @@
+"""docs/how-to/dashboard.md names what there is."""
+
+import inspect
+import re
+
+from onceward.cli.dashboard import TOKEN
+from onceward.cli.dashboard import dashboard as command
+from onceward.dashboard import dashboard
+from onceward.dashboard.actions import ACTIONS
+from places import DOCS
+
+TEXT = (DOCS / "how-to" / "dashboard.md").read_text(encoding="utf-8")
+
+
+def test_every_option_and_action_is_documented():
+    names = {"allow_actions", "hide_results", *inspect.signature(command).parameters}
+    assert [name for name in names if f"--{name.replace('_', '-')}" not in TEXT] == []
+    told = {row.strip() for row in re.findall(r"^\| ([a-z ]+) \|", TEXT, re.MULTILINE)}
+    assert {"send again" if name == "send" else name for name in ACTIONS} - told == {"retry"}
+    assert "retry from a step" in told
+    assert TOKEN in TEXT
+
+
+def test_the_command_takes_what_the_application_takes():
+    ours = set(inspect.signature(dashboard).parameters) - {"once"}
+    theirs = {"token_file": "token", "trusted_proxy": "trusted_proxies", "allow_host": "hosts"}
+    given = {theirs.get(name, name) for name in inspect.signature(command).parameters}
+    assert ours == given - {"store", "host", "port"}
+
+
+def test_each_picture_is_small_and_there():
+    for name in re.findall(r"\]\((\S+\.png)\)", TEXT):
+        assert 0 < (DOCS / "how-to" / name).stat().st_size < 150_000

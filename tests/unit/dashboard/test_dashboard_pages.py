@@ -1,0 +1,233 @@
+"""The pages of the dashboard that read, without a browser and on a ledger in memory."""
+
+import msgspec
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from onceward import Once
+from onceward.core.drivers import drive
+from onceward.core.outbox_writes import NEVER_DUE
+from onceward.core.policy import Policy
+from onceward.core.record import COMPLETED, PARKED
+from onceward.core.views import NextStep
+from onceward.core.writes import ended, first_claim
+from onceward.dashboard import dashboard
+from onceward.dashboard.sampler import EVERY, Sampler
+from onceward.dashboard.showing import _ADVICE
+from onceward.errors import StoreError
+from onceward.results.message_entries import MessageEntry, Unsent
+from onceward.testing.clock import ManualClock
+from visitors import DashboardVisitor
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:", name="shop.charge")
+    for number in range(3):
+        made.acquire(f"order-{number}").complete({"receipt": number})
+    made.acquire("order-7").park("CardDeclined: no such account")
+    made.acquire("order-8").release("the bank did not answer")
+    made.acquire("order-9")
+    return made
+
+
+@pytest.fixture
+def client(once):
+    return DashboardVisitor(dashboard(once))
+
+
+def test_the_overview_says_what_is_parked_and_why(client):
+    told = client.get("/").text
+    assert 'data-count="PARKED">1<' in told
+    assert 'data-count="IN_PROGRESS">1<' in told
+    assert "CardDeclined: no such account" in told
+
+
+def test_a_list_shows_only_what_was_asked_for(client):
+    told = client.get("/records?status=PARKED").text
+    assert "shop.charge:order-7" in told
+    assert "shop.charge:order-1" not in told
+
+
+def test_a_long_list_goes_on_where_it_ended(once, client):
+    for number in range(60):
+        once.acquire(f"more-{number:02}").complete(number)
+    first = client.get("/records?prefix=shop.charge:more-").text
+    assert "more-49" in first
+    assert "more-50" not in first
+    link = first.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")
+    assert "more-50" in client.get(link).text
+
+
+@pytest.mark.parametrize("text", ["shop.charge:order-7", "order-7", "shop.charge:ord"])
+def test_a_record_is_found_by_what_somebody_has_of_it(client, text):
+    assert "/record?key=shop.charge%3Aorder-7" in client.get("/search", params={"q": text}).text
+
+
+def test_a_record_tells_its_story(client):
+    told = client.get("/record", params={"key": "shop.charge:order-7"}).text
+    assert "CardDeclined: no such account" in told
+    assert "unpark it: the next delivery runs" in told
+    assert client.get("/record.json", params={"key": "shop.charge:order-7"}).json()["status"] == "PARKED"
+
+
+def test_results_can_be_hidden(once):
+    client = DashboardVisitor(dashboard(once, hide_results=True))
+    for path in ("/records", "/record?key=shop.charge:order-2", "/record.json?key=shop.charge:order-2"):
+        told = client.get(path).text
+        assert "receipt" not in told
+        assert "hidden" in told
+
+
+def test_it_can_be_mounted(once):
+    app = Starlette(routes=[Mount("/ops/once", dashboard(once))])
+    client = DashboardVisitor(app)
+    assert 'href="/ops/once/records"' in client.get("/ops/once/").text
+    assert client.get("/ops/once/static/dashboard.css").status_code == 200
+
+
+def completed_with_messages(once, key, due):
+    entries = [
+        MessageEntry("sqs:mails", "k1", '{"order": 7}', tries=2),
+        MessageEntry("sns:arn:gone", "k2", "hi", refused="NotFound: no such topic"),
+    ]
+    claim = ended(first_claim(key, "o", None, once.policy), COMPLETED, "1", None)
+    origin = msgspec.json.encode({"root": "shop.order:1", "parent": "shop.charge:order-7"}).decode()
+    unsent = Unsent("o", None, entries).text
+    drive(
+        once.store.insert(claim._replace(keep=None, unsent=unsent, lease=min(due, 0.0), due=due, origin=origin)),
+        once.store,
+    )
+
+
+def test_messages_that_nobody_sends_are_told(once, client):
+    completed_with_messages(once, "shop.mail:late", -600.0)
+    completed_with_messages(once, "shop.ship:soon", 20.0)
+    told = client.get("/").text
+    assert "no relay runs" in told
+    assert "shop.mail" in told
+    assert "shop.ship" not in told
+    story = client.get("/record?key=shop.mail:late").text
+    for text in ("sqs:mails", "tried 2 times", "NotFound: no such topic", "They are due since", "shop.order:1"):
+        assert text in story
+    assert "others may from" in client.get("/record?key=shop.ship:soon").text
+    hiding = DashboardVisitor(dashboard(once, hide_results=True))
+    for path in ("/record", "/record.json"):
+        assert "order&#34;: 7" not in hiding.get(f"{path}?key=shop.mail:late").text
+        assert "hidden" in hiding.get(f"{path}?key=shop.mail:late").text
+
+
+def test_each_attempt_is_told(once, client):
+    for error in ("the bank was closed", "the bank did not answer"):
+        once.acquire("order-70").release(error)
+    once.acquire("order-70").park("CardDeclined")
+    told = client.get("/record?key=shop.charge:order-70").text
+    for text in ("the bank was closed", "the bank did not answer", "CardDeclined", ">released<", ">parked<"):
+        assert text in told
+
+
+def test_messages_that_a_target_refused_are_told_with_the_reason(once, client):
+    completed_with_messages(once, "shop.mail:refused", NEVER_DUE)
+    told = client.get("/").text
+    assert 'data-count="REFUSED">1<' in told
+    assert "NotFound: no such topic" in told
+    assert "a person must look" in client.get("/record?key=shop.mail:refused").text
+
+
+def test_each_next_step_has_its_advice():
+    assert set(_ADVICE) == set(NextStep)
+
+
+HOSTILE = "<script>alert(1)</script>\x1b]0;owned\x07\u202e\"'&"
+
+
+def test_hostile_text_stays_text(once, client):
+    claim = first_claim(HOSTILE, "somebody", None, once.policy)  # other programs may write keys of any form
+    drive(once.store.insert(ended(claim, PARKED, None, f"<img src=x onerror=alert(1)>{HOSTILE}")), once.store)
+    for path, query in (("/", {}), ("/records", {}), ("/record", {"key": HOSTILE}), ("/search", {"q": HOSTILE})):
+        told = client.get(path, params=query).text
+        assert "alert(" in told
+        assert "<script>" not in told
+        assert "<img" not in told
+        assert not {"\x1b", "\x07", "\u202e"} & set(told)
+
+
+def test_a_very_long_result_is_cut_but_there_as_json(once, client):
+    once.acquire("long").complete("x" * 200_000)
+    assert len(client.get("/record?key=shop.charge:long").content) < 50_000
+    assert "x" * 200_000 in client.get("/record.json?key=shop.charge:long").json()["result"]
+
+
+def test_a_result_that_is_nested_without_end_is_shown(once, client):
+    write = ended(first_claim("shop.charge:deep", "o" * 32, None, Policy()), COMPLETED, "[" * 9000 + "]" * 9000, None)
+    drive(once.store.insert(write), once.store)
+    answer = client.get("/record?key=shop.charge:deep")
+    assert answer.status_code == 200
+    assert "[[[" in "".join(answer.text.split())  # from Python 3.14 on it can be indented
+
+
+def test_a_ledger_without_an_index_is_not_read_unasked(once, monkeypatch):
+    monkeypatch.setattr(type(once.store), "capabilities", {})
+    client = DashboardVisitor(dashboard(once))
+    for path in ("/", "/records?status=PARKED", "/records?prefix=shop", "/audit", "/count", "/handlers"):
+        told = client.get(path).text
+        assert "order-7" not in told
+    assert "order-7" in client.get("/records?status=PARKED&scan=1").text
+    assert ">1</td>" in client.get("/count?scan=1").text
+
+
+def test_what_is_missing_is_said(client):
+    for path, status in (("/record?key=none", 404), ("/nothing", 404), ("/records?status=DONE", 400), ("/?x", 200)):
+        assert client.get(path).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("transient", "status", "title"), [(True, 503, "The ledger is away"), (False, 502, "The ledger refuses this")]
+)
+def test_only_a_ledger_that_may_come_back_is_asked_again(once, client, monkeypatch, transient, status, title):
+    def fails(_):
+        raise StoreError("no such table", transient=transient)
+
+    monkeypatch.setattr(once.store, "load", fails)
+    answer = client.get("/record?key=shop.charge:order-7")
+    assert (answer.status_code, "Refresh" in answer.headers) == (status, transient)
+    assert title in answer.text
+    assert "no such table" in answer.text
+
+
+def test_nothing_is_loaded_from_elsewhere(client):
+    answer = client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http:" not in answer.text
+    assert "https:" not in answer.text
+    assert "style=" not in answer.text
+    assert answer.text.count("<script") == answer.text.count('<script src="/static/')
+
+
+def test_a_ledger_that_is_away_is_asked_once_however_many_wait():
+    asked, clock = [], ManualClock(100.0)
+
+    class Away:
+        def survey(self):
+            asked.append(1)
+            clock.advance(5)  # a time limit
+            raise StoreError("away")
+
+    sampler = Sampler(Away(), clock)
+    for _ in range(8):
+        with pytest.raises(StoreError, match="away"):
+            sampler.latest()
+    assert len(asked) == 1
+    clock.advance(EVERY)
+    with pytest.raises(StoreError, match="away"):
+        sampler.latest()
+    assert len(asked) == 2
+
+
+def test_the_head_of_the_live_counts_ends_at_once(client):
+    answer = client.send("HEAD", "/live")
+    assert (answer.status_code, answer.text) == (200, "")
+    assert answer.headers["content-type"].startswith("text/event-stream")

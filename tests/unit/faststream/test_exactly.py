@@ -1,0 +1,424 @@
+"""FastStream's handlers under its own test brokers: what is refused at the start, and what a handler keeps."""
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+from faststream import AckPolicy, Context, Depends, Response
+from faststream.exceptions import SetupError
+from faststream.kafka import KafkaBroker, TestKafkaBroker
+from faststream.nats import NatsBroker, PullSub, TestNatsBroker
+from faststream.rabbit import QueueType, RabbitBroker, RabbitQueue, TestRabbitBroker
+from faststream.redis import ListSub, RedisBroker, StreamSub, TestRedisBroker
+from nats.js import api
+from pydantic import BaseModel
+
+from onceward import Busy, Claim, KeyMissing, Mismatch, Once
+from onceward.faststream import exactly, guard_broker
+from pages import run
+
+NACK = AckPolicy.NACK_ON_ERROR
+SAFE = {"stream": "ORDERS", "durable": "shop", "pull_sub": PullSub(), "ack_policy": NACK}
+GROUP = {"group": "shop", "consumer": "one"}
+
+
+class Order(BaseModel):
+    id: str
+    cents: int = 100
+
+
+@dataclass
+class Receipt:
+    order: str
+    run: int
+
+
+class Declined(Exception):
+    pass
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:")
+    yield made
+    made.close()
+
+
+def charging(once, **options):
+    """Return a guarded handler under a name of its own."""
+
+    @exactly(once, key="order.id", name=uuid.uuid4().hex, **options)
+    async def charge(order: Order) -> None: ...
+
+    return charge
+
+
+def test_a_duplicate_gets_the_recorded_reply_with_its_dependencies(once):
+    broker, runs = NatsBroker(), []
+
+    @broker.subscriber("orders", **SAFE)
+    @exactly(once, key="order.id", name="charge")
+    async def charge(
+        order: Order,
+        tax: Annotated[int, Depends(lambda: 7)],
+        claim: Claim,
+        subject: Annotated[str, Context("message.raw_message.subject")],
+    ) -> Receipt:
+        runs.append((tax, subject, claim.attempt))
+        return Receipt(order.id, len(runs))
+
+    async def main():
+        async with TestNatsBroker(broker) as fake:
+            return [await (await fake.request(Order(id="1"), "orders")).decode() for _ in range(2)]
+
+    assert asyncio.run(main()) == [{"order": "1", "run": 1}] * 2
+    assert runs == [(7, "orders", 1)]
+
+
+def test_chained_publishers_get_the_replay_under_one_key(once):
+    broker, keys = NatsBroker(), []
+
+    @broker.subscriber("orders", **SAFE)
+    @broker.publisher("paid")
+    @exactly(once, key="order.id", name="charge")
+    def charge(order: Order) -> Receipt:
+        return Receipt(order.id, 1)
+
+    @broker.subscriber("paid")
+    async def paid(receipt: Receipt, headers: Annotated[dict, Context("message.headers")]):
+        keys.append((receipt.order, headers["Idempotency-Key"], headers["onceward-parent"]))
+
+    async def main():
+        async with TestNatsBroker(broker) as fake:
+            for order in ("1", "1", "2"):
+                await fake.publish(Order(id=order), "orders")
+
+    asyncio.run(main())
+    assert keys[0] == keys[1]
+    assert keys[0][1] != keys[2][1]
+    assert keys[0][2] == 'charge:"1"'
+
+
+def test_an_error_is_raised_to_the_test(once):
+    broker = NatsBroker()
+
+    @broker.subscriber("orders", **SAFE)
+    @exactly(once, key="order.id", name="charge", fingerprint="order.cents")
+    async def charge(order: Order) -> None: ...
+
+    async def main():
+        async with TestNatsBroker(broker) as fake:
+            await fake.publish(Order(id="1"), "orders")
+            with pytest.raises(Mismatch):
+                await fake.publish(Order(id="1", cents=5), "orders")
+            with pytest.raises(KeyMissing):
+                await fake.publish(Order(id=""), "orders")
+
+    asyncio.run(main())
+
+
+def test_a_final_exception_is_an_outcome_that_publishes_nothing(once):
+    broker, came = NatsBroker(), []
+
+    @broker.subscriber("orders", **SAFE)
+    @broker.publisher("paid")
+    @exactly(once, key="order.id", name="charge", final=(Declined,))
+    async def charge(order: Order) -> None:
+        raise Declined
+
+    @broker.subscriber("paid")
+    async def paid(body):
+        came.append(body)
+
+    async def main():
+        async with TestNatsBroker(broker) as fake:
+            for _ in range(2):
+                await fake.publish(Order(id="1"), "orders")
+
+    asyncio.run(main())
+    assert came == []
+
+
+def test_a_handler_called_without_a_broker_runs_once(once):
+    @exactly(once, key="order.id", name="charge")
+    def charge(order: Order) -> Receipt:
+        return Receipt(order.id, 1)
+
+    assert charge(Order(id="1")) == charge(Order(id="1")) == Receipt("1", 1)
+    other = once.acquire("2", name="charge")
+    with pytest.raises(Busy):
+        charge(Order(id="2"))
+    other.release()
+
+
+def started(broker, testing):
+    async def main():
+        async with testing(broker):
+            pass
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({"ack_policy": AckPolicy.REJECT_ON_ERROR}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
+        ({"ack_policy": AckPolicy.ACK}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
+        ({"ack_policy": AckPolicy.MANUAL}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
+        ({"ack_policy": AckPolicy.ACK_FIRST, "pull_sub": False}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
+        ({"durable": None}, "give durable="),
+        ({"config": api.ConsumerConfig(max_deliver=3)}, "max_attempts="),
+        ({"config": api.ConsumerConfig(ack_policy=api.AckPolicy.NONE)}, "leave ack_policy out"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The JetStream Push consumer")
+def test_a_jetstream_consumer_that_loses_messages_is_refused(once, options, fix):
+    broker = NatsBroker()
+    broker.subscriber("orders", **(SAFE | options))(charging(once))
+    with pytest.raises(SetupError, match=fix):
+        started(broker, TestNatsBroker)
+
+
+def test_core_nats_is_refused(once):
+    broker = NatsBroker()
+    broker.subscriber("orders")(charging(once))
+    with pytest.raises(SetupError, match="give stream="):
+        started(broker, TestNatsBroker)
+
+
+def test_dead_letters_need_a_subject_of_their_own(once):
+    for subject, fix in (("orders.*", "give @exactly"), ("orders.>", "give @exactly")):
+        broker = NatsBroker()
+        broker.subscriber(subject, **SAFE)(charging(once))
+        with pytest.raises(SetupError, match=fix):
+            started(broker, TestNatsBroker)
+    broker = NatsBroker()
+    broker.subscriber("orders.*", **SAFE)(charging(once, dead="dead.orders"))
+    started(broker, TestNatsBroker)
+
+
+def test_order_on_jetstream_needs_one_message_at_a_time(once):
+    broker = NatsBroker()
+    broker.subscriber("orders", **SAFE)(charging(once, order=True))
+    with pytest.raises(SetupError, match="max_ack_pending=1"):
+        started(broker, TestNatsBroker)
+    broker = NatsBroker()
+    broker.subscriber("orders", config=api.ConsumerConfig(max_ack_pending=1), **SAFE)(charging(once, order=True))
+    started(broker, TestNatsBroker)
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({"channel": "orders"}, "give stream="),
+        ({"list": ListSub("orders")}, "give stream="),
+        ({"stream": StreamSub("orders")}, "give group="),
+        ({"stream": StreamSub("orders", no_ack=True, **GROUP)}, "give group="),
+        ({"stream": StreamSub("orders", **GROUP)}, "min_idle_time=60_000"),
+        ({"stream": StreamSub("orders", min_idle_time=100, **GROUP), "ack_policy": AckPolicy.ACK}, "NACK_ON_ERROR"),
+    ],
+)
+def test_a_redis_subscriber_that_loses_messages_is_refused(once, options, fix):
+    broker = RedisBroker()
+    broker.subscriber(**options)(charging(once))
+    with pytest.raises(SetupError, match=fix):
+        started(broker, TestRedisBroker)
+
+
+@pytest.mark.parametrize(
+    ("options", "broker", "fix"),
+    [
+        ({"ack_policy": AckPolicy.ACK_FIRST}, {}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
+        ({"group_id": None}, {}, "give group_id="),
+        ({"auto_offset_reset": "latest"}, {}, "auto_offset_reset='earliest'"),
+        ({"topics": ["orders"]}, {}, "orders.onceward-retry, where busy and failed records wait"),
+        ({"topics": ["orders", "payments"]}, {}, "a subscriber of its own"),
+        ({}, {"acks": 1}, "acks='all'"),
+    ],
+)
+def test_a_kafka_subscriber_that_loses_records_is_refused(once, options, broker, fix):
+    told = {"acks": "all"} | broker
+    kafka, safe = KafkaBroker(**told), {"group_id": "shop", "auto_offset_reset": "earliest", "ack_policy": NACK}
+    given = safe | options
+    topics = given.pop("topics", ["orders", "orders.onceward-retry"])
+    kafka.subscriber(*topics, **given)(charging(once))
+    with pytest.raises(SetupError, match=fix):
+        started(kafka, TestKafkaBroker)
+
+
+@pytest.mark.parametrize(
+    ("options", "queue", "fix"),
+    [
+        ({"ack_policy": AckPolicy.REJECT_ON_ERROR}, {}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
+        ({}, {"durable": False}, "declare it durable"),
+        ({}, {"exclusive": True}, "declare it durable"),
+        ({}, {"auto_delete": True}, "declare it durable"),
+        ({}, {"arguments": {"x-message-ttl": 1000}}, "give it x-dead-letter-exchange"),
+        ({}, {"arguments": {"x-max-length": 10}}, "give it x-dead-letter-exchange"),
+        ({}, {"queue_type": QueueType.STREAM}, "give a quorum queue"),
+    ],
+)
+def test_a_queue_that_loses_messages_is_refused(once, options, queue, fix):
+    broker = RabbitBroker()
+    broker.subscriber(RabbitQueue("orders", **queue), **({"ack_policy": NACK} | options))(charging(once))
+    with pytest.raises(SetupError, match=fix):
+        started(broker, TestRabbitBroker)
+
+
+def test_order_on_rabbitmq_needs_one_message_at_a_time(once):
+    broker = RabbitBroker()
+    broker.subscriber(RabbitQueue("orders"), ack_policy=NACK)(charging(once, order=True))
+    with pytest.raises(SetupError, match="prefetch_count=1"):
+        started(broker, TestRabbitBroker)
+
+
+KAFKA = {"group_id": "shop", "auto_offset_reset": "earliest"}
+KINDS = {
+    "kafka": (
+        lambda: KafkaBroker(acks="all"),
+        TestKafkaBroker,
+        lambda broker: broker.subscriber("orders", "orders.onceward-retry", ack_policy=NACK, **KAFKA),
+        {"topic": "orders"},
+    ),
+    "rabbitmq": (
+        RabbitBroker,
+        TestRabbitBroker,
+        lambda broker: broker.subscriber("orders", ack_policy=NACK),
+        {"queue": "orders"},
+    ),
+    "redis": (
+        RedisBroker,
+        TestRedisBroker,
+        lambda broker: broker.subscriber(stream=StreamSub("orders", claim_min_idle_time=100, **GROUP), ack_policy=NACK),
+        {"stream": "orders"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_test_broker_knows_replays_and_errors(once, kind):
+    make, testing, subscriber, where = KINDS[kind]
+    broker, runs = make(), []
+
+    @subscriber(broker)
+    @exactly(once, key="order.id", name="charge", fingerprint="order.cents")
+    async def charge(order: Order) -> None:
+        runs.append(order.id)
+        if order.id == "poison":
+            raise ConnectionError("the bank is away")
+
+    async def main():
+        async with testing(broker, connect_only=False) as fake:
+            await fake.publish(Order(id="1"), **where)
+            await fake.publish(Order(id="1"), **where)
+            with pytest.raises(Mismatch):
+                await fake.publish(Order(id="1", cents=5), **where)
+            with pytest.raises(ConnectionError):
+                await fake.publish(Order(id="poison"), **where)
+
+    asyncio.run(main())
+    assert runs == ["1", "poison"]
+
+
+def test_a_batch_takes_one_message_and_publishes_nothing(once):
+    broker = NatsBroker()
+    batched = SAFE | {"pull_sub": PullSub(batch=True)}
+    broker.subscriber("orders", **batched)(broker.publisher("paid")(charging(once)))
+    with pytest.raises(SetupError, match="results of a batch are not published"):
+        started(broker, TestNatsBroker)
+
+    @exactly(once, key="order.id", name="other")
+    async def charge(order: Order, tax: Annotated[int, Depends(lambda: 7)]) -> None: ...
+
+    broker = NatsBroker()
+    broker.subscriber("orders", **batched)(charge)
+    with pytest.raises(TypeError, match="takes 'tax'"):
+        started(broker, TestNatsBroker)
+
+
+def test_wrong_options_are_refused_when_decorating(once):
+    with pytest.raises(ValueError, match="on_busy"):
+        exactly(once, key="order.id", on_busy="skip")
+    with pytest.raises(ValueError, match="names no parameter"):
+        exactly(once, key="payment.id", name="a")(lambda order: order)
+    with pytest.raises(TypeError, match="right above the function"):
+        exactly(once, key="order.id")(charging(once))
+
+    def charge(order: Order) -> Response: ...
+
+    with pytest.raises(TypeError, match=r"results of type .* cannot be recorded"):
+        exactly(once, key="order.id", name="b")(charge)
+
+
+def test_a_guarded_broker_is_checked_when_it_starts(once):
+    broker = NatsBroker()
+
+    @broker.subscriber("orders", stream="ORDERS", durable="shop", pull_sub=PullSub())
+    async def charge(order: Order) -> None: ...
+
+    guard_broker(broker, once, key="body.id")
+    with pytest.raises(SetupError, match="NACK_ON_ERROR"):
+        asyncio.run(broker.start())
+
+
+def test_a_guarded_broker_replays_under_a_test_broker(once):
+    broker, runs = NatsBroker(), []
+
+    @broker.subscriber("orders", **SAFE)
+    async def charge(order: Order) -> Receipt:
+        runs.append(order.id)
+        return Receipt(order.id, len(runs))
+
+    guard_broker(broker, once, key="[headers.tenant, body.id]")
+
+    async def main():
+        async with TestNatsBroker(broker) as fake:
+            for tenant in ("a", "a", "b"):
+                reply = await fake.request(Order(id="1"), "orders", headers={"tenant": tenant})
+                yielded.append(await reply.decode())
+
+    yielded = []
+    asyncio.run(main())
+    assert yielded == [{"order": "1", "run": 1}] * 2 + [{"order": "1", "run": 2}]
+
+
+@pytest.mark.filterwarnings("ignore:The integration has been moved")
+def test_a_router_of_fastapi_is_refused_and_its_broker_can_be_guarded(once):
+    from faststream.nats.fastapi import NatsRouter
+
+    router = NatsRouter()
+    router.subscriber("orders", **SAFE)(charging(once))
+    with pytest.raises(SetupError, match="guard_broker"):
+        started(router.broker, TestNatsBroker)
+    router, runs = NatsRouter(), []
+
+    @router.subscriber("orders", **SAFE)
+    async def charge(order: Order) -> None:
+        runs.append(order.id)
+
+    guard_broker(router.broker, once, key="body.id")
+
+    async def main():
+        async with TestNatsBroker(router.broker, connect_only=False) as fake:
+            for _ in range(2):
+                await fake.publish(Order(id="1"), "orders")
+
+    asyncio.run(main())
+    assert runs == ["1"]
+
+
+def test_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = run("docs/reference/faststream.md", {})
+
+    async def main():
+        async with TestNatsBroker(names["broker"]) as fake:
+            for _ in range(2):
+                reply = await fake.request({"id": "1", "cents": 5}, "orders")
+        return await reply.decode()
+
+    assert asyncio.run(main()) == "charged 5 cents"
+    started(names["redis_broker"], TestRedisBroker)
+    names["once"].close()

@@ -1,0 +1,518 @@
+"""What Prometheus, OpenTelemetry, CloudWatch and JSON lines get: of scripted events, and of real calls."""
+
+import io
+import json
+import threading
+from typing import ClassVar
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lambda_events import sqs
+from onceward import Mismatch, Once, Parked, current
+from onceward.aws import on_sqs
+from onceward.core.drivers import drive
+from onceward.core.outbox_writes import noting
+from onceward.observe import Event, StoreRequest
+from onceward.observe.cloudwatch import EmbeddedMetrics
+from onceward.observe.json_lines import JsonLines
+from onceward.observe.measures import GAUGE_AGE, KEYS, MEASURES, MOST_NAMES, OTHER, OUTBOX_AGE
+from onceward.observe.otel_metrics import OtelMetrics, observe_ledger
+from onceward.observe.prometheus import PrometheusLedger, PrometheusMetrics
+from onceward.outbox import register
+from onceward.outbox.sender import Sender
+from onceward.stores.gauges import LedgerGauges
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+from onceward.testing.recorded_target import RecordedTarget
+
+SECRET = "customer-4711"
+SCRIPT = [
+    Event("claimed", f"n:{SECRET}", "n", 1, 5, "w", waited=0.001),
+    Event("renewed", f"n:{SECRET}", "n", 1, 5, "w", left=60.0),
+    Event("completed", f"n:{SECRET}", "n", 1, 5, "w", ran=0.02, left=50.0, took=0.03),
+    Event("settled_late", f"n:{SECRET}", "n", 1, 5, "w", late=2.0),
+    Event("replayed", f"n:{SECRET}", "n", 1, 5, "w", waited=0.004),
+    Event("replayed", f"n:{SECRET}", "n"),  # from memory, so nobody waited
+    Event("busy", f"n:{SECRET}", "n", 1, 5, "w", waited=3.0, left=7.0),
+    Event("taken_over", f"n:{SECRET}", "n", 2, 6, "w", waited=0.1),
+    Event("failed", f"n:{SECRET}", "n", 2, 6, "w", error=ValueError("payload"), ran=1.0, left=9.0, took=1.1),
+    Event("lost", f"n:{SECRET}", "n", 2, 6, "w"),
+    Event("parked", f"n:{SECRET}", "n", 3, 7, "w", error="broken", ran=4.0, left=8.0, took=4.5),
+    Event("parked", f"n:{SECRET}", "n", 3, 7, "w", again=True, waited=0.001),
+    Event("malformed", None, "n", error=ValueError("payload")),
+    Event("sent", f"n:{SECRET}", "n", 1, 5, "w", waited=0.5, messages=3),
+    Event("send_failed", f"n:{SECRET}", "n", 1, 5, "w", error=OSError("away"), target="sqs:orders"),
+    Event("refused", f"n:{SECRET}", "n", 1, 5, "w", error=ValueError("payload"), target="sqs:orders"),
+    StoreRequest("dynamodb://t", "dynamodb:PutItem", 0.004, units=1.0),
+    StoreRequest("dynamodb://t", "dynamodb:PutItem", 0.006, "ConditionalCheckFailed"),
+    StoreRequest("dynamodb://t", "dynamodb:PutItem", 0.002, "Throttling"),
+]
+CALLS = {"completed": 1, "replayed": 2, "busy": 1, "failed": 1, "lost": 1, "parked": 2, "malformed": 1}
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+def samples(registry):
+    """All samples that Prometheus would parse, by name and labels."""
+    found = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for one in family.samples:
+            found[one.name, tuple(sorted(one.labels.items()))] = one.value
+    return found
+
+
+def labels(**given):
+    return tuple(sorted(given.items()))
+
+
+# --- Prometheus ---------------------------------------------------------------------------------------------------
+
+
+def test_prometheus_counts_what_the_events_say(registry):
+    metrics = PrometheusMetrics(registry)
+    for event in SCRIPT:
+        metrics(event)
+    found = samples(registry)
+    for outcome, count in CALLS.items():
+        assert found["onceward_calls_total", labels(handler="n", outcome=outcome)] == count
+    n = labels(handler="n")
+    assert found["onceward_handler_duration_seconds_count", n] == 3
+    assert found["onceward_handler_duration_seconds_sum", n] == pytest.approx(5.02)
+    assert found["onceward_handler_duration_seconds_bucket", labels(handler="n", le="0.025")] == 1
+    assert found["onceward_handler_duration_seconds_bucket", labels(handler="n", le="1.0")] == 2
+    assert found["onceward_handler_duration_seconds_bucket", labels(handler="n", le="+Inf")] == 3
+    assert found["onceward_call_duration_seconds_sum", n] == pytest.approx(5.63)
+    assert found["onceward_lease_left_seconds_sum", n] == 67
+    assert found["onceward_wait_duration_seconds_sum", labels(handler="n", answer="busy")] == 3
+    assert found["onceward_wait_duration_seconds_count", labels(handler="n", answer="replayed")] == 1
+    for name in ("takeovers", "leases_lost", "lease_renewals", "parkings", "outbox_failures", "outbox_refused"):
+        assert found[f"onceward_{name}_total", n] == 1, name
+    assert found["onceward_outbox_sent_total", n] == 3
+    assert found["onceward_outbox_delay_seconds_sum", n] == 0.5
+    assert found["onceward_settling_delay_seconds_sum", n] == 2
+    put = "dynamodb:PutItem"
+    assert found["onceward_ledger_request_duration_seconds_count", labels(action=put, error="")] == 1
+    refused = labels(action=put, error="ConditionalCheckFailed")
+    assert found["onceward_ledger_request_duration_seconds_sum", refused] == 0.006
+    assert found["onceward_ledger_capacity_total", labels(action=put)] == 1
+    assert found["onceward_ledger_throttles_total", labels(action=put)] == 1
+
+
+def test_prometheus_never_gets_a_key(registry):
+    metrics = PrometheusMetrics(registry)
+    for event in SCRIPT:
+        metrics(event)
+    assert SECRET not in generate_latest(registry).decode()
+
+
+def test_namespaces_beyond_the_limit_share_one_label(registry):
+    metrics = PrometheusMetrics(registry)
+    for number in range(MOST_NAMES + 50):
+        metrics(Event("completed", "k", f"n{number}", ran=1.0))
+    found = samples(registry)
+    assert found["onceward_calls_total", labels(handler=OTHER, outcome="completed")] == 50
+    assert len([one for one in found if one[0] == "onceward_calls_total"]) == MOST_NAMES + 1
+    assert len(metrics.plans) == MOST_NAMES
+
+
+def test_real_calls_are_counted(registry):
+    once = Once("memory:", name="n", observe=[PrometheusMetrics(registry)], max_attempts=1)
+
+    @once(key="id", fingerprint="text")
+    def handle(id, text):
+        if text == "bad":
+            raise ValueError
+        return text
+
+    handle(1, "a")
+    handle(1, "a")
+    with pytest.raises(Mismatch):
+        handle(1, "b")
+    with pytest.raises(ValueError):
+        handle(2, "bad")
+    with pytest.raises(Parked):
+        handle(2, "bad")
+    found = samples(registry)
+    counted = {dict(key[1])["outcome"]: value for key, value in found.items() if key[0] == "onceward_calls_total"}
+    assert counted == {"completed": 1, "replayed": 1, "mismatch": 1, "parked": 2}
+    assert found["onceward_parkings_total", labels(handler="n")] == 1
+    assert found["onceward_handler_duration_seconds_count", labels(handler="n")] == 2
+    assert found["onceward_call_duration_seconds_count", labels(handler="n")] == 2
+
+
+def test_two_observers_of_one_registry_are_refused(registry):
+    PrometheusMetrics(registry)
+    with pytest.raises(ValueError, match="Duplicated"):
+        PrometheusMetrics(registry)
+
+
+# --- the gauges of a ledger ---------------------------------------------------------------------------------------
+
+
+def parked_once(**options):
+    once = Once("memory:", name="n", **options)
+    once.acquire("p").park("broken")
+    return once
+
+
+def test_gauges_show_parked_keys(registry):
+    PrometheusLedger(LedgerGauges(parked_once(), scan=True), registry)
+    found = samples(registry)
+    assert found["onceward_keys", labels(status="parked")] == 1
+    assert found["onceward_keys", labels(status="lapsed")] == 0
+    assert found["onceward_gauges_age_seconds", ()] >= 0
+
+
+def test_gauges_of_a_ledger_with_an_index_need_no_scan(registry, tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/l.db", name="n")
+    once.acquire("p").park("broken")
+    assert LedgerGauges(once).read()[KEYS]["parked",] == 1
+    once.close()
+
+
+def test_a_ledger_without_an_index_is_not_read_unasked():
+    class Indexless(MemoryStore):
+        capabilities: ClassVar = {}
+
+        def scan(self, *arguments):
+            raise AssertionError("nobody asked for that")
+
+    gauges = LedgerGauges(Once(Indexless(), name="n")).read()
+    assert gauges[KEYS] == {}
+    assert OUTBOX_AGE not in gauges
+
+
+def test_the_outbox_ages_while_its_messages_are_not_sent(monkeypatch):
+    monkeypatch.setattr(Sender, "hand_over", lambda self, outgoing: False)  # this process sends nothing
+    clock = ManualClock(1000.0)
+    once = Once(MemoryStore(clock), name="n", lease=10)
+    register("away", lambda _: RecordedTarget())
+    once.run("k", lambda: current().send("away:a", "x") and None)
+    clock.advance(500)
+    assert LedgerGauges(once).read()[OUTBOX_AGE][()] >= 490
+
+
+def test_the_outbox_ages_while_its_target_is_away_and_is_tried_again(monkeypatch):
+    monkeypatch.setattr(Sender, "hand_over", lambda self, outgoing: False)
+    clock = ManualClock(1000.0)
+    once = Once(MemoryStore(clock), name="n", lease=10)
+    register("away", lambda _: RecordedTarget())
+    once.run("k", lambda: current().send("away:a", "x") and None)
+    clock.advance(500)
+    (record,) = once.store.records.values()
+    drive(
+        once.store.swap(noting(record, record.unsent, 600.0, None), record), once.store
+    )  # as somebody whose try has failed
+    assert LedgerGauges(once).read()[OUTBOX_AGE][()] >= 490
+
+
+def test_gauges_are_read_again_only_when_their_time_is_over(registry):
+    requests = []
+    once = parked_once(observe=[lambda event: requests.append(event) if isinstance(event, StoreRequest) else None])
+    gauges = LedgerGauges(once, every=3600.0, scan=True)
+    gauges.read()
+    asked = len(requests)
+    gauges.read()
+    assert len(requests) == asked
+
+
+def test_gauges_of_a_ledger_that_is_away_keep_their_last_values(caplog):
+    once = parked_once()
+    gauges = LedgerGauges(once, every=0.0, scan=True)
+    before = gauges.read()
+    once.store.capabilities = None  # nothing can be read any more
+    after = gauges.read()
+    assert after[KEYS] == before[KEYS]
+    assert after[GAUGE_AGE][()] > before[GAUGE_AGE][()]
+    assert before[KEYS]["parked",] == 1
+    assert "cannot be read" in caplog.text
+
+
+def test_a_ledger_that_hangs_holds_up_no_other_metric(registry):
+    answers = threading.Event()
+
+    class Hangs(MemoryStore):
+        capabilities: ClassVar = {}
+
+        def scan(self, *arguments):
+            assert answers.wait(60)
+            return super().scan(*arguments)
+
+    once = Once(Hangs(), name="n", observe=[PrometheusMetrics(registry)])
+    gauges = LedgerGauges(once, every=0.0, scan=True)
+    PrometheusLedger(gauges, registry)
+    once.run("k", int)
+    found = samples(registry)
+    answers.set()
+    assert ("onceward_keys", labels(status="parked")) not in found
+    assert found["onceward_calls_total", labels(handler="n", outcome="completed")] == 1
+    assert found["onceward_gauges_age_seconds", ()] > 0
+    assert gauges.read(patience=None)[KEYS]["parked",] == 0
+
+
+def test_a_ledger_that_was_never_reached_has_gauges_that_age():
+    once = parked_once()
+    once.store.capabilities = None  # nothing can be read
+    gauges = LedgerGauges(once, every=0.0)
+    assert gauges.read().keys() == {GAUGE_AGE}
+
+
+# --- OpenTelemetry ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reader():
+    return InMemoryMetricReader()
+
+
+def points(reader):
+    """All data points, by the metric's name and the attributes' values."""
+    data = reader.get_metrics_data()
+    return {
+        (one.name, *(value for _, value in sorted(point.attributes.items()))): point
+        for of in data.resource_metrics
+        for scope in of.scope_metrics
+        for one in scope.metrics
+        for point in one.data.data_points
+    }
+
+
+def test_opentelemetry_gets_what_the_events_say(reader):
+    metrics = OtelMetrics(MeterProvider([reader]))
+    for event in SCRIPT:
+        metrics(event)
+    found = points(reader)
+    for outcome, count in CALLS.items():
+        assert found["onceward.calls", "n", outcome].value == count
+    assert found["onceward.handler.duration", "n"].count == 3
+    assert found["onceward.handler.duration", "n"].sum == pytest.approx(5.02)
+    assert found["onceward.call.duration", "n"].sum == pytest.approx(5.63)
+    assert found["onceward.wait.duration", "busy", "n"].sum == 3
+    assert found["onceward.settling.delay", "n"].sum == 2
+    assert found["onceward.lease.left.min", "n"].value == 8
+    for name in ("takeovers", "leases.lost", "lease.renewals", "parkings"):
+        assert found[f"onceward.{name}", "n"].value == 1
+    put = "dynamodb:PutItem"
+    assert found["onceward.ledger.request.duration.sum", put, "Throttling"].value == 0.002
+    assert found["onceward.ledger.request.duration.count", put, ""].value == 1
+    assert found["onceward.ledger.capacity", put].value == 1
+    assert found["onceward.ledger.throttles", put].value == 1
+    assert SECRET not in reader.get_metrics_data().to_json()
+
+
+def test_the_least_lease_is_that_since_the_last_export(reader):
+    metrics = OtelMetrics(MeterProvider([reader]))
+    metrics(Event("completed", "k", "n", left=3.0))
+    assert points(reader)["onceward.lease.left.min", "n"].value == 3
+    metrics(Event("completed", "k", "n", left=5.0))
+    assert points(reader)["onceward.lease.left.min", "n"].value == 5
+
+
+def test_opentelemetry_shows_the_gauges_of_a_ledger(reader):
+    observe_ledger(LedgerGauges(parked_once(), scan=True), MeterProvider([reader]))
+    assert points(reader)["onceward.keys", "parked"].value == 1
+
+
+# --- CloudWatch ---------------------------------------------------------------------------------------------------
+
+
+class Lines(io.StringIO):
+    @property
+    def told(self):
+        return [json.loads(line) for line in self.getvalue().splitlines()]
+
+
+def checked(line):
+    """Check a line as the specification of the embedded metric format asks for it."""
+    meta = line["_aws"]
+    assert isinstance(meta["Timestamp"], int)
+    for directive in meta["CloudWatchMetrics"]:
+        assert directive.keys() == {"Namespace", "Dimensions", "Metrics"}
+        for dimensions in directive["Dimensions"]:
+            assert len(dimensions) <= 30
+            assert all(isinstance(line[name], str) for name in dimensions)
+        assert len(directive["Metrics"]) <= 100
+        for metric in directive["Metrics"]:
+            values = line[metric["Name"]]
+            values = values if isinstance(values, list) else [values]
+            assert 0 < len(values) <= 100
+            assert all(isinstance(value, int | float) for value in values)
+            assert metric["Unit"] in {"Seconds", "Count"}
+    return line
+
+
+def test_cloudwatch_gets_one_line_of_what_the_events_say():
+    lines = Lines()
+    metrics = EmbeddedMetrics("shop", "pay", lines, now=lambda: 1700000000.5)
+    for event in SCRIPT:
+        metrics(event)
+    metrics.flush()
+    metrics.flush()  # there is nothing new
+    (line,) = lines.told
+    checked(line)
+    assert line["_aws"]["Timestamp"] == 1700000000500
+    of_handler, of_ledger = line["_aws"]["CloudWatchMetrics"]
+    assert of_handler["Namespace"] == "shop"
+    assert of_handler["Dimensions"] == [["service", "handler"], ["service"]]
+    assert of_ledger["Dimensions"] == [["service"]]
+    assert (line["service"], line["handler"]) == ("pay", "n")
+    for outcome, count in CALLS.items():
+        assert line[outcome.title()] == count
+    assert line["HandlerDuration"] == [0.02, 1.0, 4.0]
+    assert line["CallDuration"] == [0.03, 1.1, 4.5]
+    assert line["Takeovers"] == line["LeasesLost"] == line["Parkings"] == line["LedgerThrottles"] == 1
+    assert line["LedgerRequestDuration"] == [0.004, 0.006, 0.002]
+    assert SECRET not in lines.getvalue()
+
+
+def test_a_line_has_at_most_a_hundred_values_of_each_metric():
+    lines = Lines()
+    metrics = EmbeddedMetrics(stream=lines)
+    for number in range(250):
+        metrics(Event("completed", "k", "n", ran=float(number)))
+    metrics.flush()
+    assert [len(checked(line)["HandlerDuration"]) for line in lines.told] == [100, 100, 50]
+    assert sum(line["Completed"] for line in lines.told) == 250
+
+
+def test_each_handler_has_its_own_line():
+    lines = Lines()
+    metrics = EmbeddedMetrics(stream=lines)
+    for name in ("a", "b"):
+        metrics(Event("completed", "k", name, ran=1.0))
+    metrics(StoreRequest("memory:", "insert", 0.1))
+    metrics.flush()
+    assert [checked(line).get("handler") for line in lines.told] == ["a", "b"]
+    assert ["LedgerRequestDuration" in line for line in lines.told] == [True, False]
+
+
+def test_requests_alone_are_a_line_without_a_handler():
+    lines = Lines()
+    metrics = EmbeddedMetrics(stream=lines)
+    metrics(StoreRequest("memory:", "insert", 0.1))
+    metrics.flush()
+    (line,) = lines.told
+    assert "handler" not in checked(line)
+
+
+def test_an_invocation_of_a_lambda_handler_writes_one_line():
+    lines = Lines()
+    once = Once("memory:", observe=[EmbeddedMetrics(stream=lines)])
+
+    @on_sqs(once, name="n")
+    def handle(order):
+        return None
+
+    handle(sqs({"id": 1}, {"id": 2}))
+    (line,) = lines.told
+    assert checked(line)["Completed"] == 2
+
+
+def test_a_handler_of_ones_own_writes_a_line_when_it_ends():
+    lines = Lines()
+    metrics = EmbeddedMetrics(stream=lines)
+    once = Once("memory:", name="n", observe=[metrics])
+
+    @metrics.invocation
+    def handler(event, context):
+        once.run(event["id"], int)
+        if event["id"] == 2:
+            raise ValueError
+
+    handler({"id": 1}, None)
+    with pytest.raises(ValueError):
+        handler({"id": 2}, None)
+    assert [checked(line)["Completed"] for line in lines.told] == [1, 1]
+
+
+def test_a_batch_writes_one_line():
+    lines = Lines()
+    once = Once("memory:", observe=[EmbeddedMetrics(stream=lines)])
+    once.batch(lambda record: None, key="record", name="n").run([1, 2, 3])
+    (line,) = lines.told
+    assert checked(line)["Completed"] == 3
+
+
+# --- JSON lines ---------------------------------------------------------------------------------------------------
+
+
+def test_each_event_is_a_line_without_the_payload():
+    lines = Lines()
+    log = JsonLines(lines, now=lambda: 0.0)
+    for event in SCRIPT:
+        log(event)
+    first, malformed = lines.told[0], lines.told[12]
+    assert first == {
+        "time": "1970-01-01T00:00:00.000+00:00",
+        "kind": "claimed",
+        "key": f"n:{SECRET}",
+        "name": "n",
+        "attempt": 1,
+        "fence": 5,
+        "worker": "w",
+        "waited": 0.001,
+    }
+    assert malformed["error"] == "ValueError"
+    assert "payload" not in lines.getvalue()
+    assert len(lines.told) == 16
+
+
+def test_lines_can_leave_keys_out_and_have_requests():
+    lines = Lines()
+    log = JsonLines(lines, keys=False, requests=True)
+    for event in SCRIPT:
+        log(event)
+    assert SECRET not in lines.getvalue()
+    assert [line["units"] for line in lines.told if "units" in line] == [1.0]
+
+
+@pytest.mark.parametrize("text", ["Müller", "\ud800"])
+def test_a_line_is_written_whatever_the_stream_can_encode(text):
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, "ascii")
+    JsonLines(stream)(Event("released", "n:k", "n", error=text))
+    assert json.loads(written.getvalue())["error"] == text
+
+
+def test_lines_about_refused_calls_have_no_key_either():
+    lines = Lines()
+    once = Once("memory:", name="n", observe=[JsonLines(lines, keys=False)])
+
+    @once(key="id", fingerprint="text")
+    def handle(id, text):
+        return text
+
+    handle(SECRET, "a")
+    with pytest.raises(Mismatch):
+        handle(SECRET, "b")
+    assert lines.told[-1]["error"] == "Mismatch"
+    assert SECRET not in lines.getvalue()
+
+
+def test_a_parked_key_that_is_delivered_again_quotes_no_payload(caplog):
+    lines = Lines()
+    once = Once("memory:", name="n", on_error="park", observe=[JsonLines(lines)])
+
+    @once(key="id")
+    def handle(id):
+        raise ValueError("the payload")
+
+    with pytest.raises(ValueError, match="the payload"):
+        handle(1)
+    with pytest.raises(Parked, match="the payload"):
+        handle(1)
+    assert lines.told[-1]["error"] == "Parked"
+    assert "the payload" not in lines.getvalue()
+    assert caplog.messages
+    assert "the payload" not in caplog.text
+
+
+def test_every_measure_has_its_own_name():
+    assert len({measure.name for measure in MEASURES}) == len(MEASURES)

@@ -1,0 +1,595 @@
+"""Spans of real calls: what is current in the handler, what the record keeps, and what a span says at its end."""
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from contextvars import copy_context
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+import asgi_client as asgi
+import wsgi_client as wsgi
+from lambda_events import sqs_record
+from onceward import Busy, Completed, LeaseLost, Mismatch, Once, current
+from onceward.aws import on_sqs
+from onceward.aws.sqs.message import Outgoing
+from onceward.aws.sqs.producer import _traced
+from onceward.aws.sqs.settings import LARGEST
+from onceward.observe.observers import Observers
+from onceward.observe.otel_traces import OtelTraces, read_traceparent
+from onceward.outbox import drain, register
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+from onceward.testing.recorded_target import RecordedTarget
+from onceward.web import AsgiIdempotency, Route, Rules, WsgiIdempotency
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Traced:
+    """Spans that end are kept here, and observers are made for them."""
+
+    def __init__(self):
+        self.provider = TracerProvider()
+        self._kept = InMemorySpanExporter()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._kept))
+
+    def observer(self, **options):
+        return OtelTraces(self.provider, **options)
+
+    @property
+    def spans(self):
+        return list(self._kept.get_finished_spans())
+
+    @property
+    def outcomes(self):
+        return [span.attributes["onceward.outcome"] for span in self.spans]
+
+
+@pytest.fixture
+def traced():
+    return Traced()
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(1000.0)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def once(request, traced, tmp_path):
+    url = "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/l.db"
+    once = Once(url, name="n", observe=[traced.observer()])
+    yield once
+    once.close()
+
+
+def written(held):
+    return f"00-{held.trace_id:032x}-{held.span_id:016x}-{held.trace_flags:02x}"
+
+
+def here():
+    """The traceparent of the current span."""
+    held = trace.get_current_span().get_span_context()
+    return written(held) if held.is_valid else None
+
+
+def of(span):
+    return written(span.context)
+
+
+def links(span):
+    return [written(link.context) for link in span.links]
+
+
+def boom():
+    raise ValueError("the payload")
+
+
+async def here_async():
+    await asyncio.sleep(0)
+    return here()
+
+
+def run(once, awaiting, key="k"):
+    return asyncio.run(once.run_async(key, here_async)) if awaiting else once.run(key, here)
+
+
+@pytest.mark.parametrize("awaiting", [False, True])
+def test_the_span_of_a_call_is_current_in_its_handler_and_kept_with_its_record(once, traced, awaiting):
+    seen = run(once, awaiting)
+    (span,) = traced.spans
+    assert seen == of(span) == once.ledger.show("n:k")[0].trace
+    assert here() is None
+    assert span.name == "n"
+    assert dict(span.attributes) == {
+        "onceward.handler": "n",
+        "onceward.key": "n:k",
+        "onceward.attempt": 1,
+        "onceward.fence": span.attributes["onceward.fence"],
+        "onceward.outcome": "completed",
+    }
+
+
+@pytest.mark.parametrize("awaiting", [False, True])
+def test_a_replay_has_a_link_to_the_run_that_answers_it(once, traced, awaiting):
+    run(once, awaiting)
+    run(once, awaiting)
+    first, replay = traced.spans
+    assert links(replay) == [of(first)]
+    assert replay.context.trace_id != first.context.trace_id
+    assert traced.outcomes == ["completed", "replayed"]
+
+
+def test_a_replay_from_memory_has_a_span_too(once, traced):
+    @once(key="id", cache=10)
+    def handle(id):
+        return id
+
+    handle(1)
+    handle(1)
+    assert traced.outcomes == ["completed", "replayed"]
+
+
+def test_the_span_is_a_child_of_the_current_one(once, traced):
+    with traced.provider.get_tracer("test").start_as_current_span("outer") as outer:
+        once.run("k", here)
+        assert trace.get_current_span() is outer
+    inner = traced.spans[0]
+    assert inner.parent.span_id == outer.get_span_context().span_id
+
+
+def test_a_failure_is_an_error_without_the_text_of_the_handlers_exception(once, traced):
+    with pytest.raises(ValueError, match="payload"):
+        once.run("k", boom)
+    (span,) = traced.spans
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description == "ValueError"
+    assert span.attributes["error.type"] == "builtins.ValueError"
+    assert "the payload" not in span.to_json()
+
+
+def test_a_retry_has_a_link_to_the_attempt_before(once, traced):
+    with pytest.raises(ValueError, match="payload"):
+        once.using(name="x").run("k", boom)
+    once.using(name="x").run("k", here)
+    failed, retried = traced.spans
+    assert links(retried) == [of(failed)]
+    assert retried.attributes["onceward.attempt"] == 2
+
+
+def test_a_busy_key_has_a_link_to_the_run_that_holds_it(once, traced):
+    held = once.acquire("k", name="n")
+    with pytest.raises(Busy):
+        once.run("k", here)
+    held.complete()
+    busy, run_ = traced.spans
+    assert links(busy) == [of(run_)]
+    assert traced.outcomes == ["busy", "completed"]
+
+
+def test_a_mismatch_is_an_error(once, traced):
+    @once(key="id", fingerprint="text")
+    def handle(id, text):
+        return text
+
+    handle(1, "a")
+    with pytest.raises(Mismatch):
+        handle(1, "b")
+    assert traced.spans[1].status.status_code is StatusCode.ERROR
+
+
+def test_a_lease_that_is_lost_is_an_error_and_its_takeover_says_so(traced, clock):
+    once = Once(MemoryStore(clock), name="n", clock=clock, observe=[traced.observer()], lease=10, heartbeat=0)
+
+    def claim_again():
+        clock.advance(20)
+        once.acquire("k", name="n").complete()
+
+    with pytest.raises(LeaseLost):
+        once.run("k", claim_again)
+    taker, loser = traced.spans
+    assert taker.attributes["onceward.taken_over"] is True
+    assert loser.attributes["onceward.outcome"] == "lost"
+    assert loser.status.status_code is StatusCode.ERROR
+
+
+@pytest.mark.parametrize("awaiting", [False, True])
+def test_a_block_has_a_current_span(once, traced, awaiting):
+    async def block():
+        async with once.claim("k", name="n"):
+            return here()
+
+    def blocking():
+        with once.claim("k", name="n"):
+            return here()
+
+    seen = asyncio.run(block()) if awaiting else blocking()
+    assert here() is None
+    with pytest.raises(Completed), once.claim("k", name="n"):
+        pass
+    first, replay = traced.spans
+    assert seen == of(first)
+    assert links(replay) == [of(first)]
+
+
+def test_a_block_that_raises_leaves_no_current_span(once, traced):
+    with pytest.raises(ValueError, match="payload"), once.claim("k", name="n"):
+        boom()
+    assert here() is None
+    assert traced.outcomes == ["failed"]
+
+
+def test_an_interrupted_handler_leaves_no_current_span(once, traced):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        once.run("k", interrupted)
+    assert here() is None
+    assert traced.outcomes == ["interrupted"]
+
+
+def test_a_transaction_has_a_current_span(traced, tmp_path):
+    with contextlib.closing(Once(f"sqlite:///{tmp_path}/l.db", observe=[traced.observer()])) as once:
+        connection = sqlite3.connect(tmp_path / "l.db", isolation_level=None)
+        with once.transaction("k", connection, name="n"):
+            seen = here()
+        with pytest.raises(ValueError, match="payload"), once.transaction("bad", connection, name="n"):
+            boom()
+        assert seen == once.ledger.show("n:k")[0].trace == of(traced.spans[0])
+        connection.close()
+    assert here() is None
+    assert traced.outcomes == ["completed", "failed"]
+
+
+def test_a_handler_with_a_transaction_of_its_own_keeps_its_span(traced, tmp_path):
+    with contextlib.closing(Once(f"sqlite:///{tmp_path}/l.db", name="n", observe=[traced.observer()])) as once:
+        once.ledger.stats()
+        connection = sqlite3.connect(tmp_path / "l.db", isolation_level=None, check_same_thread=False)
+
+        def handle():
+            before = here()
+            with current().transaction(connection):
+                inside = here()
+            return [before, inside, here()]
+
+        assert once.run("k", handle) == [of(traced.spans[0])] * 3
+        connection.close()
+    assert traced.outcomes == ["completed"]
+
+
+@pytest.mark.parametrize("form", ["blocking", "threads", "tasks", "tasks over threads"])
+def test_each_record_of_a_batch_has_its_own_current_span(once, traced, form):
+    def handle(record):
+        return here()
+
+    async def handle_async(record):
+        return await here_async()
+
+    concurrency = 1 if form == "blocking" else 4
+    batch = once.batch(handle_async if form == "tasks" else handle, key="record.id", name="b", concurrency=concurrency)
+    records = [{"id": number} for number in range(6)]
+
+    def go():
+        return asyncio.run(batch.run_async(records)) if form.startswith("tasks") else batch.run(records)
+
+    ran, again = go(), go()
+    runs = {span.attributes["onceward.key"]: of(span) for span in traced.spans[:6]}
+    assert {one.key: one.value for one in ran} == runs
+    assert {span.attributes["onceward.key"]: links(span) for span in traced.spans[6:]} == {
+        key: [span] for key, span in runs.items()
+    }
+    assert [one.status for one in again] == ["replayed"] * 6
+    assert here() is None
+
+
+def test_claims_that_a_batch_gives_back_end_their_spans(once, traced):
+    def handle(record):
+        if record["id"] == 1:
+            raise ValueError
+        return 1
+
+    batch = once.batch(handle, key="record.id", name="b", group=lambda _: "all")
+    batch.run([{"id": number} for number in range(1, 4)])
+    assert sorted(traced.outcomes) == ["failed", "released", "released"]
+
+
+def test_a_message_continues_its_own_trace_and_links_to_the_current_span(traced):
+    once = Once("memory:", observe=[traced.observer()])
+
+    @on_sqs(once, name="n")
+    def handle(order):
+        return None
+
+    record = sqs_record("m1", {"id": 1})
+    record["messageAttributes"]["traceparent"] = {"stringValue": PARENT, "dataType": "String"}
+    with traced.provider.get_tracer("test").start_as_current_span("invocation") as invocation:
+        handle({"Records": [record]})
+    span = traced.spans[0]
+    assert (span.context.trace_id, span.parent.span_id) == (int(PARENT[3:35], 16), int(PARENT[36:52], 16))
+    assert [link.context for link in span.links] == [invocation.get_span_context()]
+    assert span.kind is SpanKind.CONSUMER
+    queue = record["eventSourceARN"].rpartition(":")[2]
+    assert span.name == f"process {queue}"
+    told = {name: value for name, value in span.attributes.items() if name.startswith("messaging.")}
+    assert told == {
+        "messaging.system": "aws_sqs",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "process",
+        "messaging.destination.name": queue,
+        "messaging.message.id": "m1",
+    }
+
+
+@pytest.mark.parametrize("header", ["", "garbage", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
+def test_a_message_with_a_wrong_trace_gets_a_new_one(traced, header):
+    once = Once("memory:", observe=[traced.observer()])
+
+    @on_sqs(once, name="n")
+    def handle(order):
+        return None
+
+    record = sqs_record("m1", {"id": 1})
+    record["messageAttributes"]["traceparent"] = {"stringValue": header, "dataType": "String"}
+    handle({"Records": [record]})
+    assert traced.spans[0].parent is None
+
+
+@pytest.mark.parametrize("text", ["", "00-1-2-3", "x" * 55, "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
+def test_a_damaged_trace_in_a_record_is_no_link(text):
+    assert read_traceparent(text) is None
+
+
+def test_keys_can_be_left_out(traced):
+    Once("memory:", name="n", observe=[traced.observer(keys=False)]).run("secret", int)
+    assert "secret" not in traced.spans[0].to_json()
+
+
+def test_a_refused_call_without_keys_leaves_no_key_in_its_span(traced):
+    once = Once("memory:", name="n", observe=[traced.observer(keys=False)])
+
+    @once(key="id", fingerprint="text")
+    def handle(id, text):
+        return text
+
+    handle("secret", "a")
+    with pytest.raises(Mismatch):
+        handle("secret", "b")
+    assert traced.spans[1].status.description == "Mismatch"
+    assert not any("secret" in span.to_json() for span in traced.spans)
+
+
+def test_spans_that_fail_change_nothing_and_are_logged_once(caplog):
+    class Broken:
+        def __call__(self, event): ...
+
+        def begin(self, name, key, incoming):
+            raise RuntimeError("broken")
+
+    once = Once("memory:", name="n", observe=[Broken()])
+    assert [once.run(key, int) for key in "ab"] == [0, 0]
+    assert len([line for line in caplog.messages if "begin" in line]) == 1
+
+
+def test_two_observers_that_make_spans_are_refused(traced):
+    with pytest.raises(ValueError, match="both make spans"):
+        Once("memory:", observe=[traced.observer(), traced.observer()])
+
+
+def test_an_unsampled_run_keeps_its_trace_with_the_flag_of_that():
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+    once = Once("memory:", name="n", observe=[OtelTraces(TracerProvider(ALWAYS_OFF))])
+    once.run("k", int)
+    assert once.ledger.show("n:k")[0].trace[-2:] in {"00", "02"}  # 02: its id is random
+
+
+def test_a_block_that_is_left_in_another_context_leaves_its_span_current(once, traced):
+    block = once.claim(1)
+
+    def leaving():
+        with traced.provider.get_tracer("test").start_as_current_span("another"):
+            block.__exit__(None, None, None)
+            return trace.get_current_span().name
+
+    copy_context().run(block.__enter__)
+    assert copy_context().run(leaving) == "another"
+
+
+def test_threads_do_not_mix_their_spans(once, traced):
+    met = threading.Barrier(2)
+
+    def handle():
+        met.wait(30)
+        return here()
+
+    seen = {}
+
+    def go(key):
+        seen[f"n:{key}"] = once.run(key, handle)
+
+    threads = [threading.Thread(target=go, args=(key,)) for key in "ab"]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert seen == {span.attributes["onceward.key"]: of(span) for span in traced.spans}
+
+
+@pytest.mark.parametrize(
+    ("outgoing", "carried"),
+    [
+        (Outgoing("x", {"onceward-key": "k"}), True),
+        (Outgoing("x", {str(number): "v" for number in range(10)}), False),
+        (Outgoing("x" * (LARGEST - 40), {"onceward-key": "k"}), False),
+        (Outgoing("x", {"traceparent": "mine"}), False),
+    ],
+    ids=["room", "no attribute left", "no bytes left", "its own"],
+)
+def test_a_message_carries_the_current_trace_if_there_is_room(traced, outgoing, carried):
+    sent = []
+    with traced.provider.get_tracer("test").start_as_current_span("outer"):
+        parent = here()
+        _traced(lambda *message: sent.append(Outgoing(*message)), Observers([traced.observer()]), outgoing)
+    (message,) = sent
+    assert (message.attributes.get("traceparent") == parent) is carried
+    assert carried or message == outgoing
+
+
+# --- steps and messages of a handler ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("awaiting", [False, True])
+def test_a_step_has_a_span_within_that_of_its_call(once, traced, awaiting):
+    def handle():
+        return current().step("mail", here)
+
+    async def handle_async():
+        return await current().step_async("mail", here_async)
+
+    seen = asyncio.run(once.run_async("k", handle_async)) if awaiting else once.run("k", handle)
+    step, call = traced.spans
+    assert seen == of(step)
+    assert step.name == "step mail"
+    assert step.parent == call.context
+
+
+def test_a_step_that_is_answered_from_the_record_is_an_event_of_its_call(once, traced):
+    once = once.using(name="s")
+    tries = []
+
+    def handle():
+        current().step("mail", int)
+        tries.append(here())
+        if len(tries) == 1:
+            boom()
+
+    with pytest.raises(ValueError, match="payload"):
+        once.run("k", handle)
+    once.run("k", handle)
+    again = traced.spans[-1]
+    assert [(event.name, dict(event.attributes)) for event in again.events] == [
+        ("onceward.step", {"onceward.step": "mail"})
+    ]
+    assert [span.name for span in traced.spans] == ["step mail", "s", "s"]
+
+
+def test_a_step_that_raises_is_an_error_of_its_span(once, traced):
+    def handle():
+        current().step("mail", boom)
+
+    with pytest.raises(ValueError, match="payload"):
+        once.run("k", handle)
+    step, call = traced.spans
+    assert step.status.status_code is call.status.status_code is StatusCode.ERROR
+    assert here() is None
+
+
+def test_the_transaction_of_a_step_has_a_span(traced, tmp_path):
+    with contextlib.closing(Once(f"sqlite:///{tmp_path}/l.db", name="n", observe=[traced.observer()])) as once:
+        once.ledger.stats()
+        connection = sqlite3.connect(tmp_path / "l.db", isolation_level=None)
+
+        def handle():
+            with current().step_transaction("book", connection):
+                inside = here()
+            return [inside, here()]
+
+        seen = once.run("k", handle)
+        connection.close()
+    step, call = traced.spans
+    assert seen == [of(step), of(call)]
+    assert step.parent == call.context
+
+
+def test_a_message_that_leaves_with_a_completion_carries_the_trace(once, traced):
+    target = RecordedTarget()
+    register("traced", lambda _: target)
+
+    def handle():
+        current().send("traced:a", "one")
+        current().send("traced:a", "two", headers={"traceparent": PARENT})
+        return here()
+
+    seen = once.run("k", handle)
+    assert drain(10) == 0
+    assert [message.headers["traceparent"] for message in target.sent] == [seen, PARENT]
+
+
+def test_a_target_that_refuses_more_headers_gets_the_message_without_a_trace(once):
+    class Narrow(RecordedTarget):
+        def check(self, message):
+            if len(message.headers) > 3:  # two are of onceward
+                raise ValueError("too many headers")
+
+    target = Narrow()
+    register("narrow", lambda _: target)
+    once.run("k", lambda: current().send("narrow:a", "one", headers={"mine": "1"}) and None)
+    assert drain(10) == 0
+    (message,) = target.sent
+    assert message.headers["mine"] == "1"
+    assert "traceparent" not in message.headers
+
+
+def test_a_handler_with_many_messages_has_room_for_all_of_them(once):
+    target = RecordedTarget()
+    register("many", lambda _: target)
+
+    def handle():
+        for _ in range(300):
+            current().send("many:a", "x")
+
+    once.run("k", handle)
+    assert drain(30) == 0
+    carried = ["traceparent" in message.headers for message in target.sent]
+    assert len(carried) == 300
+    assert carried == sorted(carried, reverse=True)
+    assert 40 < sum(carried) < 300
+
+
+# --- requests of HTTP ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["asgi", "wsgi"])
+@pytest.mark.parametrize("instrumented", [False, True], ids=["of the client", "of the server"])
+def test_a_requests_span_continues_the_trace_of_its_server_or_else_of_its_client(once, traced, host, instrumented):
+    seen = []
+
+    async def asgi_app(scope, receive, send):
+        seen.append(here())
+        await asgi.answer(send)
+
+    def wsgi_app(environ, start):
+        seen.append(here())
+        start("201 Created", [("Content-Type", "application/json")])
+        return [b"{}"]
+
+    rules = Rules(Route("/orders"), scope=lambda _: "me")
+
+    def ask():
+        if host == "wsgi":
+            wsgi.ask(WsgiIdempotency(wsgi_app, once, rules, name="shop"), HTTP_TRACEPARENT=PARENT)
+            return
+        headers = [*asgi.KEY, (b"traceparent", PARENT.encode())]
+        asgi.run(asgi.ask(AsgiIdempotency(asgi_app, once, rules, name="shop"), headers=headers))
+
+    server = traced.provider.get_tracer("server")
+    for _ in range(2):
+        with server.start_as_current_span("server") if instrumented else contextlib.nullcontext():
+            ask()
+        assert here() is None
+    spans = [span for span in traced.spans if span.name != "server"]
+    ran, replayed = spans
+    assert seen == [of(ran)]
+    assert links(replayed) == [of(ran)]
+    assert ran.attributes["http.route"] == "/orders"
+    assert [span.attributes["onceward.outcome"] for span in spans] == ["completed", "replayed"]
+    servers = [span.context.span_id for span in traced.spans if span.name == "server"]
+    assert [span.parent.span_id for span in spans] == (servers or [int(PARENT[36:52], 16)] * 2)

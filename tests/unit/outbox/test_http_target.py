@@ -1,0 +1,390 @@
+"""HTTP endpoints as targets: a real server that answers, refuses, stalls and breaks off."""
+
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+from contextlib import closing
+from socketserver import ThreadingMixIn
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import pytest
+
+from onceward import Once
+from onceward.core.origin import CallOrigin, decoded, read_origin
+from onceward.outbox import HttpTarget, MessageNotSent, MessageRefused, OutboxMessage, register, targets
+from onceward.outbox import http_target as module
+from onceward.outbox.targets import open_target
+from onceward.web import Rules, Scope, WsgiIdempotency
+from onceward.wire.sockets import Sockets
+from servers import needs
+
+KEY = "00000000-0000-4000-8000-000000000001"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+RESET = "reset"
+
+
+class Endpoint:
+    """A server on one port. Each request gets the next of ``answers``, then OK.
+
+    An answer is bytes to send, in a tuple if the connection is closed after them; None closes it, RESET resets it, a number
+    stalls for so many seconds.
+    """
+
+    def __init__(self, *answers, tls=None):
+        self.answers, self.requests, self.connections = list(answers), [], 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._tls = tls
+        self.port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._talk, args=(client,), daemon=True).start()
+
+    def _talk(self, client):
+        if self._tls is not None:
+            try:
+                client = self._tls.wrap_socket(client, server_side=True)
+            except OSError:
+                return
+        with client:
+            data = b""
+            while True:
+                while b"\r\n\r\n" not in data:
+                    more = client.recv(65536)
+                    if not more:
+                        return
+                    data += more
+                head, _, data = data.partition(b"\r\n\r\n")
+                lines = head.decode().split("\r\n")
+                headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+                size = int(headers["content-length"])
+                while len(data) < size:
+                    data += client.recv(65536)
+                body, data = data[:size], data[size:]
+                self.requests.append((lines[0], headers, body))
+                answer = self.answers.pop(0) if self.answers else OK
+                if answer is None:
+                    return
+                if answer is RESET:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    return
+                if isinstance(answer, float):
+                    time.sleep(answer)
+                    return
+                client.sendall(answer[0] if isinstance(answer, tuple) else answer)
+                if isinstance(answer, tuple):
+                    return
+
+    def close(self):
+        self._listener.close()
+
+
+def answer(status, *headers, body=""):
+    lines = [f"HTTP/1.1 {status} Any", *headers, f"Content-Length: {len(body)}"]
+    return ("\r\n".join(lines) + f"\r\n\r\n{body}").encode()
+
+
+@pytest.fixture
+def endpoint():
+    made = []
+
+    def begin(*answers, tls=None):
+        made.append(Endpoint(*answers, tls=tls))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.close()
+
+
+def send(url, body='{"order": 1}', **more):
+    with closing(HttpTarget(url)) as target:
+        (told,) = target.send([OutboxMessage(KEY, body, **more)])
+    return told
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_a_post_with_its_key(endpoint):
+    server = endpoint()
+    assert send(f"{server.url}/charges?dry=1", headers={"X-Tenant": "a b", "onceward-root": 'shop:"é 100%"'}) is None
+    ((line, headers, body),) = server.requests
+    assert (line, body) == ("POST /charges?dry=1 HTTP/1.1", b'{"order": 1}')
+    assert headers["idempotency-key"] == f'"{KEY}"'
+    assert headers["host"] == f"127.0.0.1:{server.port}"
+    assert headers["content-type"] == "application/json"
+    assert headers["x-tenant"] == "a b"
+    assert headers["onceward-root"].isascii()
+    assert decoded(headers["onceward-root"]) == 'shop:"é 100%"'
+
+
+def test_the_content_type_is_that_of_the_body_or_the_senders(endpoint):
+    server = endpoint()
+    assert [send(server.url, "plain é"), send(server.url, headers={"content-type": "text/csv"})] == [None, None]
+    assert [headers["content-type"] for _, headers, _ in server.requests] == ["text/plain; charset=utf-8", "text/csv"]
+    assert server.requests[0][0] == "POST / HTTP/1.1"
+
+
+def test_addresses_on_one_host_share_a_connection(endpoint):
+    server = endpoint()
+    for number in range(3):
+        assert open_target(f"{server.url}/{number}").send([OutboxMessage(KEY, "1")]) == [None]
+    assert server.connections == 1
+
+
+def test_addresses_with_numbers_in_them_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr("onceward.outbox.targets._MOST", 5)
+    for number in range(50):
+        open_target(f"http://127.0.0.1/{number}")
+    assert len(targets._opened) <= 5
+
+
+def test_a_target_that_is_dropped_is_closed(monkeypatch):
+    monkeypatch.setattr(targets, "_MOST", 5)
+    monkeypatch.setattr(targets, "_registered", {**targets._registered, "toy": Toy})
+    made = [open_target(f"toy:{number}") for number in range(10)]
+    assert all(one.closed.wait(60) for one in made[:5])
+    assert not any(one.closed.is_set() for one in made[5:])
+    for address in [address for address in targets._opened if address.startswith("toy:")]:
+        del targets._opened[address]  # another test's are closed there
+
+
+class Toy:
+    batch = 1
+
+    def __init__(self, address):
+        self.closed = threading.Event()
+
+    def close(self):
+        self.closed.set()
+
+
+class Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+def test_an_endpoint_of_onceward_takes_a_message_once_and_knows_its_origin():
+    once, ran = Once("memory:"), []
+
+    def application(environ, start):
+        ran.append(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+        start("200 OK", [("Content-Length", "0")])
+        return []
+
+    app = WsgiIdempotency(application, once, name="shop", rules=Rules(scope=Scope.EVERYBODY, strict=True))
+    server = make_server("127.0.0.1", 0, app, Server, Quiet)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    headers = {"onceward-root": 'shop:"é 100%"', "onceward-parent": "pay:1"}
+    for _ in range(2):
+        assert send(f"http://127.0.0.1:{server.server_port}/", headers=headers) is None
+    server.shutdown()
+    server.server_close()
+    ((record, _),) = once.ledger.records()
+    assert read_origin(record.origin) == CallOrigin('shop:"é 100%"', "pay:1")
+    assert ran == [b'{"order": 1}']
+
+
+def test_a_registered_target_signs_its_messages(endpoint):
+    server = endpoint()
+    sign = lambda message: {"Authorization": f"Hmac {len(message.body)}"}
+    register("signed", lambda _: HttpTarget(server.url, headers=sign))
+    assert open_target("signed:charges").send([OutboxMessage(KEY, "1234")]) == [None]
+    assert server.requests[0][1]["authorization"] == "Hmac 4"
+
+
+def test_headers_that_cannot_be_made_are_asked_for_again(endpoint):
+    def sign(message):
+        raise KeyError("no token yet")
+
+    told = HttpTarget(endpoint().url, headers=sign).send([OutboxMessage(KEY, "1")])
+    assert [type(one) for one in told] == [KeyError]
+
+
+# --- what an answer means ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_a_2xx_is_sent(endpoint, status):
+    assert send(endpoint(answer(status)).url) is None
+
+
+@pytest.mark.parametrize(
+    "status", [302, 303, 307, 401, 403, 404, 407, 408, 409, 421, 423, 425, 429, 500, 501, 502, 503, 504, 599]
+)
+def test_what_may_pass_is_sent_later(endpoint, status):
+    told = send(endpoint(answer(status, body="why")).url)
+    assert type(told) is MessageNotSent
+    assert f"answered {status}: 'why'" in str(told)
+
+
+@pytest.mark.parametrize("status", [301, 308, 400, 402, 405, 406, 410, 411, 413, 415, 422, 451])
+def test_what_does_not_pass_refuses_the_message(endpoint, status):
+    told = send(endpoint(answer(status, body="why")).url)
+    assert type(told) is MessageRefused
+    assert f"answered {status}: 'why'" in str(told)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ([], None),
+        (["Retry-After: 7"], 7.0),
+        (["Retry-After: 999999999999"], 86400.0),
+        (["Retry-After: soon"], None),
+        (["Retry-After: Wed, 21 Oct 2026 07:28:30 GMT", "Date: Wed, 21 Oct 2026 07:28:00 GMT"], 30.0),
+        (["Retry-After: Wed, 21 Oct 2026 07:28:00 GMT", "Date: Wed, 21 Oct 2026 07:28:30 GMT"], 0.0),
+        (["Retry-After: Wed, 21 Oct 2026 07:28:30 GMT"], None),
+    ],
+)
+def test_a_retry_after_says_how_long_to_wait(endpoint, headers, seconds):
+    told = send(endpoint(answer(429, *headers)).url)
+    assert isinstance(told, MessageNotSent)
+    assert told.retry_after == seconds
+
+
+# --- no answer --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [None, RESET, (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",), b"220 mail.example ESMTP\r\n\r\n"],
+    ids=["closed", "reset", "half an answer", "no HTTP"],
+)
+def test_a_connection_that_breaks_is_sent_later(endpoint, fault):
+    server = endpoint(fault)
+    assert type(send(server.url)) is MessageNotSent
+    assert [headers["idempotency-key"] for _, headers, _ in server.requests] == [f'"{KEY}"']
+
+
+def test_a_server_that_stalls_ends_the_send(endpoint, monkeypatch):
+    monkeypatch.setattr(module, "_SOCKETS", Sockets(0.2))
+    told = send(endpoint(5.0).url)
+    assert type(told) is MessageNotSent
+    assert "no answer in time" in str(told) or "timed out" in str(told)
+
+
+def test_nobody_who_listens_is_sent_later():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert type(send(f"http://127.0.0.1:{port}")) is MessageNotSent
+
+
+def test_a_host_that_does_not_exist_is_sent_later():
+    assert type(send("http://nowhere.invalid/")) is MessageNotSent
+
+
+def test_a_proxy_in_the_environment_is_told(monkeypatch):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    told = send("https://billing.example/")
+    assert type(told) is MessageNotSent
+    assert "HTTPS_PROXY is set" in str(told)
+
+
+def test_a_kept_connection_that_was_closed_is_opened_again(endpoint):
+    server = endpoint(OK, None, OK)
+    target = HttpTarget(server.url)
+    assert [target.send([OutboxMessage(KEY, str(n))]) for n in range(2)] == [[None], [None]]
+    assert server.connections == 2
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """Return the file of a certificate for localhost that nobody vouches for, and a server's context with it."""
+    folder = tmp_path_factory.mktemp("tls")
+    made, key = folder / "certificate.pem", folder / "key.pem"
+    request = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost",
+    ]
+    made_by = [needs("openssl", "apt-get install openssl"), *request, "-keyout", key, "-out", made]
+    subprocess.run(made_by, check=True, capture_output=True)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(made, key)
+    return made, server
+
+
+def test_a_certificate_that_cannot_be_verified_is_sent_later(endpoint, certificate):
+    server = endpoint(tls=certificate[1])
+    told = send(f"https://localhost:{server.port}/")
+    assert type(told) is MessageNotSent
+    assert "certificate could not be verified" in str(told)
+    assert "SSL_CERT_FILE" in str(told)
+    assert server.requests == []
+
+
+def test_ssl_cert_file_says_whom_to_trust_and_aws_ca_bundle_does_not(endpoint, certificate, monkeypatch):
+    server = endpoint(tls=certificate[1])
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate[0]))
+    assert type(send(f"https://localhost:{server.port}/")) is MessageNotSent
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    assert send(f"https://localhost:{server.port}/") is None
+
+
+# --- what can never be sent -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"delay": 1}, "no delay="),
+        ({"group": "g"}, "no group="),
+        ({"headers": {"Host": "x"}}, "onceward itself writes it"),
+        ({"headers": {"idempotency-key": "x"}}, "onceward itself writes it"),
+        ({"headers": {"a b": "x"}}, "the header 'a b'"),
+        ({"headers": {"a": "x\r\nb: y"}}, "visible ASCII"),
+        ({"headers": {"a": "é"}}, "visible ASCII"),
+        ({"headers": {"a": ""}}, "visible ASCII"),
+        ({"body": "\ud800"}, "surrogates"),
+    ],
+)
+def test_what_no_endpoint_can_take_is_refused_without_a_request(endpoint, wrong, says):
+    server = endpoint()
+    bad = OutboxMessage(KEY, **({"body": "1"} | wrong))
+    with pytest.raises(ValueError, match=says):
+        HttpTarget(server.url).check(bad)
+    assert [type(one) for one in HttpTarget(server.url).send([bad])] == [MessageRefused]
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://",
+        "https:///path",
+        "http://host:port/",
+        "https://a@b/",
+        "https://é.example/",
+        "http://h/a b",
+        "http://h/#a",
+    ],
+)
+def test_an_address_that_is_not_valid_is_refused(address):
+    with pytest.raises(ValueError, match="URL"):
+        open_target(address)

@@ -1,0 +1,345 @@
+"""The relay: what it finds, what it leaves alone and says, how it shares the work, and what a person decides."""
+
+import logging
+import threading
+import time
+
+import pytest
+
+import onceward
+from boxes import Box, left_by_a_crash
+from onceward import Once, OncewardError, StoreError
+from onceward.outbox import MessageNotSent, MessageRefused, Relay, register, targets
+from onceward.outbox import sender as senders
+from onceward.outbox.refusals import drop_refused, retry_refused
+from onceward.outbox.sender import Sender
+from onceward.stores.ledger import HasUnsent
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_before
+
+
+@pytest.fixture
+def box():
+    return Box()
+
+
+@pytest.fixture
+def store(clock):
+    return MemoryStore(clock)
+
+
+@pytest.fixture
+def once(store, clock):
+    return Once(store, name="n")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr("onceward.outbox.sending.FIRST_PAUSE", 0.02)
+
+
+@pytest.fixture
+def crashed(once, monkeypatch):
+    def crash(key, *messages, **options):
+        left_by_a_crash(once.using(**options) if options else once, monkeypatch, key, *messages)
+
+    return crash
+
+
+def drained(seconds=5.0):
+    assert senders.SENDER.drain(seconds) == 0
+
+
+def test_messages_of_a_crashed_process_are_sent_when_their_lease_is_over(once, box, crashed, clock):
+    crashed("k", (box.address, "a"), (box.address, "b"))
+    relay = Relay(once)
+    found = relay.look()
+    assert (found.taken, found.more) == (0, False)
+    assert 0 < found.wait <= 30.0
+    clock.advance(31.0)
+    assert relay.look().taken == 1
+    drained()
+    assert box.bodies == ["a", "b"]
+    record, _ = once.ledger.show("n:k")
+    assert (record.unsent, record.due_at) == (None, None)
+    assert relay.look().taken == 0
+
+
+def test_a_relay_reads_page_after_page(once, box, crashed, clock):
+    for number in range(25):
+        crashed(str(number), (box.address, str(number)))
+    clock.advance(31.0)
+    relay = Relay(once)
+    found = [relay.look(10) for _ in range(3)]
+    assert [(one.taken, one.more) for one in found] == [(10, True), (10, True), (5, False)]
+    drained()
+    assert sorted(box.bodies, key=int) == [str(number) for number in range(25)]
+
+
+def test_two_relays_send_each_message_once(once, store, box, crashed, clock, monkeypatch):
+    for number in range(60):
+        crashed(str(number), (box.address, f"{number} a"), (box.address, f"{number} b"))
+    clock.advance(31.0)
+    monkeypatch.setattr(Sender, "_staff", lambda _: False)  # both look before either sends
+    processes = [Sender(), Sender()]
+    for sender, ledger in zip(processes, (once, Once(store, name="n")), strict=True):
+        monkeypatch.setattr(senders, "SENDER", sender)
+        assert Relay(ledger).look().taken == 60
+    threads = [threading.Thread(target=sender.drain, args=[30.0]) for sender in processes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(box.bodies) == sorted(f"{number} {part}" for number in range(60) for part in "ab")
+    for number in range(60):
+        assert box.bodies.index(f"{number} a") < box.bodies.index(f"{number} b")
+
+
+def test_sealed_messages_are_left_and_said_and_hide_no_other(once, box, crashed, clock, caplog):
+    reverse = (lambda data: data[::-1],) * 2
+    for number in range(5):
+        crashed(f"sealed {number}", (box.address, "secret"), seal=reverse)
+    clock.advance(1.0)
+    crashed("open", (box.address, "open"))
+    clock.advance(31.0)
+    relay = Relay(once, every=0.01)
+    left = relay.run(until_empty=True)
+    drained()
+    assert box.bodies == ["open"]
+    assert len(left) == 5
+    assert "they are sealed, and this relay has no seal" in left.values()
+    assert sum("they are sealed" in record.message for record in caplog.records) == 1
+    assert Relay(once, seal=reverse).look().taken == 5
+    drained()
+    assert box.bodies == ["open", *["secret"] * 5]
+
+
+def test_a_target_that_this_process_does_not_know_is_left_and_said(once, box, crashed, clock, monkeypatch):
+    crashed("k", (box.address, "a"))
+    clock.advance(31.0)
+    monkeypatch.setattr("onceward.outbox.targets._registered", {})
+    monkeypatch.setattr("onceward.outbox.targets._opened", {})
+    ((key, why),) = Relay(once).look().left.items()
+    assert key == "n:k"
+    assert "names no target" in why
+    assert once.ledger.show("n:k")[0].beat == 1  # nobody has taken its lease
+    register(box.address.partition(":")[0], lambda _: box.target)
+    assert Relay(once).look().taken == 1
+    drained()
+
+
+def test_a_later_message_that_only_others_can_send_is_left_to_them(once, store, box, crashed, clock, monkeypatch):
+    monkeypatch.setattr("onceward.outbox.sending.FIRST_PAUSE", 60.0)
+    other = Box()
+    crashed("k", (box.address, "a"), (other.address, "b"))
+    clock.advance(31.0)
+    scheme = other.address.partition(":")[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(targets._registered, scheme)
+        patch.delitem(targets._opened, other.address)
+        Relay(once).look()
+        assert senders.SENDER.drain(5) == 1  # this process goes on trying, too
+    assert (box.bodies, other.bodies) == (["a"], [])
+    monkeypatch.setattr(senders, "SENDER", Sender())  # another process, which knows both
+    assert Relay(once).look().taken == 1
+    drained()
+    assert other.bodies == ["b"]
+
+
+def test_a_relay_does_not_log_of_each_of_many_targets(once, box, crashed, clock, monkeypatch, caplog):
+    scheme = box.address.partition(":")[0]
+    for number in range(120):
+        crashed(str(number), (f"{scheme}:{number}", "a"))
+    clock.advance(31.0)
+    monkeypatch.delitem(targets._registered, scheme)
+    targets._opened.clear()
+    relay = Relay(once)
+    assert len(relay.run(until_empty=True)) == 120
+    assert len(relay._said) == 100
+    assert len(caplog.records) == 101
+
+
+def test_a_target_that_is_down_for_a_while_gets_all_in_order(once, store, box, crashed, clock):
+    for number in range(5):
+        crashed(str(number), (box.address, f"{number} a"), (box.address, f"{number} b"))
+    clock.advance(31.0)
+    box.target.answers.extend([MessageNotSent("down")] * 5)
+    relay = Relay(once, every=0.01)
+    relay.start()
+    for _ in range(1000):
+        if len(box.bodies) == 10:
+            break
+        time.sleep(0.01)
+        clock.advance(1.0)
+    relay.stop()
+    drained()
+    assert sorted(set(box.bodies)) == sorted(f"{number} {part}" for number in range(5) for part in "ab")
+    for number in range(5):
+        assert box.bodies.index(f"{number} a") < box.bodies.index(f"{number} b")
+
+
+def test_a_ledger_that_goes_away_is_tried_again(store, box, clock, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "onceward")
+    away = threading.Event()
+    faulty = Faults(store, lambda ask: fail_before() if away.is_set() else None)
+    faulty.capabilities = {name: f"{__name__}:{name}" for name in ("due", "outbox")}
+    once = Once(faulty, name="n")
+    left_by_a_crash(once, monkeypatch, "k", (box.address, "a"))
+    clock.advance(31.0)
+    away.set()
+    relay = Relay(once, every=0.01)
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    for _ in range(500):
+        if "tries again" in caplog.text:
+            break
+        time.sleep(0.01)
+    away.clear()
+    for _ in range(1000):
+        if box.bodies:
+            break
+        time.sleep(0.01)
+    relay.stop()
+    thread.join(60)
+    drained()
+    assert box.bodies == ["a"]
+    assert caplog.text.count("a relay cannot look for messages, and tries again") == 1
+    assert "the relay works again" in caplog.text
+
+
+def due(faulty, after, limit, ahead):
+    """Find what is due in a store with faults."""
+    from onceward.stores.capabilities import DUE
+
+    yield from faulty.load("?")  # which can fail
+    return (yield from DUE.needed(faulty.store)(after, limit, ahead))
+
+
+def outbox(faulty):
+    """Need nothing."""
+    yield from ()
+
+
+def test_a_pass_tells_that_the_ledger_is_away(store, clock):
+    faulty = Faults(store, lambda ask: fail_before())
+    faulty.capabilities = {name: f"{__name__}:{name}" for name in ("due", "outbox")}
+    with pytest.raises(StoreError):
+        Relay(Once(faulty)).run(until_empty=True)
+
+
+def test_an_idle_relay_looks_ever_more_seldom(once, clock):
+    waits, relay = [], Relay(once)
+
+    class Stop:
+        def is_set(self):
+            return len(waits) == 7
+
+        def wait(self, seconds):
+            waits.append(seconds)
+
+    relay._stop = Stop()
+    relay.run()
+    assert [round(wait / 1.1) for wait in waits[:3]] == pytest.approx([10, 20, 40], rel=0.12)
+    assert all(60 <= wait <= 72 for wait in waits[3:])
+
+
+def test_a_relay_stops_at_once(once):
+    relay = Relay(once, every=3600.0)
+    with relay:
+        assert relay._thread.is_alive()
+    assert not relay._thread.is_alive()
+    relay.stop()
+
+
+def test_a_ledger_without_the_index_has_no_relay_and_no_error(tmp_path, caplog):
+    import contextlib
+    import sqlite3
+
+    once = Once(f"sqlite:///{tmp_path}/a.db")
+    once.run("1", len, "abc")
+    once.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        connection.execute("DROP INDEX onceward_due")
+    relay = Relay(once, every=0.01)
+    relay.start()
+    relay._thread.join(60)
+    assert not relay._thread.is_alive()
+    assert [record for record in caplog.records if record.levelname != "INFO"] == []
+    with pytest.raises(StoreError, match="onceward migrate"):
+        relay.check()
+    once.close()
+
+
+@pytest.mark.parametrize("every", [0, -1.0, float("nan"), 1e9])
+def test_a_senseless_pause_is_refused(once, every):
+    with pytest.raises(ValueError, match="give a positive number of seconds"):
+        Relay(once, every=every)
+
+
+# --- what a person decides ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refused(once, box, crashed, clock):
+    """The first message of a key is refused, the second is sent."""
+    crashed("k", (box.address, "a"), (box.address, "b"))
+    clock.advance(31.0)
+    box.target.answers.append(MessageRefused("too old"))
+    Relay(once).look()
+    assert senders.SENDER.drain(5.0) == 0
+    return once.ledger
+
+
+def test_a_refused_message_waits_for_a_person(refused, once, box):
+    assert box.bodies == ["b"]
+    assert [record.key for record, _ in refused.records(status="REFUSED")] == ["n:k"]
+    assert list(refused.records(status="UNSENT")) == []
+    assert refused.stats()["refused"] == 1
+    assert Relay(once).look().taken == 0
+
+
+def test_a_refused_message_is_put_back(refused, once, box):
+    (entry,) = retry_refused(refused, "n:k")
+    assert (entry.to, entry.body) == (box.address, "a")
+    assert "too old" in entry.refused
+    assert [record.key for record, _ in refused.records(status="UNSENT")] == ["n:k"]
+    assert Relay(once).look().taken == 1
+    drained()
+    assert box.bodies == ["b", "a"]
+    assert refused.show("n:k")[0].unsent is None
+
+
+def test_a_refused_message_is_dropped_and_the_retention_counts_again(refused, box):
+    (entry,) = drop_refused(refused, "n:k")
+    assert entry.body == "a"
+    record, _ = refused.show("n:k")
+    assert (record.unsent, record.due_at) == (None, None)
+    assert record.expires_at == record.lease_until + onceward.Policy().retention
+    with pytest.raises(OncewardError, match="it has no unsent messages"):
+        drop_refused(refused, "n:k")
+
+
+def test_nobody_interferes_while_the_others_are_sent(once, box, crashed):
+    crashed("k", (box.address, "a"))
+    with pytest.raises(OncewardError, match="no message that a target has refused"):
+        retry_refused(once.ledger, "n:k")
+
+
+@pytest.mark.parametrize("change", ["clear", "retry"])
+def test_a_record_with_unsent_messages_is_neither_cleared_nor_retried(change, once, box, crashed):
+    def handle():
+        claim = onceward.current()
+        claim.step("one", len, "abc")
+        claim.send(box.address, "a")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(senders, "send_soon", lambda *told: True)
+        once.run("k", handle)
+    attempt = {"clear": lambda: once.ledger.clear("n:k"), "retry": lambda: once.ledger.retry("n:k", "one")}[change]
+    with pytest.raises(
+        HasUnsent, match=rf"1 message\(s\) are not sent yet, to {box.address}\. `onceward relay --once`"
+    ):
+        attempt()
+    assert once.ledger.show("n:k")[0].unsent is not None
+    once.ledger.clear("n:k", unsent=True)
+    assert list(once.ledger.records()) == []

@@ -1,0 +1,137 @@
+"""Messages of handlers that are called by a face: of HTTP, and of Lambda, which answers after they are sent."""
+
+import asyncio
+import time
+
+import pytest
+from flask import Flask
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+import lambda_events as events
+import onceward
+from api_events import http, keyed
+from boxes import Box
+from onceward import Once
+from onceward.aws import on_invoke, on_sqs
+from onceward.outbox import drain
+from onceward.stores.memory import MemoryStore
+from onceward.web import flask as of_flask
+from web_calls import AsgiIdempotency, Rules, call, guards, on_api, post
+
+KEY = {"Idempotency-Key": '"k"'}
+ALL = Rules(record=lambda status: True)
+
+
+@pytest.fixture
+def box():
+    return Box()
+
+
+@pytest.fixture
+def once():
+    return Once(MemoryStore())
+
+
+def record_of(once):
+    ((record, _),) = once.ledger.records()
+    return record
+
+
+def answers(box, how):
+    """What an endpoint does after it has sent a message."""
+
+    def endpoint(*_):
+        onceward.current().send(box.address, 1)
+        if how == "raises":
+            raise ZeroDivisionError
+        return int(how)
+
+    return endpoint
+
+
+ENDS = pytest.mark.parametrize(
+    ("how", "sent"), [("201", ["1"]), ("402", ["1"]), ("500", []), ("503", []), ("raises", [])]
+)
+
+
+@ENDS
+def test_an_answer_of_an_asgi_application_decides(once, box, how, sent):
+    endpoint = answers(box, how)
+
+    async def place(_):
+        return PlainTextResponse("", endpoint())
+
+    app = AsgiIdempotency(Starlette(routes=[Route("/orders", place, methods=["POST"])]), once, ALL)
+    if how == "raises":
+        with pytest.raises(ZeroDivisionError):
+            call(app, post("/orders", '"k"'))
+    else:
+        assert call(app, post("/orders", '"k"'), post("/orders", '"k"'))[1].status_code == int(how)
+    assert drain(5) == 0
+    assert box.bodies == sent
+
+
+@ENDS
+def test_an_answer_of_a_flask_view_decides(once, box, how, sent):
+    app, endpoint = Flask(__name__), answers(box, how)
+
+    @app.post("/orders")
+    @guards(of_flask.idempotent)(once, ALL)
+    def place():
+        return "", endpoint()
+
+    with app.test_client() as client:
+        for _ in range(2):
+            client.post("/orders", headers=KEY)
+    assert drain(5) == 0
+    assert box.bodies == sent
+
+
+@ENDS
+def test_an_answer_of_a_lambda_function_decides(once, box, how, sent):
+    endpoint = answers(box, how)
+    handler = on_api(once, ALL, name="n")(lambda event, _: {"statusCode": endpoint()})
+    try:
+        handler(keyed(http))
+    except ZeroDivisionError:
+        assert how == "raises"
+    assert box.bodies == sent  # it was sent before the answer: now the process may be frozen
+
+
+def test_an_invocation_sends_before_its_answer(once, box):
+    @on_sqs(once, key="order.id", name="n")
+    def place(order):
+        onceward.current().send(box.address, order["id"])
+
+    event = {"Records": [events.sqs_record("m1", {"id": 1}), events.sqs_record("m2", {"id": 2})]}
+    assert place(event, events.Context()) == {"batchItemFailures": []}
+    assert sorted(box.bodies) == ["1", "2"]
+    assert {record.unsent for record, _ in once.ledger.records()} == {None}
+
+
+def test_an_async_invocation_sends_before_its_answer(once, box):
+    @on_invoke(once, name="n")
+    async def place(order):
+        await asyncio.sleep(0)
+        onceward.current().send(box.address, order["id"])
+        return "placed"
+
+    assert place({"id": 1}, events.Context()) == "placed"
+    assert box.bodies == ["1"]
+
+
+def test_an_invocation_with_little_time_left_does_not_wait(once, box):
+    real, box.target.send = box.target.send, lambda messages: (time.sleep(2), real(messages))[1]
+
+    @on_invoke(once, name="n")
+    def place(order):
+        onceward.current().send(box.address, order["id"])
+        return "placed"
+
+    assert place({"id": 1}, events.Context(1000)) == "placed"
+    assert box.bodies == []
+    assert record_of(once).unsent is not None
+    assert drain(5) == 0
+    assert box.bodies == ["1"]

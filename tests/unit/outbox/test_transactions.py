@@ -1,0 +1,147 @@
+"""Messages that leave with a transaction of the caller's, without a claim."""
+
+import contextlib
+import sqlite3
+import time
+
+import pytest
+
+from boxes import Box
+from onceward import Once
+from onceward.core.policy import DAY
+from onceward.outbox import drain
+from onceward.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def box():
+    return Box()
+
+
+@pytest.fixture
+def once(tmp_path):
+    made = Once(f"sqlite:///{tmp_path}/l.db")
+    list(made.ledger.records())
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["legacy", "autocommit", "explicit"])
+def connection(request, once, tmp_path):
+    options = {"isolation_level": None} if request.param == "explicit" else {}
+    made = sqlite3.connect(f"{tmp_path}/l.db", **options)
+    made.execute("CREATE TABLE effects (n INTEGER)")
+    if request.param == "explicit":
+        made.execute("BEGIN")
+    elif request.param == "autocommit":
+        made.execute("INSERT INTO effects VALUES (0)")
+    yield made
+    made.close()
+
+
+def records(once):
+    return [record for record, _ in once.ledger.records()]
+
+
+def test_a_message_leaves_when_the_transaction_commits(once, connection, box):
+    assert once.outbox(connection).send(box.address, {"n": 1})
+    connection.execute("INSERT INTO effects VALUES (1)")
+    assert drain(0.3) == 1
+    assert (box.bodies, records(once)) == ([], [])
+    connection.commit()
+    assert drain(5) == 0
+    assert box.bodies == ['{"n":1}']
+    (record,) = records(once)
+    assert (record.status, record.unsent, record.result) == ("COMPLETED", None, "null")
+    assert record.key.startswith("outbox:")
+    assert record.expires_at == record.lease_until + DAY
+    assert box.target.sent[0].headers == {"onceward-root": record.key, "onceward-parent": record.key}
+
+
+def test_a_message_is_sent_soon_without_being_asked_for(once, connection, box):
+    once.outbox(connection).send(box.address, 1)
+    connection.commit()
+    for _ in range(1000):
+        if box.bodies:
+            break
+        time.sleep(0.01)
+    assert box.bodies == ["1"]
+
+
+def test_a_transaction_that_is_rolled_back_sends_nothing(once, connection, box):
+    once.outbox(connection).send(box.address, 1)
+    connection.rollback()
+    drain(1)
+    assert (box.bodies, records(once)) == ([], [])
+
+
+def test_a_transaction_that_is_repeated_sends_its_message(once, connection, box):
+    once.outbox(connection).send(box.address, "a", key="k")
+    connection.rollback()
+    connection.execute("BEGIN")
+    assert once.outbox(connection).send(box.address, "b", key="k")
+    connection.commit()
+    assert drain(5) <= 1  # the first is looked for some more times
+    assert box.bodies == ["b"]
+    assert [record.unsent for record in records(once)] == [None]
+
+
+def test_a_message_takes_no_key_of_a_handler(once, connection, box):
+    named = once.using(name="n")
+    assert named.outbox(connection).send(box.address, "a", key="k")
+    connection.commit()
+    assert named.run("k", lambda: "it ran") == "it ran"
+    assert sorted(record.key for record in records(once)) == ["n.outbox:k", "n:k"]
+
+
+def test_a_key_is_sent_once(once, connection, box):
+    outbox = once.outbox(connection)
+    assert outbox.send(box.address, 1, key="order-7")
+    assert not outbox.send(box.address, 2, key="order-7")
+    assert outbox.send(box.address, 3, key="order-8")
+    connection.commit()
+    assert drain(5) == 0
+    assert sorted(box.bodies) == ["1", "3"]
+    again = once.outbox(connection)
+    with contextlib.suppress(sqlite3.OperationalError):
+        connection.execute("BEGIN")
+    assert not again.send(box.address, 4, key="order-7")
+    connection.commit()
+    assert records(once)[0].expires_at == records(once)[0].lease_until + once.policy.retention
+
+
+def test_a_connection_that_commits_each_statement_is_refused(once, box, tmp_path):
+    connection = sqlite3.connect(f"{tmp_path}/l.db", isolation_level=None)
+    with pytest.raises(ValueError, match="in no transaction"):
+        once.outbox(connection).send(box.address, 1)
+    assert records(once) == []
+
+
+def test_a_connection_to_another_file_is_refused(once, box, tmp_path):
+    connection = sqlite3.connect(f"{tmp_path}/other.db")
+    connection.execute("CREATE TABLE t (n INTEGER)")
+    with pytest.raises(ValueError, match="only in the same file"):
+        once.outbox(connection).send(box.address, 1)
+
+
+def test_a_wrong_message_leaves_the_transaction_as_it_is(once, connection, box):
+    connection.execute("INSERT INTO effects VALUES (1)")
+    with pytest.raises(ValueError, match="never takes"):
+        once.outbox(connection).send(box.address, "never")
+    connection.commit()
+    assert (1,) in connection.execute("SELECT n FROM effects").fetchall()
+
+
+def test_a_ledger_without_transactions_says_so():
+    with pytest.raises(TypeError, match="cannot commit a transaction of yours"):
+        Once(MemoryStore()).outbox(None)
+
+
+def test_a_message_is_sealed(once, connection, box):
+    flip = lambda data: bytes(byte ^ 1 for byte in data)
+    once.outbox(connection, seal=(flip, flip)).send(box.address, "secret", headers={"a": "secretary"})
+    (text,) = connection.execute("SELECT unsent FROM onceward").fetchone()
+    assert "secret" not in text
+    connection.commit()
+    assert drain(5) == 0
+    assert box.bodies == ["secret"]

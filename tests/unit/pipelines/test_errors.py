@@ -1,0 +1,165 @@
+"""What errors and crashes mean: on_error, on_lapse, not_made, and how often an effect is made then."""
+
+import pytest
+
+from onceward import Once
+from onceward.core.drivers import drive
+from onceward.outbox import OutboxMessage, register
+from onceward.stores.memory import MemoryStore
+from onceward.testing import ManualClock
+
+FAILS = "def pay(order):\n    made.append(order['id'])\n    raise OSError('card declined')\n"
+STEP = "steps:\n  - name: pay\n    call: {function: SHOP:pay}\n    into: paid\n"
+PRINT = "sinks: [{stdout: null}]\n"
+
+
+class Box:
+    """A target that keeps what is sent."""
+
+    batch = 10
+
+    def __init__(self):
+        self.messages = []
+
+    def check(self, message: OutboxMessage):
+        pass
+
+    def send(self, messages):
+        self.messages += messages
+        return [None] * len(messages)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def box(request):
+    scheme = "box" + "".join(c for c in request.node.name if c.isalnum()).lower()
+    found = Box()
+    found.address = f"{scheme}:dead"
+    register(scheme, lambda _: found)
+    return found
+
+
+def status(pipelines, key="orders:1"):
+    once = Once(pipelines.ledger)
+    with_record = drive(once.store.load(key), once.store).record
+    once.close()
+    return with_record
+
+
+def test_an_error_fails_the_message_so_that_it_comes_again(pipelines):
+    pipelines.functions(FAILS)
+    pipelines.write(STEP)
+    assert [pipelines.handle({"id": 1}).status for _ in range(2)] == ["failed", "failed"]
+    assert status(pipelines).status == "RELEASED"
+    assert pipelines.made == [1, 1]
+
+
+def test_a_message_can_go_on_without_a_step_and_never_makes_it_again(pipelines):
+    pipelines.functions(FAILS + "def later(order):\n    made.append('later')\n    assert made.count('later') > 1\n")
+    pipelines.write(STEP + "    on_error: continue\n  - call: {function: SHOP:later}\n" + PRINT)
+    assert pipelines.handle({"id": 1}).status == "failed"
+    assert pipelines.handle({"id": 1}).value == [{"id": 1}]
+    assert pipelines.made == [1, "later", "later"]
+
+
+def test_a_message_can_end_at_an_error_and_counts_as_done(pipelines):
+    pipelines.functions(FAILS)
+    pipelines.write(STEP + "    on_error: skip\n" + PRINT)
+    assert [pipelines.handle({"id": 1}).status for _ in range(2)] == ["done", "replayed"]
+    assert pipelines.made == [1]
+
+
+def test_an_error_can_park_the_key(pipelines):
+    pipelines.functions(FAILS)
+    pipelines.write(STEP + "    on_error: park\n")
+    pipelines.handle({"id": 1})
+    record = status(pipelines)
+    assert (record.status, record.error) == ("PARKED", "pay: OSError: card declined")
+    assert pipelines.handle({"id": 1}).status == "parked"
+    assert pipelines.made == [1]
+
+
+def test_a_dead_letter_leaves_with_the_completion(pipelines, box):
+    from onceward.outbox import drain
+
+    pipelines.functions(FAILS)
+    pipelines.write(f"dead_letters: {box.address}\n{STEP}    on_error: dead_letter\n{PRINT}")
+    assert [pipelines.handle({"id": 1}).status for _ in range(2)] == ["done", "replayed"]
+    once = Once(pipelines.ledger)
+    drain(60)
+    once.close()
+    (letter,) = box.messages
+    assert letter.body == '{"id":1}'
+    assert letter.headers["onceward-reason"] == "pay: OSError: card declined"
+
+
+def test_errors_about_the_claim_are_never_forgiven(pipelines):
+    pipelines.functions("from onceward.errors import Busy\ndef pay(order):\n    raise Busy('k', 1.0)\n")
+    pipelines.write(STEP + "    on_error: continue\n")
+    assert pipelines.handle({"id": 1}).status == "failed"
+
+
+# --- an attempt that ended inside a step ------------------------------------------------------------------------------
+
+DIES = """
+import asyncio
+from onceward import current
+class Killed(BaseException):
+    pass
+def pay(order):
+    made.append(current().key("pay"))
+    if len(made) == 1:
+        raise Killed
+    return 'paid'
+def look(order):
+    return {'found': bool(made) and order['id'] == 1}
+"""
+
+
+def after_a_kill(pipelines, text):
+    """Handle a message whose worker dies inside the step; return what the next delivery comes to."""
+    pipelines.functions(DIES)
+    pipelines.write(text)
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), clock=clock)
+    with pytest.raises(BaseException, match=r"^$") as killed:
+        pipelines.handle({"id": 1}, ledger=once)
+    assert type(killed.value).__name__ == "Killed"
+    clock.advance(120)
+    return pipelines.handle({"id": 1}, ledger=once)
+
+
+def test_a_step_that_died_is_made_again_with_the_same_key(pipelines):
+    outcome = after_a_kill(pipelines, STEP + PRINT)
+    assert outcome.value == [{"id": 1, "paid": "paid"}]
+    assert len(pipelines.made) == 2
+    assert len(set(pipelines.made)) == 1
+
+
+def test_a_step_that_died_can_park_the_key(pipelines):
+    outcome = after_a_kill(pipelines, STEP + "    on_lapse: park\n" + PRINT)
+    assert "which may have been made" in str(outcome.error)
+    assert len(pipelines.made) == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "count", "paid"), [("message.there.found", 1, "asked"), ("message.there.lost", 2, "paid")]
+)
+def test_a_step_that_died_can_be_found_out_about(pipelines, made, count, paid):
+    find_out = (
+        "    on_lapse:\n      steps: [{call: {function: SHOP:look}, into: there}]\n"
+        f"      made: {made}\n      result: \"'asked'\"\n"
+    )
+    outcome = after_a_kill(pipelines, STEP + find_out + PRINT)
+    assert outcome.value == [{"id": 1, "paid": paid}]
+    assert len(pipelines.made) == count
+
+
+@pytest.mark.parametrize(("pattern", "status_after"), [("declined", "RELEASED"), ("timed out", "PARKED")])
+def test_an_error_can_say_that_a_step_was_not_made(pipelines, pattern, status_after):
+    pipelines.functions(FAILS)
+    pipelines.write(STEP + f"    on_lapse: park\n    not_made: ['{pattern}']\n")
+    pipelines.handle({"id": 1})
+    assert status(pipelines).status == status_after

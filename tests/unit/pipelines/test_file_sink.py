@@ -1,0 +1,88 @@
+"""A file as a sink has each line once, whatever crashes between two writes."""
+
+import threading
+import uuid
+
+import pytest
+
+from onceward.pipelines.sinks.appending import Appender
+
+KEYS = [str(uuid.UUID(int=number)) for number in range(50)]
+
+
+def line(number):
+    return f"line {number}\n".encode()
+
+
+def append(path, *numbers):
+    Appender(path).append([(KEYS[number], line(number)) for number in numbers])
+
+
+def test_a_line_is_appended_once_per_key(tmp_path):
+    path = tmp_path / "out"
+    append(path, 1, 2)
+    append(path, 2, 3)
+    append(path, 1)
+    assert path.read_bytes() == line(1) + line(2) + line(3)
+
+
+def test_a_writer_sees_the_lines_of_others(tmp_path):
+    one, other = Appender(tmp_path / "out"), Appender(tmp_path / "out")
+    one.append([(KEYS[1], line(1))])
+    other.append([(KEYS[2], line(2))])
+    one.append([(KEYS[2], line(2)), (KEYS[3], line(3))])
+    assert (tmp_path / "out").read_bytes() == line(1) + line(2) + line(3)
+
+
+def test_what_was_in_the_file_before_stays(tmp_path):
+    path = tmp_path / "out"
+    path.write_bytes(b"old\n")
+    append(path, 1)
+    append(path, 1)
+    assert path.read_bytes() == b"old\n" + line(1)
+
+
+def states_of_a_crash():
+    """Return the journal and the file at each byte of a second batch: entries first, then the lines, then the last word."""
+    entries = f"{KEYS[2]} {len(line(1))}\n{KEYS[3]} {len(line(1) + line(2))}\n".encode()
+    lines, word = line(2) + line(3), b"written\n"
+    yield from ((entries[:n], b"") for n in range(len(entries)))
+    yield from ((entries, lines[:n]) for n in range(len(lines) + 1))
+    yield from ((entries + word[:n], lines) for n in range(1, len(word)))
+
+
+@pytest.mark.parametrize(("journal", "lines"), list(states_of_a_crash())[::3])
+def test_a_crash_at_any_byte_leaves_no_line_twice(tmp_path, journal, lines):
+    path = tmp_path / "out"
+    append(path, 1)
+    with path.open("ab") as file, path.with_name("out.onceward").open("ab") as log:
+        file.write(lines)
+        log.write(journal)
+    append(path, 2, 3)
+    append(path, 4)
+    assert path.read_bytes() == line(1) + line(2) + line(3) + line(4)
+
+
+def test_many_writers_share_a_file(tmp_path):
+    path = tmp_path / "out"
+
+    def write():
+        appender = Appender(path)
+        for number in range(len(KEYS)):
+            appender.append([(KEYS[number], line(number))])
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(path.read_bytes().splitlines(keepends=True)) == sorted(map(line, range(len(KEYS))))
+
+
+def test_many_messages_of_a_pipeline_share_a_write(pipelines):
+    pipelines.lines(*({"id": number} for number in range(100)))
+    pipelines.write("sinks: [{file: {path: out.ndjson}}]\nconcurrency: 50\n")
+    assert {one.status for one in pipelines.run()} == {"done"}
+    assert {one.status for one in pipelines.run()} == {"replayed"}
+    written = pipelines.folder.joinpath("out.ndjson").read_text().splitlines()
+    assert sorted(written) == sorted(f'{{"id":{number}}}' for number in range(100))

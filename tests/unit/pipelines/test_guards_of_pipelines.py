@@ -1,0 +1,193 @@
+"""Guards in a file: around everything, some steps, or a sink; their keys, retention and duplicates; and input that is held."""
+
+import asyncio
+import threading
+
+import pytest
+
+from onceward import Once
+from onceward.core.drivers import drive
+from onceward.pipelines.flow import PipelineRun
+from onceward.stores.memory import MemoryStore
+from onceward.testing import ManualClock
+
+PAY = "def pay(order):\n    made.append(order['id'])\n    return len(made)\n"
+CALL = "call: {function: SHOP:pay}\n"
+PRINT = "sinks: [{stdout: null}]\n"
+
+
+def test_the_default_key_is_the_hash_of_the_message(pipelines):
+    pipelines.functions(PAY)
+    pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", guard="guard: {}\n")
+    statuses = [
+        pipelines.handle(data, n).status for n, data in enumerate([{"id": 1, "a": 2}, {"a": 2, "id": 1}, {"id": 2}])
+    ]
+    assert statuses == ["done", "replayed", "done"]
+
+
+def test_another_input_under_one_key_is_refused(pipelines):
+    pipelines.functions(PAY)
+    pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", guard="guard: {key: message.id, fingerprint: message}\n")
+    assert pipelines.handle({"id": 1, "n": 1}).status == "done"
+    assert pipelines.handle({"id": 1, "n": 2}, 1).status == "mismatch"
+
+
+def test_a_message_without_its_key_is_malformed(pipelines):
+    pipelines.functions(PAY)
+    pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", guard="guard: {key: '[message.shop, message.id]'}\n")
+    assert pipelines.handle({"id": 1}).status == "malformed"
+    assert "pay" not in pipelines.folder.joinpath("orders.ndjson").read_text()
+
+
+@pytest.mark.parametrize("until", [1_767_225_600 + 5000, "2026-01-01T01:23:20Z", "2026-01-01T02:23:20+01:00"])
+def test_a_record_stays_until_a_time_in_the_message(pipelines, until):
+    pipelines.functions(PAY)
+    guard = "guard: {key: message.id, retention: {until: message.until, plus: 1000}}\n"
+    pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", guard=guard)
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), clock=clock)
+    assert pipelines.handle({"id": 1, "until": until}, ledger=once).ok
+    record = drive(once.store.load("orders:1"), once.store).record
+    assert record.expires_at == pytest.approx(1_767_225_600 + 6000, abs=5)
+
+
+def test_a_message_without_that_time_fails(pipelines):
+    pipelines.functions(PAY)
+    pipelines.write(
+        f"steps: [{{{CALL.strip()}}}]\n", guard="guard: {key: message.id, retention: {until: message.until}}\n"
+    )
+    assert "finds no time" in str(pipelines.handle({"id": 1}).error)
+
+
+INNER = """\
+steps:
+  - guard:
+      name: payment
+      key: message.shop
+      on_duplicate: DUPLICATE
+      steps:
+        - call: {function: SHOP:pay}
+          into: paid
+  - call: {function: SHOP:later}
+"""
+LATER = "def later(order):\n    made.append('later')\n    assert made.count('later') != 1\n"
+
+
+def test_a_duplicate_goes_on_with_the_recorded_message(pipelines):
+    pipelines.functions(PAY + "def later(order): made.append(order['paid'])\n")
+    pipelines.write(INNER.replace("DUPLICATE", "replay") + PRINT)
+    first, other = pipelines.handle({"id": 1, "shop": "a"}), pipelines.handle({"id": 2, "shop": "a"}, 1)
+    assert first.value == other.value == [{"id": 1, "shop": "a", "paid": 1}]
+    assert pipelines.made == [1, 1, 1]
+
+
+def test_a_crash_behind_a_guard_loses_no_message(pipelines):
+    """Substation's lock would find the key taken the second time, and drop the message."""
+    pipelines.functions(PAY + LATER)
+    pipelines.write(INNER.replace("DUPLICATE", "drop") + PRINT)
+    assert pipelines.handle({"id": 1, "shop": "a"}).status == "failed"
+    assert pipelines.handle({"id": 2, "shop": "a"}, 1).value is None
+    assert pipelines.handle({"id": 1, "shop": "a"}, 2).value == [{"id": 1, "shop": "a", "paid": 1}]
+    assert pipelines.made == [1, "later", "later"]
+
+
+def test_the_name_of_a_guard_can_stand_beside_it(pipelines):
+    pipelines.functions(PAY)
+    steps = "steps: [{name: payment, guard: {key: message.shop, steps: [{call: {function: SHOP:pay}}]}}]\n"
+    pipelines.write(steps).handle({"id": 1, "shop": "a"})
+    once = Once(pipelines.ledger)
+    assert drive(once.store.load("orders.payment:a"), once.store).record.status == "COMPLETED"
+    once.close()
+
+
+def test_a_duplicate_within_one_message_is_dropped_too(pipelines):
+    pipelines.functions(PAY + LATER)
+    pipelines.write(
+        """
+        steps:
+          - each:
+              items: message.items
+              steps:
+                - guard: {key: message.n, on_duplicate: drop, steps: [{call: {function: SHOP:pay, arguments: ['{id: message.n}']}}]}
+              to: items
+          - call: {function: SHOP:later}
+        sinks: [{stdout: null}]
+        """
+    )
+    order = {"id": 1, "items": [{"n": 5, "a": 1}, {"n": 6}, {"n": 5, "a": 2}]}
+    assert pipelines.handle(order).status == "failed"
+    assert pipelines.handle(order).value == [{"id": 1, "items": [{"n": 5, "a": 1}, {"n": 6}]}]
+    assert pipelines.made == [5, 6, "later", "later"]
+
+
+def test_an_error_within_a_guard_repeats_no_recorded_step(pipelines):
+    """Substation releases the lock on an error, and the next message makes the effect again."""
+    fails = "def fail(order):\n    made.append('fail')\n    assert made.count('fail') > 1\n"
+    pipelines.functions(PAY + fails)
+    steps = (
+        "steps: [{guard: {key: message.id, steps: [{call: {function: SHOP:pay}}, {call: {function: SHOP:fail}}]}}]\n"
+    )
+    pipelines.write(steps)
+    assert [pipelines.handle({"id": 1}, n).status for n in range(2)] == ["failed", "done"]
+    assert pipelines.made == [1, "fail", "fail"]
+
+
+def test_a_sink_can_have_a_guard_of_its_own(pipelines):
+    pipelines.write("sinks:\n  - file: {path: out.ndjson}\n    guard: {key: message.shop}\n")
+    for number in (1, 2):
+        assert pipelines.handle({"id": number, "shop": "a"}, number).ok
+    assert pipelines.folder.joinpath("out.ndjson").read_text() == '{"id":1,"shop":"a"}\n'
+
+
+def test_without_a_guard_a_redelivery_is_known_by_its_own_id(pipelines):
+    pipelines.functions(PAY)
+    pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", head="name: orders\nsource: {schedule: {every: 1d}}\n", guard="")
+    assert [pipelines.handle({"id": 1}, n).status for n in (0, 0, 1)] == ["done", "replayed", "done"]
+
+
+def test_input_is_held_while_a_key_is_held(pipelines):
+    pipelines.functions(PAY)
+    pipelines.lines({"id": 1})
+    pipelines.write(f"steps: [{{{CALL.strip()}}}]\nhold: {{key: 'ops:migration', every: 20ms}}\n")
+    once, outcomes, asked = Once(pipelines.ledger), [], threading.Event()
+    claim = once.acquire("migration", name="ops", lease=300)
+
+    async def run():
+        running = PipelineRun(pipelines.load(), outcomes.append)
+        task = asyncio.create_task(running.run_async())
+        await asyncio.sleep(0.3)
+        assert not outcomes
+        asked.set()
+        await asyncio.to_thread(claim.release)
+        await task
+
+    asyncio.run(run())
+    once.close()
+    assert asked.is_set()
+    assert [one.status for one in outcomes] == ["done"]
+
+
+def test_a_stop_ends_a_run_that_is_held(pipelines):
+    pipelines.lines({"id": 1})
+    pipelines.write("steps: [{map: {to: message}}]\nhold: {key: 'ops:migration'}\n")
+    once, outcomes = Once(pipelines.ledger), []
+    once.acquire("migration", name="ops", lease=300)
+
+    async def run():
+        running = PipelineRun(pipelines.load(), outcomes.append)
+        task = asyncio.create_task(running.run_async())
+        await asyncio.sleep(0.1)
+        running.stop()
+        await task
+
+    asyncio.run(run())
+    once.close()
+    assert outcomes == []
+
+
+def test_what_is_printed_within_a_retry_is_printed_once(pipelines):
+    pipelines.functions("def pay(order):\n    made.append(order['id'])\n    assert len(made) > 2\n")
+    steps = "[{guard: {key: message.id, steps: [{send: {to: {stdout: null}}}]}}, {call: {function: 'SHOP:pay'}}]"
+    pipelines.write(f"steps: [{{retry: {{pause: 0, steps: {steps}}}}}]\n").lines({"id": 1})
+    assert [one.value for one in pipelines.run()] == [[{"id": 1}]]
+    assert len(pipelines.made) == 3

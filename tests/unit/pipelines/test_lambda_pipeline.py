@@ -1,0 +1,109 @@
+"""One stock handler takes the events of any trigger of Lambda."""
+
+import base64
+import json
+import sys
+import uuid
+
+import pytest
+
+import lambda_events as events
+from onceward.pipelines import lambda_handler, on_lambda
+
+
+@pytest.fixture
+def deployed(tmp_path, monkeypatch):
+    """Give a function that deploys a pipeline; it returns what its effect was made with."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(on_lambda, "_made", {})
+
+    def deploy(*, guard="", steps="", effect="", sinks="", source="lambda: {}"):
+        module = f"fn_{uuid.uuid4().hex}"
+        (tmp_path / f"{module}.py").write_text(
+            f"made = []\ndef take(message):\n    made.append(message)\n    {effect}\n"
+        )
+        (tmp_path / "orders.yaml").write_text(
+            f"name: orders\nledger: sqlite:///{tmp_path}/ledger.db\nsource: {{{source}}}\n{guard}"
+            f"steps:\n{steps}  - call: {{function: '{module}:take'}}\n{sinks}"
+        )
+        monkeypatch.setenv("LAMBDA_TASK_ROOT", str(tmp_path))
+        monkeypatch.setenv("ONCEWARD_PIPELINE", "orders.yaml")
+        return lambda: sys.modules[module].made
+
+    return deploy
+
+
+def call(event):
+    return lambda_handler(json.loads(json.dumps(event)), events.Context())
+
+
+@pytest.mark.parametrize(
+    ("event", "answer"),
+    [
+        (events.sqs({"id": 1}), {"batchItemFailures": []}),
+        (events.fifo(("g", {"id": 1})), {"batchItemFailures": []}),
+        (events.kinesis({"id": 1}), {"batchItemFailures": []}),
+        (events.kafka({0: [{"id": 1}]}), {"batchItemFailures": []}),
+        (events.rabbitmq({"id": 1}), None),
+        (events.activemq({"id": 1}), None),
+        (events.sns({"id": 1}), None),
+        (events.eventbridge({"id": 1}), None),
+        ({"id": 1}, None),
+    ],
+    ids=lambda value: on_lambda.kind_of(value) if value and "batchItemFailures" not in value else "",
+)
+def test_an_event_of_any_trigger_takes_effect_once(deployed, event, answer):
+    made = deployed()
+    assert call(event) == answer
+    assert call(event) == answer
+    assert made() == [{"id": 1}]
+
+
+def test_a_change_of_a_table_and_a_notification_of_a_bucket_are_messages(deployed):
+    made = deployed()
+    for event in (events.dynamodb(1), events.s3("a.jpg")):
+        call(event)
+        call(event)
+    assert ["Keys" in made()[0], "bucket" in made()[1], len(made())] == [True, True, 2]
+
+
+def test_a_record_that_fails_is_reported_alone(deployed):
+    deployed(effect="assert message['id'] != 2")
+    event = events.sqs({"id": 1}, {"id": 2}, {"id": 3})
+    failed = event["Records"][1]["messageId"]
+    assert call(event) == {"batchItemFailures": [{"itemIdentifier": failed}]}
+
+
+def test_the_guards_key_counts_for_every_trigger(deployed):
+    made = deployed(guard="guard: {key: message.id}\n")
+    for event in (events.sqs({"id": 7}), events.sns({"id": 7}), {"id": 7}):
+        call(event)
+    assert made() == [{"id": 7}]
+
+
+def test_firehose_gets_what_stdout_gets_and_drops_the_rest(deployed):
+    deployed(steps="  - filter: {where: message.keep}\n", sinks="sinks: [{stdout: }]\n")
+    answer = call(events.firehose({"id": 1, "keep": True}, {"id": 2, "keep": False}))
+    told = [(one["result"], json.loads(base64.b64decode(one["data"]))) for one in answer["records"]]
+    assert told == [("Ok", {"id": 1, "keep": True}), ("Dropped", {"id": 2, "keep": False})]
+
+
+def test_a_direct_invocation_answers_with_what_stdout_gets(deployed):
+    deployed(guard="guard: {key: message.id}\n", sinks="sinks: [{stdout: }]\n")
+    assert call({"id": 7}) == call({"id": 7}) == [{"id": 7}]
+
+
+def test_a_pipeline_of_lambda_does_not_run_elsewhere(deployed, tmp_path):
+    from onceward.errors import OncewardError
+    from onceward.pipelines import load
+    from onceward.pipelines.flow import opened
+
+    deployed()
+    with pytest.raises(OncewardError, match="runs in AWS Lambda"):
+        opened(load(tmp_path / "orders.yaml"))
+
+
+def test_a_pipeline_of_a_queue_runs_in_lambda_too(deployed, aws):
+    made = deployed(source="sqs: {queue: orders}")
+    call(events.sqs({"id": 1}))
+    assert made() == [{"id": 1}]

@@ -1,0 +1,27 @@
+"""The pages about pipelines print the files that run."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from onceward.cli.app import app
+from places import DOCS, EXAMPLES
+
+PAGE = (DOCS / "how-to" / "pipeline-scenarios.md").read_text()
+
+
+@pytest.mark.parametrize("file", sorted((EXAMPLES / "pipelines").glob("*.yaml")), ids=lambda file: file.stem)
+def test_a_scenario_is_printed_as_it_runs(file):
+    assert f'```yaml title="{file.name}"\n{file.read_text()}```\n' in PAGE
+
+
+def test_the_pipeline_for_lambda_does_what_its_example_says(tmp_path, aws):
+    (text,) = re.findall(
+        r'```yaml title="orders.yaml"\n(.*?)```', (DOCS / "how-to" / "pipelines-on-lambda.md").read_text(), re.DOTALL
+    )
+    file = tmp_path / "orders.yaml"
+    file.write_text(text)
+    for command in ("vet", "test"):
+        done = CliRunner().invoke(app, [command, str(file)])
+        assert done.exit_code == 0, done.output

@@ -1,0 +1,201 @@
+"""What each step does to a message."""
+
+import pytest
+
+from onceward import Once
+from onceward.pipelines.messages import PipelineMessage
+
+PRINT = "sinks: [{stdout: null}]\n"
+
+
+def result(pipelines, steps, data):
+    outcome = pipelines.write(f"{steps}\n{PRINT}").handle(data)
+    assert outcome.ok, outcome.error
+    return outcome.value
+
+
+@pytest.mark.parametrize(
+    ("settings", "data", "left"),
+    [
+        ("to: message.order", {"order": {"id": 1}}, {"id": 1}),
+        ("set: {a.b: message.c, c: '`5`'}", {"c": 1}, {"a": {"b": 1}, "c": 5}),
+        ("to: message.order, set: {id: message.id}", {"id": 1, "order": {"n": 2}}, {"id": 1, "n": 2}),
+        ("remove: [card.number, none.here]", {"card": {"number": 1, "name": 2}}, {"card": {"name": 2}}),
+        ("set: {source: meta.source, raw: meta.raw.number}", {}, {"source": "test", "raw": 0}),
+        ("set: {'n': 'length(message.items)'}", {"items": [1, 2]}, {"items": [1, 2], "n": 2}),
+    ],
+)
+def test_a_map_changes_the_message(pipelines, settings, data, left):
+    assert result(pipelines, f"steps: [{{map: {{{settings}}}}}]", {"id": 0, **data}) in ([left], [{"id": 0, **left}])
+
+
+def test_a_field_of_no_object_cannot_be_set(pipelines):
+    outcome = pipelines.write("steps: [{map: {set: {id.number: message.id}}}]\n").handle({"id": 1})
+    assert outcome.status == "failed"
+    assert "id.number cannot be put into int" in str(outcome.error)
+
+
+def test_steps_never_change_a_message_in_place():
+    message = PipelineMessage({"a": {"b": 1}}, {})
+    message.with_field("a.b", 2), message.without_field("a.b")
+    assert message.data == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("value", "passes"), [(0, True), ("", False), ([], False), ({}, False), (None, False), (False, False), ("x", True)]
+)
+def test_a_filter_goes_by_what_is_true_in_jmespath(pipelines, value, passes):
+    left = result(pipelines, "steps: [{filter: {where: message.ok}}]", {"id": 1, "ok": value})
+    assert (left is not None) == passes
+
+
+def test_a_switch_takes_the_first_case_that_holds(pipelines):
+    steps = """
+    steps:
+      - switch:
+          cases:
+            - {when: message.n == `1`, steps: [{map: {set: {case: "'one'"}}}]}
+            - {when: message.n, steps: [{map: {set: {case: "'any'"}}}]}
+          otherwise: [{filter: {where: message.never}}]
+    """
+    import textwrap
+
+    steps = textwrap.dedent(steps)
+    assert result(pipelines, steps, {"id": 1, "n": 1})[0]["case"] == "one"
+    assert result(pipelines, steps, {"id": 2, "n": 2})[0]["case"] == "any"
+    assert result(pipelines, steps, {"id": 3}) is None
+
+
+def test_the_items_of_a_list_have_effects_of_their_own(pipelines):
+    pipelines.functions(
+        """
+        def pay(item):
+            made.append(item)
+            if item == 3 and made.count(3) == 1:
+                raise OSError("away")
+            return item * 10
+        """
+    )
+    steps = """\
+steps:
+  - each:
+      items: message.items
+      steps:
+        - map: {to: "{n: message, of: meta.outer.id, at: meta.index}"}
+        - call: {function: SHOP:pay, arguments: [message.n]}
+          into: paid
+      to: items
+"""
+    pipelines.write(steps + PRINT)
+    order = {"id": 7, "items": [1, 2, 3, 4]}
+    assert pipelines.handle(order).status == "failed"
+    outcome = pipelines.handle(order)
+    assert outcome.value[0]["items"][1] == {"n": 2, "of": 7, "at": 1, "paid": 20}
+    assert pipelines.made == [1, 2, 3, 3, 4]
+
+
+def test_a_retry_tries_until_its_condition_holds(pipelines):
+    pipelines.functions("def ask(order):\n    made.append(1)\n    return {'ready': len(made) == 3}\n")
+    steps = """\
+steps:
+  - retry:
+      until: message.answer.ready
+      tries: 5
+      pause: 1ms
+      steps: [{call: {function: SHOP:ask}, into: answer}]
+"""
+    assert result(pipelines, steps, {"id": 1}) == [{"id": 1, "answer": {"ready": True}}]
+    assert pipelines.handle({"id": 1}).status == "replayed"
+    assert len(pipelines.made) == 3
+
+
+@pytest.mark.parametrize(("errors", "calls"), [("", 3), ("errors: ['time.*out'],", 3), ("errors: [refused],", 1)])
+def test_a_retry_is_for_errors_by_their_pattern(pipelines, errors, calls):
+    pipelines.functions("def ask(order):\n    made.append(1)\n    raise OSError('timed out')\n")
+    steps = f"steps: [{{retry: {{tries: 3, pause: 1ms, {errors} steps: [{{call: {{function: SHOP:ask}}}}]}}}}]"
+    assert pipelines.write(steps).handle({"id": 1}).status == "failed"
+    assert len(pipelines.made) == calls
+
+
+def test_each_try_of_a_retry_has_the_same_derived_key(pipelines):
+    pipelines.functions(
+        """
+        from onceward import current
+        def ask(order):
+            made.append(current().key("ask"))
+            assert len(made) > 1
+        """
+    )
+    pipelines.write("steps: [{retry: {pause: 1ms, steps: [{call: {function: SHOP:ask}}]}}]").handle({"id": 1})
+    assert len(pipelines.made) == 2
+    assert len(set(pipelines.made)) == 1
+
+
+def test_a_function_may_be_async_and_take_names(pipelines):
+    pipelines.functions("async def pay(n, *, to):\n    made.append((n, to))\n")
+    steps = "steps: [{call: {function: SHOP:pay, arguments: [message.n], named: {to: message.to}}}]\n"
+    assert pipelines.write(steps).handle({"id": 1, "n": 5, "to": "x"}).ok
+    assert pipelines.made == [(5, "x")]
+
+
+def test_a_function_cannot_change_the_message(pipelines):
+    pipelines.functions("def spoil(order):\n    order.clear()\n")
+    assert result(pipelines, "steps: [{call: {function: SHOP:spoil}}]", {"id": 1}) == [{"id": 1}]
+
+
+def test_a_result_is_the_same_now_and_from_the_record(pipelines):
+    pipelines.functions("import datetime as dt\ndef pay(order):\n    return (1, dt.date(2026, 1, 2), {3: 4})\n")
+    steps = "steps: [{call: {function: SHOP:pay}, into: paid}, {call: {function: SHOP:later}}]\n"
+    with open(pipelines.folder / f"{pipelines.module}.py", "a") as file:
+        file.write("def later(order):\n    made.append(order['paid'])\n    assert len(made) > 1\n")
+    pipelines.write(steps)
+    assert [pipelines.handle({"id": 1}).status for _ in range(2)] == ["failed", "done"]
+    assert pipelines.made == [[1, "2026-01-02", {"3": 4}]] * 2
+
+
+# --- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_reads_the_message_and_gives_its_output(pipelines):
+    steps = "steps: [{run: {command: [cat], output: json}, into: got}]"
+    assert result(pipelines, steps, {"id": 1}) == [{"id": 1, "got": {"id": 1}}]
+
+
+def test_a_value_fills_a_whole_argument_and_no_shell_sees_it(pipelines):
+    steps = (
+        "steps: [{run: {command: [printf, '%s|', --, {value: message.id}, {value: message.n}, '$(id)']}, into: got}]"
+    )
+    (left,) = result(pipelines, steps, {"id": "; id `id` $(id)", "n": {"a": [1]}})
+    assert left["got"] == '--|; id `id` $(id)|{"a":[1]}|$(id)|'
+
+
+def test_a_value_that_could_be_an_option_is_refused(pipelines):
+    pipelines.write("steps: [{run: {command: [echo, {value: message.id}]}}]")
+    outcome = pipelines.handle({"id": "--help"})
+    assert outcome.status == "failed"
+    assert "could take it for an option" in str(outcome.error)
+    assert pipelines.handle({"id": -5}).ok
+
+
+def test_code_for_a_shell_is_never_filled_in(pipelines):
+    pipelines.write("steps: [{run: {command: [sh, -c, {value: message.id}]}}]")
+    assert [(line, "would run as code" in text) for line, _, text in pipelines.mistakes()] == [(4, True)]
+
+
+def test_a_command_knows_its_derived_key(pipelines):
+    steps = "steps: [{run: {command: [sh, -c, 'echo $ONCEWARD_DERIVED_KEY $WHO'], environment: {WHO: message.who}}, into: key, name: pay}]"
+    (left,) = result(pipelines, steps, {"id": 1, "who": "me"})
+    key, who = left["key"].split()
+    with Once("memory:").claim("1", name="orders") as claim:
+        assert key != claim.key()
+    assert who == "me"
+
+
+def test_a_command_that_fails_tells_its_status_and_errors(pipelines):
+    pipelines.write("steps: [{run: {command: [sh, -c, 'echo sorry >&2; exit 3']}}]")
+    assert str(pipelines.handle({"id": 1}).error) == "exit status 3: sorry"
+
+
+def test_a_command_is_killed_when_its_time_is_over(pipelines):
+    pipelines.write("steps: [{run: {command: [sleep, '300'], timeout: 200ms}}]")
+    assert str(pipelines.handle({"id": 1}).error) == "killed after 0.2 s"

@@ -1,0 +1,194 @@
+"""The source ``schedule``: one message in each window, by the ledger's clock."""
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+import sys
+import uuid
+
+import pytest
+
+from onceward.pipelines import PipelineInvalid, load
+from onceward.pipelines.flow import opened
+from onceward.pipelines.sources import windows
+from onceward.pipelines.sources.windows import CronCalendar, EvenCalendar, ScheduleRuns
+
+PATIENCE = 60
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Give a function that writes a pipeline with this schedule, and what its step does; it returns the file and its effects."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def write(schedule, *, step="made.append(message)", ledger="sqlite:///{}/ledger.db", more=""):
+        module = f"jobs_{uuid.uuid4().hex}"
+        (tmp_path / f"{module}.py").write_text(f"made = []\ndef job(message):\n    {step}\n")
+        file = tmp_path / "nightly.yaml"
+        file.write_text(
+            f"name: nightly\nledger: {ledger.format(tmp_path)}\nsource:\n  schedule: {json.dumps(schedule)}\n"
+            f"backoff: {{first: 0.05, longest: 0.05}}\n{more}steps:\n  - call: {{function: '{module}:job'}}\n"
+        )
+        return file, lambda: sys.modules[module].made
+
+    return write
+
+
+def run(file, *, until_empty=True):
+    outcomes = []
+    asyncio.run(opened(load(file), outcomes.append).run_async(until_empty=until_empty))
+    return outcomes
+
+
+async def run_until(runs, holds):
+    task = asyncio.create_task(runs.run_async())
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.02)
+    runs.stop()
+    await task
+
+
+def test_two_machines_run_a_window_once(made):
+    file, effects = made({"every": "1000d", "data": {"shop": 7}})
+    first, second = run(file), run(file)
+    assert [one.status for one in (*first, *second)] == ["done", "replayed"]
+    (message,) = effects()
+    assert message["data"] == {"shop": 7}
+    assert message["window"].endswith("Z")
+    assert first[0].key == f'nightly:"{message["window"]}"'
+
+
+def test_each_window_is_run(made):
+    file, effects = made({"every": "1s"})
+    asyncio.run(run_until(opened(load(file)), lambda: len(effects()) >= 3))
+    starts = [message["window"] for message in effects()]
+    assert len(set(starts)) == len(starts)
+
+
+def test_a_window_that_fails_is_tried_again(made):
+    file, effects = made({"every": "1000d"}, step="made.append(message)\n    assert len(made) > 2")
+    outcomes = run(file)
+    assert [one.status for one in outcomes] == ["failed", "failed", "done"]
+    assert len(effects()) == 3
+
+
+def test_a_window_that_is_parked_is_left(made):
+    file, _ = made({"every": "1000d"}, step="raise OSError", more="guard: {key: message.window, attempts: 2}\n")
+    assert [one.status for one in run(file)][-1] == "parked"
+
+
+def test_a_half_done_window_is_finished_after_the_next_has_begun(made, monkeypatch):
+    file, effects = made({"every": "1000d"}, step="made.append(message)\n    assert len(made) > 1")
+
+    async def stopped_early():
+        runs = opened(load(file))
+        await run_until(runs, effects)
+
+    asyncio.run(stopped_early())
+    now = ScheduleRuns._now
+
+    async def later(runs):
+        return await now(runs) + 86_400_000.0
+
+    monkeypatch.setattr(ScheduleRuns, "_now", later)
+    assert [one.status for one in run(file)] == ["done", "done"]
+    before, again, after = [message["window"] for message in effects()]
+    assert before == again != after
+
+
+def test_a_window_is_left_out_when_it_is_too_late(made):
+    file, effects = made({"every": "1000d", "late": "1s"})
+    asyncio.run(asyncio.wait_for(_a_moment(opened(load(file))), PATIENCE))
+    assert effects() == []
+
+
+def test_a_run_with_no_window_to_begin_ends(made):
+    file, effects = made({"every": "1000d", "late": 0})
+    assert run(file) == []
+    assert effects() == []
+
+
+async def _a_moment(runs):
+    task = asyncio.create_task(runs.run_async())
+    await asyncio.sleep(1.0)
+    runs.stop()
+    await task
+
+
+def test_windows_of_cron_begin_by_the_time_of_their_zone():
+    nightly = CronCalendar("0 3 * * *", "Europe/Zurich")
+    summer, winter = 1_784_250_000.0, 1_795_312_800.0  # 2026-07-17 and 2026-11-22 at 3:00 in Zurich
+    assert nightly.last(summer) == summer
+    assert nightly.last(summer + 86_399) == summer
+    assert nightly.next(summer) == summer + 86_400
+    assert nightly.next(summer - 0.5) == summer
+    assert nightly.last(winter + 5.0) == winter
+
+
+def test_windows_of_one_length_can_begin_later():
+    half_past = EvenCalendar("1h", "30m")
+    assert half_past.last(7200.0) == 5400.0
+    assert half_past.last(5400.0) == 5400.0
+    assert half_past.next(5400.0) == 9000.0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "what"),
+    [
+        ({}, "give every"),
+        ({"every": "1h", "cron": "* * * * *"}, "give every"),
+        ({"every": 0.1}, "at least a second"),
+        ({"cron": "61 * * * *"}, "no expression of cron"),
+        ({"cron": "* * * * * *"}, "five fields"),
+        ({"cron": "* * * * *", "timezone": "Mars/Base"}, "no time zone"),
+        ({"every": "1h", "late": "soon"}, "soon"),
+    ],
+)
+def test_a_schedule_that_is_not_valid_is_told(made, schedule, what):
+    file, _ = made(schedule)
+    with pytest.raises(PipelineInvalid, match=what):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    "guard", ["", "guard: {key: message.window, retention: 60}\n", "guard: {retention: {until: '`0`'}}\n"]
+)
+def test_a_window_longer_than_the_retention_is_run_once(made, guard):
+    file, effects = made({"every": "1000d"}, more=guard)
+    with contextlib.closing(sqlite3.connect(file.parent / "ledger.db")) as ledger:
+        (done,) = run(file)
+        ((left,),) = ledger.execute("SELECT expires_at - unixepoch() FROM onceward WHERE key = ?", (done.key,))
+    assert left >= 1000 * 86_400  # a start in this window or the next one finds it
+    assert len(effects()) == 1
+
+
+def test_windows_of_one_key_are_apart_by_its_retention(made):
+    file, _ = made({"every": "1000d", "data": 7}, more="guard: {key: message.data, retention: 60}\n")
+    with contextlib.closing(sqlite3.connect(file.parent / "ledger.db")) as ledger:
+        (done,) = run(file)
+        ((left,),) = ledger.execute("SELECT expires_at - unixepoch() FROM onceward WHERE key = ?", (done.key,))
+    assert left <= 61
+
+
+def test_a_clock_that_is_set_back_begins_no_running_window_again(made, monkeypatch):
+    step = "made.append(message)\n    while 'go' not in made:\n        __import__('time').sleep(0.01)"
+    file, effects = made({"every": "1000d"}, step=step)
+    now, asked, outcomes = ScheduleRuns._now, [], []
+
+    async def back_and_forth(runs):
+        asked.append(1)
+        return await now(runs) + 86_400_000.0 * (len(asked) % 2)
+
+    monkeypatch.setattr(ScheduleRuns, "_now", back_and_forth)
+    monkeypatch.setattr(windows, "_LONGEST", 0.01)
+
+    def both_run():
+        if len(asked) < 8 or len(effects()) < 2:
+            return False
+        effects().append("go")
+        return True
+
+    asyncio.run(run_until(opened(load(file), outcomes.append), both_run))
+    assert [one.status for one in outcomes] == ["done", "done"]

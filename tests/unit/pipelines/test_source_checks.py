@@ -1,0 +1,100 @@
+"""What ``onceward vet`` says of each source, before anything runs."""
+
+import inspect
+import json
+
+import pytest
+
+from onceward.aws.sqs.worker import SqsWorker
+from onceward.consumers.worker import Worker
+from onceward.kafka.worker import KafkaWorker
+from onceward.nats.worker import NatsWorker
+from onceward.pipelines import PipelineInvalid, load
+from onceward.pipelines.settings import fields_of
+from onceward.pipelines.sources.kafka import KafkaSource
+from onceward.pipelines.sources.nats import NatsSource
+from onceward.pipelines.sources.rabbitmq import RabbitmqSource
+from onceward.pipelines.sources.redis_streams import RedisStreamsSource
+from onceward.pipelines.sources.sqs import SqsSource
+from onceward.rabbitmq.worker import RabbitWorker
+from onceward.redis_streams.worker import RedisStreamsWorker
+
+
+@pytest.fixture
+def vetted(tmp_path, aws):
+    """Give a function that loads a pipeline with a source, and returns it."""
+
+    def load_with(source):
+        file = tmp_path / "p.yaml"
+        text = f"name: p\nledger: 'memory:'\nguard: {{}}\nsource: {json.dumps(source)}\nsinks: [{{stdout: }}]\n"
+        file.write_text(text)
+        return load(file)
+
+    return load_with
+
+
+@pytest.mark.parametrize(
+    ("source", "worker"),
+    [
+        (KafkaSource, KafkaWorker),
+        (NatsSource, NatsWorker),
+        (RabbitmqSource, RabbitWorker),
+        (RedisStreamsSource, RedisStreamsWorker),
+        (SqsSource, SqsWorker),
+    ],
+)
+def test_a_queues_settings_are_its_workers_arguments(source, worker):
+    assert issubclass(worker, Worker)
+    _, _, place, _, *options = inspect.signature(worker.__init__).parameters.values()
+    own = [place.name, *(one.name for one in options if one.kind is one.KEYWORD_ONLY)]
+    names = [name for name, _ in fields_of(source)]
+    assert names[0] == own[0]
+    assert sorted(names) == sorted(own)
+    defaults = {one.name: one.default for one in options if one.kind is one.KEYWORD_ONLY}
+    assert {name: field.default for name, field in fields_of(source) if name in defaults} == defaults
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"kafka": {"topic": "orders"}},
+        {"nats": {"subject": "orders"}},
+        {"rabbitmq": {"queue": "orders", "url": "amqp://user:secret@rabbit/"}},
+        {"redis_streams": {"stream": "orders"}},
+        {"sqs": {"queue": "orders"}},
+        {"lambda": {}},
+        {"schedule": {"every": "15m"}},
+        {"webhook": {"provider": "github", "secret": "s"}},
+        {"webhook": {"token": ["one", "two"], "port": 0}},
+        {"webhook": {"provider": "sns", "topics": ["arn:aws:sns:eu-west-1:1:t"]}},
+    ],
+)
+def test_a_source_that_is_right_is_accepted(vetted, source):
+    assert vetted(source).model.source.kind == next(iter(source))
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ({"kafka": {"topic": "orders", "settings": {"enable_auto_commit": True}}}, "enable_auto_commit"),
+        ({"kafka": {}}, "topic"),
+        ({"nats": {"subject": "orders.*"}}, "give dead="),
+        ({"nats": {"subject": "orders", "durables": "x"}}, "durable"),
+        ({"rabbitmq": {"queue": "orders", "url": "http://rabbit"}}, "amqp://"),
+        ({"redis_streams": {"stream": "orders", "dead": "orders"}}, "both the stream"),
+        ({"redis_streams": {"stream": "orders", "idle": 0}}, ">= 1"),
+        ({"sqs": {"queue": "orders", "wait": 60}}, "<= 20"),
+        ({"webhook": {}}, "give provider: and its secret, or token:"),
+        ({"webhook": {"provider": "github"}}, "a secret is missing"),
+        ({"webhook": {"provider": "github", "secret": "s", "token": "t"}}, "give provider"),
+        ({"webhook": {"provider": "standard", "secret": "no base64!"}}, "base64"),
+        ({"webhook": {"provider": "sns", "topics": []}}, "give the ARNs"),
+        ({"webhook": {"token": ""}}, "token is missing or empty"),
+        ({"webhook": {"token": "t", "topics": ["arn:x"]}}, "no use here"),
+        ({"webhook": {"provider": "gitlab", "secret": "s"}}, "invalid enum value 'gitlab'"),
+    ],
+)
+def test_a_source_that_is_wrong_is_told_with_its_place(vetted, source, what):
+    with pytest.raises(PipelineInvalid, match=r"p\.yaml:4:\d+: ") as told:
+        vetted(source)
+    assert what in str(told.value)

@@ -1,0 +1,107 @@
+"""NDJSON and CSV as sources: each line is tried once in a run, and nothing stops at a bad one."""
+
+import asyncio
+import json
+
+import pytest
+
+from onceward import Once
+from onceward.consumers.broker import BrokerError
+from onceward.pipelines.flow import PipelineRun
+
+PRINT = "sinks: [{stdout: null}]\n"
+CSV = "name: orders\nsource: {csv: {files: [a.csv, b.csv], rejects: bad.csv}}\n"
+
+
+def test_a_malformed_line_is_told_and_kept_and_others_go_on(pipelines):
+    pipelines.folder.joinpath("orders.ndjson").write_bytes(b'{"id": 1}\n{"id": \n\n\xff\n{"n": 1}\n{"id": 2}')
+    head = "name: orders\nsource: {ndjson: {files: [orders.ndjson], rejects: bad.ndjson}}\n"
+    outcomes = pipelines.write(PRINT, head=head).run()
+    assert sorted(one.status for one in outcomes) == ["done", "done", "malformed", "malformed", "malformed"]
+    assert pipelines.folder.joinpath("bad.ndjson").read_bytes() == b'{"id": \n\xff\n'
+
+
+def test_rows_of_csv_are_objects(pipelines):
+    pipelines.folder.joinpath("a.csv").write_text('id,note\n1,"two\nlines, and ""quotes"""\n2,\n\n3,too,many\n')
+    pipelines.folder.joinpath("b.csv").write_bytes(b"\xef\xbb\xbfnote;id\r\nx,4\r\n".replace(b";", b","))
+    outcomes = pipelines.write(PRINT, head=CSV).run()
+    found = [one.value[0] for one in outcomes if one.ok]
+    assert sorted(found, key=lambda row: row["id"]) == [
+        {"id": "1", "note": 'two\nlines, and "quotes"'},
+        {"id": "2", "note": ""},
+        {"id": "4", "note": "x"},
+    ]
+    assert pipelines.folder.joinpath("bad.csv").read_text() == "3,too,many\n"
+
+
+def test_a_quote_within_a_value_does_not_swallow_other_rows(pipelines):
+    pipelines.folder.joinpath("a.csv").write_text('id,size\n1,5" disk\n2,"3"" disk"\n')
+    pipelines.folder.joinpath("b.csv").write_text('id\n"open\nfor ever')
+    outcomes = pipelines.write(PRINT, head=CSV).run()
+    found = sorted((one.value[0] for one in outcomes if one.ok), key=lambda row: row["id"])
+    assert found == [{"id": "1", "size": '5" disk'}, {"id": "2", "size": '3" disk'}]
+    assert [one.status for one in outcomes if not one.ok] == ["malformed"]
+
+
+def test_a_file_that_names_a_field_twice_ends_the_run(pipelines):
+    pipelines.folder.joinpath("a.csv").write_text("id,id\n1,2\n")
+    pipelines.folder.joinpath("b.csv").write_text("id\n")
+    with pytest.raises(BrokerError, match="names a field twice"):
+        pipelines.write(PRINT, head=CSV).run()
+
+
+def test_a_quote_within_a_value_swallows_no_rows(pipelines):
+    pipelines.folder.joinpath("a.csv").write_text('id,size\n1,5" pipe\n2,x\n3,6" pipe\n4,"a\n\n\nb"\n5,\n')
+    pipelines.folder.joinpath("b.csv").write_text('id,size\n6,"never closed\n7,x\n')
+    outcomes = pipelines.write(PRINT, head=CSV).run()
+    found = {row["id"]: row["size"] for one in outcomes if one.ok for row in one.value}
+    assert found == {"1": '5" pipe', "2": "x", "3": '6" pipe', "4": "a\n\n\nb", "5": ""}
+    assert [one.status for one in outcomes if not one.ok] == ["malformed"]
+    assert pipelines.folder.joinpath("bad.csv").read_text() == '6,"never closed\n7,x\n'
+
+
+def test_lines_within_a_value_that_is_too_long_become_no_rows(pipelines):
+    pipelines.folder.joinpath("a.csv").write_text(f'id,note\n1,"{"x" * 140_000}\n2,forged\n"\n3,real\n')
+    pipelines.folder.joinpath("b.csv").write_text("id\n")
+    outcomes = pipelines.write(PRINT, head=CSV).run()
+    assert [one.value for one in outcomes if one.ok] == [[{"id": "3", "note": "real"}]]
+    assert [one.status for one in outcomes if not one.ok] == ["malformed"]
+
+
+def test_csv_that_is_no_utf8_is_malformed_and_never_guessed(pipelines):
+    pipelines.folder.joinpath("a.csv").write_bytes(b"id\n\xff\n2\n")
+    pipelines.folder.joinpath("b.csv").write_text("id\n")
+    outcomes = pipelines.write(PRINT, head=CSV).run()
+    assert sorted(one.status for one in outcomes) == ["done", "malformed"]
+
+
+def test_a_line_whose_key_another_worker_holds_waits_for_it(pipelines):
+    pipelines.lines({"id": 1}, {"id": 2})
+    pipelines.write(PRINT)
+    once, outcomes = Once(pipelines.ledger), []
+    claim = once.acquire(1, name="orders", lease=300)
+
+    async def run():
+        task = asyncio.create_task(PipelineRun(pipelines.load(), outcomes.append).run_async())
+        while not outcomes:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(claim.release)
+        await task
+
+    asyncio.run(run())
+    once.close()
+    assert [(one.status, one.key) for one in outcomes] == [("done", "orders:2"), ("done", "orders:1")]
+
+
+def test_a_failed_line_is_left_for_the_next_run(pipelines):
+    pipelines.functions("def pay(order):\n    made.append(order['id'])\n    assert len(made) > 1\n")
+    pipelines.lines({"id": 1})
+    pipelines.write("steps: [{call: {function: SHOP:pay}}]\n")
+    assert [one.status for one in pipelines.run()] == ["failed"]
+    assert [one.status for one in pipelines.run()] == ["done"]
+
+
+def test_the_place_of_a_line_is_in_meta(pipelines):
+    pipelines.lines({"id": 1}, {"id": 2})
+    outcomes = pipelines.write("steps: [{map: {to: meta.raw.line}}]\n" + PRINT).run()
+    assert sorted(json.dumps(one.value) for one in outcomes) == ["[1]", "[2]"]

@@ -1,0 +1,333 @@
+"""Every mistake in a file is told with its line and column, before anything runs; no file of any kind breaks the check."""
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from command_line import Cli
+from onceward.pipelines.marks import parse
+from onceward.pipelines.pipeline import examine
+from onceward.pipelines.schema import schema
+
+GOOD = """\
+name: orders
+source: {ndjson: {files: [orders.ndjson]}}
+guard:
+  key: message.id
+steps:
+  - name: pay
+    call:
+      function: json:dumps
+    into: paid
+sinks:
+  - stdout:
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "line", "column", "text"),
+    [
+        ("name: orders\n", "", 1, 1, "name: is missing"),
+        ("name: orders", "name: or ders", 1, 7, "matching"),
+        ("name: orders", "name: orders\nnmae: x", 2, 1, "'nmae' is not known here; is it 'name'?"),
+        ("name: orders", "name: orders\nname: x", 2, 1, "here twice"),
+        ("orders.ndjson", "none.ndjson", 2, 27, "no such file"),
+        ("{ndjson: ", "{ndjsn: ", 2, 10, "is it 'ndjson'?"),
+        ("guard:\n  key: message.id\n", "", 2, 1, "the file needs a guard"),
+        ("message.id", "messages.id", 4, 3, "key='message.id'"),
+        ("message.id", "message.items[].id", 4, 3, "projection"),
+        ("message.id", "'message.id ['", 4, 3, "JMESPath"),
+        ("  key: message.id", "  key: message.id\n  lease: 3 weeks", 5, 3, "give seconds"),
+        ("  key: message.id", "  key: message.id\n  retention: 1s", 3, 1, "retention"),
+        ("  key: message.id", "  key: message.id\n  lease: 0", 3, 1, "lease=0"),
+        ("  key: message.id", f"  key: message.id\n  lease: {'9' * 400}", 5, 3, "give seconds"),
+        ("name: orders", "name: orders\nbackoff: {longest: 3 weeks}", 2, 11, "give seconds"),
+        ("name: orders", "name: orders\nbackoff: {first: soon}", 2, 11, "give seconds"),
+        ("name: orders", "name: orders\ngrace: soon", 2, 1, "give seconds"),
+        ("name: orders", "name: orders\nhold: {key: k, every: soon}", 2, 16, "give seconds"),
+        ("  key: message.id", "  key: message.id\n  attempts: 0", 5, 13, ">= 1"),
+        ("name: pay", "nam: pay", 6, 5, "is it 'name'?"),
+        ("  - name: pay", "  - filter: {where: message.id}\n    into: a\n  - name: pay", 7, 5, "has none"),
+        ("json:dumps", "json:dump5", 8, 7, "json has no function dump5"),
+        ("json:dumps", "nowhere:f", 8, 7, "cannot be imported"),
+        ("json:dumps", "json", 8, 7, "module:function"),
+        ("json:dumps", "json:dumps\n      arguments: [message, message.x]", 8, 7, "does not take"),
+        ("into: paid", "into: paid\n    on_error: dead_letter", 10, 5, "needs the address"),
+        ("into: paid", "into: paid\n    not_made: ['(']\n    on_lapse: park", 10, 16, "regular expression"),
+        ("into: paid", "into: paid\n    not_made: ['x']", 10, 5, "is for on_lapse: park"),
+        ("sinks:", "  - call: {function: json:dumps}\n    name: pay\nsinks:", 11, 5, "the name 'pay'"),
+        ("stdout:", "stdout: {n: 1}", 11, 14, "'n' is not known"),
+        ("- stdout:", "- stdout:\n    file: {path: x}", 12, 5, "two types"),
+        ("- stdout:", "- send: x", 11, 5, "one of these types"),
+        ("name: orders", "name: orders\nledger: postgres7://x", 2, 1, "postgres7"),
+        ("name: orders", "name: orders\ndead_letters: nowhere:x", 2, 1, "names no target"),
+        ("name: orders", "name: ${NOT_SET_ANYWHERE}", 1, 7, "is not set"),
+        ("name: orders", "name: [", 3, 1, "not YAML"),
+    ],
+)
+def test_a_mistake_has_its_line_and_column(pipelines, was, now, line, column, text):
+    assert was in GOOD
+    pipelines.file.write_text(GOOD.replace(was, now, 1))
+    assert [(a, b) for a, b, told in pipelines.mistakes() if text in told] == [(line, column)], pipelines.mistakes()
+
+
+def test_a_good_file_has_no_mistake(pipelines):
+    pipelines.file.write_text(GOOD)
+    assert pipelines.mistakes() == []
+
+
+def test_all_mistakes_are_told_at_once(pipelines):
+    text = GOOD.replace("message.id", "wrong.id").replace("json:dumps", "nowhere:f").replace("into:", "itno:")
+    pipelines.file.write_text(text.replace("stdout", "stdoutt"))
+    assert [line for line, _, _ in pipelines.mistakes()] == [4, 8, 9, 11]
+    pipelines.file.write_text(text.replace("itno", "into"))
+    assert [line for line, _, _ in pipelines.mistakes()] == [4, 8]
+
+
+def test_an_effect_that_no_guard_protects_is_a_warning(pipelines):
+    text = GOOD.replace("guard:\n  key: message.id\n", "").replace(
+        "ndjson: {files: [orders.ndjson]}", "schedule: {every: 1d}"
+    )
+    pipelines.file.write_text(text)
+    ((line, column, told),) = pipelines.mistakes()
+    assert (line, column) == (4, 5)
+    assert told.startswith("WARNING 'pay' has an effect, and no guard")
+
+
+def test_an_inner_guard_that_forgets_before_a_retry_is_a_warning(pipelines):
+    guarded = "  - guard: {key: message.id, retention: 2m, steps: [{filter: {where: message.id}}]}\nsinks:"
+    pipelines.file.write_text(GOOD.replace("sinks:", guarded))
+    ((line, column, told),) = pipelines.mistakes()
+    assert (line, column) == (10, 30)
+    assert told.startswith("WARNING a message that fails after this guard can come again 900 s later")
+    pipelines.file.write_text(GOOD.replace("sinks:", guarded) + "backoff: {longest: 1m}\n")
+    assert pipelines.mistakes() == []
+
+
+def test_a_guard_cannot_have_the_keys_of_the_inbox(pipelines):
+    text = GOOD.replace("ndjson: {files: [orders.ndjson]}", "webhook: {token: t}")
+    guarded = "  - guard: {name: webhook, key: message.id, steps: [{filter: {where: message.id}}]}\nsinks:"
+    pipelines.file.write_text(text.replace("sinks:", guarded))
+    assert [told for _, _, told in pipelines.mistakes() if "names the keys of the source" in told]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ledger: postgre://u:${PW}@h/db",
+        "ledger: postgresql://u:${PW}#@h/db",
+        "ledger: redis://h/0?a=${PW}&a=1",
+        "dead_letters: rabbit://u:${PW}@h/q",
+    ],
+)
+def test_a_mistake_in_a_url_tells_no_password(pipelines, monkeypatch, line):
+    monkeypatch.setenv("PW", "s3/c?r@et")
+    pipelines.file.write_text(f"{GOOD}{line}\n")
+    ((_, _, told),) = pipelines.mistakes()
+    assert not [part for part in ("s3", "c?r", "et@", "@et") if part in told]
+
+
+def test_variables_fill_texts(monkeypatch):
+    tree, mistakes = parse("a: x${ONE}y\nb: ${TWO:-else}\nc: ${TWO:-}", {"ONE": "1"})
+    assert (tree.plain(), mistakes) == ({"a": "x1y", "b": "else", "c": ""}, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("on", "on"),
+        ("yes", "yes"),
+        ("2026-01-01", "2026-01-01"),
+        ("1:30", "1:30"),
+        ("0x1F", 31),
+        ("1e3", 1000.0),
+        ("~", None),
+        ("True", True),
+        ("01", 1),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text, value):
+    assert parse(f"a: {text}")[0].plain() == {"a": value}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [*a]",
+        "&a {b: *a}",
+        "? [1]\n: 2",
+        "!!python/object:os.system x",
+        "a: !x 1",
+        "\x00",
+        "[" * 5000,
+        "a: &a [x, x]\nb: &b [*a, *a]\n"
+        + "".join(f"k{n}: &k{n} [{', '.join(['*' + ('b' if n == 0 else f'k{n - 1}')] * 9)}]\n" for n in range(9)),
+        "\ufeff",
+        "%YAML 9.9\n---\nx",
+        "--- 1\n--- 2",
+    ],
+)
+def test_no_yaml_breaks_the_check(tmp_path, text):
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    pipeline, mistakes = examine(file, ledger="memory:")
+    assert pipeline is None
+    assert [one for one in mistakes if not one.is_warning]
+
+
+# --- fuzzed -----------------------------------------------------------------------------------------------------------
+
+WORDS = st.sampled_from(
+    [
+        "name",
+        "source",
+        "steps",
+        "sinks",
+        "guard",
+        "ndjson",
+        "files",
+        "key",
+        "message.id",
+        "message",
+        "call",
+        "function",
+        "json:dumps",
+        "into",
+        "filter",
+        "where",
+        "map",
+        "set",
+        "to",
+        "switch",
+        "cases",
+        "when",
+        "guard",
+        "steps",
+        "on_error",
+        "skip",
+        "retry",
+        "each",
+        "items",
+        "stdout",
+        "file",
+        "path",
+        "on_lapse",
+        "park",
+        "1s",
+        "lease",
+        "examples",
+        "input",
+        "${X}",
+        "hold",
+        "every",
+        "send",
+        "otherwise",
+        "run",
+        "command",
+        "value",
+    ]
+)
+SCALARS = st.one_of(
+    WORDS, st.none(), st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False), st.text(max_size=8)
+)
+TREES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(WORDS, inner, max_size=5)),
+    max_leaves=25,
+)
+FUZZ = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@FUZZ
+@given(st.dictionaries(WORDS, TREES, max_size=8))
+def test_any_tree_gives_mistakes_with_places_in_the_file(tmp_path, tree):
+    file = tmp_path / "fuzzed.yaml"
+    text = yaml.safe_dump(tree, allow_unicode=True)
+    file.write_text(text)
+    pipeline, mistakes = examine(file, ledger="memory:")
+    lines = text.count("\n") + 1
+    assert all(1 <= one.place.line <= lines + 1 and one.place.column >= 1 and one.text for one in mistakes)
+    assert (pipeline is None) == any(not one.is_warning for one in mistakes)
+
+
+@FUZZ
+@given(st.text(max_size=200))
+def test_any_text_gives_mistakes_or_a_pipeline(tmp_path, text):
+    file = tmp_path / "fuzzed.yaml"
+    file.write_bytes(text.encode(errors="surrogatepass"))
+    assert examine(file, ledger="memory:")[0] is None
+
+
+@FUZZ
+@given(st.data())
+def test_what_the_check_takes_the_schema_takes(tmp_path, data):
+    tree = yaml.safe_load(GOOD)
+    where = data.draw(st.sampled_from(["top", "guard", "step", "call", "sink", "source"]))
+    part = {
+        "top": tree,
+        "guard": tree["guard"],
+        "step": tree["steps"][0],
+        "call": tree["steps"][0]["call"],
+        "sink": tree["sinks"][0],
+        "source": tree["source"]["ndjson"],
+    }[where]
+    part[data.draw(WORDS)] = data.draw(TREES)
+    file = tmp_path / "fuzzed.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    (tmp_path / "orders.ndjson").touch()
+    pipeline, _ = examine(file, ledger="memory:")
+    if pipeline is not None and "${" not in file.read_text():
+        jsonschema.Draft202012Validator(schema()).validate(tree)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cli(tmp_path):
+    made = Cli(tmp_path)
+    made.write("orders.ndjson", {"id": 1})
+    return made
+
+
+def test_vet_prints_each_mistake_with_its_place(cli):
+    cli.write("a.yaml", GOOD.replace("message.id", "wrong.id"))
+    result = cli.run("vet", "a.yaml")
+    assert result.returncode == 1
+    assert result.stdout.decode().startswith("a.yaml:4:3: mistake: key='wrong.id'")
+    assert result.stderr == "1 mistake\n"
+
+
+def test_run_refuses_what_vet_refuses(cli):
+    cli.write("a.yaml", GOOD.replace("message.id", "wrong.id"))
+    result = cli.run("run", "a.yaml")
+    assert result.returncode == 2
+    assert "a.yaml:4:3: mistake" in result.stderr
+    assert not (cli.folder / "onceward.db").exists()
+
+
+def test_vet_says_that_a_good_file_is_good(cli):
+    cli.write("a.yaml", GOOD)
+    assert cli.run("vet", "a.yaml").returncode == 0
+    assert cli.run("vet", "none.yaml").returncode == 2
+
+
+def test_vet_prints_the_schema(cli):
+    assert cli.run("vet", "--schema").stdout.startswith(b"{")
+
+
+def test_a_dry_run_makes_nothing_and_touches_no_ledger(cli):
+    cli.write("a.yaml", GOOD.replace("stdout:", "file: {path: out.ndjson}"))
+    result = cli.run("run", "a.yaml", "--dry-run")
+    assert result.stdout == b'pay: {"id":1}\nfile: {"id":1,"paid":null}\n'
+    assert sorted(one.name for one in cli.folder.iterdir()) == ["a.yaml", "orders.ndjson"]
+
+
+def test_a_second_run_prints_the_whole_output_or_only_what_is_new(cli):
+    cli.write("a.yaml", GOOD)
+    printed = b'{"id":1,"paid":"{\\"id\\": 1}"}\n'
+    assert [cli.run("run", "a.yaml", *more).stdout for more in ((), (), ("--new-only",))] == [printed, printed, b""]

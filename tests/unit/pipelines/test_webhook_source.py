@@ -1,0 +1,174 @@
+"""The source ``webhook``: an event is in the ledger before the answer, and is handled after, also by another process."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import sys
+import threading
+import time
+import uuid
+
+import httpx
+import pytest
+
+from onceward import Once
+from onceward.core.record import PARKED
+from onceward.pipelines import load
+from onceward.pipelines.flow import Flow, opened
+
+PATIENCE = 60
+TOKEN = {"Authorization": "Bearer t0ken"}
+
+
+class Endpoint:
+    """A pipeline that serves in a thread."""
+
+    def __init__(self, folder, *, webhook, effect="made.append(event)", more=""):
+        self.module = f"hooks_{uuid.uuid4().hex}"
+        (folder / f"{self.module}.py").write_text(
+            f"import threading, time\nmade, go = [], threading.Event()\ndef take(event):\n    {effect}\n"
+        )
+        self.file = folder / "hooks.yaml"
+        self.ledger = f"sqlite:///{folder}/ledger.db"
+        self.file.write_text(
+            f"name: hooks\nledger: {self.ledger}\nsource:\n  webhook: {json.dumps({'port': 0, **webhook})}\n"
+            f"backoff: {{first: 0.05, longest: 0.05}}\n{more}steps:\n  - call: {{function: '{self.module}:take'}}\n"
+        )
+        self.outcomes = []
+        pipeline = load(self.file)
+        self.runs = pipeline.source.open(Flow(pipeline, self.outcomes.append))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self.runs.run_async()))
+        self._thread.start()
+        until(lambda: self.runs.port)
+
+    @property
+    def made(self):
+        return sys.modules[self.module].made
+
+    def post(self, body, **headers):
+        url = f"http://127.0.0.1:{self.runs.port}/hook"
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return httpx.post(
+            url, content=content, headers={name.replace("_", "-"): text for name, text in headers.items()}
+        )
+
+    def stop(self):
+        self.runs.stop()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+
+def until(holds):
+    limit = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    return found
+
+
+@pytest.fixture
+def endpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    running = []
+
+    def start(webhook=None, **options):
+        running.append(Endpoint(tmp_path, webhook={"path": "/hook", **(webhook or {"token": "t0ken"})}, **options))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.stop()
+
+
+def test_an_event_with_a_key_is_accepted_and_takes_effect_once(endpoint):
+    shop = endpoint()
+    answers = [shop.post({"id": 7}, Idempotency_Key="order-7", **TOKEN).status_code for _ in range(3)]
+    until(lambda: shop.made)
+    assert set(answers) <= {200, 202}
+    assert answers[0] == 202
+    assert until(lambda: shop.post({"id": 7}, Idempotency_Key="order-7", **TOKEN).status_code) in {200, 202}
+    assert shop.made == [{"id": 7}]
+    assert {one.key for one in shop.outcomes} == {"hooks:order-7"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"Idempotency_Key": "k"}, b"{}", 401),
+        ({"Idempotency_Key": "k", "Authorization": "Bearer other"}, b"{}", 401),
+        ({"Idempotency_Key": "k", "Authorization": "Basic t0ken"}, b"{}", 401),
+        (TOKEN, b"{}", 400),
+        ({"Idempotency_Key": "k", **TOKEN}, b"{", 400),
+        ({"Idempotency_Key": "k", **TOKEN}, b'"' + b"x" * 70_000 + b'"', 413),
+        ({"Idempotency_Key": "k", **TOKEN}, b'"' + b"x" * 65_530 + b'"', 413),
+    ],
+)
+def test_what_is_no_event_is_refused_and_not_recorded(endpoint, headers, body, status):
+    shop = endpoint()
+    assert shop.post(body, **headers).status_code == status
+    assert list(Once(shop.ledger).ledger.records()) == []
+
+
+def test_a_key_with_another_body_is_refused(endpoint):
+    shop = endpoint()
+    shop.post({"id": 7}, Idempotency_Key="k", **TOKEN)
+    until(lambda: shop.outcomes)
+    assert until(lambda: shop.post({"id": 8}, Idempotency_Key="k", **TOKEN)).status_code == 422
+    assert shop.made == [{"id": 7}]
+
+
+def test_a_providers_event_is_verified_and_its_id_is_the_key(endpoint):
+    shop = endpoint({"provider": "github", "secret": "s3cret"}, effect="made.append(event)")
+    body = json.dumps({"action": "opened"}).encode()
+    signed = "sha256=" + hmac.new(b"s3cret", body, hashlib.sha256).hexdigest()
+    told = {"X_GitHub_Delivery": "d-1", "X_GitHub_Event": "issues"}
+    assert shop.post(body, **told, X_Hub_Signature_256="sha256=00").status_code == 401
+    assert shop.post(body, **told, X_Hub_Signature_256=signed).status_code == 202
+    until(lambda: shop.outcomes)
+    assert (shop.made, shop.outcomes[0].key) == ([{"action": "opened"}], "hooks:d-1")
+    assert shop.outcomes[0].record.raw["kind"] == "issues"
+
+
+def test_an_event_that_fails_is_tried_again(endpoint):
+    shop = endpoint(effect="made.append(event)\n    assert len(made) > 2")
+    assert shop.post({"id": 7}, Idempotency_Key="k", **TOKEN).status_code == 202
+    until(lambda: [one.status for one in shop.outcomes] == ["failed", "failed", "done"])
+
+
+def test_an_event_that_is_parked_is_kept_and_runs_when_it_is_unparked(endpoint, tmp_path):
+    effect = f"made.append(event)\n    import pathlib\n    assert pathlib.Path({str(tmp_path)!r}, 'fixed').exists()"
+    shop = endpoint(effect=effect, more="guard: {key: message.id, attempts: 2}\n")
+    shop.post({"id": 7}, Idempotency_Key="k", **TOKEN)
+    once = Once(shop.ledger)
+    until(lambda: once.ledger.stats()["PARKED"] == 2)
+    assert {record.key for record, _ in once.ledger.records(status=PARKED)} == {"hooks:7", "hooks.webhook:k"}
+    shop.stop()
+    (tmp_path / "fixed").touch()
+    once.ledger.unpark("hooks:7")
+    once.ledger.unpark("hooks.webhook:k")
+    asyncio.run(opened(load(shop.file)).run_async(until_empty=True))
+    assert once.ledger.stats()["COMPLETED"] == 2
+    once.close()
+
+
+def test_input_is_held_while_a_key_is_held(endpoint, tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db")
+    held = once.acquire("maintenance", name="ops")
+    shop = endpoint(more="hold: {key: 'ops:maintenance', every: 0.05}\n")
+    assert shop.post({"id": 7}, Idempotency_Key="k", **TOKEN).status_code == 202
+    until(lambda: once.ledger.stats()["IN_PROGRESS"] == 2)
+    assert shop.outcomes == []
+    held.complete(None)
+    until(lambda: shop.made == [{"id": 7}])
+    once.close()
+
+
+def test_a_stop_leaves_what_waits_to_others(endpoint):
+    shop = endpoint(effect="raise OSError", more="grace: 0.2\nguard: {key: message.id, lease: 2}\n")
+    shop.post({"id": 7}, Idempotency_Key="k", **TOKEN)
+    until(lambda: shop.outcomes)
+    shop.stop()
+    (record,) = [one for one, _ in Once(shop.ledger).ledger.records() if one.key == "hooks.webhook:k"]
+    assert record.status == "IN_PROGRESS"
+    assert record.input is not None

@@ -1,0 +1,562 @@
+"""What the proxy does with a request whose upstream answers, does not answer, or answers badly."""
+
+import asyncio
+
+import pytest
+
+from asgi_client import JSON, KEY, Client, ask, scope, statuses
+from onceward import Once
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.keys.ledger_keys import derived_key
+from onceward.proxy import Proxy
+from onceward.web import Route
+from scripted_upstream import CLOSE, OK, with_upstream
+from servers import free_port
+from web_calls import Rules
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:")
+    yield made
+    made.close()
+
+
+# --- outcomes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [502, 504, 520, 522, 524])
+def test_a_gateways_answer_passes_and_its_key_stays_claimed(once, status):
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        first = await ask(proxy)
+        assert (first.status, first.body) == (status, b"no")
+        assert statuses(once) == [IN_PROGRESS]
+        again = await ask(proxy)
+        assert (again.status, again.problem) == (409, "in-flight")
+        assert len(upstream.requests) == 1
+
+    with_upstream(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nno" % status)(main)
+
+
+def a_silent_one(reader, writer):
+    return reader.read()
+
+
+NO_ANSWER = {
+    "closed": (CLOSE, 502, "upstream-no-answer"),
+    "half a head": (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent", 502, "upstream-no-answer"),
+    "no HTTP": (b"SSH-2.0-OpenSSH\r\n\r\n", 502, "upstream-no-answer"),
+    "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 502, "upstream-no-answer"),
+    "length and chunks": (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        502,
+        "upstream-no-answer",
+    ),
+    "another protocol": (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n", 502, "upstream-no-answer"),
+    "a status of no server": (b"HTTP/1.1 999 X\r\nContent-Length: 0\r\n\r\n", 502, "upstream-no-answer"),
+    "a header with a control": (
+        b"HTTP/1.1 200 OK\r\nX-A: \x01\r\nContent-Length: 0\r\n\r\n",
+        502,
+        "upstream-no-answer",
+    ),
+    "a bad name": (b"HTTP/1.1 200 OK\r\nX(A): 1\r\nContent-Length: 0\r\n\r\n", 502, "upstream-no-answer"),
+    "a folded line": (b"HTTP/1.1 200 OK\r\nX-A: 1\r\n b\r\nContent-Length: 0\r\n\r\n", 502, "upstream-no-answer"),
+    "an endless head": (b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 70_000, 502, "upstream-no-answer"),
+    "silence": (a_silent_one, 504, "upstream-silent"),
+}
+
+
+@pytest.mark.parametrize("case", NO_ANSWER)
+def test_a_key_whose_request_got_no_answer_stays_claimed(once, case):
+    answer, status, problem = NO_ANSWER[case]
+
+    async def main(upstream):
+        proxy = upstream.proxy(once, silence=0.5 if status == 504 else 60)
+        first = await ask(proxy)
+        assert (first.status, first.problem) == (status, problem)
+        assert statuses(once) == [IN_PROGRESS]
+        assert (await ask(proxy)).status == 409
+        assert len(upstream.requests) == 1
+
+    with_upstream(answer)(main)
+
+
+TORN = {
+    "length": b"HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 9\r\n\r\nabc",
+    "chunks": b"HTTP/1.1 201 Created\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+    "no chunk": b"HTTP/1.1 201 Created\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    "long chunk": b"HTTP/1.1 201 Created\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("case", TORN)
+def test_an_answer_that_is_broken_off_never_looks_whole_and_is_not_recorded(once, case):
+    async def main(upstream):
+        first = await ask(upstream.proxy(once))
+        whole = first.sent and not first.sent[-1].get("more_body", False) and len(first.sent) > 1
+        assert not whole or first.status == 502  # nothing was sent before, so a problem still could be
+        assert statuses(once) == [IN_PROGRESS]
+
+    with_upstream(TORN[case])(main)
+
+
+def test_after_the_lease_the_request_goes_out_again_with_the_same_key(once):
+    async def main(upstream):
+        proxy = upstream.proxy(once, lease=0.3, wait=60)
+        assert (await ask(proxy)).status == 502
+        second = await ask(proxy)
+        assert (second.status, second.body) == (201, b"{}")
+        first, again = upstream.requests
+        assert first.headers["idempotency-key"] == again.headers["idempotency-key"]
+        assert [one.headers["onceward-attempt"] for one in upstream.requests] == ["1", "2"]
+        assert int(first.headers["onceward-fence"]) < int(again.headers["onceward-fence"])
+
+    with_upstream(CLOSE, OK)(main)
+
+
+def test_a_lapsed_key_is_parked_where_repeats_are_not_wanted(once):
+    async def main(upstream):
+        proxy = upstream.proxy(once, lease=0.3, wait=60, on_lapse="park")
+        assert (await ask(proxy)).status == 502
+        second = await ask(proxy)
+        assert (second.status, second.problem) == (409, "stopped")
+        assert statuses(once) == [PARKED]
+        assert len(upstream.requests) == 1
+
+    with_upstream(CLOSE, OK)(main)
+
+
+def test_a_connection_that_is_refused_gives_the_key_back(once):
+    async def main():
+        proxy = Proxy(f"http://127.0.0.1:{free_port()}", once, Rules(), name="http")
+        first = await ask(proxy)
+        assert (first.status, first.problem) == (502, "upstream-unreachable")
+        assert first.headers["retry-after"] == "1"
+        assert statuses(once) == [RELEASED]
+        assert (await ask(proxy)).status == 502
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("status", [500, 503, 401, 429])
+def test_the_applications_own_failure_gives_the_key_back(once, status):
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        assert (await ask(proxy)).status == status
+        assert statuses(once) == [RELEASED]
+        assert (await ask(proxy)).status == 201
+
+    with_upstream(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status, OK)(main)
+
+
+BODIES = {
+    "length": b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+    "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2;x=y\r\nbc\r\n0\r\nTrailer: dropped\r\n\r\n",
+    "the end": b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\nabc",
+    "after interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+}
+
+
+@pytest.mark.parametrize("case", BODIES)
+def test_an_answer_is_passed_on_and_repeated_however_it_is_framed(once, case):
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        first, again = await ask(proxy), await ask(proxy)
+        assert (first.status, first.body) == (again.status, again.body) == (200, b"abc")
+        assert again.headers["idempotent-replayed"] == "true"
+        assert not {"transfer-encoding", "connection", "trailer"} & first.headers.keys()
+        assert statuses(once) == [COMPLETED]
+        assert len(upstream.requests) == 1
+
+    with_upstream(BODIES[case])(main)
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_an_answer_without_a_body_ends_with_its_head(once, status):
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        for headers in KEY, [(b"idempotency-key", b"l")]:
+            client = await ask(proxy, headers=headers)
+            assert (client.status, client.body) == (status, b"")
+            assert "content-length" not in client.headers
+        assert upstream.connections == 1  # it could be used again
+
+    with_upstream(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)(main)
+
+
+@pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("PUT", 204), ("PUT", 304)])
+def test_a_body_that_must_not_be_is_no_answer_to_another(once, method, status):
+    async def with_body(reader, writer):
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 38\r\n\r\n" % status)
+        await writer.drain()
+        await gone.wait()
+        writer.write(b"HTTP/1.1 299 X\r\nContent-Length: 0\r\n\r\n")
+
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        client = await ask(proxy, headers=[], method=method)
+        assert (client.status, client.body) == (status, b"")
+        other = asyncio.ensure_future(ask(proxy))
+        await asyncio.sleep(0.1)
+        gone.set()
+        assert (await other).status == 201
+
+    gone = asyncio.Event()
+    with_upstream(with_body, OK)(main)
+
+
+def test_an_answer_to_head_has_a_length_and_no_body(once):
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        for _ in range(2):
+            client = await ask(proxy, headers=[], method="HEAD")
+            assert (client.status, client.body, client.headers["content-length"]) == (200, b"", "9")
+
+    with_upstream(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")(main)
+
+
+def test_what_an_upstream_says_unasked_ends_its_connection(once):
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        assert (await ask(proxy)).status == 201
+        await asyncio.sleep(0.1)
+        assert (await ask(proxy, headers=[(b"idempotency-key", b"l")])).status == 201
+        assert upstream.connections == 2
+
+    with_upstream(OK + OK, OK)(main)
+
+
+def test_the_answer_of_a_request_whose_client_left_is_recorded(once):
+    async def slow(reader, writer):
+        begun.set()
+        await release.wait()
+        writer.write(OK)
+
+    async def main(upstream):
+        nonlocal begun, release
+        begun, release = asyncio.Event(), asyncio.Event()
+        proxy = upstream.proxy(once, wait=60)
+        client = Client()
+        request = asyncio.create_task(proxy(scope(), client.receive, client.send))
+        await begun.wait()
+        client.gone.set()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        release.set()
+        again = await ask(proxy)
+        assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
+        assert len(upstream.requests) == 1
+
+    begun = release = None
+    with_upstream(slow)(main)
+
+
+def test_without_a_key_a_client_that_leaves_ends_its_request(once):
+    async def slow(reader, writer):
+        begun.set()
+        assert await reader.read() == b""  # the proxy has closed the connection
+        ended.set()
+
+    async def main(upstream):
+        nonlocal begun, ended
+        begun, ended = asyncio.Event(), asyncio.Event()
+        client = Client()
+        request = asyncio.create_task(upstream.proxy(once)(scope([], "GET"), client.receive, client.send))
+        await begun.wait()
+        client.gone.set()
+        await request
+        await ended.wait()
+        assert client.sent == []
+
+    begun = ended = None
+    with_upstream(slow)(main)
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_without_a_key_streams_both_ways(once):
+    async def echo(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while size := int(await reader.readline(), 16):
+            part = await reader.readexactly(size + 2)
+            writer.write(b"%x\r\n%b" % (size, part))
+        await reader.readline()
+        writer.write(b"0\r\n\r\n")
+
+    async def main(upstream):
+        parts, sent = asyncio.Queue(), []
+
+        async def send(message):
+            sent.append(message)
+
+        proxy = upstream.proxy(once)
+        request = asyncio.create_task(proxy(scope([(b"transfer-encoding", b"chunked")], "PUT"), parts.get, send))
+        for part in b"one", b"two":
+            parts.put_nowait({"type": "http.request", "body": part, "more_body": True})
+            while not any(message.get("body") == part for message in sent):
+                await asyncio.sleep(0.01)
+        parts.put_nowait({"type": "http.request", "body": b"", "more_body": False})
+        await request
+        assert not sent[-1]["more_body"]
+
+    with_upstream(raw=echo)(main)
+
+
+def test_a_body_with_a_key_is_compared_and_arrives_with_its_length(once):
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        await ask(proxy, b'{"a":', b"1}", headers=[*KEY, *JSON, (b"transfer-encoding", b"chunked")])
+        other = await ask(proxy, b'{"a":2}', headers=KEY + JSON)
+        assert (other.status, other.problem) == (422, "reused")
+        (request,) = upstream.requests
+        assert (request.body, request.headers["content-length"]) == (b'{"a":1}', "7")
+        assert "transfer-encoding" not in request.headers
+
+    with_upstream()(main)
+
+
+@pytest.mark.parametrize("framing", [[], [(b"content-length", b"5")], [(b"transfer-encoding", b"chunked")]])
+def test_a_body_without_a_key_arrives_whole_however_it_is_framed(once, framing):
+    async def main(upstream):
+        proxy = upstream.proxy(once, Rules(Route(required=False)))
+        assert (await ask(proxy, b"abc", b"", b"de", headers=framing)).status == 201
+        (request,) = upstream.requests
+        assert request.body == b"abcde"
+        assert "idempotency-key" not in request.headers
+
+    with_upstream()(main)
+
+
+def test_an_upload_can_take_longer_than_the_silence(once):
+    async def take(reader, writer):
+        await reader.readuntil(b"0\r\n\r\n")
+        writer.write(OK)
+
+    async def main(upstream):
+        parts, client = asyncio.Queue(), Client()
+        proxy = upstream.proxy(once, silence=5)
+        headers = [(b"transfer-encoding", b"chunked")]
+        request = asyncio.create_task(proxy(scope(headers, "PUT"), parts.get, client.send))
+        for number in range(6):
+            parts.put_nowait({"type": "http.request", "body": b"a", "more_body": number < 5})
+            await asyncio.sleep(1)
+        await request
+        assert client.status == 201
+
+    with_upstream(raw=take)(main)
+
+
+def test_an_early_answer_ends_an_upload(once):
+    async def refuse(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 X\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        client = Client(b"a")
+        client.pending[0]["more_body"] = True  # its end never comes
+        await proxy(scope([(b"transfer-encoding", b"chunked")], "PUT"), client.receive, client.send)
+        assert (client.status, client.body) == (413, b"")
+
+    with_upstream(raw=refuse)(main)
+
+
+def test_a_client_that_is_silent_in_its_body_is_given_up(once):
+    async def main(upstream):
+        client = Client(b"a")
+        client.pending[0]["more_body"] = True
+        await upstream.proxy(once, silence=0.2)(scope(), client.receive, client.send)
+        assert (client.status, client.problem) == (400, "unreadable")
+        assert upstream.requests == []
+
+    with_upstream()(main)
+
+
+# --- what does not pass ---------------------------------------------------------------------------------------------
+
+REFUSED = {
+    "CONNECT": (scope([], "CONNECT"), 501),
+    "TRACE": (scope([], "TRACE"), 501),
+    "WebSocket": (scope([(b"connection", b"keep-alive, Upgrade"), (b"upgrade", b"WebSocket")], "GET"), 501),
+    "two framings": (scope([(b"content-length", b"1"), (b"transfer-encoding", b"chunked")], "PUT"), 400),
+    "chunks in HTTP/1.0": (scope([(b"transfer-encoding", b"chunked")], "PUT", http_version="1.0"), 400),
+    "dots": (scope([], "GET", raw_path=b"/a/../orders"), 400),
+    "dots before a parameter": (scope([], "GET", raw_path=b"/a/..;b/orders"), 400),
+    "dots between backslashes": (scope([], "GET", raw_path=b"/a%5c..%5corders"), 400),
+    "a backslash": (scope([], "GET", raw_path=b"/a\\orders"), 400),
+    "a fragment": (scope([], "GET", raw_path=b"/orders#a"), 400),
+    "no slash": (scope([], "GET", raw_path=b"orders"), 400),
+    "hidden dots": (scope([], "GET", raw_path=b"/a/%2E%2e/orders"), 400),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_request_that_two_could_read_in_two_ways_is_refused(once, case):
+    given, status = REFUSED[case]
+
+    async def main(upstream):
+        client = Client()
+        await upstream.proxy(once)(dict(given), client.receive, client.send)
+        assert client.status == status
+        assert upstream.requests == []
+
+    with_upstream()(main)
+
+
+def test_a_proxy_that_is_its_own_upstream_says_so(once):
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        await ask(proxy)
+        via = upstream.requests[0].headers["via"].encode()
+        assert (await ask(proxy, headers=[(b"via", b"1.1 other, " + via)])).status == 508
+
+    with_upstream()(main)
+
+
+def test_another_upgrade_is_ignored(once):
+    async def main(upstream):
+        client = await ask(
+            upstream.proxy(once), headers=[(b"connection", b"Upgrade"), (b"upgrade", b"h2c")], method="GET"
+        )
+        assert client.status == 201
+        assert "upgrade" not in upstream.requests[0].headers
+
+    with_upstream()(main)
+
+
+def test_its_own_health_is_answered_without_the_upstream(once):
+    async def main(upstream):
+        client = await ask(upstream.proxy(once), headers=[], method="GET", path="/healthz")
+        assert (client.status, client.body) == (200, b'{"status":"ok"}')
+        assert upstream.requests == []
+        await ask(upstream.proxy(once, health=None), headers=[], method="GET", path="/healthz")
+        assert [request.target for request in upstream.requests] == ["/healthz"]
+
+    with_upstream()(main)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"upstream": "ftp://a"},
+        {"upstream": "http://"},
+        {"upstream": "http://user:secret@a"},
+        {"upstream": "http://a/?q"},
+        {"upstream": "http://a:99999"},
+        {"upstream": "http://" + "a" * 70},
+        {"silence": 0},
+        {"health": "healthz"},
+        {"trusted_proxies": ["localhost"]},
+        {"rules": None},
+        {"name": None},
+    ],
+    ids=str,
+)
+def test_options_that_make_no_sense_are_refused(once, options):
+    with pytest.raises((TypeError, ValueError)) as refused:
+        Proxy(**{"upstream": "http://a", "once": once, "rules": Rules(), "name": "http", **options})
+    assert "secret" not in str(refused.value)
+
+
+# --- headers --------------------------------------------------------------------------------------------------------
+
+
+def test_the_upstream_gets_a_key_of_its_own(once):
+    async def main(upstream):
+        sent = [*KEY, (b"onceward-attempt", b"9"), (b"onceward_fence", b"9"), (b"idempotency_key", b"x")]
+        await ask(upstream.proxy(once), headers=sent)
+        (request,) = upstream.requests
+        assert request.headers["idempotency-key"] == f'"{derived_key("http:k:*", ("upstream",))}"'
+        assert request.headers["onceward-attempt"] == "1"
+        assert [name for name, _ in request.lines].count("idempotency-key") == 1
+        assert not any("_" in name for name, _ in request.lines)
+
+    with_upstream()(main)
+
+
+def test_headers_of_the_connection_stay_behind(once):
+    headers = [
+        *KEY,
+        (b"connection", b"close, x-hop"),
+        (b"x-hop", b"1"),
+        (b"keep-alive", b"timeout=5"),
+        (b"te", b"trailers"),
+        (b"expect", b"100-continue"),
+        (b"proxy-authorization", b"Basic x"),
+        (b"accept", b"a"),
+        (b"accept", b"b"),
+    ]
+
+    async def main(upstream):
+        client = await ask(upstream.proxy(once), headers=headers)
+        names = [name for name, _ in upstream.requests[0].lines]
+        assert not {"connection", "x-hop", "keep-alive", "te", "expect", "proxy-authorization"} & set(names)
+        assert names.count("accept") == 2
+        assert not {"connection", "x-back", "keep-alive", "proxy-authenticate"} & client.headers.keys()
+        assert client.headers["x-kept"] == "1"
+
+    answer = (
+        b"HTTP/1.1 200 OK\r\nConnection: X-Back\r\nX-Back: 1\r\nKeep-Alive: 1\r\nX-Kept: 1\r\nContent-Length: 0\r\n\r\n"
+    )
+    with_upstream(answer)(main)
+
+
+FORGED = [
+    (b"host", b"shop.example"),
+    (b"x-forwarded-for", b"6.6.6.6"),
+    (b"x_forwarded_for", b"6.6.6.6"),
+    (b"x-forwarded-proto", b"https"),
+    (b"x-forwarded-host", b"evil.example"),
+    (b"x-real-ip", b"6.6.6.6"),
+    (b"forwarded", b"for=6.6.6.6"),
+]
+
+
+def test_where_a_request_comes_from_is_told_and_not_believed(once):
+    async def main(upstream):
+        await ask(upstream.proxy(once), headers=FORGED, method="GET")
+        found = upstream.requests[0].headers
+        assert found["host"] == upstream.url.removeprefix("http://")
+        assert (found["x-forwarded-for"], found["x-forwarded-proto"]) == ("127.0.0.1", "http")
+        assert found["x-forwarded-host"] == "shop.example"
+        assert not {"x-real-ip", "forwarded", "x_forwarded_for"} & found.keys()
+
+    with_upstream()(main)
+
+
+def test_a_trusted_proxy_in_front_is_believed(once):
+    async def main(upstream):
+        await ask(upstream.proxy(once, trusted_proxies=["127.0.0.1"], preserve_host=True), headers=FORGED, method="GET")
+        found = upstream.requests[0]
+        assert found.headers["host"] == "shop.example"
+        assert found.headers["x-forwarded-for"] == "6.6.6.6, 127.0.0.1"
+        assert (found.headers["x-forwarded-proto"], found.headers["x-forwarded-host"]) == ("https", "evil.example")
+        assert [value for name, value in found.lines if name == "forwarded"] == [
+            "for=6.6.6.6",
+            "for=127.0.0.1;proto=http",
+        ]
+        assert found.headers["x-real-ip"] == "6.6.6.6"
+
+    with_upstream()(main)
+
+
+@pytest.mark.parametrize(
+    ("raw", "query", "base", "target"),
+    [
+        (b"/a%20b/%2Fc", b"q=%20&r", "", "/a%20b/%2Fc?q=%20&r"),
+        (b"/a", b"", "/v1/", "/v1/a"),
+        (b"http://evil.example/a", b"b", "", "/a?b"),
+        (b"*", b"", "", "*"),
+    ],
+)
+def test_the_target_passes_as_it_was_sent(once, raw, query, base, target):
+    async def main(upstream):
+        await ask(upstream.proxy(once, base=base), headers=[], method="OPTIONS", raw_path=raw, query=query)
+        assert upstream.requests[0].target == target
+
+    with_upstream()(main)

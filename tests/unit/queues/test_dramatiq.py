@@ -1,0 +1,320 @@
+"""Dramatiq's actors under a guard, with its own worker and its broker in memory."""
+
+import time
+
+import dramatiq
+import pytest
+from dramatiq import Retry, Worker
+from dramatiq.brokers.stub import StubBroker
+from dramatiq.middleware import AsyncIO, CurrentMessage, Retries, Shutdown
+from dramatiq.results import ResultFailure, Results
+from dramatiq.results.backends import StubBackend
+
+from onceward import Busy, KeyMissing, Once
+from onceward.dramatiq import exactly
+
+PATIENCE = 180_000  # milliseconds
+
+
+@pytest.fixture
+def broker():
+    made = StubBroker()
+    made.add_middleware(Results(backend=StubBackend(), store_results=True))
+    made.add_middleware(AsyncIO())
+    made.emit_after("process_boot")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def once():
+    return Once("memory:", lease=3)  # a busy message comes again when the lease ends
+
+
+@pytest.fixture
+def work(broker):
+    """Let a worker handle all messages, also those that are delayed."""
+    workers = []
+
+    def run(queue="default"):
+        if not workers:
+            workers.append(Worker(broker, worker_timeout=50, worker_threads=2))
+            workers[0].start()
+        broker.join(queue, timeout=PATIENCE, fail_fast=False)
+        workers[0].join()
+
+    yield run
+    for worker in workers:
+        worker.stop()
+
+
+def actor(broker, once, function, **options):
+    policy = {
+        name: options.pop(name) for name in ("key", "max_attempts", "per", "at", "final", "name") if name in options
+    }
+    policy.setdefault("name", "charge")
+    return exactly(once, **policy)(
+        dramatiq.actor(function, broker=broker, actor_name="charge", min_backoff=1, max_backoff=2, **options)
+    )
+
+
+def result(message, broker):
+    return message.get_result(backend=broker.get_results_backend(), block=True, timeout=PATIENCE)
+
+
+def dead(broker, queue="default"):
+    return list(broker.dead_letters_by_queue[queue])
+
+
+def test_a_message_that_comes_twice_runs_once(broker, once, work):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+        return len(runs)
+
+    message = actor(broker, once, charge).send({"id": 1})
+    broker.enqueue(message)
+    work()
+
+    assert runs == [{"id": 1}]
+    assert result(message, broker) == 1
+
+
+def test_a_replay_gives_the_recorded_result_to_the_result_backend(broker, once, work):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+        return {"receipt": len(runs)}
+
+    guarded = actor(broker, once, charge, key="order.id")
+    messages = [guarded.send({"id": 1}), guarded.send({"id": 1}), guarded.send({"id": 2})]
+    work()
+
+    assert len(runs) == 2
+    assert result(messages[0], broker) == result(messages[1], broker) != result(messages[2], broker)
+
+
+def test_a_coroutine_function_runs_once_in_the_event_loop_of_dramatiq(broker, once, work):
+    runs = []
+
+    async def charge(order):
+        runs.append(order)
+        return len(runs)
+
+    guarded = actor(broker, once, charge, key="order")
+    messages = [guarded.send(1), guarded.send(1)]
+    work()
+
+    assert [result(message, broker) for message in messages] == [1, 1]
+
+
+def test_a_busy_message_comes_again_and_uses_up_no_retry(broker, once, work):
+    held = once.acquire(42, name="charge", lease=3)
+    runs = []
+
+    def charge(order):
+        runs.append(CurrentMessage.get_current_message().options.get("retries", 0))
+
+    actor(broker, once, charge, key="order", name="charge", max_retries=0).send(42)
+    work()
+
+    assert runs == [0]
+    assert held.lost
+    assert not dead(broker)
+
+
+def test_a_busy_message_comes_again_whatever_retry_when_says(broker, once, work):
+    once.acquire(42, name="charge", lease=3)
+    runs = []
+
+    actor(
+        broker,
+        once,
+        lambda order: runs.append(order) or order,
+        key="order",
+        name="charge",
+        retry_when=lambda retries, error: False,
+    ).send(42)
+    work()
+
+    assert runs == [42]
+
+
+def test_a_parked_message_is_dead_lettered_and_not_retried(broker, once, work):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+        raise ValueError("no such card")
+
+    message = actor(broker, once, charge, key="order", max_attempts=2, max_retries=50).send(42)
+    work()
+
+    assert runs == [42, 42]
+    assert [letter.message_id for letter in dead(broker)] == [message.message_id]
+    with pytest.raises(ResultFailure, match="Parked"):
+        result(message, broker)
+
+
+def test_a_message_without_its_key_is_dead_lettered_and_does_not_run(broker, once, work):
+    runs = []
+    actor(broker, once, lambda order: runs.append(order) or order, key="order.id", max_retries=50).send({})
+    work()
+
+    assert not runs
+    assert len(dead(broker)) == 1
+
+
+def test_a_failed_message_is_retried_by_dramatiq(broker, once, work):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+        if len(runs) < 3:
+            raise ValueError("not yet")
+        return "done"
+
+    message = actor(broker, once, charge).send(42)
+    work()
+
+    assert len(runs) == 3
+    assert result(message, broker) == "done"
+
+
+def test_a_retry_that_the_actor_asks_for_gives_the_key_back(broker, once, work):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+        if len(runs) < 2:
+            raise Retry("later", delay=1)
+
+    actor(broker, once.using(on_error="park"), charge).send(42)
+    work()
+
+    assert runs == [42, 42]
+
+
+def test_a_final_exception_is_not_retried(broker, once, work):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+        raise LookupError("card 42")
+
+    guarded = actor(broker, once, charge, key="order", final=(LookupError,))
+    messages = [guarded.send(42), guarded.send(42)]
+    work()
+
+    assert runs == [42]
+    for message in messages:
+        with pytest.raises(ResultFailure, match="LookupError: card 42"):
+            result(message, broker)
+
+
+def test_a_shutdown_is_no_failure_and_leaves_the_key_claimed(broker, once, work):
+    seen = []
+
+    def charge(order):
+        seen.append(CurrentMessage.get_current_message().options.get("retries", 0))
+        if len(seen) < 2:
+            raise Shutdown
+
+    actor(broker, once, charge, max_retries=0).send(42)
+    began = time.monotonic()
+    work()
+
+    assert seen == [0, 0]
+    assert time.monotonic() - began > 1  # the lease of the first run
+
+
+def test_a_time_limit_leaves_the_key_claimed_and_counts_as_a_retry(broker, once, work):
+    seen = []
+
+    def charge(order):
+        seen.append(CurrentMessage.get_current_message().options.get("retries", 0))
+        while len(seen) < 2:
+            time.sleep(0.01)
+
+    actor(broker, once, charge, time_limit=2000).send(42)
+    work()
+
+    assert seen == [0, 1]
+    assert not dead(broker)
+
+
+def test_a_pipeline_gets_the_recorded_result_and_its_next_actor_runs_once(broker, once, work):
+    runs, totals = [], []
+    first = actor(broker, once, lambda order: runs.append(order) or 7)
+    second = exactly(once, name="book")(
+        dramatiq.actor(lambda amount: totals.append(amount) or amount, broker=broker, actor_name="book")
+    )
+    pipe = dramatiq.pipeline([first.message(42), second.message()], broker=broker)
+    pipe.run()
+    broker.enqueue(pipe.messages[0])
+    work()
+
+    assert (runs, totals) == ([42], [7])
+
+
+def test_a_periodic_actor_runs_once_per_window_whoever_sends_it(broker, once, work):
+    runs = []
+    guarded = actor(broker, once, lambda: runs.append(1), per="1d", at=1e9, name="report")
+    for _ in range(3):
+        guarded.send()
+    work()
+
+    assert runs == [1]
+
+
+def test_an_actor_can_be_called_as_a_function(broker, once):
+    runs = []
+    guarded = actor(broker, once, lambda order: runs.append(order) or "paid", key="order", name="charge")
+
+    assert [guarded(1), guarded(1)] == ["paid", "paid"]
+    assert runs == [1]
+    once.acquire(2, name="charge")
+    with pytest.raises(Busy):
+        guarded(2)
+
+
+def test_an_actor_that_is_called_as_a_function_needs_a_key(broker, once):
+    with pytest.raises(KeyMissing):
+        actor(broker, once, lambda: None, name="charge")()
+
+
+def test_a_broker_without_retries_is_refused_at_the_start(once):
+    broker = StubBroker(middleware=[])
+
+    with pytest.raises(ValueError, match="Retries"):
+        exactly(once)(dramatiq.actor(print, broker=broker, actor_name="charge"))
+
+
+def test_rabbitmq_without_confirms_is_refused_at_the_start(broker, once):
+    broker.confirm_delivery = False  # as RabbitmqBroker has by default
+
+    with pytest.raises(ValueError, match="confirm_delivery=True"):
+        actor(broker, once, lambda: None)
+
+
+def test_a_plain_function_is_refused(once):
+    with pytest.raises(TypeError, match="write @exactly"):
+        exactly(once)(print)
+
+
+def test_a_wrong_option_is_refused_at_once(broker, once):
+    def charge(order):
+        pass
+
+    with pytest.raises(ValueError, match="ordre"):
+        actor(broker, once, charge, key="ordre.id")
+
+
+def test_a_broker_needs_no_more_than_retries(once):
+    broker = StubBroker(middleware=[Retries()])
+
+    exactly(once)(dramatiq.actor(test_a_broker_needs_no_more_than_retries, broker=broker, actor_name="charge"))
+
+    assert any(isinstance(middleware, CurrentMessage) for middleware in broker.middleware)

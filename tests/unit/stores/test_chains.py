@@ -1,0 +1,200 @@
+"""The chain of a key: up by its parents, down by an index, across ledgers, and through what is missing or forged."""
+
+import contextlib
+import re
+import sqlite3
+import sys
+
+import pytest
+
+from onceward.core.drivers import drive
+from onceward.core.origin import beginning, provenance_in
+from onceward.stores.capabilities import MIGRATE, TRACE
+from onceward.stores.chains import chain_of
+from onceward.stores.ledger import Ledger, NotFound
+from onceward.stores.memory import MemoryStore
+from onceward.stores.sqlite.schema import ORIGIN_INDEX
+from onceward.stores.sqlite.store import SqliteStore
+from onceward.stores.sqlite.tracing import TRACED
+from onceward.testing.bench import claim_of
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    store = SqliteStore(tmp_path / "ledger.db", clock=clock)
+    yield store
+    store.close()
+
+
+def put(store, key, parent=None, root=None):
+    headers = {"onceward-parent": parent, "onceward-root": root}
+    assert drive(store.insert(claim_of(key, "a", origin=provenance_in(headers.get).origin)), store).won
+
+
+def tree(node):
+    return node.key if not node.children else {node.key: [tree(child) for child in node.children]}
+
+
+def shown(key, *stores, **options):
+    chain = chain_of(key, [Ledger(store) for store in stores], **options)
+    assert not chain.unread
+    return [tree(top) for top in chain.tops]
+
+
+CHAIN = [
+    ("order", None),
+    ("pay", "order"),
+    ("ship", "order"),
+    ("book", "pay"),
+    ("mail", "ship"),
+]
+WHOLE = [{"order": [{"pay": ["book"]}, {"ship": ["mail"]}]}]
+
+
+@pytest.mark.parametrize("key", [key for key, _ in CHAIN])
+def test_each_key_of_a_chain_shows_all_of_it(store, key):
+    put(store, "other")
+    put(store, "other-pay", "other", "other")
+    for one, parent in CHAIN:
+        put(store, one, parent, "order")
+    assert shown(key, store) == WHOLE
+
+
+@pytest.mark.parametrize("key", [key for key, _ in CHAIN])
+def test_a_chain_goes_through_several_ledgers(store, clock, key):
+    others = [MemoryStore(clock), MemoryStore(clock)]
+    for number, (one, parent) in enumerate(CHAIN):
+        put([store, *others][number % 3], one, parent, "order")
+    assert shown(key, store, *others, scan=True) == WHOLE
+
+
+def test_a_key_that_no_ledger_has_is_refused(store):
+    with pytest.raises(NotFound, match="nothing: no such key in sqlite:"):
+        shown("nothing", store)
+
+
+def test_a_key_without_a_chain_is_shown_alone(store):
+    put(store, "order")
+    assert shown("order", store) == ["order"]
+
+
+def test_what_is_missing_is_shown_by_its_name(store):
+    put(store, "mail", "ship", "order")
+    put(store, "pay", "order", "order")
+    assert shown("mail", store) == [{"order": [{"ship": ["mail"]}, "pay"]}]
+    chain = chain_of("mail", [Ledger(store)])
+    assert [len(chain.tops[0].links), len(chain.tops[0].children[0].links)] == [0, 0]
+
+
+def test_a_key_in_two_ledgers_is_one_node(store, clock):
+    other = MemoryStore(clock)
+    put(store, "order")
+    for one in (store, other):
+        put(one, "pay", "order", "order")
+    chain = chain_of("order", [Ledger(store), Ledger(other)], scan=True)
+    assert [tree(top) for top in chain.tops] == [{"order": ["pay"]}]
+    assert len(chain.tops[0].children[0].links) == 2
+
+
+@pytest.mark.parametrize("key", ["a", "b", "c"])
+def test_forged_headers_that_make_a_circle_end(store, key):
+    for one, parent in (("a", "c"), ("b", "a"), ("c", "b")):
+        put(store, one, parent, "a")
+    put(store, "self", "self", "a")
+    (top, *rest) = shown(key, store)
+    assert "self" in [top, *rest]
+    assert str([top, *rest]).count("'b'") == 1
+
+
+def test_a_chain_of_five_thousand_keys_is_one_tree(store):
+    drive(
+        store.insert_many(
+            [
+                claim_of(
+                    f"k{n}",
+                    "a",
+                    origin=provenance_in({"onceward-parent": f"k{n - 1}", "onceward-root": "k0"}.get).origin,
+                )
+                for n in range(1, 5000)
+            ]
+        ),
+        store,
+    )
+    put(store, "k0")
+    chain = chain_of("k4999", [Ledger(store)], limit=10_000)
+    depth, node = 0, chain.tops[0]
+    while node.children:
+        depth, node = depth + 1, node.children[0]
+    assert (depth, len(chain.tops), chain.cut) == (4999, 1, False)
+    assert sys.getrecursionlimit() < 5000
+
+
+def test_a_chain_with_more_keys_than_asked_for_is_cut(store):
+    put(store, "k0")
+    for n in range(1, 20):
+        put(store, f"k{n}", "k0", "k0")
+    chain = chain_of("k0", [Ledger(store)], limit=10)
+    assert chain.cut
+    assert len(chain.tops[0].children) == 9
+
+
+def test_a_store_without_an_index_is_read_only_if_that_is_asked_for(clock):
+    store = MemoryStore(clock)
+    for one, parent in CHAIN:
+        put(store, one, parent, "order")
+    ledger = Ledger(store)
+    chain = chain_of("mail", [ledger])
+    assert chain.unread == [ledger]
+    assert [tree(top) for top in chain.tops] == [{"order": [{"ship": ["mail"]}]}]  # upwards it needs none
+    assert shown("mail", store, scan=True) == WHOLE
+
+
+# --- SQLite -----------------------------------------------------------------------------------------------------------
+
+
+def sql(path, statement, *values):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(statement, values).fetchall()
+        connection.commit()
+        return rows
+
+
+def test_ten_thousand_other_records_are_not_read(store):
+    drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(10_000)]), store)
+    start = beginning("order")
+    plan = sql(
+        store.path,
+        f"EXPLAIN QUERY PLAN {TRACED.format(f'INDEXED BY {ORIGIN_INDEX}')}",
+        start,
+        start[:-1] + "-",
+        "",
+        0,
+        10,
+    )
+    assert len(plan) == 1
+    assert re.match(rf"SEARCH onceward USING (COVERING )?INDEX {ORIGIN_INDEX} \(origin>", plan[0][3])
+
+
+def test_pages_follow_each_other_without_gaps(store):
+    for n in range(25):
+        put(store, f"k{n}", f"p{n % 3}", "a'b\"c")
+        put(store, f"x{n}", "p", "a'b")
+    keys, after = [], None
+    while True:
+        page = drive(TRACE.needed(store)("a'b\"c", after, 4, False), store)
+        keys += [record.key for record in page.records]
+        after = page.next
+        if after is None:
+            break
+    assert sorted(keys) == sorted(f"k{n}" for n in range(25))
+
+
+def test_a_former_versions_file_is_traced_after_migrate_or_by_reading_it(store):
+    for one, parent in CHAIN:
+        put(store, one, parent, "order")
+    sql(store.path, f"DROP INDEX {ORIGIN_INDEX}")
+    ledger = Ledger(store)
+    assert chain_of("order", [ledger]).unread == [ledger]
+    assert shown("order", store, scan=True) == WHOLE
+    assert (f"index {ORIGIN_INDEX}", True) in drive(MIGRATE.needed(store)(), store)
+    assert shown("order", store) == WHOLE

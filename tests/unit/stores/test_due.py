@@ -1,0 +1,94 @@
+"""Finding due messages in SQLite: by the index alone, in old files, and beside rows that are no records."""
+
+import contextlib
+import re
+import sqlite3
+
+import pytest
+
+from onceward import StoreError
+from onceward.core.drivers import drive
+from onceward.core.record import COMPLETED
+from onceward.core.views import Criteria
+from onceward.stores.capabilities import DUE, FIND, MIGRATE, OUTBOX
+from onceward.stores.sqlite import due
+from onceward.stores.sqlite.schema import DUE_INDEX
+from onceward.stores.sqlite.store import SqliteStore
+from onceward.testing.bench import claim_of
+from onceward.testing.clock import ManualClock
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    store = SqliteStore(tmp_path / "ledger.db", clock=clock)
+    yield store
+    store.close()
+
+
+def complete(store, key, due):
+    held = drive(store.insert(claim_of(key, "a")), store).record
+    write = claim_of(key, "a", beat=1, fence=held.fence, status=COMPLETED, keep=None, unsent="{}", due=due)
+    assert drive(store.swap(write, held), store).won
+
+
+def sql(path, statement, *values):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(statement, values).fetchall()
+        connection.commit()
+        return rows
+
+
+def found(store, limit=10):
+    return drive(DUE.needed(store)(None, limit, 0.0), store)
+
+
+@pytest.mark.parametrize(
+    ("statement", "values"), [(due.DUE, (1e12, 0.0, "", 100)), (due.NEXT, (0.0, 1e12))], ids=["page", "wait"]
+)
+def test_ten_thousand_completed_records_are_not_read(store, statement, values):
+    drive(store.insert_many([claim_of(f"k{n}", "a", status=COMPLETED) for n in range(10_000)]), store)
+    plan = [row[3] for row in sql(store.path, f"EXPLAIN QUERY PLAN {statement}", *values)]
+    assert len(plan) == 1
+    assert re.match(rf"SEARCH onceward USING (COVERING )?INDEX {DUE_INDEX} \(", plan[0])
+
+
+def test_a_former_versions_file_refuses_messages_until_it_is_migrated(store):
+    drive(store.load("?"), store)
+    sql(store.path, f"DROP INDEX {DUE_INDEX}")
+    with pytest.raises(StoreError, match=r"no index of messages, .* `onceward migrate --store sqlite:///"):
+        drive(OUTBOX.needed(store)(), store)
+    with pytest.raises(StoreError, match=f"no such index: {DUE_INDEX}"):
+        found(store)
+    assert (f"index {DUE_INDEX}", True) in drive(MIGRATE.needed(store)(), store)
+    drive(OUTBOX.needed(store)(), store)
+    assert found(store).records == []
+
+
+def test_a_row_that_is_no_record_is_named_and_hides_no_other(store, clock):
+    for number in range(3):
+        complete(store, f"k{number}", 1.0 + number)
+    sql(store.path, "UPDATE onceward SET beat = 'x' WHERE key = 'k1'")
+    clock.advance(10.0)
+    page = found(store)
+    assert [record.key for record in page.records] == ["k0", "k2"]
+    assert [one.key for one in page.damaged] == ["k1"]
+
+
+def test_unsent_messages_are_listed_by_the_index(store, clock, monkeypatch):
+    drive(store.insert_many([claim_of(f"k{n}", "a", status=COMPLETED) for n in range(50)]), store)
+    complete(store, "left", 5.0)
+    looked = []
+    monkeypatch.setattr("onceward.stores.sqlite.finding.next_page", lambda *told: looked.append(told[2]))
+    page = drive(FIND.needed(store)(Criteria(("UNSENT",)), "", None, 10), store)
+    assert ([record.key for record in page.records], looked) == (["left"], [1])
+
+
+def test_a_clock_that_is_moved_by_hand_decides(tmp_path):
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "a.db", clock=clock)
+    complete(store, "k", 30.0)
+    assert found(store).records == []
+    assert found(store).wait == pytest.approx(30.0)
+    clock.advance(30.0)
+    assert [record.key for record in found(store).records] == ["k"]
+    store.close()

@@ -1,0 +1,420 @@
+"""Crash tests find what is planted in handlers, and right handlers pass."""
+
+import asyncio
+import itertools
+import uuid
+
+import pytest
+
+from onceward import NOT_MADE, Claim, LeaseLost, Made, Once, OncewardError, current
+from onceward.stores.sqlite import SqliteStore
+from onceward.testing import Crashes, Killed, Mishap
+
+shop = Once("sqlite:////nowhere/at/all/orders.db")  # as in a module of a user
+ORDER = {"id": "order-1"}
+
+
+class Bank:
+    """A downstream that knows repetitions by their key."""
+
+    def __init__(self):
+        self.charges = []
+
+    def charge(self, order, key=None):
+        self.charges.append(order)
+        return f"receipt of {order}"
+
+    async def charge_async(self, order, key=None):
+        return self.charge(order)
+
+    def was_charged(self, order):
+        return order in self.charges
+
+
+# --- handlers that are right ----------------------------------------------------------------------------------------------
+
+
+@shop(key="order.id")
+def with_a_derived_key(order: dict, bank) -> str:
+    return bank.charge(order["id"], key=current().key("charge"))
+
+
+@shop(key="order.id")
+async def with_a_derived_key_async(order: dict, bank) -> str:
+    return await bank.charge_async(order["id"], key=current().key("charge"))
+
+
+@shop(key="order.id")
+async def with_a_blocking_call(order: dict, bank) -> str:
+    return bank.charge(order["id"], key=current().key("charge"))
+
+
+@shop(key="order.id")
+def with_steps(order: dict, bank, claim: Claim) -> str:
+    receipt = claim.step("charge", bank.charge, order["id"], key=claim.key("charge"))
+    claim.step("points", bank.charge, "points", key=claim.key("points"))
+    return receipt
+
+
+def find_out(key, order, **_):
+    return Made(f"receipt of {order}") if REAL.was_charged(order) else NOT_MADE
+
+
+REAL = Bank()
+
+
+@shop(key="order.id")
+def with_a_step_that_finds_out(order: dict, bank, claim: Claim) -> str:
+    return claim.step("charge", bank.charge, order["id"], on_lapse=find_out)
+
+
+@shop(key="order.id", on_lapse="park", on_error="park")
+def that_parks(order: dict, bank) -> str:
+    return bank.charge(order["id"])
+
+
+@shop(key="order.id", cache=100)
+def that_remembers(order: dict, bank) -> str:
+    return bank.charge(order["id"], key=current().key("charge"))
+
+
+@shop(key="order.id", on_busy=5)
+def that_waits(order: dict, bank) -> str:
+    return bank.charge(order["id"], key=current().key("charge"))
+
+
+def with_a_claim_block(order, bank):
+    try:
+        with shop.claim(order["id"], name="block") as claim:
+            bank.charge(order["id"], key=claim.key("charge"))
+    except OncewardError as error:
+        if type(error).__name__ != "Completed":
+            raise
+
+
+async def with_an_async_claim_block(order, bank):
+    try:
+        async with shop.claim(order["id"], name="block") as claim:
+            await bank.charge_async(order["id"], key=claim.key("charge"))
+    except OncewardError as error:
+        if type(error).__name__ != "Completed":
+            raise
+
+
+def without_a_decorator(order, bank):
+    return shop.run(order["id"], charge_once, order, bank)
+
+
+def charge_once(order: dict, bank) -> str:
+    return bank.charge(order["id"], key=current().key("charge"))
+
+
+RIGHT = [
+    with_a_derived_key,
+    with_a_derived_key_async,
+    with_a_blocking_call,
+    with_steps,
+    that_parks,
+    that_remembers,
+    that_waits,
+    with_a_claim_block,
+    with_an_async_claim_block,
+    without_a_decorator,
+]
+
+
+@pytest.mark.parametrize("handler", RIGHT, ids=lambda one: one.__name__)
+def test_right_handlers_pass(handler):
+    with Crashes() as crashes:
+        for crash in crashes:
+            bank = crash.downstream(Bank(), "charge", "charge_async", by="key")
+            crash.deliver(handler, ORDER, bank)
+            crash.happened_once()
+            assert crash.error is None or crash.parked
+    assert crashes.runs > 20
+
+
+def test_the_recovery_from_a_crash_can_be_struck_too():
+    with Crashes(depth=2, mishaps=[Mishap.KILLED_AFTER, Mishap.PAUSED]) as crashes:
+        for crash in crashes:
+            bank = crash.downstream(Bank(), "charge", by="key")
+            crash.deliver(with_a_derived_key, ORDER, bank)
+            crash.happened_once()
+    assert crashes.runs > 50
+
+
+def test_a_step_that_finds_out_passes_unless_a_worker_is_paused_in_it():
+    """A paused worker goes on with its call after the other one has looked: only a downstream that fences can tell."""
+    mishaps = set(Mishap) - {Mishap.PAUSED}
+    for crash in Crashes(mishaps=mishaps):
+        REAL.charges.clear()
+        crash.deliver(with_a_step_that_finds_out, ORDER, crash.downstream(REAL, "charge"))
+        crash.happened_once()
+
+
+def test_in_a_running_loop_deliveries_are_awaited():
+    async def main():
+        runs = 0
+        for crash in Crashes():
+            runs += 1
+            bank = crash.downstream(Bank(), "charge_async", by="key")
+            assert await crash.deliver_async(with_a_derived_key_async, ORDER, bank) == "receipt of order-1"
+            crash.happened_once()
+        return runs
+
+    assert asyncio.run(main()) > 20
+
+
+# --- faults that are planted ----------------------------------------------------------------------------------------------
+
+
+@shop(key="order.id")
+def without_a_derived_key(order: dict, bank) -> str:
+    return bank.charge(order["id"])
+
+
+@shop(key="order.id")
+def with_a_random_key(order: dict, bank) -> str:
+    return bank.charge(order["id"], key=str(uuid.uuid4()))
+
+
+@shop(key="order.id")
+def with_a_key_of_the_attempt(order: dict, bank) -> str:
+    return bank.charge(order["id"], key=current().key("charge", current().attempt))
+
+
+def with_the_effect_before_the_claim(order, bank):
+    bank.charge(order["id"])
+    shop.run(order["id"], record_only, order)
+
+
+def record_only(order: dict) -> None: ...
+
+
+@shop(key="order.id")
+def with_two_effects_and_no_steps(order: dict, bank) -> str:
+    bank.charge(order["id"], key=current().key("charge"))
+    return bank.charge("a letter")
+
+
+@shop(key="order.id")
+def with_a_step_that_has_no_key(order: dict, bank, claim: Claim) -> str:
+    return claim.step("charge", bank.charge, order["id"])
+
+
+@shop(key="order.id")
+def with_an_effect_beside_its_steps(order: dict, bank, claim: Claim) -> str:
+    bank.charge("a letter")
+    return claim.step("charge", bank.charge, order["id"], key=claim.key("charge"))
+
+
+@shop(key="order.id")
+async def without_a_derived_key_async(order: dict, bank) -> str:
+    return await bank.charge_async(order["id"])
+
+
+def that_swallows_errors(order, bank):
+    try:
+        with_a_derived_key(order, bank)
+    except Exception:
+        return "all is well"
+
+
+def that_swallows_a_lost_lease(order, bank):
+    try:
+        with_steps(order, bank)
+    except LeaseLost:
+        bank.charge("an apology")
+
+
+@shop(key="order.id", on_busy="skip")
+def that_skips_what_is_busy(order: dict, bank) -> str:
+    return bank.charge(order["id"], key=current().key("charge"))
+
+
+@shop(key="order.id", final=(TimeoutError,))
+def that_takes_a_lost_reply_for_the_outcome(order: dict, bank) -> str:
+    return bank.charge(order["id"], key=current().key("charge"))
+
+
+def that_has_no_guard(order, bank):
+    bank.charge(order["id"])
+    shop.run(uuid.uuid4(), record_only, order)
+
+
+def with_an_effect_after_the_claim(order, bank):
+    with_a_derived_key(order, bank)
+    bank.charge("a letter")
+
+
+TWICE = [
+    without_a_derived_key,
+    with_a_random_key,
+    with_a_key_of_the_attempt,
+    with_the_effect_before_the_claim,
+    with_two_effects_and_no_steps,
+    with_a_step_that_has_no_key,
+    with_an_effect_beside_its_steps,
+    without_a_derived_key_async,
+    that_has_no_guard,
+    with_an_effect_after_the_claim,
+]
+MISSING = [that_swallows_errors, that_skips_what_is_busy, that_takes_a_lost_reply_for_the_outcome]
+
+
+def complaint(handler, depth=1):
+    with pytest.raises(AssertionError) as met, Crashes(depth=depth) as crashes:
+        for crash in crashes:
+            bank = crash.downstream(Bank(), "charge", "charge_async", by="key")
+            crash.deliver(handler, ORDER, bank)
+            crash.happened_once()
+    return str(met.value)
+
+
+@pytest.mark.parametrize("handler", TWICE, ids=lambda one: one.__name__)
+def test_effects_that_happen_twice_are_found(handler):
+    assert "happened twice instead of once" in complaint(handler)
+
+
+@pytest.mark.parametrize("handler", MISSING, ids=lambda one: one.__name__)
+def test_effects_that_get_lost_are_found(handler):
+    told = complaint(handler)
+    assert "happened 0 times instead of once" in told
+    assert "Look for" in told
+
+
+def test_a_lost_lease_that_is_swallowed_is_found():
+    assert "Bank.charge('an apology') happened once instead of 0 times" in complaint(that_swallows_a_lost_lease)
+
+
+def test_a_report_tells_what_happened_and_what_to_change():
+    told = complaint(without_a_derived_key)
+    assert "This run: the worker is killed right after Bank.charge('order-1')." in told
+    assert told.index("delivered:") < told.index("redelivered at once:") < told.index("redelivered after the lease:")
+    assert "claim.key(" in told
+
+
+def test_effects_that_may_repeat_are_named():
+    for crash in Crashes():
+        crash.deliver(without_a_derived_key, ORDER, crash.downstream(Bank(), "charge"))
+        crash.happened_once(may_repeat=["Bank.charge"])
+
+
+def test_a_handler_that_is_never_done_is_told():
+    def fails(order):
+        raise ValueError("never")
+
+    with pytest.raises(AssertionError, match="not over after 10 tries"):
+        for crash in Crashes():
+            crash.deliver(shop(key="order.id", name="fails")(fails), ORDER)
+
+
+def test_a_handler_without_a_guard_is_told():
+    with pytest.raises(AssertionError, match="decorated with @once"):
+        for crash in Crashes():
+            crash.deliver(print)
+
+
+def test_a_handler_that_differs_each_time_is_told():
+    numbers = itertools.count()
+
+    def sometimes(order, bank):
+        answer = with_a_derived_key(order, bank)
+        if next(numbers) < 2:
+            bank.charge("more")
+        return answer
+
+    with pytest.raises(AssertionError, match="did not come to their point"):
+        for crash in Crashes():
+            crash.deliver(sometimes, ORDER, crash.downstream(Bank(), by="key"))
+
+
+# --- what a run is --------------------------------------------------------------------------------------------------------
+
+
+def test_runs_come_in_the_same_order_each_time():
+    def titles():
+        for crash in Crashes():
+            crash.deliver(with_steps, ORDER, crash.downstream(Bank(), "charge", by="key"))
+            yield crash.mishap
+
+    first = list(titles())
+    assert first == list(titles())
+    assert len(set(first)) > 30
+
+
+def test_after_the_loop_a_once_has_its_own_store_again():
+    crashes = Crashes()
+    for crash in crashes:
+        assert type(shop.store) is not SqliteStore
+        crash.deliver(with_a_derived_key, ORDER, Bank())
+        break
+    crashes.close()
+    assert type(shop.store) is SqliteStore
+    assert "exchange" not in vars(shop.store)
+
+
+def test_an_observer_hears_requests_again_after_the_loop():
+    heard = []
+    once = Once("memory:", observe=[heard.append])
+    for crash in Crashes(mishaps=()):
+        crash.deliver(once.run, 1, record_only, ORDER)
+    heard.clear()
+    once.run(2, record_only, ORDER)
+    assert [event.action for event in heard if event.kind == "store_request"] == ["insert", "swap"]
+
+
+def test_a_killed_worker_does_nothing_more():
+    @shop(key="order.id", name="stubborn")
+    def stubborn(order: dict, bank) -> None:
+        try:
+            bank.charge(order["id"], key=current().key())
+        except BaseException:
+            bank.charge("goes on", key="goes on")
+
+    for crash in Crashes(mishaps=[Mishap.KILLED_AFTER]):
+        bank = crash.downstream(Bank(), by="key")
+        crash.deliver(stubborn, ORDER, bank)
+        assert bank.charges == ["order-1"]
+
+
+def test_a_kill_is_no_exception_that_handlers_catch():
+    assert not issubclass(Killed, Exception)
+
+
+def test_a_fake_keeps_its_own_attributes_and_class():
+    for crash in Crashes(mishaps=()):
+        bank = crash.downstream(Bank(), "charge", by="key")
+        assert isinstance(bank, Bank)
+        assert bank.was_charged("order-1") is False
+        bank.charges = ["before"]
+        crash.deliver(with_a_derived_key, ORDER, bank)
+        assert bank.charges == ["before", "order-1"]
+        assert [str(effect) for effect in crash.effects] == ["Bank.charge('order-1')"]
+
+
+def test_a_function_is_a_downstream_too():
+    sent = []
+
+    def mail(to):
+        sent.append(to)
+
+    for crash in Crashes():
+        sent.clear()
+        mail = crash.downstream(mail)
+        crash.deliver(shop.run, "m", send_mail, mail)
+        assert len(sent) == len(crash.effects) >= 1
+
+
+def send_mail(mail) -> None:
+    mail("a@shop.example")
+
+
+def test_pauses_do_not_last_and_leases_end_without_waiting(monkeypatch):
+    naps = []
+    monkeypatch.setattr("onceward.core.drivers.time.sleep", naps.append)
+    for crash in Crashes(mishaps=[Mishap.LEDGER_GONE]):
+        crash.deliver(with_a_derived_key, ORDER, crash.downstream(Bank(), by="key"))
+        crash.happened_once()
+    assert naps
+    assert max(naps) <= 0.001

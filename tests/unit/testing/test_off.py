@@ -1,0 +1,155 @@
+"""The off switch: guarded functions run as if they had no guard, in tests only."""
+
+import asyncio
+import subprocess
+import sys
+import unittest
+import warnings
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route as Endpoint
+
+from onceward import Once, current
+from onceward.aws import on_sqs
+from onceward.testing import Crashes, off
+from onceward.web import AsgiIdempotency, Route, Rules, Scope
+
+with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
+    warnings.simplefilter("ignore")
+    from starlette.testclient import TestClient
+
+shop = Once("postgresql://nobody@nowhere.invalid/orders")
+ran = []
+
+
+@shop(key="order.id", cache=10)
+def charge(order: dict) -> str:
+    ran.append(order)
+    return current().key("charge")
+
+
+@shop(key="order.id")
+async def charge_async(order: dict) -> str:
+    ran.append(order)
+    return await current().step_async("charge", asyncio.sleep, 0, "a step")
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    ran.clear()
+
+
+def test_each_call_runs_and_derived_keys_stay_the_same():
+    with off():
+        assert charge({"id": 1}) == charge({"id": 1})
+    assert len(ran) == 2
+
+
+def test_no_key_is_needed():
+    with off():
+        charge({"amount": 5})
+        asyncio.run(charge_async({}))
+    assert ran == [{"amount": 5}, {}]
+
+
+def test_calls_at_the_same_time_run_too():
+    async def both():
+        return await asyncio.gather(charge_async({"id": 1}), charge_async({"id": 1}))
+
+    with off():
+        assert asyncio.run(both()) == ["a step", "a step"]
+    assert len(ran) == 2
+
+
+def test_claims_in_hand_batches_and_lambda_handlers_run():
+    def take(order: dict) -> None:
+        ran.append(order)
+
+    batch = shop.batch(record, key="order.id", name="b")
+    handler = on_sqs(shop, key="order.id", name="l")(take)
+    event = {"Records": [{"messageId": str(n), "body": '{"id": 1}', "eventSource": "aws:sqs"} for n in range(2)]}
+    with off():
+        for _ in range(2):
+            with shop.claim("order-1") as claim:
+                claim.step("charge", ran.append, {})
+            assert all(outcome.status == "done" for outcome in batch.run([{"id": 1}]))
+            assert handler(event, None) == {"batchItemFailures": []}
+    assert ran
+
+
+def test_a_handlers_exception_goes_on_and_nothing_remembers_it():
+    @shop(key="order.id", name="fails", max_attempts=1, final=(ValueError,))
+    def fails(order: dict) -> None:
+        ran.append(order)
+        raise ValueError(len(ran))
+
+    with off():
+        for number in (1, 2):
+            with pytest.raises(ValueError, match=str(number)):
+                fails({"id": 1})
+
+
+def test_requests_without_a_key_are_answered():
+    def pay(_):
+        ran.append(current().attempt)
+        return JSONResponse({"paid": True}, 201)
+
+    app = Starlette(routes=[Endpoint("/orders", pay, methods=["POST"])])
+    app.add_middleware(AsgiIdempotency, once=shop, rules=Rules(Route("/orders"), scope=Scope.EVERYBODY), name="shop")
+    with off():
+        client = TestClient(app)
+        assert [client.post("/orders").status_code for _ in range(2)] == [201, 201]
+        with_key = [client.post("/orders", headers={"Idempotency-Key": "k"}).status_code for _ in range(2)]
+    assert with_key == [201, 201]
+    assert ran == [1, 1, 1, 1]
+
+
+def test_a_once_made_meanwhile_is_off_too():
+    with off():
+        once = Once("dynamodb://orders?endpoint=http://nowhere.invalid")
+        once.run(1, record, {})
+        once.run(1, record, {})
+    assert len(ran) == 2
+
+
+def test_afterwards_all_is_guarded_again(caplog):
+    once = Once("memory:")
+    with off():
+        once.run(1, record, {})
+    assert "onceward is OFF" in caplog.text
+    once.run(1, record, {})
+    once.run(1, record, {})
+    assert len(ran) == 2  # once while it was off, and once since
+
+
+def record(order: dict) -> None:
+    ran.append(order)
+
+
+def test_a_crash_test_within_it_is_refused():
+    with off(), pytest.raises(RuntimeError, match="no guard to test"):
+        for _ in Crashes():
+            pass
+
+
+def test_it_is_refused_where_no_test_runs():
+    code = "import unittest, unittest.mock, pytest, onceward.testing\nwith onceward.testing.off(): print('off')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "off() is for tests" in done.stderr
+    assert "off" not in done.stdout
+
+
+def test_it_works_in_unittest():
+    class Tests(unittest.TestCase):
+        @classmethod
+        def setUpClass(cls):
+            cls.enterClassContext(off())
+
+        def test_charge(self):
+            charge({})
+
+    done = unittest.TestResult()
+    unittest.TestSuite([Tests("test_charge")]).run(done)
+    assert done.wasSuccessful(), done.errors

@@ -1,0 +1,281 @@
+"""The pytest plugin, in real runs of pytest: what users write, and what they read when it fails."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import tomllib
+from pathlib import Path
+
+import pytest
+
+PLUGIN = "onceward.testing.pytest_plugin"
+ROOT = Path(__file__).parents[3]
+SHOP = """
+from onceward import Once, current
+
+once = Once("sqlite:////nowhere/at/all/orders.db")
+
+
+class Bank:
+    def __init__(self):
+        self.charges = []
+
+    def charge(self, order, key=None):
+        self.charges.append(order)
+        return f"receipt of {order}"
+
+    async def charge_async(self, order, key=None):
+        return self.charge(order)
+
+
+@once(key="order.id")
+def charge(order: dict, bank) -> str:
+    return bank.charge(order["id"], key=current().key("charge"))
+
+
+@once(key="order.id")
+def careless(order: dict, bank) -> str:
+    return bank.charge(order["id"])
+
+
+@once(key="order.id")
+async def charge_async(order: dict, bank) -> str:
+    return await bank.charge_async(order["id"], key=current().key("charge"))
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run pytest on a file of tests in a project of its own, and return what it prints and whether it passed."""
+
+    def run(tests, *options, plugins=(), **files):
+        (tmp_path / "shop.py").write_text(SHOP)
+        (tmp_path / "test_shop.py").write_text(textwrap.dedent(tests))
+        for name, text in files.items():
+            (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+        (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+        given = [f"-p{name}" for name in (PLUGIN, *plugins)]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *given, *options, "test_shop.py"],
+            cwd=tmp_path,
+            env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        return done.stdout + done.stderr, done.returncode == 0
+
+    return run
+
+
+def test_the_fixture_crashes_points_a_once_of_a_module_at_memory(run):
+    told, passed = run("""
+        from shop import Bank, charge
+
+        def test_an_order_is_charged_once(crashes):
+            for crash in crashes:
+                bank = crash.downstream(Bank(), by="key")
+                crash.deliver(charge, {"id": "order-1"}, bank)
+                crash.happened_once()
+                assert bank.charges == ["order-1"]
+            assert crashes.runs > 20
+    """)
+    assert passed, told
+
+
+def test_a_failure_tells_the_run_that_failed(run):
+    told, passed = run("""
+        from shop import Bank, careless
+
+        def test_asks_the_tool(crashes):
+            for crash in crashes:
+                bank = crash.downstream(Bank())
+                crash.deliver(careless, {"id": "order-1"}, bank)
+                crash.happened_once()
+
+        def test_asks_the_fake(crashes):
+            for crash in crashes:
+                bank = crash.downstream(Bank())
+                crash.deliver(careless, {"id": "order-1"}, bank)
+                assert bank.charges == ["order-1"]
+
+        def test_the_next_one_is_not_harmed(crashes):
+            for crash in crashes(mishaps=()):
+                bank = Bank()
+                crash.deliver(careless, {"id": "order-1"}, bank)
+                assert bank.charges == ["order-1"]
+    """)
+    assert not passed
+    assert "2 failed, 1 passed" in told
+    assert "Bank.charge('order-1') happened twice instead of once" in told
+    told = told.partition("short test summary")[0]  # which repeats it whole in CI
+    assert told.count("This run: the worker is killed right after Bank.charge('order-1').") == 2
+    assert told.count("- onceward: run ") == 1
+    assert "redelivered after the lease:" in told
+
+
+def test_the_fixtures_once_and_clock_are_a_ledger_that_needs_no_waiting(run):
+    told, passed = run("""
+        import pytest
+        from onceward import Busy
+
+        def test_a_lease_ends(once, clock):
+            claim = once.acquire("order-1")
+            with pytest.raises(Busy):
+                once.acquire("order-1")
+            clock.advance(61)
+            assert once.acquire("order-1").attempt == 2
+
+        def test_a_result_is_forgotten(once, clock):
+            ran = []
+
+            @once(key="number", retention=3600)
+            def handle(number: int) -> None:
+                ran.append(number)
+
+            handle(1)
+            handle(1)
+            clock.advance(3601)
+            handle(1)
+            assert ran == [1, 1]
+
+        def test_crashes_takes_the_same_once(once, crashes):
+            @once(key="number")
+            def handle(number: int, mail) -> None:
+                mail(number)
+
+            for crash in crashes:
+                crash.deliver(handle, 1, crash.downstream(lambda number: None))
+                crash.happened_once(may_repeat=["<lambda>"])
+    """)
+    assert passed, told
+
+
+def test_a_users_own_fixtures_of_these_names_win(run):
+    told, passed = run(
+        """
+        from shop import Bank, charge
+
+        def test_mine(once, clock, crashes):
+            assert once == "my once"
+            assert clock == "my clock"
+            for crash in crashes:
+                crash.deliver(charge, {"id": "order-1"}, crash.downstream(Bank(), by="key"))
+                crash.happened_once()
+        """,
+        conftest="""
+        import pytest
+
+        @pytest.fixture
+        def once():
+            return "my once"
+
+        @pytest.fixture
+        def clock():
+            return "my clock"
+        """,
+    )
+    assert passed, told
+
+
+def test_a_marker_and_a_fixture_turn_guards_off(run):
+    told, passed = run(
+        """
+        import pytest
+        from shop import Bank, careless
+
+        class Order(dict):
+            def __missing__(self, name):
+                return "?"
+
+        @pytest.mark.onceward_off
+        def test_marked():
+            bank = Bank()
+            careless(Order(), bank)
+            careless({"id": "order-1"}, bank)
+            careless({"id": "order-1"}, bank)
+            assert len(bank.charges) == 3
+
+        def test_asked(once_off):
+            bank = Bank()
+            careless({"id": "order-1"}, bank)
+            careless({"id": "order-1"}, bank)
+            assert len(bank.charges) == 2
+
+        def test_others_are_guarded(crashes):
+            for crash in crashes(mishaps=()):
+                bank = Bank()
+                crash.deliver(careless, {"id": "order-1"}, bank)
+                assert len(bank.charges) == 1
+        """,
+        "--strict-markers",
+    )
+    assert passed, told
+
+
+ASYNC = """
+import pytest
+from shop import Bank, charge_async
+
+{mark}
+@pytest.mark.parametrize("order", ["a", "b", "c", "d"])
+async def test_an_order_is_charged_once(crashes, order):
+    for crash in crashes:
+        bank = crash.downstream(Bank(), by="key")
+        assert await crash.deliver_async(charge_async, {{"id": order}}, bank) == f"receipt of {{order}}"
+        crash.happened_once()
+    assert crashes.runs > 20
+"""
+
+
+def test_it_works_with_pytest_asyncio(run):
+    scope = "-oasyncio_default_fixture_loop_scope=function"
+    told, passed = run(ASYNC.format(mark="@pytest.mark.asyncio"), scope, plugins=["asyncio"])
+    assert passed, told
+    assert "4 passed" in told
+
+
+def test_it_works_with_anyio(run):
+    mark = '@pytest.mark.anyio\n@pytest.mark.parametrize("anyio_backend", ["asyncio"])'
+    told, passed = run(ASYNC.format(mark=mark), plugins=["anyio"])
+    assert passed, told
+    assert "4 passed" in told
+
+
+def test_it_works_with_xdist(run):
+    told, passed = run(
+        """
+        import pytest
+        from shop import Bank, careless, charge
+
+        @pytest.mark.parametrize("order", ["a", "b", "c", "d"])
+        def test_an_order_is_charged_once(crashes, order):
+            for crash in crashes:
+                bank = crash.downstream(Bank(), by="key")
+                crash.deliver(charge if order != "d" else careless, {"id": order}, bank)
+                assert len(bank.charges) == len(crash.effects) == 1
+        """,
+        "-n2",
+        plugins=["xdist"],
+    )
+    assert not passed
+    assert "1 failed, 3 passed" in told
+    assert "- onceward: run " in told
+
+
+def test_a_run_that_uses_no_fixture_of_it_imports_nothing(run):
+    told, passed = run("""
+        import sys
+
+        def test_nothing():
+            assert not {name for name in sys.modules if name.startswith("onceward.testing.")} - {"onceward.testing.pytest_plugin"}
+            assert not {"msgspec", "jmespath", "onceward.claim.guard", "onceward.stores.memory"} & set(sys.modules)
+    """)
+    assert passed, told
+
+
+def test_an_entry_point_registers_it():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"onceward": PLUGIN}
+    assert not any(one.startswith("pytest") for one in project["dependencies"])

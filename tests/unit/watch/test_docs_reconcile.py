@@ -1,0 +1,21 @@
+"""The code of docs/how-to/reconcile.md and docs/reference/records.md prints what the pages say."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from places import ROOT
+
+
+@pytest.mark.parametrize("page", ["how-to/reconcile.md", "reference/records.md"])
+def test_the_page_prints_what_it_says(page, tmp_path):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    found = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", text, re.DOTALL)
+    assert found
+    for number, (code, printed) in enumerate(found):
+        script = tmp_path / f"block{number}.py"
+        script.write_text(code)
+        done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.returncode) == (printed, 0), done.stderr

@@ -1,0 +1,182 @@
+"""What a ledger and its downstream do not agree on."""
+
+import tracemalloc
+import uuid
+
+import pytest
+
+from onceward import Once
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+from onceward.watch.effects import effects_of
+from onceward.watch.reconciling import Naming, mismatches
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def once(clock):
+    return Once(MemoryStore(clock), clock=clock)
+
+
+def complete(once, *keys):
+    for key in keys:
+        once.acquire(key, name="n").complete(None)
+
+
+def found(once, effects, name="n", **options):
+    return sorted(
+        (one.what, one.key, one.times, one.status)
+        for one in mismatches(once.ledger, effects, Naming(name), **{"settle": 0.0, **options})
+    )
+
+
+def test_what_agrees_is_not_told(once):
+    complete(once, "a", "b", 3, ("c", 4), uuid.UUID(int=5), "with space", "x" * 500)
+    effects = ["a", "b", 3, ("c", 4), uuid.UUID(int=5), "with space", "x" * 500]
+    assert found(once, effects) == []
+
+
+def test_each_difference_is_told(once):
+    complete(once, "ok", "never made", "twice")
+    once.acquire("parked", name="n").park("no")
+    effects = ["ok", "nobody", "twice", "twice", "parked"]
+    assert found(once, effects) == [
+        ("double", "n:twice", 2, "COMPLETED"),
+        ("effect without a record", "n:nobody", 1, None),
+        ("effect without a record", "n:parked", 1, "PARKED"),
+        ("record without an effect", 'n:"never made"', 0, "COMPLETED"),
+    ]
+
+
+def test_numbers_are_the_same_as_text(once):
+    complete(once, 42, "43")
+    assert found(once, ["42", 43]) == []
+
+
+def test_a_running_key_is_no_difference(once):
+    once.acquire("a", name="n")
+    assert found(once, ["a"]) == []
+
+
+def test_a_key_that_is_completed_meanwhile_is_no_difference(once):
+    once.acquire("later", name="n").release()
+    complete(once, "z")
+    told = mismatches(once.ledger, ["later"], Naming("n"), settle=0.0)
+    assert next(told).key == "n:z"
+    complete(once, "later")
+    assert list(told) == []
+
+
+def test_what_was_just_completed_may_be_without_its_effect(once, clock):
+    complete(once, "a")
+    assert found(once, [], settle=300.0) == []
+    clock.advance(400.0)
+    assert [one[0] for one in found(once, [], settle=300.0)] == ["record without an effect"]
+
+
+def test_a_recorded_exception_has_no_effect(once):
+    with pytest.raises(KeyError):
+        once.using(name="n", final=(KeyError,)).run("a", {}.__getitem__, "x")
+    assert found(once, []) == []
+
+
+def test_a_large_result_of_a_step_is_no_key_of_the_downstream(once):
+    claim = once.acquire("a", name="n")
+    claim.step("large", lambda: "x" * 30_000)
+    claim.complete(None)
+    complete(once, "step-a")
+    assert len(list(once.ledger.records())) == 3
+    assert found(once, ["a"]) == [("record without an effect", "n:step-a", 0, "COMPLETED")]
+
+
+def test_other_namespaces_do_not_count(once):
+    complete(once, "a")
+    once.acquire("b", name="other").complete(None)
+    assert found(once, ["a"]) == []
+
+
+def test_the_ledgers_own_keys_need_no_name(once):
+    complete(once, "a")
+    assert found(once, ["n:a", "n:b"], name=None) == [("effect without a record", "n:b", 1, None)]
+
+
+def test_derived_keys_are_compared(once):
+    keys = []
+    for number in range(3):
+        claim = once.acquire(number, name="n")
+        keys.append(claim.key("charge"))
+        claim.complete(None)
+    told = mismatches(once.ledger, [*keys[:2], keys[0], "another"], Naming("n", "charge"), settle=0.0)
+    assert sorted((one.what, one.key) for one in told) == [
+        ("double", keys[0]),
+        ("effect without a record", "another"),
+        ("record without an effect", "n:2"),
+    ]
+
+
+def test_only_new_records_are_missed(once, clock):
+    complete(once, "old")
+    clock.advance(1000.0)
+    complete(once, "new")
+    assert found(once, ["old"], newer_than=500.0) == [("record without an effect", "n:new", 0, "COMPLETED")]
+
+
+def test_memory_does_not_grow_with_the_keys(once):
+    def effects(count):
+        return (f"order-{number}" for number in range(count))
+
+    def peak(count):
+        tracemalloc.start()
+        assert sum(1 for _ in mismatches(once.ledger, effects(count), Naming("n"))) == count
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(2_000)
+    assert peak(40_000) < peak(4_000) + 500_000
+
+
+def test_a_csv_file_is_read(tmp_path):
+    path = tmp_path / "effects.csv"
+    path.write_text("\ufefforder,amount\na,1\n\nb,2\n", encoding="utf-8")
+    assert list(effects_of(str(path), column="order")) == ["a", "b"]
+    with pytest.raises(ValueError, match="no column 'key', only order, amount"):
+        list(effects_of(str(path)))
+    path.write_text("order\nz\n", encoding="utf-8")
+    assert list(effects_of(str(path))) == ["z"]
+
+
+def test_a_csv_file_that_cannot_be_read_is_refused(tmp_path):
+    path = tmp_path / "effects.csv"
+    path.write_text("order\nz\n" + "x" * 200_000, encoding="utf-8")
+    with pytest.raises(ValueError, match="line 3: field larger than field limit"):
+        list(effects_of(str(path)))
+
+
+def test_a_function_that_is_not_there_is_told_by_its_name():
+    with pytest.raises(ValueError, match=r"^nope:fn: the module cannot be imported"):
+        effects_of("nope:fn")
+
+
+def test_a_query_is_run(tmp_path):
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("CREATE TABLE payments (id, part)")
+        connection.executemany("INSERT INTO payments VALUES (?, ?)", [(1, "x"), (2, "y")])
+    connection.close()
+    database = f"sqlite:///{tmp_path}/shop.db"
+    assert list(effects_of("SELECT id FROM payments", database=database)) == [1, 2]
+    assert list(effects_of("select id, part from payments", database=database)) == [(1, "x"), (2, "y")]
+    with pytest.raises(ValueError, match="no such table"):
+        list(effects_of("SELECT id FROM orders", database=database))
+
+
+@pytest.mark.parametrize("source", ["nonsense", "no_module:f", "SELECT 1", "missing.csv"])
+def test_a_source_that_is_none_is_refused(source):
+    with pytest.raises(ValueError):
+        list(effects_of(source))
