@@ -145,7 +145,10 @@ def _run(execution: Execution, *, new_only: bool) -> int:
         return _said(f"{error}. The command has run", LEDGER_FAILED)
     except OncewardError as error:
         return _said(said(error), PARKED if isinstance(error, Parked) else LEDGER_FAILED)
-    return _told(ended, new_only=new_only)
+    try:
+        return _told(ended, new_only=new_only)
+    except NotStarted:  # it hears a signal while its reader stands still
+        return 128 + (execution.heard or 0)
 
 
 def _told(ended: ExecutionEnd, *, new_only: bool) -> int:
