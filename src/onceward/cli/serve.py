@@ -2,7 +2,6 @@
 
 import ipaddress
 import logging
-import os
 import socket
 import sys
 import warnings
@@ -12,6 +11,7 @@ import typer
 from typer import Argument, Option
 
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said
+from onceward.cli.serving import SocketFile
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError, ResultWarning
 
@@ -102,11 +102,12 @@ def serve(
         )
     limits = ServiceLimits(max_requests, max_body, wait=max_wait, lease=max_lease)
     listener = _listener(host, port, unix)
+    file = None if unix is None else SocketFile(unix)
     with listener:
         place = f"unix:{unix}" if unix is not None else _address(listener, tls=certificate is not None)
         _run(store, listener, place, _tokens(tokens), limits, certificate, private_key, log=log, local=unix is None)
-    if unix is not None:
-        os.unlink(unix)
+    if file is not None:
+        file.remove()
 
 
 def token(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from msgspec import UNSET, UnsetType
 from starlette.requests import ClientDisconnect, Request
 
 from onceward.service.problems import (
@@ -77,6 +78,13 @@ class Door:
                 FORBIDDEN, f"The token {grant.name} does not allow {action} in {namespace}. Nothing was done"
             )
         return grant.name
+
+    def warning(self) -> str | UnsetType:
+        """Return what is wrong with the tokens, for everybody to read: no path, no name."""
+        if self._tokens is None:
+            return UNSET
+        self._tokens.look()
+        return UNSET if self._tokens.trouble is None else "The file of tokens is not right. See the log"
 
     @contextmanager
     def under_way(self, client: str) -> Iterator[None]:
