@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class RemoteClaim(HeldClaim):
     """A claim for the time of one request."""
 
+    is_alone = False  # each request of its owner makes one
+
     @property
     def handler_steps(self) -> "HandlerSteps":
         """The steps of its handler."""

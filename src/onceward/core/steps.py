@@ -295,8 +295,13 @@ def end(
     clock: Clock,
     until: Callable[[], float],
     commit: Commit | None = None,
+    alone: bool = True,
 ) -> Steps[Settled | Lost]:
-    """End a claim with ``outcome``, if its owner still holds it. Retries until ``until()``. ``commit`` also makes an effect."""
+    """End a claim with ``outcome``, if its owner still holds it. Retries until ``until()``. ``commit`` also makes an effect.
+
+    If not ``alone``, another request of the owner can end it with another result meanwhile. A result that is kept elsewhere is then
+    not known to be this one.
+    """
     mine = record
     if not is_mine(mine, record.owner):  # another thread has ended it: its version is still current
         return Settled(mine) if judge(mine, record.owner, outcome.status) is Ending.DONE else Lost(mine)
@@ -314,7 +319,7 @@ def end(
         if held is None or ending is Ending.LOST:
             return Lost(held)
         if ending is Ending.DONE:
-            return Settled(_known(held, outcome))
+            return Settled(_known(held, outcome) if alone else held)
         mine = held
 
 
