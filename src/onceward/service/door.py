@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from msgspec import UNSET, UnsetType
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from onceward.service.problems import (
     FORBIDDEN,
@@ -107,8 +107,13 @@ class Door:
         most, body = self._limits.body, bytearray()
         try:
             async with asyncio.timeout(self._limits.arrival):
-                async for chunk in request.stream():
-                    body += chunk
+                more = True
+                while more:
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise RequestRefused(MALFORMED, "The body is incomplete. Nothing was done")
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
                     if len(body) > most:
                         raise RequestRefused(
                             TOO_LARGE,
@@ -118,8 +123,6 @@ class Door:
             raise RequestRefused(
                 SLOW, f"The body did not arrive within {self._limits.arrival:g} s. Nothing was done", 1.0
             ) from None
-        except ClientDisconnect:
-            raise RequestRefused(MALFORMED, "The body is incomplete. Nothing was done") from None
         return bytes(body)
 
 
