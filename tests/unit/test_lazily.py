@@ -17,8 +17,8 @@ def test_a_missing_library_of_an_extra_is_told_with_what_to_install(tmp_path, mo
     monkeypatch.syspath_prepend(tmp_path)
     toykit = importlib.import_module("toykit")
     with pytest.raises(ModuleNotFoundError, match=r"toykit needs toylib: pip install 'onceward\[toykit\]'"):
-        toykit.charge  # noqa: B018
+        toykit.charge
     with pytest.raises(ModuleNotFoundError, match="No module named 'toyelse'"):
-        toykit.refund  # noqa: B018
+        toykit.refund
     with pytest.raises(AttributeError, match="module 'toykit' has no attribute 'chrge'"):
-        toykit.chrge  # noqa: B018
+        toykit.chrge
