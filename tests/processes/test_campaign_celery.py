@@ -98,7 +98,9 @@ def _send_again(url, waiting, publish, over):
     while not over.wait(3):
         with contextlib.suppress(Exception):  # the broker or the ledger is away
             is_empty = not waiting()
-            known = {int(record.key.rpartition(":")[2]): record.status for record, _ in once.ledger.records("campaign:")}
+            known = {
+                int(record.key.rpartition(":")[2]): record.status for record, _ in once.ledger.records("campaign:")
+            }
             ended = {number for number, status in known.items() if status in {"COMPLETED", "PARKED"}}
             gone = set(range(max(known, default=-1) + 1)) - ended if is_empty else set()
             publish(sorted(gone & before))
