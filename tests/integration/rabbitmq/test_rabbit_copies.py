@@ -15,7 +15,7 @@ from onceward import Once
 from onceward.consumers.delivery import Delivery
 from onceward.core.record import COMPLETED, PARKED
 from onceward.errors import OncewardError
-from onceward.rabbitmq import RabbitWorker
+from onceward.rabbitmq import RabbitRedrive, RabbitWorker
 from onceward.rabbitmq.connection import RabbitError
 from onceward.rabbitmq.unparking import unpark_at
 from places import SOURCES
@@ -92,13 +92,39 @@ def test_headers_of_any_kind_reach_the_dead_letters(rabbitmq, once, queue):
     assert rabbitmq.ready(queue) == 0
 
 
-def test_a_malformed_message_names_no_key_of_another_message(rabbitmq, once, queue):
-    rabbitmq.publish(queue, b"torn", headers={"onceward-key": "shop:victim", "trace": "t"}, message_id="m-1")
+@pytest.mark.parametrize("forged", ["onceward-key", "Onceward-Key"])
+def test_a_malformed_message_names_no_key_of_another_message(rabbitmq, once, queue, forged):
+    once.acquire("victim").park("a person must look")
+    rabbitmq.publish(queue, b"torn", headers={forged: "shop:victim", "trace": "t"}, message_id="m-1")
     RabbitWorker(once, queue, failing, url=rabbitmq.url, wait=0.2).run(until_empty=True)
+    (told,) = RabbitRedrive(once, queue, url=rabbitmq.url, dry_run=True).run()
+    assert told.key is None
     (letter,) = rabbitmq.take(f"{queue}.onceward-dead")
     assert letter.headers["onceward-status"] == "malformed"
     assert letter.headers["trace"] == "t"
-    assert "onceward-key" not in letter.headers
+    assert forged not in letter.headers
+
+
+def test_headers_that_fill_a_frame_do_not_end_the_connection(rabbitmq, once, queue, caplog):
+    def refusing(order: dict):
+        raise ValueError(200 * "x")  # the reason of the dead letter
+
+    frame, own = 131_072, len(b"x-filler") + 70  # bytes of RabbitMQ's default frame_max; and of what surrounds the header
+    rabbitmq.publish(queue, {"id": 1}, headers={"x-filler": "y" * (frame - own - 200)}, message_id="fits")
+    rabbitmq.publish(queue, {"id": 2}, headers={"x-filler": "y" * (frame - own)}, message_id="too-large")
+    options = {"key": "order.id", "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}
+    worker = RabbitWorker(once, queue, refusing, url=rabbitmq.url, **options)
+    thread = running(worker)
+    try:
+        until(lambda: rabbitmq.ready(f"{queue}.onceward-dead") == 1)
+        until(lambda: "frame_max" in caplog.text)
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+    (letter,) = rabbitmq.take(f"{queue}.onceward-dead")
+    assert letter.message_id == "fits"
+    assert rabbitmq.ready(queue) == 1
+    assert "FRAME_ERROR" not in caplog.text
 
 
 def test_a_letter_waits_until_a_full_dead_letter_queue_has_room(server, once):
