@@ -31,10 +31,12 @@ def test_the_key_is_a_header_or_the_message_id_or_the_place(shop, work, once):
     assert keys[0].startswith(f"{shop.stream}/3/")
 
 
-def test_a_message_that_is_no_order_is_a_dead_letter(shop, work):
-    shop.publish(b"{")
+def test_a_message_that_is_no_order_is_a_dead_letter_that_names_no_key_of_another(shop, work):
+    shop.publish(b"{", **{"Onceward-Key": "shop:victim"})
     work(lambda order: None)
-    assert shop.letter().headers["onceward-status"] == "malformed"
+    headers = shop.letter().headers
+    assert headers["onceward-status"] == "malformed"
+    assert "onceward-key" not in map(str.lower, headers)
 
 
 def test_a_handler_longer_than_the_ack_wait_keeps_its_message(shop, work):

@@ -95,10 +95,19 @@ def test_one_that_fails_comes_again_after_a_pause(client, stream, work):
 
 
 def test_plain_fields_without_a_key_are_a_dead_letter_with_fields(client, stream, work):
-    client.xadd(stream, {"n": "1"})
+    client.xadd(stream, {"n": "1", "Onceward-Key": "shop:victim"})
     work(lambda order: None)
     told = letter(client, stream)
     assert (told["n"], told["onceward-status"]) == ("1", "malformed")
+    assert "Onceward-Key" not in told  # a malformed message names no key
+
+
+def test_a_malformed_message_of_the_outbox_names_no_key_of_another(client, stream, work):
+    publish(client, stream, {"n": 1}, **{"onceward-key": "shop:victim"})
+    work(lambda order: None)
+    headers = json.loads(letter(client, stream)["__data__"])["headers"]
+    assert headers["onceward-status"] == "malformed"
+    assert "onceward-key" not in headers
 
 
 def test_a_handler_longer_than_the_idle_time_keeps_its_entry(client, stream, work):
