@@ -238,7 +238,8 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         task.add_done_callback(self._tasks.discard)
 
     def _refused(self, error: BaseException) -> BrokerError:
-        return BrokerError(f"stream {self.name}: {str(error) or type(error).__name__}")
+        advice = " Is the server running, and is REDIS_URL right?" if isinstance(error.__context__, OSError) else ""
+        return BrokerError(f"stream {self.name}: {str(error) or type(error).__name__}{advice}")
 
     def stop(self) -> None:
         self._stopped = True
