@@ -60,7 +60,7 @@ def _envelope(entry: StreamEntry) -> Envelope | None:
     """Return what the field ``__data__`` has; None if there is none, or it is no such JSON."""
     try:
         return msgspec.json.decode(entry.fields.get(DATA, b""), type=Envelope)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):  # a sender can nest it without end
         return None
 
 
