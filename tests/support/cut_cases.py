@@ -181,7 +181,7 @@ def test_an_interrupt_while_a_commit_is_asked_about_leaves_nothing_uncommitted(
             async with blocking.within(made):
                 await blocking.act(connection)
                 proxy.plan = "hold"
-                signal.setitimer(signal.ITIMER_REAL, 1.0)
+                signal.setitimer(signal.ITIMER_REAL, 0.4)
 
     def interrupt(*_):
         raise KeyboardInterrupt
