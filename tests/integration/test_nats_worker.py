@@ -169,10 +169,12 @@ def test_a_poisoned_message_is_parked_and_published_with_its_reason(shop, work, 
     until(lambda: shop.info().num_ack_pending == 0)
 
 
-def test_a_message_that_is_no_order_is_a_dead_letter(shop, work):
-    shop.publish(b"{")
+def test_a_message_that_is_no_order_is_a_dead_letter_that_names_no_key_of_another(shop, work):
+    shop.publish(b"{", **{"Onceward-Key": "shop:victim"})
     work(lambda order: None)
-    assert shop.letter().headers["onceward-status"] == "malformed"
+    headers = shop.letter().headers
+    assert headers["onceward-status"] == "malformed"
+    assert "onceward-key" not in map(str.lower, headers)
 
 
 def test_a_busy_message_waits_for_the_other_workers_lease(shop, work, once):

@@ -167,10 +167,19 @@ def test_a_poisoned_message_is_parked_and_added_with_its_reason(client, stream, 
 
 
 def test_plain_fields_without_a_key_are_a_dead_letter_with_fields(client, stream, work):
-    client.xadd(stream, {"n": "1"})
+    client.xadd(stream, {"n": "1", "Onceward-Key": "shop:victim"})
     work(lambda order: None)
     told = letter(client, stream)
     assert (told["n"], told["onceward-status"]) == ("1", "malformed")
+    assert "Onceward-Key" not in told  # a malformed message names no key
+
+
+def test_a_malformed_message_of_the_outbox_names_no_key_of_another(client, stream, work):
+    publish(client, stream, {"n": 1}, **{"onceward-key": "shop:victim"})
+    work(lambda order: None)
+    headers = json.loads(letter(client, stream)["__data__"])["headers"]
+    assert headers["onceward-status"] == "malformed"
+    assert "onceward-key" not in headers
 
 
 def test_a_busy_message_waits_for_the_other_workers_lease(client, stream, work, once):

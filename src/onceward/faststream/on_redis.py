@@ -85,7 +85,7 @@ class RedisSettlement(Settlement):
         """Add it to the stream of the dead letters."""
         broker = self.subscriber._outer_config.extra_context["broker"]  # noqa: SLF001 - FastStream has no other way to it
         own: dict[str, str] = delivery.header.__self__  # type: ignore[attr-defined]  # the dict of its headers
-        kept = {name: text for name, text in own.items() if name not in OURS}
+        kept = {name: text for name, text in own.items() if name.lower() not in OURS}
         told = writable_headers({**kept, **headers}, self._format)
         await broker.publish(delivery.body, stream=self.dead, headers=told)
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.consumers.dead_letters import KEY_HEADER, OURS
 from onceward.consumers.delivery import Delivery
 
 SOURCE: Final = "redis"
@@ -49,8 +49,10 @@ def letter_fields(entry: StreamEntry, told: Mapping[str, str]) -> dict[bytes, by
     """Return the fields of an entry's dead letter: its own with the headers that are ``told``."""
     envelope = _envelope(entry)
     if envelope is None:
-        return {**entry.fields, **{name.encode(): text.encode() for name, text in told.items()}}
-    envelope.headers |= told
+        own = {name: value for name, value in entry.fields.items() if _text(name).lower() not in OURS}
+        return {**own, **{name.encode(): text.encode() for name, text in told.items()}}
+    kept = {name: text for name, text in envelope.headers.items() if name.lower() not in OURS}
+    envelope.headers = {**kept, **told}
     return {**entry.fields, DATA: msgspec.json.encode(envelope)}
 
 
