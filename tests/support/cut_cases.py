@@ -177,7 +177,9 @@ def test_an_interrupt_while_a_commit_is_asked_about_leaves_nothing_uncommitted(
 ):
     async def body(claim):
         async with blocking.connection(through) as connection:
-            made = claim.transaction(connection) if part == "transaction" else claim.step_transaction("stock", connection)
+            made = (
+                claim.transaction(connection) if part == "transaction" else claim.step_transaction("stock", connection)
+            )
             async with blocking.within(made):
                 await blocking.act(connection)
                 proxy.plan = "hold"
