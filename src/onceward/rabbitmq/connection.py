@@ -62,7 +62,8 @@ async def connect(url: str) -> AbstractConnection:
     except BaseException as error:
         await connection.close()  # aio-pika would do so when it is collected, in any thread
         if isinstance(error, TROUBLE):
-            raise refused("connecting", error) from error
+            failed = refused("connecting", error)
+            raise RabbitError(f"{failed}. Is it running there, and is AMQP_URL right?") from error
         raise
     return connection
 
