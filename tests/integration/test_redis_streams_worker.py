@@ -102,6 +102,15 @@ def test_plain_fields_without_a_key_are_a_dead_letter_with_fields(client, stream
     assert "Onceward-Key" not in told  # a malformed message names no key
 
 
+def test_an_entry_that_is_nested_without_end_is_a_dead_letter_and_the_worker_goes_on(client, stream, work):
+    seen = []
+    client.xadd(stream, {"__data__": '{"x": ' + 100_000 * "["})
+    publish(client, stream, {"id": 1})
+    work(lambda order: seen.append(order["id"]))
+    assert letter(client, stream)["onceward-status"] == "malformed"
+    until(lambda: seen == [1])
+
+
 def test_a_malformed_message_of_the_outbox_names_no_key_of_another(client, stream, work):
     publish(client, stream, {"n": 1}, **{"onceward-key": "shop:victim"})
     work(lambda order: None)

@@ -117,7 +117,7 @@ def kept_place(kept: Kept | str) -> tuple[str | None, str]:
         return kept.message.id, kept.queue
     try:
         told = msgspec.json.decode(kept, type=_KeptElsewhere).message
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None, ""
     return told.id, f"amqp:{told.queue}"
 

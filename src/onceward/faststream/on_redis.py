@@ -103,8 +103,9 @@ class RedisSettlement(Settlement):
         if content is None:
             told = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
             return {bDATA_KEY: msgspec.json.encode(told)}
-        body, headers = self._format.parse(content)
-        return fields if isinstance(headers, dict) else {bDATA_KEY: body}
+        while not isinstance((found := self._format.parse(content))[1], dict):
+            content = found[0]  # which can look like an entry of FastStream, too
+        return {**fields, bDATA_KEY: content}
 
     def _delivery(self, message: Any, entry: bytes | None, fields: Mapping[bytes, bytes]) -> Delivery:
         body, headers = self._format.parse(self._entry(fields)[bDATA_KEY])

@@ -1,7 +1,7 @@
 """Entries of a stream as deliveries, and as dead letters."""
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,17 @@ class StreamEntry(NamedTuple):
     id: str
     fields: Mapping[bytes, bytes]
     receives: int
+
+
+def entries_in(found: Iterable[Any]) -> tuple[list[StreamEntry], list[str]]:
+    """Return the entries that a script has found, and the ids of those that are pending, but not in the stream any more."""
+    told = [(name.decode(), fields, receives) for name, fields, receives in found]
+    taken = [
+        StreamEntry(name, dict(zip(fields[::2], fields[1::2], strict=True)), receives)
+        for name, fields, receives in told
+        if fields
+    ]
+    return taken, [name for name, fields, _ in told if not fields]
 
 
 def entry_delivery(entry: StreamEntry, stream: str) -> Delivery:
@@ -60,7 +71,7 @@ def _envelope(entry: StreamEntry) -> Envelope | None:
     """Return what the field ``__data__`` has; None if there is none, or it is no such JSON."""
     try:
         return msgspec.json.decode(entry.fields.get(DATA, b""), type=Envelope)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):  # a sender can nest it without end
         return None
 
 

@@ -99,6 +99,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, argum
         (["dashboard", "--store", "sqlite:///ledger.db", "--token-file", "bytes"], "bytes: this is no text"),
         (["kafka", "t", "--call", "json:dumps", "--servers", NOBODY], f"no broker answers at {NOBODY}"),
         (["rabbitmq", "q", "--call", "json:dumps", "--url", f"amqp://{NOBODY}/"], "is AMQP_URL right?"),
+        (["redis-streams", "s", "--call", "json:dumps", "--url", f"redis://{NOBODY}/0"], "is REDIS_URL right?"),
     ],
 )
 def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):
