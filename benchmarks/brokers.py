@@ -38,7 +38,7 @@ BODIES = [json.dumps({"id": number}).encode() for number in range(MESSAGES)]
 class NatsStation:
     """A stream of JetStream, with a consumer for each case."""
 
-    cases = (*SINGLE, "batch")
+    cases = (*SINGLE, "side-by-side", "batch")
 
     def __init__(self) -> None:
         self.server = Nats()
@@ -159,7 +159,7 @@ def _measure(name: str, station: object, database: Postgres) -> None:
     if importlib.util.find_spec("idemkit") is not None and name != "celery":
         cases.append("idemkit")
     seen: dict[str, list[dict]] = {case: [] for case in cases}
-    for turn in range(ROUNDS + 1):
+    for _ in range(ROUNDS):
         for case in cases:
             for text in ("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "CREATE TABLE effects (id bigint)"):
                 database.sql(text, database="test")
@@ -172,19 +172,25 @@ def _measure(name: str, station: object, database: Postgres) -> None:
                 station.url,
                 database.url,
                 str(MESSAGES),
+                str(database.pid),
             ]
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=600)
             ((made,),) = database.sql("SELECT count(DISTINCT id) FROM effects", database="test")
             assert int(made) == MESSAGES, f"{name} {case}: {made} effects"
-            if turn:
-                seen[case].append(json.loads(done.stdout))
-    bare = statistics.median(one["wall"] for one in seen["bare"])
-    rows = []
-    for case, told in seen.items():
-        wall = statistics.median(one["wall"] for one in told)
-        cpu = statistics.median(one["cpu"] for one in told)
-        rows.append((case, f"{MESSAGES / wall:.0f}", f"{cpu / MESSAGES * 1e6:.0f}", f"{bare / wall:.2f}"))
-    table(f"{name}: {MESSAGES} messages", ("", "messages/s", "CPU us/message", "of bare"), rows)
+            seen[case].append(json.loads(done.stdout))
+    medians = {
+        case: {name: statistics.median(one[name] for one in told) for name in told[0]} for case, told in seen.items()
+    }
+    rows = [
+        (
+            case,
+            f"{1 / one['wall']:.0f}",
+            *(f"{one[of] * 1e6:.0f}" for of in ("cpu", "server")),
+            medians["bare"]["wall"] / one["wall"],
+        )
+        for case, one in medians.items()
+    ]
+    table(f"{name}: {MESSAGES} messages", ("", "messages/s", "CPU us/message", "database's", "of bare"), rows)
 
 
 if __name__ == "__main__":
