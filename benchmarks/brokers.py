@@ -5,9 +5,11 @@ Goals: with the effect in the record's transaction at most 25 % below the bare c
 
 Each effect is a row in PostgreSQL 15, which also has the ledger, with fsync on. "bare" commits the effect and acknowledges: a
 redelivery doubles it. "claim-transaction" commits effect and completion together, after a claim of its own; "once-transaction" also
-claims in that transaction, within an unguarded handler. NATS and Redis are consumed by FastStream, one message at a time or 50 in a batch; RabbitMQ by aio-pika and
-RabbitWorker, Kafka by aiokafka and KafkaWorker, 10 messages side by side; Celery's tasks by one worker with 10 threads over RabbitMQ. idemkit's guard is round the bare consumer's handler, with
-its records in the same database; it is measured if it is installed. The brokers start here; consumers are processes that take turns.
+claims in that transaction, within an unguarded handler. NATS and Redis are consumed by FastStream, one message at a time or 50 in a
+batch. "side-by-side" is guarded, too: FastStream begins all 50 messages of a pull of NATS at once. RabbitMQ is consumed by aio-pika
+and RabbitWorker, Kafka by aiokafka and KafkaWorker, 10 messages side by side; Celery's tasks by one worker with 10 threads over
+RabbitMQ. idemkit's guard is round the bare consumer's handler, with its records in the same database; it is measured if it is
+installed. The brokers start here; consumers are processes that take turns, and the first fifth of their messages only warms up.
 """
 
 import asyncio
