@@ -9,7 +9,6 @@ def charge(order: dict) -> dict: ...
 """
 
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from onceward.core.policy import Policy
@@ -34,6 +33,7 @@ from onceward.errors import (
     UnknownNeed,
     UnknownStatus,
 )
+from onceward.lazily import lazily
 from onceward.once import Once
 
 if TYPE_CHECKING:
@@ -92,22 +92,16 @@ if sys.implementation.name != "cpython":
         )
 
 # Loaded on first use, to keep `import onceward` short.
-_ELSEWHERE = {
-    "Attempt": "core.attempts",
-    "CallOutcome": "claim.replays",
-    "Claim": "claim.claim",
-    "Ledger": "stores.ledger",
-    "NotFound": "stores.ledger",
-    "Record": "core.record",
-    "Sweep": "claim.completer",
-    "current": "claim.running",
-    "Made": "claim.stepping.answers",
-    "NOT_MADE": "claim.stepping.answers",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _ELSEWHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(import_module(f"onceward.{_ELSEWHERE[name]}"), name)
-    return value
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        ".claim.claim": ("Claim",),
+        ".claim.completer": ("Sweep",),
+        ".claim.replays": ("CallOutcome",),
+        ".claim.running": ("current",),
+        ".claim.stepping.answers": ("NOT_MADE", "Made"),
+        ".core.attempts": ("Attempt",),
+        ".core.record": ("Record",),
+        ".stores.ledger": ("Ledger", "NotFound"),
+    },
+)

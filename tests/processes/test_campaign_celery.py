@@ -89,14 +89,20 @@ def fire(broker, usual, left, request, folder, *, waiting=None):
 
 
 def _send_again(url, waiting, publish, over):
-    """Send again what no queue has and no record knows. Numbers are sent upwards, so what is above the last record may be on its way."""
+    """Send again what no queue has and what has not ended: Celery loses a task when a worker dies as it takes it, the second time, too.
+
+    Numbers are sent upwards, so what is above the last record may be on its way.
+    """
     once = Once(url)
     before = set()
     while not over.wait(3):
         with contextlib.suppress(Exception):  # the broker or the ledger is away
             is_empty = not waiting()
-            known = {int(record.key.rpartition(":")[2]) for record, _ in once.ledger.records("campaign:")}
-            gone = set(range(max(known, default=0))) - known if is_empty else set()
+            known = {
+                int(record.key.rpartition(":")[2]): record.status for record, _ in once.ledger.records("campaign:")
+            }
+            ended = {number for number, status in known.items() if status in {"COMPLETED", "PARKED"}}
+            gone = set(range(max(known, default=-1) + 1)) - ended if is_empty else set()
             publish(sorted(gone & before))
             before = gone
     once.close()

@@ -43,7 +43,7 @@ class Cli:
             process = self.start(*arguments, **options)
             out, err = process.communicate(input, timeout=timeout)
             result = subprocess.CompletedProcess(process.args, process.returncode, out, (err or b"").decode())
-        assert "Traceback" not in result.stderr
+        assert "Traceback" not in result.stderr, result.stderr
         return result
 
     def write(self, name, *lines):

@@ -14,6 +14,8 @@ Each name is loaded when it is first asked for, so a function pays at its cold s
 
 from typing import TYPE_CHECKING
 
+from onceward.lazily import lazily
+
 if TYPE_CHECKING:
     from onceward.aws.dead_letters.redrive import Redrive
     from onceward.aws.events.amazon_mq import on_activemq, on_rabbitmq
@@ -57,35 +59,23 @@ __all__ = [
     "send_async",
 ]
 
-_HOMES = {
-    "..consumers.delivery": ("Delivery", "MalformedRecord"),
-    ".dead_letters.redrive": ("Redrive",),
-    ".events.api": ("on_api",),
-    ".events.firehose": ("DROPPED", "on_firehose"),
-    ".events.invoke": ("on_invoke",),
-    ".events.kafka": ("on_kafka",),
-    ".events.notices": ("on_eventbridge", "on_s3", "on_sns"),
-    ".events.amazon_mq": ("on_activemq", "on_rabbitmq"),
-    ".events.records": ("MalformedEvent",),
-    ".events.response": ("BatchFailed",),
-    ".events.sqs": ("on_sqs", "on_sqs_fifo"),
-    ".events.streams": ("on_dynamodb_stream", "on_kinesis"),
-    ".sqs.producer": ("send", "send_async"),
-    ".sqs.queue": ("Queue",),
-    ".sqs.worker": ("SqsWorker",),
-}
-
-
-def __getattr__(name: str) -> object:
-    home = next((home for home, names in _HOMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(home, __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "..consumers.delivery": ("Delivery", "MalformedRecord"),
+        ".dead_letters.redrive": ("Redrive",),
+        ".events.api": ("on_api",),
+        ".events.firehose": ("DROPPED", "on_firehose"),
+        ".events.invoke": ("on_invoke",),
+        ".events.kafka": ("on_kafka",),
+        ".events.notices": ("on_eventbridge", "on_s3", "on_sns"),
+        ".events.amazon_mq": ("on_activemq", "on_rabbitmq"),
+        ".events.records": ("MalformedEvent",),
+        ".events.response": ("BatchFailed",),
+        ".events.sqs": ("on_sqs", "on_sqs_fifo"),
+        ".events.streams": ("on_dynamodb_stream", "on_kinesis"),
+        ".sqs.producer": ("send", "send_async"),
+        ".sqs.queue": ("Queue",),
+        ".sqs.worker": ("SqsWorker",),
+    },
+)

@@ -8,22 +8,12 @@
 
 from typing import TYPE_CHECKING
 
+from onceward.lazily import lazily
+
 if TYPE_CHECKING:
     from onceward.celery.guarding import OnceTask, exactly
     from onceward.celery.target import CeleryTarget
 
 __all__ = ["CeleryTarget", "OnceTask", "exactly"]
 
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(".target" if name == "CeleryTarget" else ".guarding", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(__name__, {".guarding": ("OnceTask", "exactly"), ".target": ("CeleryTarget",)})

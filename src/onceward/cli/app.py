@@ -18,6 +18,7 @@ from onceward.cli import (
     execute,
     init,
     kafka,
+    nats,
     operate,
     package,
     pipe,
@@ -26,6 +27,7 @@ from onceward.cli import (
     proxy,
     rabbitmq,
     reconcile,
+    redis_streams,
     redrive,
     relay,
     scans,
@@ -82,6 +84,8 @@ app.command("test", help=_flowing(pipeline_examples.HELP))(pipeline_examples.exa
 app.command("sqs", help=_flowing(sqs.HELP))(sqs.sqs)
 app.command("kafka", help=_flowing(kafka.HELP))(kafka.kafka)
 app.command("rabbitmq", help=_flowing(rabbitmq.HELP))(rabbitmq.rabbitmq)
+app.command("nats", help=_flowing(nats.HELP))(nats.nats)
+app.command("redis-streams", help=_flowing(redis_streams.HELP))(redis_streams.redis_streams)
 app.command("complete", help=_flowing(complete.HELP))(complete.complete)
 app.command("serve", help=_flowing(serve.HELP))(serve.serve)
 app.command("token", help=_flowing(serve.MAKING))(serve.token)

@@ -4,21 +4,17 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
+from onceward.cli.ledgers import USAGE, refuse
 from onceward.cli.working import (
     STATUSES,
+    AttemptsOption,
     CallOption,
-    ConcurrencyOption,
-    EmptyOption,
-    FingerprintOption,
-    GraceOption,
-    JsonOption,
-    LeaseOption,
-    NameOption,
-    RelayOption,
+    CommandOptions,
     ReportedWorker,
-    work,
+    with_command_options,
 )
+from onceward.consumers.worker import WorkerOptions
+from onceward.once import Once
 from onceward.pipe.functions import imported
 
 HELP = r"""
@@ -55,9 +51,6 @@ GroupOption = Annotated[
 OrderOption = Annotated[
     bool, Option("--order", help="Handle each partition in order: it waits for a record that failed.")
 ]
-AttemptsOption = Annotated[
-    int | None, Option(min=1, metavar="N", help="Calls after which a key is parked.", show_default="10")
-]
 SettingOption = Annotated[
     list[str] | None,
     Option(
@@ -68,55 +61,39 @@ SettingOption = Annotated[
 ]
 
 
+@with_command_options
 def kafka(
     topic: TopicArgument,
     *,
     call: CallOption,
     key: KeyOption = None,
-    fingerprint: FingerprintOption = None,
     servers: ServersOption = None,
     group: GroupOption = None,
     order: OrderOption = False,
     setting: SettingOption = None,
-    name: NameOption = None,
-    store: StoreOption = DEFAULT_STORE,
-    concurrency: ConcurrencyOption = 10,
-    lease: LeaseOption = 60.0,
     max_attempts: AttemptsOption = None,
-    grace: GraceOption = None,
-    until_empty: EmptyOption = False,
-    relay: RelayOption = True,
-    as_json: JsonOption = False,
+    options: CommandOptions,
 ) -> None:
     """Work until told to stop. HELP lists the exit statuses."""
-    once = opened(store)
     settings = dict(_setting(text) for text in setting or ())
 
-    def made() -> ReportedWorker[Any]:
+    def made(once: Once, common: WorkerOptions) -> ReportedWorker[Any]:
         from onceward.kafka import KafkaWorker  # needs aiokafka, which other commands do not
-        from onceward.kafka.partitions import KafkaMessage
 
-        class Reported(ReportedWorker[KafkaMessage], KafkaWorker): ...
+        class Reported(ReportedWorker[Any], KafkaWorker): ...
 
         return Reported(
             once,
             topic,
             imported(call),
-            key=key,
-            fingerprint=fingerprint,
             servers=servers,
             group=group,
             order=order,
             settings=settings,
-            name=name,
-            concurrency=concurrency,
-            grace=grace,
-            lease=lease,
-            max_attempts=max_attempts,
-            relay=relay,
+            **common,
         )
 
-    work(once, made, until_empty=until_empty, grace=grace, as_json=as_json)
+    options.work(made, key=key, max_attempts=max_attempts)
 
 
 def _setting(text: str) -> tuple[str, object]:

@@ -4,21 +4,16 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, StoreOption, opened
 from onceward.cli.working import (
     STATUSES,
+    AttemptsOption,
     CallOption,
-    ConcurrencyOption,
-    EmptyOption,
-    FingerprintOption,
-    GraceOption,
-    JsonOption,
-    LeaseOption,
-    NameOption,
-    RelayOption,
+    CommandOptions,
     ReportedWorker,
-    work,
+    with_command_options,
 )
+from onceward.consumers.worker import WorkerOptions
+from onceward.once import Once
 from onceward.pipe.functions import imported
 
 HELP = r"""
@@ -62,9 +57,6 @@ DeadOption = Annotated[
         show_default="QUEUE.onceward-dead",
     ),
 ]
-AttemptsOption = Annotated[
-    int | None, Option(min=1, metavar="N", help="Calls after which a key is parked.", show_default="10")
-]
 PrefetchOption = Annotated[
     int | None,
     Option(
@@ -77,50 +69,33 @@ PrefetchOption = Annotated[
 ]
 
 
+@with_command_options
 def rabbitmq(
     queue: QueueArgument,
     *,
     call: CallOption,
     key: KeyOption = None,
-    fingerprint: FingerprintOption = None,
     url: UrlOption = None,
     dead: DeadOption = None,
     prefetch: PrefetchOption = None,
-    name: NameOption = None,
-    store: StoreOption = DEFAULT_STORE,
-    concurrency: ConcurrencyOption = 10,
-    lease: LeaseOption = 60.0,
     max_attempts: AttemptsOption = None,
-    grace: GraceOption = None,
-    until_empty: EmptyOption = False,
-    relay: RelayOption = True,
-    as_json: JsonOption = False,
+    options: CommandOptions,
 ) -> None:
     """Work until told to stop. HELP lists the exit statuses."""
-    once = opened(store)
 
-    def made() -> ReportedWorker[Any]:
-        from aio_pika.abc import AbstractIncomingMessage  # other commands do without aio-pika
+    def made(once: Once, common: WorkerOptions) -> ReportedWorker[Any]:
+        from onceward.rabbitmq import RabbitWorker  # needs aio-pika, which other commands do not
 
-        from onceward.rabbitmq import RabbitWorker
-
-        class ReportedRabbit(ReportedWorker[AbstractIncomingMessage], RabbitWorker): ...
+        class ReportedRabbit(ReportedWorker[Any], RabbitWorker): ...
 
         return ReportedRabbit(
             once,
             queue,
             imported(call),
-            key=key,
-            fingerprint=fingerprint,
             url=url,
             dead=False if dead == "none" else dead or True,
             prefetch=prefetch,
-            name=name,
-            concurrency=concurrency,
-            grace=grace,
-            lease=lease,
-            max_attempts=max_attempts,
-            relay=relay,
+            **common,
         )
 
-    work(once, made, until_empty=until_empty, grace=grace, as_json=as_json)
+    options.work(made, key=key, max_attempts=max_attempts)

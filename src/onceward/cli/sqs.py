@@ -6,21 +6,9 @@ from typer import Argument, Option
 
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.worker import SqsWorker
-from onceward.cli.ledgers import DEFAULT_STORE, StoreOption, opened
-from onceward.cli.working import (
-    STATUSES,
-    CallOption,
-    ConcurrencyOption,
-    EmptyOption,
-    FingerprintOption,
-    GraceOption,
-    JsonOption,
-    LeaseOption,
-    NameOption,
-    RelayOption,
-    ReportedWorker,
-    work,
-)
+from onceward.cli.working import STATUSES, CallOption, CommandOptions, ReportedWorker, with_command_options
+from onceward.consumers.worker import WorkerOptions
+from onceward.once import Once
 from onceward.pipe.functions import imported
 
 HELP = r"""
@@ -68,47 +56,32 @@ VisibilityOption = Annotated[
 WaitOption = Annotated[float, Option(metavar="S", help="Seconds that a poll waits for a message, up to 20.")]
 
 
+@with_command_options
 def sqs(
     queue: QueueArgument,
     *,
     call: CallOption,
     key: KeyOption = None,
-    fingerprint: FingerprintOption = None,
     unwrap: UnwrapOption = None,
-    name: NameOption = None,
-    store: StoreOption = DEFAULT_STORE,
-    concurrency: ConcurrencyOption = 10,
-    lease: LeaseOption = 60.0,
     max_attempts: AttemptsOption = None,
     visibility: VisibilityOption = None,
     wait: WaitOption = 20.0,
-    grace: GraceOption = None,
-    until_empty: EmptyOption = False,
-    relay: RelayOption = True,
-    as_json: JsonOption = False,
+    options: CommandOptions,
 ) -> None:
     """Work until told to stop. HELP lists the exit statuses."""
-    once = opened(store)
 
-    def made() -> _Reported:
+    def made(once: Once, common: WorkerOptions) -> _Reported:
         return _Reported(
             once,
             queue,
             imported(call),
-            key=key,
-            fingerprint=fingerprint,
             unwrap=unwrap,
-            name=name,
-            concurrency=concurrency,
             visibility=visibility,
             wait=wait,
-            grace=grace,
-            lease=lease,
-            max_attempts=max_attempts,
-            relay=relay,
+            **common,
         )
 
-    work(once, made, until_empty=until_empty, grace=grace, as_json=as_json)
+    options.work(made, key=key, max_attempts=max_attempts)
 
 
 class _Reported(ReportedWorker[Message], SqsWorker):

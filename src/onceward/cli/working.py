@@ -1,19 +1,22 @@
 """What the commands of all workers share: their options, their exit statuses, and a run."""
 
+import inspect
 import logging
 import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Annotated, NoReturn, Protocol, TypeVar
+from dataclasses import dataclass
+from functools import wraps
+from typing import Annotated, Any, NoReturn, Protocol, TypeVar
 
 import typer
 from typer import Option
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.cli.ledgers import USAGE, refuse
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
 from onceward.cli.work_report import Heard, WorkReport
-from onceward.consumers.worker import Worker
+from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.errors import OncewardError
 from onceward.once import Once
 
@@ -30,30 +33,79 @@ Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty
 CallOption = Annotated[
     str, Option(metavar="MODULE:FUNCTION", help="The function; its module may lie in this directory.")
 ]
-FingerprintOption = Annotated[
-    str | None,
-    Option(
-        metavar="JMESPATH",
-        help="What must not change under one key; order is the whole message for def charge(order).",
-        show_default="nothing is compared",
-    ),
+AttemptsOption = Annotated[
+    int | None, Option(min=1, metavar="N", help="Calls after which a key is parked.", show_default="10")
 ]
-NameOption = Annotated[
-    str | None, Option(metavar="NAME", help="The namespace of the keys.", show_default="the function's full name")
-]
-ConcurrencyOption = Annotated[int, Option("--concurrency", "-c", min=1, max=1000, metavar="N", help="Calls at a time.")]
-LeaseOption = Annotated[
-    float, Option(metavar="S", help="Seconds until another worker may take over the keys of a killed worker.")
-]
-GraceOption = Annotated[
-    float | None,
-    Option(metavar="S", help="Seconds to wait for running calls when stopped.", show_default="as long as it takes"),
-]
-EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]
-RelayOption = Annotated[
-    bool, Option("--relay/--no-relay", help="Also send messages of claim.send that other processes have left.")
-]
-JsonOption = Annotated[bool, Option("--json", help="Write one JSON object per message, and per line of the log.")]
+
+
+@dataclass(kw_only=True)
+class CommandOptions:
+    """The options that the commands of all workers share."""
+
+    fingerprint: Annotated[
+        str | None,
+        Option(
+            metavar="JMESPATH",
+            help="What must not change under one key; order is the whole message for def charge(order).",
+            show_default="nothing is compared",
+        ),
+    ] = None
+    name: Annotated[
+        str | None,
+        Option(metavar="NAME", help="The namespace of the keys.", show_default="the function's full name"),
+    ] = None
+    store: StoreOption = DEFAULT_STORE
+    concurrency: Annotated[
+        int, Option("--concurrency", "-c", min=1, max=1000, metavar="N", help="Calls at a time.")
+    ] = 10
+    lease: Annotated[
+        float, Option(metavar="S", help="Seconds until another worker may take over the keys of a killed worker.")
+    ] = 60.0
+    grace: Annotated[
+        float | None,
+        Option(metavar="S", help="Seconds to wait for running calls when stopped.", show_default="as long as it takes"),
+    ] = None
+    until_empty: Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")] = (
+        False
+    )
+    relay: Annotated[
+        bool, Option("--relay/--no-relay", help="Also send messages of claim.send that other processes have left.")
+    ] = True
+    as_json: Annotated[bool, Option("--json", help="Write one JSON object per message, and per line of the log.")] = (
+        False
+    )
+
+    def work(
+        self, make: "Callable[[Once, WorkerOptions], Working]", *, key: str | None, max_attempts: int | None
+    ) -> NoReturn:
+        """Make a worker with these options, run it until it is told to stop, and end the command."""
+        once = opened(self.store)
+        options: WorkerOptions = {
+            "key": key,
+            "fingerprint": self.fingerprint,
+            "name": self.name,
+            "concurrency": self.concurrency,
+            "grace": self.grace,
+            "lease": self.lease,
+            "max_attempts": max_attempts,
+            "relay": self.relay,
+        }
+        work(once, lambda: make(once, options), until_empty=self.until_empty, grace=self.grace, as_json=self.as_json)
+
+
+def with_command_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command have the options of :class:`CommandOptions` in place of its parameter ``options``: typer reads signatures."""
+    shared = inspect.signature(CommandOptions).parameters
+    signature = inspect.signature(command)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "options"]
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        options = CommandOptions(**{name: given.pop(name) for name in shared})
+        command(**given, options=options)
+
+    called.__signature__ = signature.replace(parameters=[*own, *shared.values()])  # type: ignore[attr-defined]
+    return called
 
 
 class ReportedWorker(Worker[M]):
@@ -101,7 +153,7 @@ def work(
     report = report or WorkReport(as_json=as_json)
     try:
         worker = make()
-    except (ValueError, TypeError, ModuleNotFoundError) as error:
+    except (ValueError, TypeError, ImportError) as error:
         refuse(str(error), USAGE)
     worker.report, report.stop = report, worker.stop
     status, end = _run(worker, report, until_empty=until_empty)

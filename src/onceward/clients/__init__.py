@@ -11,6 +11,7 @@ modules are for a client each.
 from typing import TYPE_CHECKING
 
 from onceward.clients.rules import SendAgain
+from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.clients.aiohttp import AiohttpIdempotency
@@ -19,24 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["AiohttpIdempotency", "AsyncHttpxTransport", "HttpxTransport", "RequestsAdapter", "SendAgain"]
 
-_HOMES = {
-    "AiohttpIdempotency": "aiohttp",
-    "AsyncHttpxTransport": "httpx",
-    "HttpxTransport": "httpx",
-    "RequestsAdapter": "requests",
-}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        ".aiohttp": ("AiohttpIdempotency",),
+        ".httpx": ("AsyncHttpxTransport", "HttpxTransport"),
+        ".requests": ("RequestsAdapter",),
+    },
+)

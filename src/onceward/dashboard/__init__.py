@@ -6,22 +6,11 @@ each request, ``pages.py`` reads, ``actions.py`` changes, and ``audit.py`` recor
 
 from typing import TYPE_CHECKING
 
+from onceward.lazily import lazily
+
 if TYPE_CHECKING:
     from onceward.dashboard.app import dashboard
 
 __all__ = ["dashboard"]
-_NEEDED = ("starlette", "jinja2", "uvicorn")
 
-
-def __getattr__(name: str) -> object:
-    if name != "dashboard":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from onceward.dashboard.app import dashboard
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _NEEDED:
-            raise
-        raise ImportError(
-            "the dashboard needs Starlette, Jinja2 and uvicorn: pip install 'onceward[dashboard]'"
-        ) from error
-    return dashboard
+__getattr__, __dir__ = lazily(__name__, {".app": ("dashboard",)}, needs=("starlette", "jinja2", "uvicorn"))

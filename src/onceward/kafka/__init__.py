@@ -10,6 +10,8 @@ aiokafka is the client, as it works in the worker's own event loop. Install ``on
 
 from typing import TYPE_CHECKING
 
+from onceward.lazily import lazily
+
 if TYPE_CHECKING:
     from onceward.consumers.sending import send, send_async
     from onceward.kafka.redrive import KafkaRedrive
@@ -18,31 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["KafkaRedrive", "KafkaTarget", "KafkaWorker", "send", "send_async"]
 
-_HOMES = {
-    "KafkaRedrive": ".redrive",
-    "KafkaTarget": ".target",
-    "KafkaWorker": ".worker",
-    "send": "..consumers.sending",
-    "send_async": "..consumers.sending",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    try:
-        value: object = getattr(import_module(_HOMES[name], __name__), name)
-    except ModuleNotFoundError as error:
-        if error.name != "aiokafka":
-            raise
-        raise ModuleNotFoundError(
-            "onceward.kafka needs aiokafka: pip install 'onceward[kafka]'", name="aiokafka"
-        ) from error
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "..consumers.sending": ("send", "send_async"),
+        ".redrive": ("KafkaRedrive",),
+        ".target": ("KafkaTarget",),
+        ".worker": ("KafkaWorker",),
+    },
+    needs=("aiokafka",),
+)

@@ -4,9 +4,9 @@
 them; those of AWS are in ``aws/targets/``.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from onceward.lazily import lazily
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, Target, register
 
 if TYPE_CHECKING:
@@ -25,15 +25,7 @@ __all__ = [
     "drain_async",
     "register",
 ]
-_ELSEWHERE = {  # loaded on first use
-    "HttpTarget": "http_target",
-    "Relay": "relay",
-    "drain": "sender",
-    "drain_async": "sender",
-}
 
-
-def __getattr__(name: str) -> object:
-    if name not in _ELSEWHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"onceward.outbox.{_ELSEWHERE[name]}"), name)
+__getattr__, __dir__ = lazily(
+    __name__, {".http_target": ("HttpTarget",), ".relay": ("Relay",), ".sender": ("drain", "drain_async")}
+)

@@ -17,8 +17,9 @@ what runs. Steps, sinks and sources are one class a file, with a line in a table
 ``sinks/contract.py`` and ``sources/contract.py``. They are built with a ``kit``, which notes each mistake with its place.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.pipelines.marks import PipelineInvalid
@@ -26,15 +27,7 @@ if TYPE_CHECKING:
     from onceward.pipelines.pipeline import Pipeline, load
 
 __all__ = ["Pipeline", "PipelineInvalid", "lambda_handler", "load"]
-_ELSEWHERE = {
-    "Pipeline": "pipeline",
-    "PipelineInvalid": "marks",
-    "lambda_handler": "on_lambda",
-    "load": "pipeline",
-}  # loaded on first use
 
-
-def __getattr__(name: str) -> object:
-    if name not in _ELSEWHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"onceward.pipelines.{_ELSEWHERE[name]}"), name)
+__getattr__, __dir__ = lazily(
+    __name__, {".marks": ("PipelineInvalid",), ".on_lambda": ("lambda_handler",), ".pipeline": ("Pipeline", "load")}
+)

@@ -7,6 +7,8 @@ outbox's, at an ``address``.
 
 from typing import TYPE_CHECKING
 
+from onceward.lazily import lazily
+
 try:
     import aio_pika  # noqa: F401 - only to say what is missing
 except ImportError as missing:  # pragma: no cover - the extra is installed where tests run
@@ -19,19 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RabbitRedrive", "RabbitWorker", "send", "send_async"]
 
-_HOMES = {"..consumers.sending": ("send", "send_async"), ".redrive": ("RabbitRedrive",), ".worker": ("RabbitWorker",)}
-
-
-def __getattr__(name: str) -> object:
-    home = next((home for home, names in _HOMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(home, __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(
+    __name__,
+    {"..consumers.sending": ("send", "send_async"), ".redrive": ("RabbitRedrive",), ".worker": ("RabbitWorker",)},
+)

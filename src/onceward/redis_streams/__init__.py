@@ -6,6 +6,8 @@
 
 from typing import TYPE_CHECKING
 
+from onceward.lazily import lazily
+
 try:
     import redis  # noqa: F401 - only to say what is missing
 except ImportError as missing:  # pragma: no cover - the extra is installed where tests run
@@ -18,23 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["RedisStreamTarget", "RedisStreamsWorker", "send", "send_async"]
 
-_HOMES = {
-    "..consumers.sending": ("send", "send_async"),
-    ".target": ("RedisStreamTarget",),
-    ".worker": ("RedisStreamsWorker",),
-}
-
-
-def __getattr__(name: str) -> object:
-    home = next((home for home, names in _HOMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(home, __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "..consumers.sending": ("send", "send_async"),
+        ".target": ("RedisStreamTarget",),
+        ".worker": ("RedisStreamsWorker",),
+    },
+)

@@ -6,20 +6,11 @@ decides nothing. An instance remembers nothing that matters: any number of them 
 
 from typing import TYPE_CHECKING
 
+from onceward.lazily import lazily
+
 if TYPE_CHECKING:
     from onceward.service.app import service
 
 __all__ = ["service"]
-_NEEDED = ("starlette", "uvicorn")
 
-
-def __getattr__(name: str) -> object:
-    if name != "service":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        from onceward.service.app import service
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _NEEDED:
-            raise
-        raise ImportError("the service needs Starlette and uvicorn: pip install 'onceward[service]'") from error
-    return service
+__getattr__, __dir__ = lazily(__name__, {".app": ("service",)}, needs=("starlette", "uvicorn"))

@@ -49,6 +49,11 @@ class Tokens:
         self._seen = _version(path)
         self._grants = read(path)
 
+    @property
+    def names(self) -> list[str]:
+        """Whose tokens these are."""
+        return [grant.name for grant in self._grants]
+
     def grant(self, token: str) -> TokenGrant | None:
         """Return what a token allows; None if nobody has it."""
         self._renew()
@@ -112,7 +117,7 @@ def _grant(where: str, parts: list[str]) -> TokenGrant:
         raise ValueError(f"{where}: write a name, namespaces, actions and a hash, with spaces between them")
     name, namespaces, actions, digest = parts
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{where}: {name} is no name of a token: use letters, digits, and the signs _ . @ -")
+        raise ValueError(f"{where}: {name!r} is no name of a token: use letters, digits, and the signs _ . @ -")
     if not _HASH.fullmatch(digest):
         raise ValueError(f"{where}: the hash must be sha256: and 64 hexadecimal digits, as `onceward token` prints")
     for namespace in (spaces := namespaces.split(",")):

@@ -8,8 +8,9 @@
 - ``explorer``: every interleaving of a few workers on one key, each state checked.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.testing.clock import ManualClock
@@ -23,19 +24,15 @@ if TYPE_CHECKING:
 __all__ = ["Crash", "Crashes", "Faults", "Killed", "ManualClock", "Mishap", "off"]
 
 # Loaded on first use: pytest loads this package with its plugin, also in projects that do not use it.
-_ELSEWHERE = {
-    "Crash": "crash",
-    "Crashes": "crashes",
-    "Faults": "faults",
-    "Killed": "stage",
-    "ManualClock": "clock",
-    "Mishap": "points",
-    "off": "off",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _ELSEWHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(import_module(f"onceward.testing.{_ELSEWHERE[name]}"), name)
-    return value
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        ".clock": ("ManualClock",),
+        ".crash": ("Crash",),
+        ".crashes": ("Crashes",),
+        ".faults": ("Faults",),
+        ".off": ("off",),
+        ".points": ("Mishap",),
+        ".stage": ("Killed",),
+    },
+)

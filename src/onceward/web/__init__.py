@@ -11,6 +11,7 @@ from onceward.http.request import Request
 from onceward.http.route import Route
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope
+from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.web.asgi import AsgiIdempotency
@@ -18,19 +19,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "AsgiIdempotency", "Request", "Route", "Rules", "Scope", "WsgiIdempotency"]
 
-_HOMES = {"AsgiIdempotency": "asgi", "WsgiIdempotency": "wsgi"}
-
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(__name__, {".asgi": ("AsgiIdempotency",), ".wsgi": ("WsgiIdempotency",)})

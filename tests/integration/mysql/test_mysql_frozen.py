@@ -31,9 +31,17 @@ def hand(request, server):
 
 
 @pytest.fixture
+def patient(hand):
+    """Makes the tables, which may take as long as a busy machine needs."""
+    made = Once(open_store(hand.url), name="n")
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def once(hand):
-    """Statements may take a second."""
-    made = Once(open_store(f"{hand.url}?timeout=1"), name="n", lease=2)
+    """A statement may take two seconds, and the fate of a COMMIT is asked for until the lease ends."""
+    made = Once(open_store(f"{hand.url}?timeout=2"), name="n", lease=4)
     yield made
     made.close()
 
@@ -41,7 +49,7 @@ def once(hand):
 @pytest.fixture
 def freeze(server):
     """Freeze the server; it goes on much later, so that a test without a limit fails."""
-    timer = threading.Timer(40, os.kill, [server.pid, signal.SIGCONT])
+    timer = threading.Timer(60, os.kill, [server.pid, signal.SIGCONT])
 
     def frozen():
         os.kill(server.pid, signal.SIGSTOP)
@@ -52,9 +60,9 @@ def freeze(server):
     os.kill(server.pid, signal.SIGCONT)
 
 
-async def use(hand, once, freeze, *, within):
+async def use(hand, patient, once, freeze, *, within):
     async with hand.connection() as connection:
-        async with hand.within(once.transaction("before", connection)):
+        async with hand.within(patient.transaction("before", connection)):
             await hand.act(connection)
         with pytest.raises(StoreError) as told:
             if not within:
@@ -67,7 +75,7 @@ async def use(hand, once, freeze, *, within):
 
 
 @pytest.mark.parametrize("within", [True, False], ids=["commit", "claim"])
-def test_a_transaction_on_a_frozen_server_ends_in_time(once, hand, freeze, server, within):
-    asyncio.run(use(hand, once, freeze, within=within))
+def test_a_transaction_on_a_frozen_server_ends_in_time(patient, once, hand, freeze, server, within):
+    asyncio.run(use(hand, patient, once, freeze, within=within))
     state = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[0]
     assert state == "T", "it is still frozen"

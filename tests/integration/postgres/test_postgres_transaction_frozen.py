@@ -24,8 +24,11 @@ def hand(request, postgres, table):
 
 @pytest.fixture
 def once(schema):
-    """Statements may take a second."""
-    made = Once(open_store(f"{schema}&timeout=1"), name="n", lease=2)
+    """A statement may take two seconds, and the fate of a COMMIT is asked for until the lease ends."""
+    patient = Once(schema)
+    patient.ledger.stats()  # makes the tables, which may take as long as a busy machine needs
+    patient.close()
+    made = Once(open_store(f"{schema}&timeout=2"), name="n", lease=4)
     yield made
     made.close()
 
@@ -38,7 +41,7 @@ def freeze(postgres):
     def frozen(name):
         ((pid,),) = postgres.sql("SELECT pid FROM pg_stat_activity WHERE application_name = %s", name)
         os.kill(pid, signal.SIGSTOP)
-        timer = threading.Timer(20, thaw, [pid])
+        timer = threading.Timer(60, thaw, [pid])
         timer.start()
         timers.append((timer, pid))
 

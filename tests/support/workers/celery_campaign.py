@@ -17,8 +17,10 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
 )
-if app.conf.broker_url.startswith("redis:"):  # what a killed worker held comes again so soon
-    app.conf.broker_transport_options = {"visibility_timeout": 6}
+if app.conf.broker_url.startswith(
+    "redis:"
+):  # what a killed worker held comes again so soon, also if it died as it brought others back
+    app.conf.broker_transport_options = {"visibility_timeout": 6, "unacked_mutex_expire": 6}
 
 
 @app.task(name="campaign.handle", autoretry_for=(Exception,), max_retries=None, default_retry_delay=1)

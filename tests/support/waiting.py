@@ -1,0 +1,41 @@
+"""Waiting for a condition, and working beside a test."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+PATIENCE = 120.0
+
+
+def until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
+    """Wait for ``condition()`` and return it."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+    return found
+
+
+@contextmanager
+def working(worker) -> Iterator:
+    """Run a worker in a thread, and stop it at the end. If it has failed, the test does."""
+    failed = []
+
+    def run():
+        try:
+            worker.run()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        assert not failed, failed
