@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Self
 
+import processes
 from orphans import watched
 from servers import free_port, listens
 
@@ -76,7 +77,7 @@ class BrokerServer(ABC):
 
     def pause(self) -> None:
         """Let it hang, until :meth:`go_on`."""
-        self._process.send_signal(signal.SIGSTOP)
+        processes.freeze(self._process.pid)
 
     def go_on(self) -> None:
         """Let it run again."""

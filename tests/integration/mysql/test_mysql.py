@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
+import processes
 from mysql_hands import place_of
 from mysql_servers import Mariadb
 from onceward import Busy, Completed, Once, StoreError
@@ -450,7 +451,7 @@ def test_a_frozen_server_does_not_hold_who_gives_a_connection(other_server):
     with pymysql.connect(**place_of(other_server.url), autocommit=True) as connection:
         once = Once(open_ledger(connection, timeout=1), name="n")
         once.run("k", int)
-        os.kill(other_server.pid, signal.SIGSTOP)
+        processes.freeze(other_server.pid)
         with pytest.raises(StoreError) as told:
             once.run("other", pytest.fail)
         assert told.value.transient

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import processes
 from mysql_hands import HANDS
 from mysql_servers import Mariadb
 from onceward import Once, StoreError
@@ -52,7 +53,7 @@ def freeze(server):
     timer = threading.Timer(60, os.kill, [server.pid, signal.SIGCONT])
 
     def frozen():
-        os.kill(server.pid, signal.SIGSTOP)
+        processes.freeze(server.pid)
         timer.start()
 
     yield frozen
@@ -77,5 +78,4 @@ async def use(hand, patient, once, freeze, *, within):
 @pytest.mark.parametrize("within", [True, False], ids=["commit", "claim"])
 def test_a_transaction_on_a_frozen_server_ends_in_time(patient, once, hand, freeze, server, within):
     asyncio.run(use(hand, patient, once, freeze, within=within))
-    state = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[0]
-    assert state == "T", "it is still frozen"
+    assert processes.state_of(Path(f"/proc/{server.pid}")) == "T", "it is still frozen"
