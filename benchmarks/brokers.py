@@ -5,9 +5,11 @@ Goals: with the effect in the record's transaction at most 25 % below the bare c
 
 Each effect is a row in PostgreSQL 15, which also has the ledger, with fsync on. "bare" commits the effect and acknowledges: a
 redelivery doubles it. "claim-transaction" commits effect and completion together, after a claim of its own; "once-transaction" also
-claims in that transaction, within an unguarded handler. NATS and Redis are consumed by FastStream, one message at a time or 50 in a batch; RabbitMQ by aio-pika and
-RabbitWorker, Kafka by aiokafka and KafkaWorker, 10 messages side by side; Celery's tasks by one worker with 10 threads over RabbitMQ. idemkit's guard is round the bare consumer's handler, with
-its records in the same database; it is measured if it is installed. The brokers start here; consumers are processes that take turns.
+claims in that transaction, within an unguarded handler. NATS and Redis are consumed by FastStream, one message at a time or 50 in a
+batch. "side-by-side" is guarded, too: FastStream begins all 50 messages of a pull of NATS at once. RabbitMQ is consumed by aio-pika
+and RabbitWorker, Kafka by aiokafka and KafkaWorker, 10 messages side by side; Celery's tasks by one worker with 10 threads over
+RabbitMQ. idemkit's guard is round the bare consumer's handler, with its records in the same database; it is measured if it is
+installed. The brokers start here; consumers are processes that take turns, and the first fifth of their messages only warms up.
 """
 
 import asyncio
@@ -38,7 +40,7 @@ BODIES = [json.dumps({"id": number}).encode() for number in range(MESSAGES)]
 class NatsStation:
     """A stream of JetStream, with a consumer for each case."""
 
-    cases = (*SINGLE, "batch")
+    cases = (*SINGLE, "side-by-side", "batch")
 
     def __init__(self) -> None:
         self.server = Nats()
@@ -159,7 +161,7 @@ def _measure(name: str, station: object, database: Postgres) -> None:
     if importlib.util.find_spec("idemkit") is not None and name != "celery":
         cases.append("idemkit")
     seen: dict[str, list[dict]] = {case: [] for case in cases}
-    for turn in range(ROUNDS + 1):
+    for _ in range(ROUNDS):
         for case in cases:
             for text in ("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "CREATE TABLE effects (id bigint)"):
                 database.sql(text, database="test")
@@ -172,19 +174,25 @@ def _measure(name: str, station: object, database: Postgres) -> None:
                 station.url,
                 database.url,
                 str(MESSAGES),
+                str(database.pid),
             ]
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=600)
             ((made,),) = database.sql("SELECT count(DISTINCT id) FROM effects", database="test")
             assert int(made) == MESSAGES, f"{name} {case}: {made} effects"
-            if turn:
-                seen[case].append(json.loads(done.stdout))
-    bare = statistics.median(one["wall"] for one in seen["bare"])
-    rows = []
-    for case, told in seen.items():
-        wall = statistics.median(one["wall"] for one in told)
-        cpu = statistics.median(one["cpu"] for one in told)
-        rows.append((case, f"{MESSAGES / wall:.0f}", f"{cpu / MESSAGES * 1e6:.0f}", f"{bare / wall:.2f}"))
-    table(f"{name}: {MESSAGES} messages", ("", "messages/s", "CPU us/message", "of bare"), rows)
+            seen[case].append(json.loads(done.stdout))
+    medians = {
+        case: {name: statistics.median(one[name] for one in told) for name in told[0]} for case, told in seen.items()
+    }
+    rows = [
+        (
+            case,
+            f"{1 / one['wall']:.0f}",
+            *(f"{one[of] * 1e6:.0f}" for of in ("cpu", "server")),
+            medians["bare"]["wall"] / one["wall"],
+        )
+        for case, one in medians.items()
+    ]
+    table(f"{name}: {MESSAGES} messages", ("", "messages/s", "CPU us/message", "database's", "of bare"), rows)
 
 
 if __name__ == "__main__":

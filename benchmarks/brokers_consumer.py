@@ -1,21 +1,21 @@
-"""One consumer of `brokers.py`, as a process: it handles so many messages, and prints the seconds that took, and its CPU.
+"""One consumer of `brokers.py`, as a process: it handles so many messages, and prints the seconds of each, and of CPU.
 
-Run by brokers.py: python benchmarks/brokers_consumer.py STATION CASE BROKER DATABASE MESSAGES
+Run by brokers.py: python benchmarks/brokers_consumer.py STATION CASE BROKER DATABASE MESSAGES POSTMASTER
 """
 
 import asyncio
 import json
 import logging
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from psycopg_pool import AsyncConnectionPool
 
+from brokers_meter import Meter
 from onceward import Claim, Completed, Once
 
-STATION, CASE, BROKER, DATABASE, MESSAGES = *sys.argv[1:5], int(sys.argv[5])
+STATION, CASE, BROKER, DATABASE = sys.argv[1:5]
 INSERT = "INSERT INTO effects (id) VALUES (%s)"
 SIDE_BY_SIDE = 10  # handlers
 UNGUARDED = {"bare", "idemkit", "once-transaction"}  # by their adapter; the last one guards in its handler
@@ -25,41 +25,22 @@ Handler = Callable[..., Awaitable[None]]
 logging.getLogger("onceward").setLevel(logging.ERROR)
 
 
-class Meter:
-    """Counts the handled messages, and the time from the first to the last."""
-
-    def __init__(self) -> None:
-        self._left = MESSAGES
-        self.over = asyncio.Event()
-        self._began: tuple[float, float] | None = None
-
-    def begin(self) -> None:
-        """Note the first message."""
-        if self._began is None:
-            self._began = time.perf_counter(), time.process_time()
-
-    def done(self) -> None:
-        """Note that a message is handled."""
-        self._left -= 1
-        if not self._left:
-            assert self._began is not None
-            wall, cpu = self._began
-            self.told = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
-            self.over.set()
-
-
 async def main() -> None:
     async with AsyncConnectionPool(
         DATABASE, min_size=SIDE_BY_SIDE, max_size=SIDE_BY_SIDE, kwargs={"autocommit": True}
     ) as pool:
-        meter = Meter()
+        meter, over = Meter(*map(int, sys.argv[5:])), asyncio.Event()
         once = Once(DATABASE.replace("postgres://", "postgresql://"), lease=60)
+
+        def done() -> None:
+            if meter.done():
+                over.set()
 
         async def bare(order: dict) -> None:
             meter.begin()
             async with pool.connection() as connection:
                 await connection.execute(INSERT, (order["id"],))
-            meter.done()
+            done()
 
         async def guarded(order: dict) -> None:
             await bare(order)
@@ -68,7 +49,7 @@ async def main() -> None:
             meter.begin()
             async with pool.connection() as connection, claim.transaction(connection):
                 await connection.execute(INSERT, (order["id"],))
-            meter.done()
+            done()
 
         async def whole(order: dict) -> None:
             meter.begin()
@@ -77,20 +58,21 @@ async def main() -> None:
                     await connection.execute(INSERT, (order["id"],))
             except Completed:
                 return
-            meter.done()
+            done()
 
         handler = {
             "bare": bare,
             "guarded": guarded,
             "claim-transaction": together,
             "once-transaction": whole,
+            "side-by-side": guarded,
             "batch": guarded,
             "idemkit": bare,
         }[CASE]
         if CASE == "idemkit":
             handler = await _idemkit(bare)
         stop = await STATIONS[STATION](once, handler)
-        await meter.over.wait()
+        await over.wait()
         await stop()
         once.close()
         print(json.dumps(meter.told))
@@ -122,12 +104,12 @@ def _exactly(once: Once, handler: Handler) -> Handler:
 
 
 async def nats(once: Once, handler: Handler) -> Callable[[], Awaitable[None]]:
-    """FastStream on JetStream: one message at a time, or batches."""
+    """FastStream on JetStream: one message at a time, all of a pull at a time, or batches."""
     from faststream import AckPolicy
     from faststream.nats import NatsBroker, PullSub
 
     broker = NatsBroker(BROKER, logger=None)
-    pull = PullSub(batch_size=TOGETHER, batch=True) if CASE == "batch" else PullSub(batch_size=TOGETHER)
+    pull = PullSub(TOGETHER if CASE in {"side-by-side", "batch"} else 1, batch=CASE == "batch")
     broker.subscriber("orders", stream="ORDERS", durable=CASE, pull_sub=pull, ack_policy=AckPolicy.NACK_ON_ERROR)(
         _exactly(once, handler)
     )

@@ -8,10 +8,11 @@ from onceward.core.transitions import ABSENT, TRANSITIONS
 
 PAGE = Path(__file__).with_name("explanation") / "states.md"
 
-HEAD = """# What a record can be, and what a worker does about it
+HEAD = """# The states of a record
 
-Drawn by `python docs/draw_states.py` from the tables `TRANSITIONS` in `src/onceward/core/transitions.py` and `RULES` in `src/onceward/core/protocol.py`, which
-the code decides by. Do not edit.
+<!-- Drawn by `python docs/draw_states.py`. Do not edit. -->
+Each key has one record, and each record has a status. This page shows every change of a status, and what a worker does about the record that it meets.
+It is drawn from the tables by which the code decides: `TRANSITIONS` in `core/transitions.py` and `RULES` in `core/protocol.py`.
 
 ## Every change of a record
 
@@ -21,7 +22,7 @@ A word on an arrow is the step that makes the change. The table below also has t
 write. A person can also clear a record of any status, if it is still the one that they saw.
 """
 
-DECISIONS = """## What a worker that wants a key does about the record it meets
+DECISIONS = """## What a worker does about the record that it meets
 
 The first row that holds decides. "Now" is always the store's own time, never the worker's. A record is *free* if it says START or NEXT.
 An insert can take a free record in the same request, if the store reads and writes in one. SQL stores print this table as one expression.
@@ -30,8 +31,8 @@ An insert can take a free record in the same request, if the store reads and wri
 
 SINGLE = """## When a client made the owner id
 
-A client of the [service](../reference/service.md) makes the id of each claim itself. These rows stand in the place of the one
-that says WON. So a repeated request is honoured within the lease that it won, and an id wins no second claim on its key.
+A client of the [service](../reference/service.md) makes the id of each claim itself. These rows replace the one
+that says WON. So a repeated request counts within the lease that it won, and an id wins no second claim on its key.
 """
 
 

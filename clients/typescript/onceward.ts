@@ -39,7 +39,11 @@ export class ResultNotRecorded extends OncewardError {
 type Body = Record<string, unknown>;
 type Answer = { outcome: string; fence: number; attempt: number; lease: number; keys: Record<string, string>; made: boolean; key: string; result: Json };
 
-const now = (): number => performance.now() / 1000;
+let gap = Date.now() - performance.now(), slept = 0; // milliseconds. A computer's sleep can stop the one clock, and not the other
+const now = (): number => {
+  const ahead = -gap + (gap = Date.now() - performance.now());
+  return (performance.now() + (slept += ahead > 100 ? ahead : 0)) / 1000;
+};
 const pause = (seconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 const plain = (value: unknown): Json => JSON.parse(JSON.stringify(value ?? null) ?? "null") as Json;
 const text = (error: unknown): string => String(error).slice(0, 1000) || "unknown";
@@ -119,8 +123,7 @@ export class Claim {
   readonly signal: AbortSignal = this.stop.signal; // aborted when the claim is lost: pass it to `fetch`, and stop the work
 
   constructor(private readonly client: Onceward, key: Key, id: string, private readonly lease: number, won: Answer, sent: number) {
-    this.fence = won.fence;
-    this.attempt = won.attempt;
+    [this.fence, this.attempt] = [won.fence, won.attempt];
     this.names = { key, id, fence: won.fence };
     this.until = sent + won.lease; // counted from before the request
     this.beat();
@@ -132,9 +135,7 @@ export class Claim {
   }
 
   /** A key for a downstream call, the same on each attempt. */
-  async key(purpose: string): Promise<string> {
-    return (await this.ask("extend", { derive: [purpose] })).keys[purpose] as string;
-  }
+  key = async (purpose: string): Promise<string> => (await this.ask("extend", { derive: [purpose] })).keys[purpose] as string;
 
   /** Make a part of the work once, also over several attempts. `make` gets a key for the downstream, the same on each attempt. */
   async step(name: string, make: (key: string) => Promise<Json | void> | Json | void, onLapse: "retry" | "park" = "retry"): Promise<Json> {

@@ -11,8 +11,8 @@ from onceward.cli.app import app
 
 _HEAD = """# Commands
 
-Install the command with `pip install 'onceward[cli]'`. `onceward COMMAND --help` prints what stands here.
-[The command line](command-line.md) says what you can rely on.
+Install the command with `pip install 'onceward[cli]'`. `onceward COMMAND --help` prints the same as this page.
+[What to rely on in a terminal](command-line.md) says what no option can say.
 
 """
 

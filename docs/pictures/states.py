@@ -6,11 +6,11 @@ from svg import box, lines, path, picture, text, wrapped
 
 from onceward.core.transitions import ABSENT, TRANSITIONS
 
-SIZE, BOX = (790, 480), (166, 108)
+SIZE, BOX = (850, 490), (166, 108)
 PLACES = {
     ABSENT: (14, 70),
     "IN_PROGRESS": (312, 70),
-    "COMPLETED": (610, 70),
+    "COMPLETED": (670, 70),
     "PARKED": (14, 340),
     "RELEASED": (312, 340),
 }
@@ -24,18 +24,18 @@ MEANING = {
 # the path of each arrow, and where its words stand
 ROUTES = {
     (ABSENT, "IN_PROGRESS"): ("M180 122 H310", (246, 114)),
-    (ABSENT, "COMPLETED"): ("M130 70 C200 12 590 12 660 68", (395, 31)),
+    (ABSENT, "COMPLETED"): ("M130 70 C200 12 650 12 720 68", (425, 22)),
     (ABSENT, "PARKED"): ("M97 178 V338", (97, 262)),
-    ("IN_PROGRESS", "COMPLETED"): ("M478 100 H608", (542, 92)),
-    ("COMPLETED", "IN_PROGRESS"): ("M610 146 H480", (544, 164)),
+    ("IN_PROGRESS", "COMPLETED"): ("M478 100 H668", (574, 92)),
+    ("COMPLETED", "IN_PROGRESS"): ("M670 146 H480", (574, 164)),
     ("IN_PROGRESS", "PARKED"): ("M326 178 L160 338", (246, 262)),
     ("IN_PROGRESS", "RELEASED"): ("M366 178 V338", (366, 238)),
     ("RELEASED", "IN_PROGRESS"): ("M426 340 V180", (426, 292)),
     ("RELEASED", "PARKED"): ("M312 368 H182", (246, 360)),
     ("PARKED", "RELEASED"): ("M180 418 H310", (246, 436)),
-    ("PARKED", "COMPLETED"): ("M97 450 C97 474 700 500 730 180", (420, 474)),
-    ("RELEASED", "COMPLETED"): ("M464 340 L630 180", (546, 266)),
-    ("COMPLETED", "RELEASED"): ("M700 178 C700 340 640 390 480 390", (664, 330)),
+    ("PARKED", "COMPLETED"): ("M97 448 C97 470 120 474 150 474 H560 C720 474 790 400 790 180", (420, 466)),
+    ("RELEASED", "COMPLETED"): ("M464 340 L690 180", (576, 252)),
+    ("COMPLETED", "RELEASED"): ("M740 178 C740 330 660 390 480 390", (676, 352)),
 }
 
 

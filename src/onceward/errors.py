@@ -68,7 +68,7 @@ class Busy(_KeyedError):
 
 
 class Reentrant(_KeyedError):
-    """The handler of a key asked for the same key again, which would wait for itself for ever.
+    """The handler of a key asked for the same key again, which would wait for itself forever.
 
     Cause: A guarded handler calls a guarded function that has the same namespace and key.
 
@@ -315,7 +315,7 @@ class ResultNotRecorded(_KeyedError):
 class StepMade(_KeyedError):
     """An earlier attempt has made the step, so the body of a ``with claim.step_transaction(...)`` must not run.
 
-    It is no :class:`Completed`: that tells of a whole key.
+    It is not :class:`Completed`, which is about a whole key.
 
     Cause: A later attempt came to a step that is recorded as made.
 

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from command_line import Cli, until
+from onceward.core.record import COMPLETED
 
 KEY = ("exec", "--key", "job")
 
@@ -179,6 +180,43 @@ def test_a_reader_that_goes_away_does_not_end_the_command(cli, job):
     assert process.wait(60) == 0
     assert cli.log("end") == ["end"]
     process.stderr.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_reader_that_stands_still_does_not_hold_up_the_record(cli, job, number):
+    process = cli.start(*KEY, "--lease", 5, "--", job("head -c 100000 /dev/zero"))
+    until(lambda: any(record.status == COMPLETED for record, _ in cli.once().ledger.records()))
+    assert process.poll() is None  # it still waits for its reader
+    process.send_signal(number)
+    assert process.wait(60) == (-9 if number == signal.SIGKILL else 0)
+    process.communicate()
+    again = cli.run(*KEY, "--lease", 5, "--wait", 60, "--", "./job.sh")
+    assert (again.returncode, len(again.stdout.partition(b"\n")[2])) == (0, 65_536)
+    assert cli.log() == ["run"]
+
+
+def test_a_second_signal_ends_it_also_if_nobody_reads_its_output(cli, job):
+    process = cli.start(*KEY, "--", job("trap '' TERM; echo up > up; yes | head -c 1000000"))
+    until(lambda: cli.log("up") == ["up"])
+    for number in signal.SIGTERM, signal.SIGINT:
+        process.send_signal(number)
+    assert process.wait(60) in {130, 143}  # both can be told at the same moment
+    process.communicate()
+
+
+def test_output_full_of_zeros_comes_back(cli):
+    command = (*KEY, "--", "sh", "-c", "head -c 65536 /dev/zero; head -c 65536 /dev/zero >&2")
+    assert [cli.run(*command).stdout for _ in range(2)] == [b"\0" * 65_536] * 2
+
+
+def test_a_signal_ends_a_replay_that_nobody_reads(cli, job):
+    command = (*KEY, "--", job("head -c 100000 /dev/zero"))
+    cli.run(*command)
+    replays = cli.start(*command)
+    replays.stdout.peek()
+    replays.terminate()
+    assert replays.wait(60) == 143
+    assert replays.communicate()[1] == b""
 
 
 @pytest.mark.parametrize(

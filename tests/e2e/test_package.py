@@ -61,7 +61,14 @@ def called(*folders):
 
 @pytest.mark.slow
 def test_a_function_runs_from_its_zip_with_bytecode_and_the_zip_is_reproducible(cli, tmp_path):
-    told, archive = made(cli, "app.py", "--bytecode", "--python", HERE)
+    (tmp_path / "bin").mkdir()
+    for name in ("bin/tool", "alone", "notes"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o600 if name == "notes" else 0o700)
+    files = ["app.py", "bin", "alone", "notes"]
+    told, archive = made(cli, *files, "--bytecode", "--python", HERE)
+    modes = {name: archive.getinfo(name).external_attr >> 16 for name in ("bin/tool", "alone", "notes", "app.py")}
+    assert modes == {"bin/tool": 0o755, "alone": 0o755, "notes": 0o644, "app.py": 0o644}
     there = tmp_path / "task"
     archive.extractall(there)
     answers, file, _ = called(there)
@@ -73,7 +80,7 @@ def test_a_function_runs_from_its_zip_with_bytecode_and_the_zip_is_reproducible(
     assert told["unzipped"] == sum(entry.file_size for entry in archive.infolist())
 
     (tmp_path / "app.py").touch()
-    again, _ = made(cli, "app.py", "--bytecode", "--python", HERE, "--out", "again.zip")
+    again, _ = made(cli, *files, "--bytecode", "--python", HERE, "--out", "again.zip")
     first, second = (hashlib.sha256((tmp_path / one["path"]).read_bytes()).digest() for one in (told, again))
     assert first == second
 
@@ -135,7 +142,7 @@ def test_a_dependency_that_pip_does_not_find_is_told_and_nothing_is_written(cli,
 
 @pytest.mark.slow
 def test_a_file_with_the_name_of_a_dependency_is_refused(cli, tmp_path):
-    (tmp_path / "msgspec").mkdir()
-    result = cli.run("package", "lambda", "msgspec", timeout=300)
+    (tmp_path / "msgspec.py").write_text(HANDLER)  # Python would take the package of that name
+    result = cli.run("package", "lambda", "msgspec.py", timeout=300)
     assert result.returncode == 1
-    assert "msgspec has the name of a module of onceward or its dependencies: rename it" in result.stderr
+    assert "msgspec.py has the name of a module of onceward or its dependencies: rename it" in result.stderr

@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Self
 
@@ -11,7 +12,7 @@ from orphans import watched
 from servers import free_port, listens
 
 
-class BrokerServer:
+class BrokerServer(ABC):
     """A running server; what it has on disk survives :meth:`kill`.
 
     Attributes:
@@ -53,9 +54,9 @@ class BrokerServer:
             f"{type(self).__name__} did not start: {self.log}"
         )
 
+    @abstractmethod
     def _begin(self) -> subprocess.Popen:
         """Return its process, just started."""
-        raise NotImplementedError
 
     def _popen(self, command: list[object], **more: object) -> subprocess.Popen:
         with (self._scratch / "log").open("ab") as log:

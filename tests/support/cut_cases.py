@@ -8,12 +8,13 @@ import contextlib
 import gc
 import os
 import signal
+import threading
 import time
 
 import anyio
 import pytest
 
-from onceward import Once
+from onceward import Once, current
 from onceward.claim.running import CURRENT
 
 
@@ -132,6 +133,74 @@ def test_a_commit_that_hangs_lets_a_cancelled_caller_go(once, waiting, effects, 
     asyncio.run(main())
     proxy.close()
     assert effects() == []
+
+
+@pytest.mark.parametrize("place", ["thread", "task"])
+def test_a_body_elsewhere_outlives_its_cancelled_handler_whole(once, blocking, effects, place):
+    """Rolled back by the handler's guard, its next statement would commit alone."""
+    begun, over = threading.Event(), threading.Event()
+
+    async def body(claim):
+        async with blocking.connection() as connection:
+            if hasattr(connection, "inc_thread_sharing"):
+                connection.inc_thread_sharing()  # Django's
+            async with blocking.within(claim.transaction(connection)) as tx:
+                begun.set()
+                while not over.is_set():
+                    await asyncio.sleep(0.01)
+                await blocking.act(connection)
+                tx.result = "made"
+
+    async def main():
+        inside = []
+
+        async def handle():
+            own = asyncio.to_thread(asyncio.run, body(current())) if place == "thread" else body(current())
+            inside.append(asyncio.create_task(own))
+            await asyncio.shield(inside[0])
+
+        call = asyncio.create_task(once.run_async("k", handle))
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        call.cancel()
+        await cancelled(call)
+        over.set()
+        await asyncio.gather(*inside, return_exceptions=True)
+
+    asyncio.run(main())
+    assert (effects(), records(once)) in ((["effect"], [("COMPLETED", 1)]), ([], [("IN_PROGRESS", 1)]))
+
+
+@pytest.mark.parametrize("part", ["transaction", "step"])
+def test_an_interrupt_while_a_commit_is_asked_about_leaves_nothing_uncommitted(
+    once, blocking, effects, proxy, through, part
+):
+    async def body(claim):
+        async with blocking.connection(through) as connection:
+            made = (
+                claim.transaction(connection) if part == "transaction" else claim.step_transaction("stock", connection)
+            )
+            async with blocking.within(made):
+                await blocking.act(connection)
+                proxy.plan = "hold"
+                signal.setitimer(signal.ITIMER_REAL, 0.4)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(ZeroDivisionError), once.claim("k") as claim:
+            with pytest.raises(KeyboardInterrupt):
+                asyncio.run(body(claim))
+            proxy.release()
+            raise ZeroDivisionError
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    ((record, _),) = once.ledger.records()
+    # Nobody knows whether the step was made, so its attempt is not given back at once.
+    assert record.status == ("RELEASED" if part == "transaction" else "IN_PROGRESS")
+    assert (effects(), record.result, record.steps) == ([], None, None)
 
 
 def test_an_interrupt_of_a_blocking_body_rolls_back(once, blocking, effects):

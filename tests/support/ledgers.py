@@ -14,13 +14,14 @@ import random
 import sqlite3
 import time
 import uuid
+from abc import ABC, abstractmethod
 from types import SimpleNamespace
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import Request, urlopen
 
 
-class SqlLedger:
+class SqlLedger(ABC):
     """Effects are rows of a table in the ledger's database. Subclasses say how to connect, and the mark of a parameter."""
 
     lease = 1.0  # the shortest that a loaded machine can be trusted to renew
@@ -31,8 +32,8 @@ class SqlLedger:
     def __init__(self, url: str):
         self.url = url
 
-    def connect(self):
-        raise NotImplementedError
+    @abstractmethod
+    def connect(self): ...
 
     def create(self) -> None:
         with contextlib.closing(self.connect()) as connection:

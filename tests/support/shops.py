@@ -138,8 +138,8 @@ class RabbitShop:
         self._server.publish(self.orders, *orders, headers=headers)
 
     def pending(self):
-        """Return how many orders are out and not acknowledged."""
-        return self._server.held()[self.orders]
+        """Return how many orders wait."""
+        return self._server.ready(self.orders)
 
     def letter(self):
         """Return the first dead letter, when it is there."""

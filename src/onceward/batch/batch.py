@@ -171,14 +171,12 @@ class Batch:
 
     def _ended(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
         """Note how a handler ended. After an interrupt it may be called again."""
-        failure = called.failure(call)
-        if failure is not None and claim.inherited:
-            raise failure  # a forked child reports no outcomes
-        claim.check_own()
-        if failure is None:
-            run.handled(item, call[RETURNED], None)
-        elif isinstance(failure, Exception):
-            run.handled(item, None, failure)
+        failure = _failure(claim, call)
+        self._note(run, item, call, failure, ended=drive(run.ended_steps(item, failure), self.guard.store))
+
+    def _note(self, run: Run, item: Item, call: Call, failure: BaseException | None, *, ended: bool) -> None:
+        if failure is None or isinstance(failure, Exception):
+            run.handled(item, call.get(RETURNED), failure, ended=ended)
         else:
             run.dropped(item)
         call[OVER] = True
@@ -272,7 +270,19 @@ class Batch:
             recorder.record_soon()
 
     async def _ended_async(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
-        self._ended(run, item, claim, call)
+        """As :meth:`_ended`."""
+        failure = _failure(claim, call)
+        ended = await drive_async(run.ended_steps(item, failure), self.guard.store)
+        self._note(run, item, call, failure, ended=ended)
+
+
+def _failure(claim: HeldClaim, call: Call) -> BaseException | None:
+    """Return why a handler has failed; None if it has not."""
+    failure = called.failure(call)
+    if failure is not None and claim.inherited:
+        raise failure  # a forked child reports no outcomes
+    claim.check_own()
+    return claim.chain.refusal() if failure is None and claim.chain is not None else failure
 
 
 def _is_handlers(error: BaseException) -> bool:

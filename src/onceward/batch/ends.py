@@ -36,8 +36,6 @@ class HandledClaim(msgspec.Struct, eq=False):
     def handled(self, value: object, error: Exception | None) -> None:
         """Note how the handler ended. After an interrupt it may be called again."""
         claim = self.held
-        if error is None and claim.chain is not None:
-            error = claim.chain.refusal()
         self.value, self.error = value, error
         if self.end is None and claim.settled is None:
             if error is not None and claim.paused is not None:

@@ -136,10 +136,22 @@ class Run:
             else:
                 self.report.answered(item, item.replay._replace(record=record))
 
-    def handled(self, item: Item, value: object, error: Exception | None) -> None:
-        """Note how a handler ended. After an interrupt it may be called again."""
+    def ended_steps(self, item: Item, failure: BaseException | None) -> Steps[bool]:
+        """Wait for steps that still run beside a handler that failed. Return False if one still runs."""
         claim = item.held
-        if error is not None and claim.completed_in_vain(error):
+        if claim.chain is None or claim.settled is not None or not isinstance(failure, Exception):
+            return True
+        if claim.paused is not None:
+            claim.paused()  # an interrupt kept its transaction from ending, and its steps wait for that
+        return (yield from claim.chain.ended(self._time.limit))
+
+    def handled(self, item: Item, value: object, error: Exception | None, *, ended: bool = True) -> None:
+        """Note how a handler ended. After an interrupt it may be called again.
+
+        ``ended`` is whether the steps of one that failed have ended, too. If not, nobody must repeat them yet.
+        """
+        claim = item.held
+        if error is not None and (not ended or claim.completed_in_vain(error)):
             item.value, item.error = value, error
             claim.let_go()
             self._leave_claimed(item, error)

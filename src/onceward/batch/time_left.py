@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Final
 
-from onceward.core import steps
+from onceward.core.belief import within
 from onceward.core.policy import Policy
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ class TimeLeft:
         """Return the guard's policy, whose leases do not outlive this time."""
         guard = self._batch.guard
         return (
-            guard.policy
-            if self.deadline is None
-            else steps.within(guard.store, guard.policy, self.deadline - self._clock())
+            guard.policy if self.deadline is None else within(guard.store, guard.policy, self.deadline - self._clock())
         )
 
     def limit(self, until: float) -> float:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onceward.stores.contract import Store
 
 CLAIM_NAME: Final = "claim"  # the namespace of keys that are claimed without a function
+_NAMES: Final = 256  # namespaces whose guards are kept: names can be made from data
 
 
 class GuardFactory:
@@ -44,6 +45,7 @@ class GuardFactory:
         self._run: WeakKeyDictionary[Callable[..., object], Guard] = WeakKeyDictionary()
         # by class, for bound methods: their parameters begin after self
         self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], Guard]] = WeakKeyDictionary()
+        self._keyed: dict[tuple[str | None, str, bool], Guard] = {}  # of keys, by the arguments of for_keys
         FACTORIES.add(self)
 
     def using(self, name: str | None, options: Options) -> "GuardFactory":
@@ -131,13 +133,20 @@ class GuardFactory:
         Raises:
             ValueError, TypeError: an option is not valid, or ``on_busy="skip"``.
         """
+        # A guard without a cache keeps nothing of its calls, so that all can share it.
+        plain = not options and codec is None and not self.defaults.cache and (name is None or type(name) is str)
+        if plain and (known := self._keyed.get((name, default, heartbeat))) is not None:
+            return known
         policy = self.policy(options)
         if policy.on_busy == "skip":
             raise ValueError(f'on_busy="skip" is for functions: {no_skip}, so catch Busy instead')
         if not heartbeat:
             policy = policy._replace(heartbeat=0)
         named = (self.name or default) if name is None else checked_name(name)
-        return self._guard(policy, named, codec)
+        guard = self._guard(policy, named, codec)
+        if plain and len(self._keyed) < _NAMES:
+            self._keyed[name, default, heartbeat] = guard
+        return guard
 
     def class_check(
         self, name: str | None, guard: "Guard", function: Callable[..., object]

@@ -19,6 +19,7 @@ from onceward.claim.leaving import Leaving
 from onceward.claim.replays import CallOutcome, Replays, refusal
 from onceward.claim.running import CURRENT, check_free, run_under, run_under_async
 from onceward.core import steps
+from onceward.core.belief import margin
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
@@ -71,10 +72,10 @@ class Guard(Leaving):
                 f"lease={policy.lease!r} is too short for {store.url}, whose clock counts in steps of {store.resolution:g} s: "
                 f"give at least {3 * store.resolution:g}"
             )
-        if policy.beat_every >= policy.lease - steps.margin(store, policy):
+        if policy.beat_every >= policy.lease - margin(store, policy):
             raise ValueError(
                 f"heartbeat={policy.heartbeat!r} does not fit lease={policy.lease!r} on {store.url}: a claim there is given up "
-                f"{steps.margin(store, policy):g} s before its lease ends, so renew it earlier (default: a third of the lease)"
+                f"{margin(store, policy):g} s before its lease ends, so renew it earlier (default: a third of the lease)"
             )
         self.store = store
         self.name = name

@@ -40,6 +40,7 @@ class HeldClaim(Lease):
 
     chain: "HandlerSteps | None" = None  # its steps, if its handler has any
     outbox: "PendingMessages | None" = None  # its messages, likewise
+    is_alone = True  # whether nobody else can end it as its owner
 
     def _chained(self) -> "HandlerSteps":
         if self.chain is None:
@@ -321,6 +322,7 @@ class HeldClaim(Lease):
             clock=self.clock,
             until=partial(self.limit, 2 if outcome.result is None or commit is not None else 1),
             commit=commit,
+            alone=self.is_alone,
         )
 
 

@@ -8,6 +8,7 @@ from onceward.claim import forks
 from onceward.claim.claim import Claim
 from onceward.claim.running import CURRENT
 from onceward.core import retries, steps
+from onceward.core.belief import lease_to, margin
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.policy import Policy
@@ -53,7 +54,7 @@ class Lease(Claim):
         self._until = won.until
         self.interval = policy.beat_every  # seconds between heartbeats
         # The next one is an interval after the lease began; `_until` already subtracts the safety margin.
-        self._ahead = self.interval - policy.lease + steps.margin(store, policy)
+        self._ahead = self.interval - policy.lease + margin(store, policy)
         self.due = self._until + self._ahead
         self.policy = policy
         self.clock = clock
@@ -81,7 +82,7 @@ class Lease(Claim):
         wanted = max(self.policy.lease, self.remaining)
         if self.deadline is None:
             return wanted
-        return min(wanted, steps.lease_to(self.store, self.policy.lease, self.deadline - self.clock()))
+        return min(wanted, lease_to(self.store, self.policy.lease, self.deadline - self.clock()))
 
     @property
     def over(self) -> bool:
@@ -192,7 +193,7 @@ class Lease(Claim):
 
     def store_time(self) -> float:
         """Return the store's time (seconds), as far as this worker knows it. It is for people, and decides nothing."""
-        return self.record.lease_until - steps.margin(self.store, self.policy) - (self._until - self.clock())
+        return self.record.lease_until - margin(self.store, self.policy) - (self._until - self.clock())
 
     def check_usable(self) -> None:
         """Raise OncewardError if the claim is ended, inherited by a fork, or held by a transaction."""

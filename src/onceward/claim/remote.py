@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from onceward.claim.held import HeldClaim
 from onceward.core import recovery, steps
+from onceward.core.belief import belief
 from onceward.core.drivers import Steps, drive_async
 from onceward.core.protocol import Outcome
 from onceward.core.record import Record
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 class RemoteClaim(HeldClaim):
     """A claim for the time of one request."""
+
+    is_alone = False  # each request of its owner makes one
 
     @property
     def handler_steps(self) -> "HandlerSteps":
@@ -79,6 +82,6 @@ async def remote_claim(
     policy = guard.policy._replace(lease=lease or guard.policy.lease, retention=keep)
     left = max(0.0, record.lease_until - reply.now)
     longest = policy._replace(lease=max(policy.lease, left))  # the margin is a part of the lease that the record has
-    won = Won(record, steps.belief(store, longest, sent, reply, record, lease=left))
+    won = Won(record, belief(store, longest, sent, reply, record, lease=left))
     told = guard.observers.are_listening()
     return RemoteClaim(store, won, policy, clock, guard.codec, guard.observers, told=told)

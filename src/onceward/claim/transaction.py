@@ -4,9 +4,10 @@ The methods of ``with`` and ``async with`` are here, and the body runs between t
 """
 
 import contextlib
+import sys
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from onceward.claim import forks
 from onceward.claim.claim import Claim
@@ -45,7 +46,7 @@ class Transaction(Generic[C]):
         self._before: HeldClaim | None = None  # that claim
         self._outer: HeldClaim | None = None
         self._process = forks.generation
-        self._thread = 0
+        self._caller = (0, 0)
 
     @property
     def claim(self) -> Claim:
@@ -150,7 +151,7 @@ class Transaction(Generic[C]):
             self._before.check_own()
             self._before.check_not_stopped()
             self._before.check_usable()  # a refused transaction must not free what an outer one holds
-        self._thread = threading.get_ident()
+        self._caller = _caller()
         session = self._join(self.connection)
         if session.awaited is not awaited:
             raise TypeError(
@@ -218,11 +219,18 @@ class Transaction(Generic[C]):
     def _undo_here(self) -> None:
         """Roll back after an interrupt, for the claim's guard.
 
-        A cancelled handler may have left the body to another thread, which still uses the connection. It ends the transaction
-        itself: effect and record commit, or neither. Rolled back under it, its next statement would commit alone.
+        A cancelled handler may have left the body to another thread or task, which still uses the connection. It ends the
+        transaction itself: effect and record commit, or neither. Rolled back under it, its next statement would commit alone.
         """
-        if threading.get_ident() == self._thread:
+        if self._caller == _caller():
             self.undo()
+
+
+def _caller() -> tuple[int, int]:
+    """Return the ids of the thread and the task in which this is called."""
+    asyncio: Any = sys.modules.get("asyncio")  # without it there is no task
+    loop = None if asyncio is None else asyncio._get_running_loop()  # the documented one raises where there is none
+    return threading.get_ident(), 0 if loop is None else id(asyncio.current_task(loop))
 
 
 def _nothing() -> None:

@@ -169,12 +169,17 @@ def _take_ourselves(here: Distribution, extras: Sequence[str], stage: Path) -> N
 
 def _take_file(file: Path, stage: Path) -> None:
     to = stage / file.resolve().name
-    if to.exists():
+    if _imported_as(to, folder=file.is_dir()) in {_imported_as(one, folder=one.is_dir()) for one in stage.iterdir()}:
         raise CannotBundle(f"{file} has the name of a module of onceward or its dependencies: rename it")
     if file.is_dir():
         shutil.copytree(file, to, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     else:
-        shutil.copyfile(file, to)
+        shutil.copy(file, to)  # a program stays one
+
+
+def _imported_as(path: Path, *, folder: bool) -> str:
+    """Return the name by which Python imports a module; a file that is none has its own. Of msgspec.py and msgspec/ it takes the folder."""
+    return path.name.partition(".")[0] if not folder and path.suffix in {".py", ".so"} else path.name
 
 
 def _compile(stage: Path, place: str) -> None:
@@ -189,6 +194,7 @@ def _write(out: Path, files: list[tuple[str, Path]]) -> None:
         for name, path in files:
             entry = zipfile.ZipInfo(name, _MOMENT)
             entry.create_system = 3  # the modes are those of Unix
-            entry.external_attr = (0o755 if path.suffix == ".so" else 0o644) << 16
+            runs = path.suffix == ".so" or path.stat().st_mode & 0o100
+            entry.external_attr = (0o755 if runs else 0o644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())

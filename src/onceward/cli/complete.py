@@ -18,7 +18,7 @@ from onceward.pipe.functions import imported
 DONE, LEFT, FAILED = 0, 1, 4
 
 HELP = r"""
-Run keys to their end whose workers vanished: with the arguments that their records keep.
+Run half-done keys to their end: their workers vanished, and their records keep the arguments.
 
 The function is one that you guard with [bold]@once(key=..., keep_input=True)[/bold], on the ledger that its module names. It may be
 async. Each lapsed key is claimed and its handler runs, with recorded steps and its own policy: attempts count, and max_attempts

@@ -91,8 +91,10 @@ def _token(file: str | None) -> str | None:
     try:
         with open(file, encoding="utf-8") as lines:
             return lines.read().strip() or refuse(f"--token-file {file}: it is empty", USAGE)
-    except (OSError, UnicodeDecodeError) as error:
-        refuse(f"--token-file {file}: {error}", USAGE)
+    except UnicodeDecodeError:
+        refuse(f"--token-file {file}: this is no text, so no token", USAGE)
+    except OSError as error:
+        refuse(f"--token-file {file}: {error.strerror}", USAGE)
 
 
 def _is_local(host: str) -> bool:

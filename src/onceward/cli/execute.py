@@ -145,16 +145,18 @@ def _run(execution: Execution, *, new_only: bool) -> int:
         return _said(f"{error}. The command has run", LEDGER_FAILED)
     except OncewardError as error:
         return _said(said(error), PARKED if isinstance(error, Parked) else LEDGER_FAILED)
-    return _told(ended, new_only=new_only)
+    return _told(ended, execution, new_only=new_only)
 
 
-def _told(ended: ExecutionEnd, *, new_only: bool) -> int:
+def _told(ended: ExecutionEnd, execution: Execution, *, new_only: bool) -> int:
     if not ended.ran and not new_only:
         sys.stdout.flush()
         try:
             replay(ended.end)
         except OSError:
             pass  # nobody reads
+        except NotStarted:  # a signal came while the reader stood still
+            return 128 + (execution.heard or 0)
     return 0 if new_only and not ended.ran else ended.end.exit_status
 
 

@@ -22,7 +22,7 @@ StoreOption = Annotated[
     Option(
         metavar="URL",
         envvar="ONCEWARD_STORE",
-        help="The ledger, as sqlite:///PATH, postgresql://USER@HOST/DATABASE or dynamodb://TABLE.",
+        help="The ledger, as sqlite:///PATH, postgresql://USER@HOST/DATABASE, mysql://…, redis://… or dynamodb://TABLE.",
     ),
 ]
 JsonOption = Annotated[bool, Option("--json", help="Write JSON to the standard output.")]
@@ -35,10 +35,10 @@ def refuse(text: str, status: int, *more: str) -> NoReturn:
 
 
 def opened(url: str) -> Once:
-    """Return the ledger at ``url``; nothing is opened yet. Ends the command when the URL is not valid."""
+    """Return the ledger at ``url``; nothing is opened yet. Ends the command if the URL is not valid, or an extra is missing."""
     try:
         return Once(url)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ImportError) as error:
         refuse(str(error), USAGE)
 
 

@@ -82,7 +82,7 @@ AttemptsOption = Annotated[
     int | None, Option(min=1, metavar="N", help="Attempts after which a key is parked.", show_default="no limit")
 ]
 RetentionOption = Annotated[
-    str | None, Option(metavar="T", help="How long answers are repeated, as 7d.", show_default="the policy's default")
+    str | None, Option(metavar="T", help="How long answers are repeated, as 7d.", show_default="14 days")
 ]
 SilenceOption = Annotated[
     str, Option(metavar="T", help="How long the application, or a client in its body, can be silent.")

@@ -33,8 +33,7 @@ _PATIENCE: Final = 3.0  # seconds without a message that was sent, after which -
 _ENDING: Final = 15.0  # seconds in which a relay that is told to stop sends what it has taken
 
 HELP = r"""
-Send the messages that handlers sent with [bold]claim.send[/bold] and that nobody sends any more: their process crashed, or the target
-did not take them.
+Send the messages of [bold]claim.send[/bold] that are still unsent: their process crashed, or the target did not take them.
 
 SQS workers and ASGI applications do the same beside their work. Run this command for processes that end after each call, or to
 watch. Any number of relays share the work. Messages of one key keep their order. Sealed messages are left, unless --seal names the

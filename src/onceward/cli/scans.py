@@ -70,8 +70,8 @@ def ls(
 ) -> None:
     """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
 
-    PostgreSQL finds what is not COMPLETED by an index, and SQLite what is PARKED or RELEASED. For anything else the whole
-    ledger is read. Ages count from the last change, on the ledger's own clock.
+    PostgreSQL, MySQL and Redis find what is not COMPLETED by an index, and so does DynamoDB with index=open. SQLite finds what is
+    PARKED or RELEASED. For anything else the whole ledger is read. Ages count from the last change, on the ledger's own clock.
 
     After --limit or ctrl-C it says how to continue. With --json the last line has that as its `next`.
 
@@ -191,8 +191,9 @@ def stats(
 ) -> None:
     """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` ones await deletion.
 
-    A large PostgreSQL ledger, or DynamoDB with index=open, is not read: an index has what is not COMPLETED. How many are COMPLETED is then an estimate, and
-    marked so; with --json, `estimated` names the estimates. Other ledgers are read as a whole, and so is a part of one.
+    A large ledger in PostgreSQL, MySQL or Redis, or in DynamoDB with index=open, is not read: an index has what is not COMPLETED.
+    If the number of COMPLETED records is an estimate, it is marked so; with --json, `estimated` names the estimates. Other ledgers
+    are read as a whole, and so is a part of one.
 
     After --limit or ctrl-C it prints the counts so far and says how to continue. With --json
     that is `next`. Add up the counts of the parts to get those of the whole.

@@ -2,7 +2,6 @@
 
 import ipaddress
 import logging
-import os
 import socket
 import sys
 import warnings
@@ -12,6 +11,7 @@ import typer
 from typer import Argument, Option
 
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said
+from onceward.cli.serving import SocketFile
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError, ResultWarning
 
@@ -66,7 +66,12 @@ NamespaceOption = Annotated[
 ]
 ActionOption = Annotated[
     list[str] | None,
-    Option("--action", metavar="NAME", help="What it may do.", show_default="all but look, or give * for all"),
+    Option(
+        "--action",
+        metavar="NAME",
+        help="What it may do: claim, extend, step, complete, release, park, look, or * for all. Repeat it for more.",
+        show_default="all but look",
+    ),
 ]
 FileOption = Annotated[str, Option("--tokens", metavar="FILE", help="The file to add it to.")]
 
@@ -88,11 +93,12 @@ def serve(
 ) -> None:
     """Serve until told to stop."""
     try:
-        # uvicorn comes with the same extra
+        import uvicorn  # noqa: F401 - it comes with the same extra
+
         from onceward.service import service as _  # noqa: F401 - tells which extra is missing
         from onceward.service.door import ServiceLimits
-    except ImportError as error:
-        refuse(str(error), USAGE)
+    except ImportError:
+        refuse("this command needs Starlette and uvicorn: pip install 'onceward[cli,service]'", USAGE)
     if (certificate is None) != (private_key is None):
         refuse("--certificate and --private-key: give both", USAGE)
     if tokens is None and unix is None and not _is_local(host):
@@ -102,11 +108,12 @@ def serve(
         )
     limits = ServiceLimits(max_requests, max_body, wait=max_wait, lease=max_lease)
     listener = _listener(host, port, unix)
+    file = None if unix is None else SocketFile(unix)
     with listener:
         place = f"unix:{unix}" if unix is not None else _address(listener, tls=certificate is not None)
         _run(store, listener, place, _tokens(tokens), limits, certificate, private_key, log=log, local=unix is None)
-    if unix is not None:
-        os.unlink(unix)
+    if file is not None:
+        file.remove()
 
 
 def token(
@@ -122,7 +129,11 @@ def token(
     try:
         made_token, line = made(name, namespace, action or [one for one in ACTIONS if one != "look"])
         add(tokens, line)
-    except (ValueError, OSError) as error:
+    except UnicodeDecodeError:
+        refuse(f"--tokens {tokens}: this is no file of tokens, which is text", USAGE)
+    except OSError as error:
+        refuse(f"--tokens {tokens}: {error.strerror or error}", USAGE)
+    except ValueError as error:
         refuse(str(error), USAGE)
     typer.echo(made_token)
 
@@ -165,9 +176,16 @@ def _tokens(path: str | None) -> "Tokens | None":
     from onceward.service.tokens import Tokens
 
     try:
-        return None if path is None else Tokens(path)
+        found = None if path is None else Tokens(path)
+    except FileNotFoundError:
+        refuse(f"--tokens {path}: no such file. `onceward token NAME --tokens FILE --namespace NAME` makes one", USAGE)
+    except UnicodeDecodeError:
+        refuse(f"--tokens {path}: this is no file of tokens, which is text", USAGE)
     except (OSError, ValueError) as error:
         refuse(f"--tokens: {error}", USAGE)
+    if found is not None and not found.names:
+        typer.echo(f"onceward: --tokens {path}: it has no token yet, so every request is refused", err=True)
+    return found
 
 
 def _listener(host: str, port: int, unix: str | None) -> socket.socket:

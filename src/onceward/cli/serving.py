@@ -47,14 +47,17 @@ def serve(
     """Serve an application until a signal says stop; then finish the requests under way. Options that cannot be end the command."""
     try:
         import uvicorn
+
+        from onceward.service.heads import TimedHeads
     except ImportError:
         refuse("this command needs uvicorn: pip install 'onceward[cli,proxy]'", USAGE)
     if (certificate is None) != (private_key is None):
         refuse("--certificate and --private-key: give both", USAGE)
-    for file in filter(None, (certificate, private_key)):
-        if not os.access(file, os.R_OK):
-            refuse(f"{file}: it cannot be read", USAGE)
+    for given in filter(None, (certificate, private_key)):
+        if not os.access(given, os.R_OK):
+            refuse(f"{given}: it cannot be read", USAGE)
     listener = _on_socket(unix) if unix is not None else _on_port(host, port)
+    file = None if unix is None else SocketFile(unix)
     scheme = "http" if certificate is None else "https"
     name = f"[{host}]" if ":" in host else host
     where = f"unix:{unix}" if unix is not None else f"{scheme}://{name}:{listener.getsockname()[1]}/"
@@ -67,7 +70,7 @@ def serve(
             server_header=False,
             date_header=False,
             access_log=False,
-            http="h11",  # httptools drops the body of a request that offers an upgrade, as each of Java's HttpClient does
+            http=TimedHeads,
             ws="none",
             ssl_certfile=certificate,
             ssl_keyfile=private_key,
@@ -80,9 +83,27 @@ def serve(
     typer.echo(f"onceward: {where} (ctrl-C stops it)", err=True)
     with listener:
         uvicorn.Server(config).run(sockets=[listener])
-    if unix is not None:
+    if file is not None:
+        file.remove()
+
+
+class SocketFile:
+    """The file of a Unix socket that this process listens on."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._made = _made(path)
+
+    def remove(self) -> None:
+        """Remove it. While this process stops, another one may have begun to listen there: then it is that one's."""
         with contextlib.suppress(OSError):
-            os.unlink(unix)
+            if _made(self._path) == self._made:
+                os.unlink(self._path)
+
+
+def _made(path: str) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_ino, found.st_ctime_ns  # the number of a deleted file is given out again
 
 
 def _on_port(host: str, port: int) -> socket.socket:

@@ -22,7 +22,7 @@ StoresOption = Annotated[
         "--store",
         metavar="URL",
         envvar="ONCEWARD_STORE",
-        help="A ledger, as sqlite:///PATH, postgresql://USER@HOST/DATABASE or dynamodb://TABLE. Give it again for each ledger.",
+        help="A ledger, as sqlite:///PATH, postgresql://USER@HOST/DATABASE, mysql://…, redis://… or dynamodb://TABLE. Give it again for each ledger.",
         show_default=DEFAULT_STORE,
     ),
 ]
@@ -45,8 +45,8 @@ def trace(
     Messages that handlers send with claim.send carry the key of their sender, and the key with which the chain began. Name each
     ledger that the chain passes through.
 
-    Upwards it reads single records. Downwards it uses an index: PostgreSQL and SQLite have one. `onceward migrate` adds it to an
-    older ledger. DynamoDB has none, so --scan reads the whole table.
+    Upwards it reads single records. Downwards it uses an index. `onceward migrate` adds it to an older ledger. DynamoDB has none,
+    so --scan reads the whole table.
 
     With --json each line is one key, in the order of the tree; `depth` is how far it is from the beginning.
     """

@@ -1,6 +1,7 @@
 """The command that tells people what is wrong: watch."""
 
 import shlex
+import shutil
 import sys
 import threading
 from typing import Annotated
@@ -68,8 +69,10 @@ def watch(
         if webhook_url is not None:
             tells.append(webhook(webhook_url))
         if exec_command is not None:
-            argv = shlex.split(exec_command)
-            tells.append(command(argv or refuse("--exec: give a command", USAGE)))
+            argv = shlex.split(exec_command) or refuse("--exec: give a command", USAGE)
+            if shutil.which(argv[0]) is None:  # else the first notice of a night would tell it
+                refuse(f"--exec {argv[0]}: no such command, or it is not executable", USAGE)
+            tells.append(command(argv))
     except ValueError as error:
         refuse(str(error), USAGE)
     pause = seconds("--every", every) or refuse("--every: give more than 0 seconds", USAGE)

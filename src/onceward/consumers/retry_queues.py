@@ -12,18 +12,50 @@ from contextlib import asynccontextmanager
 from itertools import takewhile
 from typing import Any, Final
 
-from onceward.consumers.dead_letters import retry_name
+from pamqp.header import ContentHeader
+
+from onceward.consumers.dead_letters import REASON, retry_name
 
 _FACTOR: Final = 4
+_FRAME: Final = 8  # bytes of a frame besides its payload (AMQP 0-9-1, section 2.3.5)
 # CC would send copies elsewhere, and x-death can make RabbitMQ drop a message as one that goes in circles.
 _BROKERS: Final = re.compile(r"CC|BCC|x-death|x-(?:first|last)-death-.*|x-(?:delivery|acquired)-count")
 
 
 def headers_for_copy(headers: Mapping[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
-    """Return a message's headers for a copy: without RabbitMQ's own ones, and those ``without``."""
+    """Return a message's headers for a copy: without RabbitMQ's own ones, and those ``without``, in capitals or not."""
     return {
-        name: _encodable(value) for name, value in headers.items() if not (_BROKERS.fullmatch(name) or name in without)
+        name: _encodable(value)
+        for name, value in headers.items()
+        if not (_BROKERS.fullmatch(name) or name.lower() in without)
     }
+
+
+def fit(message: Any, frame_max: int) -> None:
+    """Let the headers of a message of aio-pika fit into a frame; the reason of a dead letter is shortened if it must be.
+
+    RabbitMQ closes the connection of a client that sends a larger frame, so one such message would end a consumer again and again.
+
+    Args:
+        message: an ``aio_pika.Message``.
+        frame_max: bytes of a frame, as the connection has it; 0 is no limit.
+
+    Raises:
+        ValueError: they do not fit.
+    """
+    over = _excess(message, frame_max)
+    if over > 0 and REASON in message.headers:
+        text = message.headers[REASON].encode()
+        message.headers[REASON] = text[: max(0, len(text) - over)].decode(errors="ignore")
+        over = _excess(message, frame_max)
+    if over > 0:
+        raise ValueError(f"the message's headers have {over} bytes more than the broker's frame_max takes: raise that")
+
+
+def _excess(message: Any, frame_max: int) -> int:
+    if not frame_max:
+        return 0
+    return len(ContentHeader(0, 0, message.properties).marshal()) + _FRAME - frame_max
 
 
 def _encodable(value: Any) -> Any:

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from onceward.core.belief import belief
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
 from onceward.core.outbox_writes import noted, noting
@@ -16,7 +17,7 @@ from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last
 from onceward.core.record import Record, Write
 from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
-from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, belief, claim
+from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, claim
 from onceward.core.writes import first_claim, locked, next_claim
 from onceward.errors import OncewardError, StoreError
 

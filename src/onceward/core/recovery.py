@@ -5,12 +5,13 @@ It changes the record that was seen, or nothing. A key that was cleared, complet
 
 from functools import partial
 
+from onceward.core.belief import belief
 from onceward.core.drivers import Steps
 from onceward.core.protocol import Verdict, decide, given_up
 from onceward.core.record import Reply
 from onceward.core.register import KeyLocked, Register
 from onceward.core.retries import patience, retry_transient
-from onceward.core.steps import Bid, Refused, Won, belief, renewed
+from onceward.core.steps import Bid, Refused, Won, renewed
 from onceward.core.writes import first_claim, next_claim
 from onceward.errors import OncewardError
 

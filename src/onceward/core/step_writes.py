@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from onceward.core.belief import belief
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
@@ -10,7 +11,7 @@ from onceward.core.protocol import is_mine
 from onceward.core.record import Record
 from onceward.core.register import Register
 from onceward.core.retries import retry_transient
-from onceward.core.steps import Lost, Won, belief
+from onceward.core.steps import Lost, Won
 from onceward.core.writes import with_steps
 
 

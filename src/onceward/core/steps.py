@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, overload
 
+from onceward.core.belief import belief
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
@@ -106,36 +107,6 @@ class Effect(NamedTuple):
 
     outcome: Outcome
     commit: Commit
-
-
-def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record, *, lease: float) -> float:
-    """Return until when I hold the claim, on my clock: counted from before the request, and less than the store grants.
-
-    It is at most the ``lease`` that was asked for, whatever time the store shows.
-    """
-    left = record.lease_until - reply.now
-    return sent + min(left, lease) - margin(store, policy)
-
-
-def margin(store: Register, policy: Policy) -> float:
-    """Return by how many seconds an owner's belief ends before its lease does."""
-    # A hundredth for clocks that run at different speeds, and the store's own imprecision.
-    return policy.lease / 100 + store.resolution
-
-
-def lease_to(store: Register, lease: float, left: float) -> float:
-    """Return the lease that a worker needs that will be stopped in ``left`` seconds, at most ``lease`` (seconds)."""
-    return min(lease, max(3 * store.resolution, 1.0, left + left / 50 + store.resolution))
-
-
-def within(store: Register, policy: Policy, left: float) -> Policy:
-    """Return the policy of a worker that will be stopped in ``left`` seconds, with a lease no longer than it needs."""
-    lease = lease_to(store, policy.lease, left)
-    shorter = policy._replace(lease=lease)
-    beat = policy.heartbeat
-    if beat and beat >= lease - margin(store, shorter):
-        return shorter._replace(heartbeat=None)
-    return shorter
 
 
 @overload
@@ -295,8 +266,13 @@ def end(
     clock: Clock,
     until: Callable[[], float],
     commit: Commit | None = None,
+    alone: bool = True,
 ) -> Steps[Settled | Lost]:
-    """End a claim with ``outcome``, if its owner still holds it. Retries until ``until()``. ``commit`` also makes an effect."""
+    """End a claim with ``outcome``, if its owner still holds it. Retries until ``until()``. ``commit`` also makes an effect.
+
+    If not ``alone``, another request of the owner can end it with another result meanwhile. A result that is kept elsewhere is then
+    not known to be this one.
+    """
     mine = record
     if not is_mine(mine, record.owner):  # another thread has ended it: its version is still current
         return Settled(mine) if judge(mine, record.owner, outcome.status) is Ending.DONE else Lost(mine)
@@ -314,7 +290,7 @@ def end(
         if held is None or ending is Ending.LOST:
             return Lost(held)
         if ending is Ending.DONE:
-            return Settled(_known(held, outcome))
+            return Settled(_known(held, outcome) if alone else held)
         mine = held
 
 

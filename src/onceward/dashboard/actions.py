@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from onceward.aws.dead_letters.unparking import unpark_to
-from onceward.aws.sqs.kept import Kept
 from onceward.aws.sqs.queue import Queue
 from onceward.core.protocol import is_known, is_live
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.views import relative
 from onceward.dashboard.audit import NAMESPACE
-from onceward.dashboard.showing import kept_in, outbox_of, steps_of
+from onceward.dashboard.showing import kept_in, kept_place, outbox_of, steps_of
 from onceward.errors import OncewardError
 from onceward.outbox.refusals import drop_refused, retry_refused
 from onceward.stores.contract import Damaged, Store
@@ -136,13 +135,15 @@ def _sends(record: Record, _: float) -> Preview | None:
     kept = kept_in(record)
     if kept is None:
         return None
-    queue = kept.queue if isinstance(kept, Kept) else ""
+    queue = kept_place(kept)[1]
     does = "It sends the kept message to a queue again, and unparks this key. The worker of that queue then runs the handler."
-    return Preview(does, asks="The queue: its URL, ARN or name", suggested=queue)
+    return Preview(does, asks="The queue: its URL, ARN or name, or amqp:NAME of RabbitMQ", suggested=queue)
 
 
 def _send(ledger: Ledger, key: str, detail: str) -> str:
     ledger.show(key)  # the version that the visitor saw; what follows meets copies that workers have kept again
+    if detail.startswith(("amqp:", "amqps:")):
+        return _send_to_rabbitmq(ledger, key, detail)
     try:
         queue = Queue(detail)
     except ValueError as error:
@@ -152,6 +153,16 @@ def _send(ledger: Ledger, key: str, detail: str) -> str:
     finally:
         queue.close()
     return f"its message was sent to {queue.name}, and the key is unparked"
+
+
+def _send_to_rabbitmq(ledger: Ledger, key: str, address: str) -> str:
+    try:
+        from onceward.rabbitmq.unparking import unpark_at  # needs aio-pika, which other actions do not
+
+        unpark_at(Ledger(ledger.store), key, address)
+    except (ImportError, ValueError) as error:
+        raise OncewardError(str(error)) from error
+    return f"its message was sent to {address}, and the key is unparked"
 
 
 def _refused_in(record: Record) -> int:

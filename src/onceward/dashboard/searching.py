@@ -4,12 +4,11 @@ from collections import Counter
 from statistics import median
 from typing import Final, NamedTuple
 
-from onceward.aws.sqs.kept import Kept
 from onceward.core.record import COMPLETED, PARKED, Record
 from onceward.core.views import Criteria, last_change
 from onceward.dashboard.audit import NAMESPACE
 from onceward.dashboard.needs import first
-from onceward.dashboard.showing import kept_in
+from onceward.dashboard.showing import kept_in, kept_place
 from onceward.errors import OncewardError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.ledger import Ledger, NotFound
@@ -104,7 +103,7 @@ def search(ledger: Ledger, survey: Survey, text: str) -> Found:
     if not hits and PARKED in survey.indexed:
         for record, _ in first(ledger, Criteria((PARKED,))):
             kept = kept_in(record)
-            if isinstance(kept, Kept) and text in {kept.message.id, kept.queue}:
+            if kept is not None and text in kept_place(kept):
                 hits[record.key] = record
     return Found(list(hits.values())[:_HITS], now, complete and survey.sorted, looked)
 

@@ -22,8 +22,6 @@ _ADVICE: Final = {
     NextStep.AGAIN: "It was given back. Deliver it again to run it. To stop that, park it.",
     NextStep.UNPARK: "Fix the cause, then unpark it: the next delivery runs. Clearing the key forgets it.",
     NextStep.SEND: "Fix the cause, then send its message again. That also unparks the key.",
-    NextStep.RELAY: "Nothing to do: its messages are sent soon. If nobody sends them, run onceward relay.",
-    NextStep.DECIDE: "A target has refused its messages. Fix the cause, then put them back, or drop them, with onceward relay.",
     NextStep.RELAY: "It is completed, and has messages to send. A relay sends them when they are due: is one running?",
     NextStep.DECIDE: "It is completed, and a target refused its messages. Fix the cause and send them again, or forget them.",
     NextStep.UPGRADE: "This version of onceward does not know its status, or a feature that it needs. Use the version that wrote it.",
@@ -108,6 +106,30 @@ def kept_in(record: Record) -> Kept | str | None:
         return read_kept(text)
     except OncewardError:
         return text
+
+
+def kept_place(kept: Kept | str) -> tuple[str | None, str]:
+    """Return the id of a kept message and the address of its queue; None and "" if its text says neither.
+
+    The text of a message of RabbitMQ is read here without its client: it has headers, and that of SQS has attributes.
+    """
+    if isinstance(kept, Kept):
+        return kept.message.id, kept.queue
+    try:
+        told = msgspec.json.decode(kept, type=_KeptElsewhere).message
+    except (msgspec.MsgspecError, RecursionError):
+        return None, ""
+    return told.id, f"amqp:{told.queue}"
+
+
+class _KeptMessage(msgspec.Struct):
+    queue: str
+    headers: dict[str, str]
+    id: str | None = None
+
+
+class _KeptElsewhere(msgspec.Struct):
+    message: _KeptMessage
 
 
 def outbox_of(record: Record) -> list[MessageEntry] | str:

@@ -88,7 +88,7 @@ class NatsSettlement(Settlement):
         kept = {
             name: text
             for name, text in (delivery.raw.headers or {}).items()
-            if not (name.lower().startswith(_SERVERS) or name in OURS)
+            if not (name.lower().startswith(_SERVERS) or name.lower() in OURS)
         }
         told = {**kept, **headers, _MESSAGE_ID: f"{self.dead}:{_identity(delivery)}"}
         client = self.subscriber._outer_config.connection_state  # noqa: SLF001 - FastStream has no other way to it

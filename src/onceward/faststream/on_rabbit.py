@@ -14,7 +14,15 @@ from faststream.rabbit import QueueType, RabbitQueue
 
 from onceward.consumers.dead_letters import OURS, RECEIVES, receives_in
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.retry_queues import InTurn, headers_for_copy, length_for, lengths, retry_arguments, retry_queue
+from onceward.consumers.retry_queues import (
+    InTurn,
+    fit,
+    headers_for_copy,
+    length_for,
+    lengths,
+    retry_arguments,
+    retry_queue,
+)
 from onceward.faststream.settlement import Settlement, Settling
 
 _log: Final = logging.getLogger("onceward")
@@ -147,6 +155,8 @@ class RabbitSettlement(Settlement):
             type=raw.type,
             app_id=raw.app_id,
         )
+        frame_max = raw.channel.connection.connection_tune.frame_max
+        fit(copy, frame_max if isinstance(frame_max, int) else 0)  # FastStream's TestRabbitBroker has none
         turns = _TURNS.setdefault(broker, InTurn())
         async with turns.of(raw.message_id or ""):
             answer = await broker.publish(copy, queue=queue.name, timeout=_PATIENCE)

@@ -85,7 +85,7 @@ class RedisSettlement(Settlement):
         """Add it to the stream of the dead letters."""
         broker = self.subscriber._outer_config.extra_context["broker"]  # noqa: SLF001 - FastStream has no other way to it
         own: dict[str, str] = delivery.header.__self__  # type: ignore[attr-defined]  # the dict of its headers
-        kept = {name: text for name, text in own.items() if name not in OURS}
+        kept = {name: text for name, text in own.items() if name.lower() not in OURS}
         told = writable_headers({**kept, **headers}, self._format)
         await broker.publish(delivery.body, stream=self.dead, headers=told)
 
@@ -103,8 +103,9 @@ class RedisSettlement(Settlement):
         if content is None:
             told = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
             return {bDATA_KEY: msgspec.json.encode(told)}
-        body, headers = self._format.parse(content)
-        return fields if isinstance(headers, dict) else {bDATA_KEY: body}
+        while not isinstance((found := self._format.parse(content))[1], dict):
+            content = found[0]  # which can look like an entry of FastStream, too
+        return {**fields, bDATA_KEY: content}
 
     def _delivery(self, message: Any, entry: bytes | None, fields: Mapping[bytes, bytes]) -> Delivery:
         body, headers = self._format.parse(self._entry(fields)[bDATA_KEY])

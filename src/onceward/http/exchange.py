@@ -20,6 +20,7 @@ A face runs it like this, and awaits the same in coroutines::
 
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, StoreError
 from onceward.http.answer import Answer, Recorded, bodiless
+from onceward.http.coding import suited
 from onceward.http.rules import Rules
 from onceward.http.verdict import KeyedRequest
 from onceward.results.outcomes import GivenBack
@@ -38,6 +39,7 @@ class Exchange:
     def __init__(self, rules: Rules, ask: KeyedRequest, most: int) -> None:
         self._rules = rules
         self._route = ask.route
+        self._lines = ask.lines
         self._most = most
 
     def outcome(self, answer: Answer, began: bool | None = None, cut: str | None = None) -> Recorded | Exception:
@@ -82,7 +84,7 @@ class Exchange:
 
     def repeated(self, record: Recorded) -> Answer | None:
         """Return what the client gets if the guard returned ``record``; None is the handler's own answer."""
-        return None if self._done else self._rules.repeat(record)
+        return None if self._done else suited(self._rules.repeat(record), self._lines("accept-encoding"))
 
     def refused(self, error: Exception) -> Answer | None:
         """Return what the client gets if the guard raised ``error``; None is the handler's own answer.

@@ -191,7 +191,8 @@ class Rules:
             name, place = found, (request.place,)
         print_ = self._print(request, body)
         # As above.
-        asked = ((name, *place, scope), print_, f"{request.method} {route.path}", request.comes, request.provenance())
+        told = f"{request.method} {route.path}"
+        asked = ((name, *place, scope), print_, told, request.comes, request.provenance(), request.lines)
         return tuple.__new__(KeyedRequest, asked)
 
     def too_large(self) -> Answer:

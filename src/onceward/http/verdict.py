@@ -1,5 +1,6 @@
 """What the rules decide on a request that they cover: it waits for its body, passes unguarded, or asks for a key."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from onceward.core.writes import UNKNOWN, Provenance
@@ -54,3 +55,4 @@ class KeyedRequest(NamedTuple):
     route: str  # method and path pattern, for metrics
     comes: "Comes | None" = None  # tells what the request came with, for traces
     provenance: Provenance = UNKNOWN  # where the request comes from, for the claim
+    lines: "Callable[[str], list[str]]" = lambda _: []  # returns the lines of one of its headers

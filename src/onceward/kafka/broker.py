@@ -14,7 +14,7 @@ from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import CLOCK
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
-from onceward.kafka.client import connection
+from onceward.kafka.client import connection, said
 from onceward.kafka.partitions import KafkaMessage
 from onceward.kafka.reading import PATIENCE, WAIT, TopicReader, wait
 from onceward.kafka.topics import COPIES, Topics, send_copy
@@ -49,7 +49,7 @@ class KafkaBroker(Broker[KafkaMessage]):
             await self._reading.start({**self._settings, **reach})
         except KafkaError as error:
             await self.close()
-            raise BrokerError(f"topic {self.name}: {error}") from error
+            raise BrokerError(f"topic {self.name}: {said(error, reach['bootstrap_servers'])}") from error
         return bounded(policy)
 
     async def receive(self, count: int) -> Sequence[KafkaMessage]:

@@ -5,6 +5,8 @@ import ssl
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from aiokafka.errors import KafkaConnectionError, KafkaError
+
 SERVERS: Final = "localhost:9092"
 # Variables of the environment, and the settings of aiokafka that they give.
 _VARIABLES: Final = {
@@ -54,6 +56,13 @@ def connection(servers: str | None, settings: Mapping[str, object] | None = None
     if str(found.get("security_protocol", "")).endswith("SSL") and "ssl_context" not in found:
         found["ssl_context"] = ssl.create_default_context(cafile=os.environ.get("KAFKA_CA_FILE"))
     return found
+
+
+def said(error: KafkaError, servers: object) -> str:
+    """Return what to tell of an error: if no broker answered, which ones were asked."""
+    if isinstance(error, KafkaConnectionError):
+        return f"no broker answers at {servers}. Are they running, and is KAFKA_SERVERS right?"
+    return str(error)
 
 
 def check_settings(settings: Mapping[str, object], known: Collection[str]) -> None:

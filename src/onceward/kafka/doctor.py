@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from onceward.consumers.retry_topics import TIMESTAMPS
 from onceward.core.policy import DAY, Policy
-from onceward.kafka.client import connection
+from onceward.kafka.client import connection, said
 from onceward.kafka.topics import ROOM, Topics, configs_of
 from onceward.stores.inspection import Finding
 
@@ -36,7 +36,8 @@ def kafka_findings(topic: str, policy: Policy, servers: str | None = None) -> li
     try:
         main, others = asyncio.run(_look(topics, servers))
     except KafkaError as error:
-        return [Finding("unknown", "Kafka", f"{topic}: {error}", "it was not looked at", "see KAFKA_SERVERS")]
+        says = f"{topic}: {said(error, connection(servers)['bootstrap_servers'])}"
+        return [Finding("unknown", "Kafka", says, "it was not looked at", "see KAFKA_SERVERS")]
     if main is None:
         return [Finding("error", "topic", f"{topic} does not exist", "a worker ends at its start", "create it")]
     found = [Finding("ok", "topic", f"{topic} exists")]

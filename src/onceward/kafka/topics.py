@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import dead_name, retry_name
 from onceward.consumers.retry_topics import KEEPS, TIMESTAMPS
+from onceward.kafka.client import said
 from onceward.kafka.partitions import KafkaMessage
 
 ROOM: Final = 65536  # bytes that our headers may add to a record
@@ -51,7 +52,7 @@ class Topics:
             await admin.start()
             await self._prepare(admin)
         except KafkaError as error:
-            raise BrokerError(f"topic {self.main}: {error}") from error
+            raise BrokerError(f"topic {self.main}: {said(error, reach['bootstrap_servers'])}") from error
         finally:
             await admin.close()
 

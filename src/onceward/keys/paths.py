@@ -44,6 +44,7 @@ class StrictPath:
             found = roots_of(self._parsed)
             self.chain = _chain(self._parsed)
             kinds = _kinds(self._parsed)
+            self._parsed = _with_tuples(self._parsed)
             wrong = fault(option, expression, found, roots)
         except JMESPathError as error:
             raise ValueError(f"{written} is not a JMESPath expression: {error}") from error
@@ -101,8 +102,22 @@ class _StrictInterpreter(TreeInterpreter):
         super().__init__(jmespath.Options(custom_functions=_StrictFunctions()))
         self._strict = strict
 
+    def visit_field(self, node: Any, value: object) -> Any:
+        if not isinstance(value, _BUILTIN) and not hasattr(value, "get"):  # null for every input
+            raise KeyMissing(
+                f"a path reads no {node['value']!r} from an object of type {type(value).__name__}. In a tuple, write the place, "
+                "as in order.total[0]; else give a callable"
+            )
+        return super().visit_field(node, value)
+
     def visit_index(self, node: Any, value: object) -> Any:
-        return super().visit_index(node, list(value) if isinstance(value, tuple) else value)
+        return super().visit_index(node, _listed(value))
+
+    def visit_slice(self, node: Any, value: object) -> Any:
+        return super().visit_slice(node, _listed(value))
+
+    def visit_listed(self, node: Any, value: object) -> Any:
+        return _listed(self.visit(node["children"][0], value))
 
     def visit_multi_select_list(self, node: Any, value: object) -> Any:
         return self._complete(super().visit_multi_select_list(node, value))
@@ -130,6 +145,18 @@ class _StrictFunctions(Functions):
         return super().call_function(function_name, resolved_args)
 
 
+def _listed(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _with_tuples(node: Any) -> Any:
+    """Let the projections of a parsed expression see a tuple as a list: JMESPath finds nothing in it."""
+    children = [_with_tuples(child) if isinstance(child, dict) else child for child in node["children"]]
+    if node["type"] in _DROPPING - {"value_projection"}:
+        children[0] = {"type": "listed", "children": children[:1]}
+    return {**node, "children": children}
+
+
 def _chain(node: Any) -> tuple[str, ...]:
     """Return the names in an expression such as ``order.id``; empty for any other form."""
     if node["type"] == "field":
@@ -150,9 +177,14 @@ def _builtin(value: object) -> object:
     """Return a dataclass, Struct or pydantic model as a dict, with its UUIDs and bytes unchanged."""
     if hasattr(value, "model_dump"):
         return cast("object", value.model_dump())
+
+    def missing(item: object) -> None:
+        """A part that cannot be converted counts as missing, but only if the expression asks for it."""
+        if item is value:
+            raise NotImplementedError
+
     kept = (uuid.UUID, bytes, bytearray, decimal.Decimal, dt.datetime, dt.date)
     try:
-        # A part that cannot be converted counts as missing, but only if the expression asks for it.
-        return msgspec.to_builtins(value, builtin_types=kept, enc_hook=lambda _: None)
+        return msgspec.to_builtins(value, builtin_types=kept, enc_hook=missing)
     except (TypeError, ValueError, NotImplementedError):
-        return value  # JMESPath finds nothing in it, and the key is missing
+        return value  # a path reads nothing from it

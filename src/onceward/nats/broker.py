@@ -87,7 +87,8 @@ class NatsBroker(Broker[Msg]):
                 return await nats.connect(**{**_CONNECTING, "error_cb": failed, **self._reach})
         except TROUBLE as error:
             why = error if last is None else last
-            raise BrokerError(f"NATS, connecting: {str(why) or type(why).__name__}") from error
+            told = f"NATS, connecting: {str(why) or type(why).__name__}"
+            raise BrokerError(f"{told}. Is it running there, and is NATS_URL right?") from error
 
     async def _prepare(self) -> tuple[str, ConsumerInfo]:
         """Check the stream and the consumer; make the consumer and the stream of the dead letters if they are missing."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from nats.aio.msg import Msg
 
-from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.consumers.dead_letters import KEY_HEADER, OURS
 from onceward.consumers.delivery import Delivery
 
 SOURCE: Final = "nats"
@@ -34,5 +34,9 @@ def place_of(message: Msg) -> str:
 
 def letter_headers(message: Msg, told: Mapping[str, str], dead: str) -> dict[str, str]:
     """Return the headers of a message's dead letter at the subject ``dead``: its own and those that are ``told``."""
-    own = {name: text for name, text in (message.headers or {}).items() if not name.lower().startswith(_SERVERS)}
+    own = {
+        name: text
+        for name, text in (message.headers or {}).items()
+        if not (name.lower().startswith(_SERVERS) or name.lower() in OURS)
+    }
     return {**own, **told, ID_HEADER: f"{dead}:{place_of(message)}"}  # JetStream drops a repetition

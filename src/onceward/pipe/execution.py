@@ -1,11 +1,10 @@
 """A command that runs once for a key, or once in each window of time: the engine of ``onceward exec``.
 
 The command's output is passed on while it runs, and its end is recorded: exit status and output. A duplicate gets that end.
+The record does not wait for whoever reads the output.
 """
 
-import base64
 import os
-import select
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -20,35 +19,14 @@ from onceward.core.policy import Options
 from onceward.once import Once
 from onceward.pipe.attempt import Interrupted
 from onceward.pipe.commands import CommandFailed, described_status, executable, variables_of
+from onceward.pipe.copied import CommandStream, Copied
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.terminal import write_all
 
-KEPT: Final = 65_536  # bytes of each stream that are recorded, at its end
 LOOKS: Final = 0.5  # seconds between two looks at the lease
-_AT_MOST: Final = 32  # reads of 64 KiB; a Linux pipe holds up to 1 MiB (pipe(7))
 _SECOND: Final = 2  # the signal that kills
 
 OnFailure = Literal["retry", "record"]
-
-
-class CommandStream(NamedTuple):
-    """What a command wrote to a standard stream.
-
-    Attributes:
-        text: it; in base64 if ``binary``.
-        binary: whether it is not UTF-8.
-        cut: how many bytes before it were not recorded.
-    """
-
-    text: str
-    binary: bool = False
-    cut: int = 0
-
-    @property
-    def data(self) -> bytes:
-        """The bytes, with a note in the place of those that were not recorded."""
-        data = base64.b64decode(self.text) if self.binary else self.text.encode()
-        return f"[onceward: {self.cut} bytes were not recorded]\n".encode() + data if self.cut else data
 
 
 class CommandEnd(NamedTuple):
@@ -129,6 +107,7 @@ class Execution:
         self._begun = False
         self._signals: list[int] = []
         self._end: CommandEnd | None = None
+        self._streams: tuple[Copied, ...] = ()
 
     def run(self) -> ExecutionEnd:
         """Run the command, or return the recorded end of an earlier run.
@@ -139,6 +118,12 @@ class Execution:
             Busy, Parked, LeaseLost, ResultUnavailable, ResultNotRecorded, StoreError: as their docs say.
             CommandFailed: it could not be started.
         """
+        try:
+            return self._run()
+        finally:
+            self._pass_on()
+
+    def _run(self) -> ExecutionEnd:
         if self._while_running:
             with self._once.claim(self._key) as claim:
                 end = self._command(claim)
@@ -151,6 +136,14 @@ class Execution:
                 raise
             return ExecutionEnd(self._end, ran=True, failed=True)
         return ExecutionEnd(end, ran=self._end is not None)
+
+    def _pass_on(self) -> None:
+        """Wait until the output has been passed on. A signal ends that, unless it was the one that ended the command."""
+        heard = len(self._signals)
+        for stream in self._streams:
+            while not stream.is_passed_on(LOOKS):
+                if len(self._signals) > heard or heard >= _SECOND:
+                    return
 
     def hear(self, number: int) -> None:
         """Pass a signal on to the command; the second kills it. For signal handlers in the thread of :meth:`run`.
@@ -189,7 +182,7 @@ class Execution:
         """
         self._begun = True
         watchdog, over = Watchdog(), threading.Event()
-        told, trouble = Copied(1), Copied(2)
+        told, trouble = self._streams = Copied(1), Copied(2)
         keeper = threading.Thread(target=self._keep, args=(claim, over), daemon=True)
         try:
             environment = {**os.environb, **variables_of(claim)}
@@ -225,63 +218,6 @@ class Execution:
                 os.killpg(self._pid, number)
             except (ProcessLookupError, PermissionError):
                 pass  # it has just ended
-
-
-class Copied:
-    """A pipe for a command's standard stream: passes it on, and remembers its last bytes.
-
-    Attributes:
-        end: the file descriptor that the command writes to.
-    """
-
-    def __init__(self, to: int) -> None:
-        self._from, self.end = os.pipe()
-        self._to: int | None = to
-        self._wake, self._waker = os.pipe()
-        self._kept, self._size = bytearray(), 0
-        os.set_blocking(self._from, False)
-        self._thread = threading.Thread(target=self._copy, daemon=True)
-        self._thread.start()
-
-    def close(self) -> CommandStream:
-        """Take what is there, and return it all. A process that the command has left behind is not waited for."""
-        os.close(self.end)
-        os.close(self._waker)
-        self._thread.join()
-        os.close(self._from)
-        os.close(self._wake)
-        data, cut = bytes(self._kept), self._size - len(self._kept)
-        try:
-            return CommandStream(data.decode(), cut=cut)
-        except UnicodeDecodeError:
-            return CommandStream(base64.b64encode(data).decode(), binary=True, cut=cut)
-
-    def _copy(self) -> None:
-        ready: list[int] = []
-        while self._wake not in ready:
-            ready, _, _ = select.select([self._from, self._wake], [], [])
-            for _ in range(_AT_MOST):
-                data = self._read()
-                if data == b"":
-                    return
-                if data is None:
-                    break
-                self._pass_on(data)
-
-    def _read(self) -> bytes | None:
-        try:
-            return os.read(self._from, 65_536)
-        except BlockingIOError:
-            return None
-
-    def _pass_on(self, data: bytes) -> None:
-        self._size += len(data)
-        self._kept = (self._kept + data)[-KEPT:]
-        if self._to is not None:
-            try:
-                write_all(self._to, data)
-            except OSError:
-                self._to = None  # nobody reads any more; the command goes on
 
 
 def replay(end: CommandEnd, write: Callable[[int, bytes], None] = write_all) -> None:

@@ -95,5 +95,10 @@ def imported(target: str, option: str = "--call ") -> Callable[..., object]:
 def _described(error: BaseException) -> str:
     """Return what was raised, and where, in one line."""
     text = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{text} ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else text
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{text} ({Path(error.filename).name}:{error.lineno})"
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
+    last = frames[-1] if frames else None
+    if last is None or last.filename == __file__:  # the module was not found: no line of the user's is wrong
+        return text
+    return f"{text} ({Path(last.filename).name}:{last.lineno})"

@@ -1,15 +1,18 @@
 """Runs commands under the watchdog, which kills them when this process is killed."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import BinaryIO
+from typing import Final
 
 from onceward.pipe import watchdog
+
+_LOOK: Final = 500  # milliseconds
 
 
 class WatchdogGone(Exception):
@@ -53,12 +56,14 @@ class Watchdog:
         variables = [b"=".join(one) for one in environment.items()]
         body = b"\0".join([os.fsencode(program), *variables, *map(os.fsencode, argv)])
         answer, its = os.pipe()
-        with os.fdopen(answer, "rb") as answers:
+        try:
             try:
                 self._send(watchdog.HEADER.pack(len(body), len(variables)), body, [*standard, its])
             finally:
                 os.close(its)
-            return _status(answers, started)
+            return _status(AnswerLines(answer), started)
+        finally:
+            os.close(answer)
 
     def kill(self) -> None:
         """Kill all commands, and start no more. Takes no lock, so a signal handler may call it."""
@@ -81,7 +86,30 @@ class Watchdog:
             raise WatchdogGone from error
 
 
-def _status(answers: BinaryIO, started: Callable[[int], None]) -> int:
+class AnswerLines:
+    """The lines that come from a pipe.
+
+    It looks up now and then. Python runs a signal's handler between two calls only, and the kernel can give the signal to another
+    thread. A call that waits without end would then keep the handler waiting, too.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd, self._data = fd, b""
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+
+    def readline(self) -> bytes:
+        """Return the next line; what is left at the end."""
+        while b"\n" not in self._data:
+            if self._poll.poll(_LOOK):
+                if not (part := os.read(self._fd, 4096)):
+                    break
+                self._data += part
+        line, end, self._data = self._data.partition(b"\n")
+        return line + end
+
+
+def _status(answers: AnswerLines, started: Callable[[int], None]) -> int:
     first = answers.readline()
     if first.startswith(b"!"):
         number = int(first[1:])

@@ -1,6 +1,7 @@
 """The proxy as an ASGI application: what it refuses and answers itself, and the middleware around what it passes on."""
 
 import logging
+import re
 from collections.abc import Collection
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, Unpack
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("onceward")
 _WELL: Final = Answer(200, [("Content-Type", "application/json"), ("Cache-Control", "no-store")], b'{"status":"ok"}')
+_WHOLE_URL: Final = re.compile(rb"https?://[^/?#\\%]", re.IGNORECASE).match
 _NOT_PASSED: Final = frozenset(
     {"CONNECT", "TRACE"}
 )  # a tunnel passes no guard; TRACE shows credentials (RFC 9110, 9.3.8)
@@ -127,7 +129,7 @@ class Proxy:
         parts = unquote_to_bytes(path).replace(b"\\", b"/").split(b"/")
         if any(part.partition(b";")[0] in {b".", b".."} for part in parts):
             return FRAMING.about(why="has a path with dot segments")
-        is_target = path.startswith(b"/") or b"://" in path or path == b"*"
+        is_target = path.startswith(b"/") or _WHOLE_URL(path) or path == b"*"
         if not is_target or b"\\" in path or b"#" in path:
             return FRAMING.about(why="has no path as RFC 3986 writes it")
         if self._headers.is_loop(headers):

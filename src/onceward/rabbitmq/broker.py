@@ -139,6 +139,9 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
             await closed(consumer.connection)
 
     async def _arrived(self, message: AbstractIncomingMessage) -> None:
+        if self._stopped.is_set():  # it was on its way when this worker stopped
+            self.leave(message)
+            return
         self._waiting.append(message)
         self._came.set()
 

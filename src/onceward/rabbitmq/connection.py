@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
@@ -12,7 +12,7 @@ from aio_pika.exceptions import CONNECTION_EXCEPTIONS, PublishError
 from yarl import URL
 
 from onceward.consumers.broker import BrokerError
-from onceward.consumers.retry_queues import InTurn, headers_for_copy
+from onceward.consumers.retry_queues import InTurn, fit, headers_for_copy
 
 # What aio-pika raises when the broker is away, or closes a channel or a connection.
 TROUBLE: Final = (*CONNECTION_EXCEPTIONS, TimeoutError)
@@ -62,7 +62,8 @@ async def connect(url: str) -> AbstractConnection:
     except BaseException as error:
         await connection.close()  # aio-pika would do so when it is collected, in any thread
         if isinstance(error, TROUBLE):
-            raise refused("connecting", error) from error
+            failed = refused("connecting", error)
+            raise RabbitError(f"{failed}. Is it running there, and is AMQP_URL right?") from error
         raise
     return connection
 
@@ -107,6 +108,7 @@ class Publisher:
         """
         there = f"exchange {exchange}, routing key {routing_key}" if exchange else f"queue {routing_key}"
         try:
+            fit(message, await _frame_max(self._channel))
             async with self._turns.of(message.message_id or ""):
                 to = (
                     await self._channel.get_exchange(exchange, ensure=False)
@@ -118,8 +120,14 @@ class Publisher:
             unroutable = RabbitError(f"RabbitMQ, {there}: no queue takes the message: declare or bind one")
             unroutable.unroutable = True
             raise unroutable from error
-        except TROUBLE as error:
+        except (*TROUBLE, ValueError) as error:
             raise refused(there, error) from error
+
+
+async def _frame_max(channel: AbstractChannel) -> int:
+    """Return how many bytes a frame of this connection can have; 0 is no limit."""
+    connection: Any = (await channel.get_underlay_channel()).connection
+    return int(connection.connection_tune.frame_max)
 
 
 def copy_of(

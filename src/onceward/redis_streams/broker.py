@@ -22,7 +22,7 @@ from onceward.consumers.broker import Broker, BrokerError, bounded
 from onceward.consumers.delivery import Delivery
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
-from onceward.redis_streams.message import StreamEntry, entry_delivery, letter_fields
+from onceward.redis_streams.message import StreamEntry, entries_in, entry_delivery, letter_fields
 from onceward.redis_streams.scripts import AGAIN, CLAIM, FORGET, RENEW
 from onceward.redis_streams.settings import losses, risks
 from onceward.stores.redis.schema import info_of
@@ -50,8 +50,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
             raise ValueError(f"idle={idle!r}: give 1 to 86400 seconds")
         if dead == stream:
             raise ValueError(f"{stream} is both the stream and that of its dead letters: give another dead=")
-        self.name, self._dead = stream, dead
-        self.group = ""
+        self.name, self._dead, self.group = stream, dead, ""
         self._idle = round(idle * 1000)
         self._consumer = f"{_NAMES}{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
         self._client = redis.asyncio.Redis.from_url(
@@ -159,14 +158,10 @@ class RedisStreamsBroker(Broker[StreamEntry]):
 
     def _entries(self, found: Iterable[Any]) -> list[StreamEntry]:
         """Return what a script has found. What was deleted from the stream while it was pending is told."""
-        told = [(name.decode(), fields, receives) for name, fields, receives in found]
-        if gone := [name for name, fields, _ in told if not fields]:
+        taken, gone = entries_in(found)
+        if gone:
             self._tell_gone(gone)
-        return [
-            StreamEntry(name, dict(zip(fields[::2], fields[1::2], strict=True)), receives)
-            for name, fields, receives in told
-            if fields
-        ]
+        return taken
 
     def _tell_gone(self, names: Iterable[str]) -> None:
         _log.error(
@@ -186,8 +181,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
                 except TROUBLE as error:
                     _log.warning("stream %s: %s; others may claim what this worker holds", self.name, error)
                 else:
-                    mine = {name.decode() for name in answer}
-                    for name in set(names) - mine:
+                    for name in set(names) - {name.decode() for name in answer}:
                         self._waiting.pop(name, None)  # another worker has it
 
     def delivery(self, message: StreamEntry) -> Delivery:
@@ -238,7 +232,8 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         task.add_done_callback(self._tasks.discard)
 
     def _refused(self, error: BaseException) -> BrokerError:
-        return BrokerError(f"stream {self.name}: {str(error) or type(error).__name__}")
+        advice = " Is the server running, and is REDIS_URL right?" if isinstance(error.__context__, OSError) else ""
+        return BrokerError(f"stream {self.name}: {str(error) or type(error).__name__}{advice}")
 
     def stop(self) -> None:
         self._stopped = True

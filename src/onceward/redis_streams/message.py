@@ -1,11 +1,11 @@
 """Entries of a stream as deliveries, and as dead letters."""
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.consumers.dead_letters import KEY_HEADER, OURS
 from onceward.consumers.delivery import Delivery
 
 SOURCE: Final = "redis"
@@ -25,6 +25,17 @@ class StreamEntry(NamedTuple):
     id: str
     fields: Mapping[bytes, bytes]
     receives: int
+
+
+def entries_in(found: Iterable[Any]) -> tuple[list[StreamEntry], list[str]]:
+    """Return the entries that a script has found, and the ids of those that are pending, but not in the stream any more."""
+    told = [(name.decode(), fields, receives) for name, fields, receives in found]
+    taken = [
+        StreamEntry(name, dict(zip(fields[::2], fields[1::2], strict=True)), receives)
+        for name, fields, receives in told
+        if fields
+    ]
+    return taken, [name for name, fields, _ in told if not fields]
 
 
 def entry_delivery(entry: StreamEntry, stream: str) -> Delivery:
@@ -49,8 +60,10 @@ def letter_fields(entry: StreamEntry, told: Mapping[str, str]) -> dict[bytes, by
     """Return the fields of an entry's dead letter: its own with the headers that are ``told``."""
     envelope = _envelope(entry)
     if envelope is None:
-        return {**entry.fields, **{name.encode(): text.encode() for name, text in told.items()}}
-    envelope.headers |= told
+        own = {name: value for name, value in entry.fields.items() if _text(name).lower() not in OURS}
+        return {**own, **{name.encode(): text.encode() for name, text in told.items()}}
+    kept = {name: text for name, text in envelope.headers.items() if name.lower() not in OURS}
+    envelope.headers = {**kept, **told}
     return {**entry.fields, DATA: msgspec.json.encode(envelope)}
 
 
@@ -58,7 +71,7 @@ def _envelope(entry: StreamEntry) -> Envelope | None:
     """Return what the field ``__data__`` has; None if there is none, or it is no such JSON."""
     try:
         return msgspec.json.decode(entry.fields.get(DATA, b""), type=Envelope)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):  # a sender can nest it without end
         return None
 
 

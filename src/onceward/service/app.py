@@ -18,7 +18,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onceward.errors import StoreError
 from onceward.once import Once, check_once
-from onceward.service.bodies import NAMESPACE, ClaimBody, CompleteBody, ExtendBody, LookBody, ReleaseBody, StepBody
+from onceward.service.bodies import (
+    NAMESPACE,
+    ClaimBody,
+    CompleteBody,
+    ExtendBody,
+    HealthBody,
+    LookBody,
+    ReleaseBody,
+    StepBody,
+)
 from onceward.service.claims import Claims
 from onceward.service.door import Door, ServiceLimits
 from onceward.service.openapi import document
@@ -184,7 +193,7 @@ class Desk:
                 self._healthy_until = clock() + _HEALTHY_FOR
         except StoreError:
             return answer_of(RequestRefused(UNREADY, "The ledger does not answer. Ask again", 1.0))
-        return Response(b'{"status":"ok"}', media_type="application/json")
+        return _json(HealthBody(warning=self._door.warning()))
 
 
 class AccessLog:

@@ -160,6 +160,15 @@ class Looked(msgspec.Struct, kw_only=True):
     result: Annotated[Raw | UnsetType, Meta(description="The recorded result, if it can be replayed.")] = UNSET
 
 
+class HealthBody(msgspec.Struct, kw_only=True):
+    """This instance and its ledger answer."""
+
+    status: Literal["ok"] = "ok"
+    warning: Annotated[
+        str | UnsetType, Meta(description="What a person should look at. The service's log says more.")
+    ] = UNSET
+
+
 class ProblemBody(msgspec.Struct, kw_only=True):
     """Why a request is refused (RFC 9457)."""
 

@@ -43,7 +43,7 @@ from onceward.service.bodies import (
     StepBody,
 )
 from onceward.service.ids import ClaimIds
-from onceward.service.json_text import JSON_TEXT, NoResult
+from onceward.service.json_text import JSON_TEXT, NoResult, exact
 from onceward.terminal import line
 
 _PATIENCE: Final = 5.0  # seconds to try to record an end; then the client asks again
@@ -90,7 +90,7 @@ class Claims:
             "on_busy": min(body.wait, self._longest_wait) or "raise",
         }
         guard = self._once.guards.for_keys(name, options, no_skip="", heartbeat=False, codec=JSON_TEXT)
-        mark = None if body.input is UNSET else fingerprint_of(msgspec.json.decode(body.input))
+        mark = None if body.input is UNSET else fingerprint_of(exact(body.input))
         token = worker.NAMED.set(f"{client}/{line(body.worker)}" if body.worker else client)
         try:
             entry = await for_owner(guard, body.id).enter_async(key, mark)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from starlette.requests import ClientDisconnect, Request
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
 
 from onceward.service.problems import (
     FORBIDDEN,
@@ -78,6 +79,13 @@ class Door:
             )
         return grant.name
 
+    def warning(self) -> str | UnsetType:
+        """Return what is wrong with the tokens, for everybody to read: no path, no name."""
+        if self._tokens is None:
+            return UNSET
+        self._tokens.look()
+        return UNSET if self._tokens.trouble is None else "The file of tokens is not right. See the log"
+
     @contextmanager
     def under_way(self, client: str) -> Iterator[None]:
         """Count a request while it is under way. Raises RequestRefused if its client has too many."""
@@ -99,8 +107,13 @@ class Door:
         most, body = self._limits.body, bytearray()
         try:
             async with asyncio.timeout(self._limits.arrival):
-                async for chunk in request.stream():
-                    body += chunk
+                more = True
+                while more:
+                    message = await request.receive()
+                    if message["type"] == "http.disconnect":
+                        raise RequestRefused(MALFORMED, "The body is incomplete. Nothing was done")
+                    body += message.get("body", b"")
+                    more = message.get("more_body", False)
                     if len(body) > most:
                         raise RequestRefused(
                             TOO_LARGE,
@@ -110,8 +123,6 @@ class Door:
             raise RequestRefused(
                 SLOW, f"The body did not arrive within {self._limits.arrival:g} s. Nothing was done", 1.0
             ) from None
-        except ClientDisconnect:
-            raise RequestRefused(MALFORMED, "The body is incomplete. Nothing was done") from None
         return bytes(body)
 
 

@@ -1,5 +1,6 @@
 """Results of clients: JSON that is recorded and replayed as it came, without being read into Python's types."""
 
+from decimal import Decimal, DecimalException
 from typing import Final
 
 import msgspec
@@ -45,3 +46,19 @@ class JsonText(Codec):
 
 
 JSON_TEXT: Final = JsonText()
+
+
+def exact(text: msgspec.Raw) -> object:
+    """Return the value of JSON. A number that a float would round becomes a Decimal, so that two amounts are never taken for one."""
+    return _DECODER.decode(text)
+
+
+def _number(text: str) -> object:
+    number = float(text)
+    try:
+        return number if Decimal(repr(number)) == (whole := Decimal(text)) else whole
+    except DecimalException:  # its exponent has more than 18 digits
+        return text
+
+
+_DECODER: Final[msgspec.json.Decoder[object]] = msgspec.json.Decoder(float_hook=_number)

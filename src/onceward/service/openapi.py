@@ -53,7 +53,7 @@ def document() -> dict[str, Any]:
     """Return the document."""
     kinds = [kind for _, body, answers, _ in _ACTIONS.values() for kind in (body, *answers.values())]
     _, schemas = msgspec.json.schema_components(
-        [*dict.fromkeys(kinds), bodies.ProblemBody], ref_template="#/components/schemas/{name}"
+        [*dict.fromkeys(kinds), bodies.HealthBody, bodies.ProblemBody], ref_template="#/components/schemas/{name}"
     )
     return {
         "openapi": "3.1.0",
@@ -91,13 +91,12 @@ def _operation(action: str) -> dict[str, Any]:
 
 
 def _health() -> dict[str, Any]:
-    schema = {"type": "object", "required": ["status"], "properties": {"status": {"const": "ok"}}}
     return {
         "operationId": "health",
         "summary": "Tell whether this instance and its ledger answer.",
         "security": [],
         "responses": {
-            "200": {"description": "They do.", "content": {"application/json": {"schema": schema}}},
+            "200": _answer(bodies.HealthBody),
             **_refusals((_P.UNREADY,)),
         },
     }

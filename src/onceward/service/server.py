@@ -11,6 +11,8 @@ from typing import Final
 import uvicorn
 from starlette.applications import Starlette
 
+from onceward.service.heads import TimedHeads
+
 _BACKLOG: Final = 2048
 _GRACE: Final = 30  # seconds for requests under way, when it is told to stop
 
@@ -39,7 +41,7 @@ def serve(
     """Serve until SIGTERM or SIGINT. ``started`` is called when it listens."""
     config = uvicorn.Config(
         app,
-        http="h11",  # httptools drops the body of a request that offers an upgrade, as each of Java's HttpClient does
+        http=TimedHeads,
         ws="none",
         log_config=None,
         access_log=False,

@@ -14,12 +14,15 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from onceward.core.clock import boottime
 from onceward.keys.ledger_keys import checked_name
 
 ACTIONS: Final = ("claim", "extend", "step", "complete", "release", "park", "look")
 _ALL: Final = "*"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_WRITTEN_WITHIN: Final = 5.0  # seconds
+_AGAIN: Final = 60.0  # seconds after which trouble is logged again
 _LOG: Final = logging.getLogger("onceward.service")
 
 
@@ -39,45 +42,88 @@ class TokenGrant(NamedTuple):
 class Tokens:
     """The tokens in a file. A change of the file counts from the next request.
 
+    It begins with a file that is right. In a later one, a wrong line counts for nothing, and all other lines count: a token is
+    revoked when its line is gone, whatever else is in the file. The tokens of before count while the file cannot be read, and for
+    some seconds after it went wrong or empty, because somebody may be writing it.
+
+    Attributes:
+        trouble: what is wrong with the file now; None if nothing is.
+
     Raises:
         ValueError: a line is wrong; the message has its number and not its hash.
         OSError: the file cannot be read.
     """
 
+    trouble: str | None = None
+    _doubted = 0.0  # since when the file is wrong or empty, on the clock of boottime(); 0 if it is not
+    _told = 0.0  # when the trouble was logged, on the same clock
+
     def __init__(self, path: str) -> None:
         self._path = path
-        self._seen = _version(path)
+        self._seen: object = _version(path)
         self._grants = read(path)
+
+    @property
+    def names(self) -> list[str]:
+        """Whose tokens these are."""
+        return [grant.name for grant in self._grants]
 
     def grant(self, token: str) -> TokenGrant | None:
         """Return what a token allows; None if nobody has it."""
-        self._renew()
+        self.look()
         digest, found = _digest(token), None
         for grant in self._grants:  # all of them, so that the time tells nothing
             if hmac.compare_digest(grant.digest, digest):
                 found = grant
         return found
 
-    def _renew(self) -> None:
+    def look(self) -> None:
+        """Read the file again if it has changed."""
         try:
             if (seen := _version(self._path)) != self._seen:
-                self._seen = seen
-                self._grants = read(self._path)
-                _LOG.info("tokens: read %d from %s", len(self._grants), self._path)
-        except (OSError, ValueError) as error:
-            _LOG.error("tokens: those of before stay in use: %s", error)
+                self._take(seen, *_read(self._path))
+        except OSError as error:
+            self._seen = None
+            self.trouble = f"{error}. The tokens of before count"
+        if self.trouble is not None and boottime() - self._told > _AGAIN:
+            self._told = boottime()
+            _LOG.error("tokens: %s", self.trouble)
+
+    def _take(self, seen: object, grants: "list[TokenGrant]", wrong: list[ValueError]) -> None:
+        now = boottime()
+        self.trouble = f"{wrong[0]}. Correct it: wrong lines count for nothing" if wrong else None
+        self._doubted = self._doubted or now if wrong or not grants else 0.0
+        if self._doubted and now - self._doubted < _WRITTEN_WITHIN:
+            return
+        self._grants, self._seen = grants, seen
+        self._doubted = self._told = 0.0
+        _LOG.info("tokens: read %d from %s", len(grants), self._path)
 
 
 def read(path: str) -> list[TokenGrant]:
     """Return the tokens of a file. Raises ValueError and OSError."""
-    with open(path, encoding="utf-8") as lines:
-        told = [(number, line.split()) for number, line in enumerate(lines, 1)]
-    grants = [_grant(f"{path}:{number}", parts) for number, parts in told if parts and not parts[0].startswith("#")]
-    names = [grant.name for grant in grants]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{path}: two tokens have the name {name}. Give each its own")
+    grants, wrong = _read(path)
+    if wrong:
+        raise wrong[0]
     return grants
+
+
+def _read(path: str) -> tuple[list[TokenGrant], list[ValueError]]:
+    """Return the tokens of a file, and what is wrong with other lines. Raises OSError."""
+    grants: dict[str, TokenGrant] = {}
+    wrong: list[ValueError] = []
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        told = [(number, line.split()) for number, line in enumerate(lines, 1)]
+    for number, parts in told:
+        if parts and not parts[0].startswith("#"):
+            try:
+                grant = _grant(f"{path}:{number}", parts)
+                if grant.name in grants:
+                    raise ValueError(f"{path}:{number}: two tokens have the name {grant.name}. Give each its own")
+                grants[grant.name] = grant
+            except ValueError as error:
+                wrong.append(error)
+    return list(grants.values()), wrong
 
 
 def made(name: str, namespaces: Iterable[str], actions: Iterable[str]) -> tuple[str, str]:
@@ -112,7 +158,7 @@ def _grant(where: str, parts: list[str]) -> TokenGrant:
         raise ValueError(f"{where}: write a name, namespaces, actions and a hash, with spaces between them")
     name, namespaces, actions, digest = parts
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{where}: {name} is no name of a token: use letters, digits, and the signs _ . @ -")
+        raise ValueError(f"{where}: {name!r} is no name of a token: use letters, digits, and the signs _ . @ -")
     if not _HASH.fullmatch(digest):
         raise ValueError(f"{where}: the hash must be sha256: and 64 hexadecimal digits, as `onceward token` prints")
     for namespace in (spaces := namespaces.split(",")):

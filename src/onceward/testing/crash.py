@@ -52,7 +52,8 @@ class Crash:
             target: a fake of yours, such as ``Bank()``, or a function.
             *only: the methods that have an effect; by default all public ones.
             by: the parameter that takes an idempotency key. A call with the key of an earlier one gets that one's answer, and
-                has no effect, as downstreams do that take ``claim.key()``.
+                has no effect, as downstreams do that take ``claim.key()``. If its other arguments differ, :meth:`happened_once` says
+                so: a downstream would refuse it, or lose its effect.
             ignoring: parameters that may differ between two calls of the same effect, such as ``fence``.
         """
         name = getattr(target, "__name__", type(target).__name__)
@@ -89,10 +90,13 @@ class Crash:
             may_repeat: names of effects that may happen again after a crash, such as "Mailer.send".
 
         Raises:
-            AssertionError: an effect is missing, or happened too often; the message tells the run, and what to change.
+            AssertionError: an effect is missing, or happened too often, or two have one key; the message tells the run, and what to
+                change.
         """
         __tracebackhide__ = True
         run, made = self._run, self._run.made()
+        for effect, first in run.clashes:
+            raise AssertionError(crash_report.clash(run.story, effect, first))
         excess = {e: n for e, n in (made - run.expected).items() if e.name not in may_repeat}
         missing = {} if run.parked else run.expected - made
         if excess or missing:

@@ -17,6 +17,12 @@ The delivery counts as done although an effect is missing. Look for
 - on_busy="skip" at a queue that delivers again before the lease ends: the message is taken as done while its worker is dead;
 - an effect before or after the guarded function, which no later delivery makes."""
 
+_CLASH = """\
+A downstream takes a call with a known key for a repetition: it refuses the call, or answers as it did to the first one, and the effect
+is lost. Look for
+- one key for two effects: give each its own, claim.key("charge") and claim.key("refund");
+- an argument that differs from attempt to attempt, such as a time: take it from the input, or leave it out with ignoring={"..."}."""
+
 
 class CrashStory:
     """What happened in a run, delivery by delivery."""
@@ -69,6 +75,11 @@ def complaint(
     lines = [f"{e} happened {_times(made[e])} instead of {_times(expected[e])}" for e in [*excess, *missing]]
     advice = ([_TWICE] if excess else []) + ([_MISSING] if missing else [])
     return "\n\n".join(["\n".join(lines), str(story), *advice])
+
+
+def clash(story: CrashStory, effect: EffectMade, first: EffectMade) -> str:
+    """Return what is wrong with a call that has the key of another one, how it came about, and what to change."""
+    return "\n\n".join([f"{effect} has the idempotency key of {first}", str(story), _CLASH])
 
 
 def _times(count: int) -> str:

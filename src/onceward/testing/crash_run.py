@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from onceward.core.drivers import Transport
@@ -26,7 +27,8 @@ class CrashRun:
         effects: the effects that downstreams made, in order, without repetitions that a downstream knew.
         expected: how often each effect happens without a mishap; the first run finds out.
         points: the points that this run came to.
-        answers: what downstreams have answered to calls that they know again.
+        answers: the calls that downstreams know again, and what they have answered.
+        clashes: calls that a downstream took for a repetition of another one.
         story: what happened.
         strikes: how many mishaps have happened.
         forks: the processes of the deliveries; None if they are in this one.
@@ -51,7 +53,9 @@ class CrashRun:
         self.expected = expected
         self.points: list[Point] = []
         self.effects: list[EffectMade] = []
-        self.answers: dict[object, object] = {}
+        self.answers: dict[object, tuple[EffectMade, object]] = {}
+        self.clashes: list[tuple[EffectMade, EffectMade]] = []
+        self._targets: list[object] = []
         self.story = crash_report.CrashStory()
         self.strikes = 0
         self.is_dead = self._is_gone = False
@@ -169,7 +173,21 @@ class CrashRun:
             self._inside.tell("effect", effect, known, answer)
         self.effects.append(effect)
         if known is not None:
-            self.answers[effect.name, known] = answer
+            self.answers[known] = effect, answer
+
+    def clashed(self, effect: EffectMade, first: EffectMade) -> None:
+        """Note a call that is no repetition, but has the key of one (:class:`Calls`)."""
+        if self._inside is not None:
+            self._inside.tell("clash", effect, first)
+        self.clashes.append((effect, first))
+
+    def number_of(self, target: object) -> int:
+        """Return which downstream of this run ``target`` is (:class:`Calls`)."""
+        for number, one in enumerate(self._targets):
+            if one is target or (isinstance(one, MethodType) and one == target):  # a method is another object each time
+                return number
+        self._targets.append(target)
+        return len(self._targets) - 1
 
     def _before_exchange(self, ask: Ask, mishaps: tuple[Mishap, ...]) -> Mishap | None:
         if self.is_dead:
@@ -239,6 +257,8 @@ class CrashRun:
             point, now = values
             self._noted(point, self._plan.get(len(self.points)))
             self._stage.clock.advance(now - self._stage.clock())
+        elif kind == "clash":
+            self.clashed(*values)
         else:
             self.happened(*values)
 

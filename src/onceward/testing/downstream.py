@@ -22,10 +22,14 @@ class Calls(Protocol):
     """Makes the calls of downstreams, or does worse.
 
     Attributes:
-        answers: what downstreams have answered, by the effect's name and what they know it by.
+        answers: the effects that downstreams know again, with their answers, by the downstream's number, the effect's name and what
+            it is known by.
     """
 
-    answers: dict[object, object]
+    answers: dict[object, tuple[EffectMade, object]]
+
+    def number_of(self, target: object) -> int:
+        """Return which downstream of the run this is."""
 
     def call(self, label: str, make: Callable[[], object]) -> object:
         """Make one call."""
@@ -34,7 +38,10 @@ class Calls(Protocol):
         """Like :meth:`call`, for a coroutine."""
 
     def happened(self, effect: EffectMade, known: object, answer: object) -> None:
-        """Note an effect."""
+        """Note an effect; ``known`` is None if its downstream knows no repetition."""
+
+    def clashed(self, effect: EffectMade, first: EffectMade) -> None:
+        """Note a call that its downstream takes for a repetition of ``first``, though it is another one."""
 
 
 class DownstreamCalls(NamedTuple):
@@ -72,22 +79,26 @@ def downstream(target: Any, reading: DownstreamCalls, calls: Calls) -> Any:
     """Return ``target``, a function or an object, so that its calls go through ``calls``."""
     target = vars(target).get(_OURS, target) if hasattr(target, "__dict__") else target
     if inspect.isroutine(target):
-        wrapped = _effect(target, reading.name, reading, calls)
+        wrapped = _effect(target, reading.name, reading, calls, calls.number_of(target))
         vars(wrapped)[_OURS] = target
         return wrapped
     return _Proxy(target, reading, calls)
 
 
-def _effect(function: Any, label: str, reading: DownstreamCalls, calls: Calls) -> Any:
+def _effect(function: Any, label: str, reading: DownstreamCalls, calls: Calls, number: int) -> Any:
+    def read(args: Any, kwargs: Any) -> tuple[EffectMade, object]:
+        effect, known = reading.effect(label, function, args, kwargs)
+        return effect, None if known is None else (number, label, known)
+
     if inspect.iscoroutinefunction(function):
 
         @wraps(function)
         async def call_async(*args: object, **kwargs: object) -> object:
-            effect, known = reading.effect(label, function, args, kwargs)
+            effect, known = read(args, kwargs)
 
             async def make() -> object:
-                if known is not None and (label, known) in calls.answers:
-                    return calls.answers[label, known]
+                if known in calls.answers:
+                    return _again(calls, effect, known)
                 answer = await function(*args, **kwargs)
                 calls.happened(effect, known, answer)
                 return answer
@@ -98,11 +109,11 @@ def _effect(function: Any, label: str, reading: DownstreamCalls, calls: Calls) -
 
     @wraps(function)
     def call(*args: object, **kwargs: object) -> object:
-        effect, known = reading.effect(label, function, args, kwargs)
+        effect, known = read(args, kwargs)
 
         def make() -> object:
-            if known is not None and (label, known) in calls.answers:
-                return calls.answers[label, known]
+            if known in calls.answers:
+                return _again(calls, effect, known)
             answer = function(*args, **kwargs)
             calls.happened(effect, known, answer)
             return answer
@@ -112,11 +123,20 @@ def _effect(function: Any, label: str, reading: DownstreamCalls, calls: Calls) -
     return call
 
 
+def _again(calls: Calls, effect: EffectMade, known: object) -> object:
+    """Return the answer of a call that the downstream knows."""
+    first, answer = calls.answers[known]
+    if effect != first:
+        calls.clashed(effect, first)
+    return answer
+
+
 class _Proxy:
     """Stands in for an object. What is no effect goes to the object itself."""
 
     def __init__(self, target: object, reading: DownstreamCalls, calls: Calls) -> None:
-        vars(self).update({_OURS: target, "_reading": reading, "_calls": calls})
+        number = calls.number_of(target)
+        vars(self).update({_OURS: target, "_reading": reading, "_calls": calls, "_number": number})
 
     @property  # type: ignore[misc]  # isinstance() asks about the object
     def __class__(self) -> type:
@@ -128,11 +148,12 @@ class _Proxy:
         wanted = name in reading.only if reading.only else not name.startswith("_")
         if not wanted or not callable(value) or isinstance(value, type):
             return value
-        return _effect(value, f"{reading.name}.{name}", reading, held["_calls"])
+        return _effect(value, f"{reading.name}.{name}", reading, held["_calls"], held["_number"])
 
     def __setattr__(self, name: str, value: object) -> None:
         setattr(vars(self)[_OURS], name, value)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         held = vars(self)
-        return _effect(held[_OURS], held["_reading"].name, held["_reading"], held["_calls"])(*args, **kwargs)
+        reading = held["_reading"]
+        return _effect(held[_OURS], reading.name, reading, held["_calls"], held["_number"])(*args, **kwargs)

@@ -65,6 +65,8 @@ def _rows_of(file: Iterable[str], path: str) -> Iterator[tuple[list[str], int]]:
     try:
         for row in reader:
             yield row, reader.line_num
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: this is no CSV file in UTF-8") from error
     except csv.Error as error:
         raise ValueError(f"{path}: line {reader.line_num}: {error}") from error
 

@@ -21,6 +21,7 @@ from onceward.stores.ledger import Ledger
 NAME: Final = "onceward.watch"  # the namespace of incidents
 _MESSAGES: Final = ("UNSENT", "REFUSED")
 _LONGEST: Final = 300  # characters of a text about one incident
+_NOTE: Final = 980  # characters of a note: a record's error has 1,000, and the note gets a mark
 
 
 class IncidentLimits(NamedTuple):
@@ -75,8 +76,11 @@ class Incident(NamedTuple):
 
     @property
     def note(self) -> str:
-        """It as text to keep in the ledger."""
-        return json.dumps((*self[:3], self.since), ensure_ascii=False)
+        """It as text to keep in the ledger. What is known of it is left out, and then its key is cut, if that is too long."""
+        subject, says = self.subject, self.says
+        while len(text := json.dumps((self.kind, subject, says, self.since), ensure_ascii=False)) > _NOTE:
+            says, subject = "", subject if says else f"{subject[: len(subject) * 3 // 4]}…"
+        return text
 
 
 def incidents_of(ledger: Ledger, limits: IncidentLimits) -> Iterator[Incident]:

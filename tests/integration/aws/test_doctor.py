@@ -277,6 +277,7 @@ def told(result):
 
 def test_safe_settings_end_with_status_0(cli, orders, dynoxide, table, tmp_path):
     store = f"sqlite:///{tmp_path}/ledger.db"
+    assert cli.run("init", "--store", store).returncode == 0
     result = cli.run("doctor", "--queue", orders, "--store", store, "--json")
     assert set(told(result)) <= {("warning", "file")}  # where the tests' folder is in memory
     assert result.returncode == 0

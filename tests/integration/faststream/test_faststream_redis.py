@@ -233,6 +233,7 @@ STRANGE = [
     {b"__data__": b"torn"},
     {b"__data__": b'{"data": 5, "headers": 7}'},
     {b"__data__": b'{"data": "x", "headers": 7}'},
+    {b"__data__": b'{"data": "{\\"data\\": \\"x\\", \\"headers\\": 7}", "headers": 7}'},
 ]
 
 
@@ -252,7 +253,7 @@ def test_entries_of_other_senders_hold_up_nothing(shop, once, batch):
             await shop.publish(Order(id="1"))
             await until(lambda: runs)
             await until(shop.settled)
-            return await shop.letters(4)
+            return await shop.letters(5)
 
     letters = asyncio.run(main())
     assert sorted(runs) == ["1", "5"]

@@ -119,6 +119,24 @@ def test_a_session_that_would_change_texts_or_writes_is_refused(once, connect, s
     assert not connection.server_status & 1
 
 
+@pytest.mark.parametrize("setting", ["NAMES latin1", "sql_mode = 'SIMULTANEOUS_ASSIGNMENT'", "timestamp = 1000000000"])
+@pytest.mark.parametrize("in_body", [True, False])
+def test_a_setting_that_a_body_or_an_earlier_user_of_a_connection_has_left_commits_nothing(
+    once, connect, effects, setting, in_body
+):
+    connection = connect()
+    with once.transaction("first", connection):  # later ones do not look at the connection again
+        pass
+    if not in_body:
+        connection.query(f"SET {setting}")
+    with pytest.raises(StoreError, match="SET timestamp"), once.transaction("k", connection):
+        connection.query(f"SET {setting}")
+        connection.query("INSERT INTO effects VALUES ('effect')")
+    assert effects() == []
+    assert not connection.server_status & 1
+    assert [record.attempts for record, _ in once.ledger.records() if record.status != "COMPLETED"] == [1] * in_body
+
+
 def test_the_callers_own_settings_last(once, connect, effects):
     connection = connect()
     connection.query("SET innodb_lock_wait_timeout = 17")

@@ -34,7 +34,7 @@ def busy(store):
         thread = threading.Thread(target=store.exchange, args=[RawQuery(f"SELECT pg_sleep({seconds})::text")])
         thread.start()
         threads.append(thread)
-        while store.plain.conduit._idle:
+        while store.plain.conduit._pool.idle:
             time.sleep(0.001)
 
     yield keep
@@ -43,7 +43,7 @@ def busy(store):
 
 
 def waiting(store):
-    return len(store.plain.conduit._line._places)
+    return len(store.plain.conduit._pool.line._places)
 
 
 def test_threads_get_a_connection_in_their_order(store, busy):
@@ -148,6 +148,6 @@ def test_who_waits_too_long_is_told_and_leaves_the_line(schema):
     with pytest.raises(StoreError, match="connections are in use for 1 s"):
         store.exchange(NAME)
     assert waiting(store) == 0
-    conduit._give_back(used)
+    used.home.give_back(used)
     assert store.exchange(NAME) == [["done"]]
     store.close()

@@ -14,12 +14,14 @@ from observing import note_outcomes
 from onceward import Once
 from onceward.consumers.delivery import Delivery
 from onceward.core.record import COMPLETED, PARKED
+from onceward.dashboard import dashboard
 from onceward.errors import OncewardError
-from onceward.rabbitmq import RabbitWorker
+from onceward.rabbitmq import RabbitRedrive, RabbitWorker
 from onceward.rabbitmq.connection import RabbitError
 from onceward.rabbitmq.unparking import unpark_at
 from places import SOURCES
 from rabbitmq_servers import Rabbitmq
+from visitors import DashboardVisitor
 
 PATIENCE = 120.0
 
@@ -92,13 +94,42 @@ def test_headers_of_any_kind_reach_the_dead_letters(rabbitmq, once, queue):
     assert rabbitmq.ready(queue) == 0
 
 
-def test_a_malformed_message_names_no_key_of_another_message(rabbitmq, once, queue):
-    rabbitmq.publish(queue, b"torn", headers={"onceward-key": "shop:victim", "trace": "t"}, message_id="m-1")
+@pytest.mark.parametrize("forged", ["onceward-key", "Onceward-Key"])
+def test_a_malformed_message_names_no_key_of_another_message(rabbitmq, once, queue, forged):
+    once.acquire("victim").park("a person must look")
+    rabbitmq.publish(queue, b"torn", headers={forged: "shop:victim", "trace": "t"}, message_id="m-1")
     RabbitWorker(once, queue, failing, url=rabbitmq.url, wait=0.2).run(until_empty=True)
+    (told,) = RabbitRedrive(once, queue, url=rabbitmq.url, dry_run=True).run()
+    assert told.key is None
     (letter,) = rabbitmq.take(f"{queue}.onceward-dead")
     assert letter.headers["onceward-status"] == "malformed"
     assert letter.headers["trace"] == "t"
-    assert "onceward-key" not in letter.headers
+    assert forged not in letter.headers
+
+
+def test_headers_that_fill_a_frame_do_not_end_the_connection(rabbitmq, once, queue, caplog):
+    def refusing(order: dict):
+        raise ValueError(200 * "x")  # the reason of the dead letter
+
+    frame, own = (
+        131_072,
+        len(b"x-filler") + 70,
+    )  # bytes of RabbitMQ's default frame_max; and of what surrounds the header
+    rabbitmq.publish(queue, {"id": 1}, headers={"x-filler": "y" * (frame - own - 200)}, message_id="fits")
+    rabbitmq.publish(queue, {"id": 2}, headers={"x-filler": "y" * (frame - own)}, message_id="too-large")
+    options = {"key": "order.id", "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}
+    worker = RabbitWorker(once, queue, refusing, url=rabbitmq.url, **options)
+    thread = running(worker)
+    try:
+        until(lambda: rabbitmq.ready(f"{queue}.onceward-dead") == 1)
+        until(lambda: "frame_max" in caplog.text)
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+    (letter,) = rabbitmq.take(f"{queue}.onceward-dead")
+    assert letter.message_id == "fits"
+    assert rabbitmq.ready(queue) == 1
+    assert "FRAME_ERROR" not in caplog.text
 
 
 def test_a_letter_waits_until_a_full_dead_letter_queue_has_room(server, once):
@@ -152,8 +183,29 @@ def test_a_stop_does_not_wait_for_a_node_that_hangs(server, once):
     assert sorted(ran) == [1, 2]
 
 
-@pytest.mark.parametrize("body", [b'{"id": 1}', b"\xff\xfe"])
-def test_a_message_that_the_ledger_keeps_is_sent_again(rabbitmq, queue, tmp_path, body):
+def by_command(store, _once, queue, url):
+    command = [sys.executable, "-m", "onceward", "unpark", "shop:m-1", "--to", f"amqp:{queue}", "--store", store]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "AMQP_URL": url}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, "the key is unparked" in done.stdout) == (0, True), done
+
+
+def by_dashboard(_store, once, queue, _url):
+    token = "correct horse battery staple"
+    ada = DashboardVisitor(dashboard(once, allow_actions=True, token=token))
+    ada.sign_in(token)
+    assert "/record?key=shop%3Am-1" in ada.get("/search", params={"q": "m-1"}).text
+    asked = {"action": "send", "key": "shop:m-1"}
+    assert f'value="amqp:{queue}"' in ada.get("/act", params=asked).text
+    refused = ada.post("/act", {**ada.form("/act", params=asked), "why": "it is fixed", "detail": "amqp:"})
+    assert (refused.status_code, "give amqp:orders" in refused.text) == (409, True)
+    done = ada.post("/act", {**ada.form("/act", params=asked), "why": "it is fixed", "detail": f"amqp:{queue}"})
+    assert done.status_code == 303, done.text
+
+
+@pytest.mark.parametrize(("body", "send"), [(b'{"id": 1}', by_command), (b"\xff\xfe", by_dashboard)])
+def test_a_message_that_the_ledger_keeps_is_sent_again(rabbitmq, queue, tmp_path, monkeypatch, body, send):
+    monkeypatch.setenv("AMQP_URL", rabbitmq.url)
     store, seen = f"sqlite:///{tmp_path}/l.db", []
     once = Once(store, name="shop")
     options = {"url": rabbitmq.url, "dead": False, "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}
@@ -167,10 +219,7 @@ def test_a_message_that_the_ledger_keeps_is_sent_again(rabbitmq, queue, tmp_path
 
     RabbitWorker(once, queue, broken, **options).run(until_empty=True)
     assert rabbitmq.ready(queue) == 0
-    command = [sys.executable, "-m", "onceward", "unpark", "shop:m-1", "--to", f"amqp:{queue}", "--store", store]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "AMQP_URL": rabbitmq.url}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.returncode, "the key is unparked" in done.stdout) == (0, True), done
+    send(store, once, queue, rabbitmq.url)
     RabbitWorker(once, queue, fixed, **options).run(until_empty=True)
     assert seen == [(body, "us", "application/x-shop", "m-1")]
     assert once.ledger.show("shop:m-1")[0].status == COMPLETED

@@ -1,78 +1,34 @@
 """The worker for RabbitMQ on a real node: outcomes, retries, dead letters, and queues that lose messages."""
 
-import itertools
 import json
 import threading
-import time
 import uuid
 
 import pytest
 
-from observing import note_outcomes
-from onceward import NotFound, Once
+from onceward import NotFound
 from onceward.consumers.broker import BrokerError
 from onceward.core.protocol import message_in
 from onceward.core.record import PARKED
 from onceward.rabbitmq import RabbitWorker
 from onceward.rabbitmq.message import read_kept
-
-PATIENCE = 60.0
-
-
-@pytest.fixture
-def once():
-    made = Once("memory:", name="shop")
-    yield made
-    made.close()
+from waiting import PATIENCE, until
 
 
 @pytest.fixture
-def queue(rabbitmq):
-    """A quorum queue of this test."""
-    return rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}")
+def shop(rabbit_shop):
+    return rabbit_shop
 
 
 @pytest.fixture
-def work(once, rabbitmq, queue):
-    """Give a function that starts a worker in a thread; it is stopped at the end."""
-    running = []
-
-    def start(handler, **options):
-        settings = {"url": rabbitmq.url, "key": "order.id", "wait": 0.2, "backoff": (0.2, 4.0)} | options
-        worker = RabbitWorker(once, settings.pop("queue", queue), handler, **settings)
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        running.append((worker, thread))
-        return worker
-
-    yield start
-    for worker, thread in running:
-        worker.stop()
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-
-
-def until(condition):
-    end = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return found
+def queue(shop):
+    return shop.orders
 
 
 def dead_letters(rabbitmq, queue):
     """Wait for the dead letters of a queue, and take them."""
     until(lambda: rabbitmq.ready(f"{queue}.onceward-dead"))
     return rabbitmq.take(f"{queue}.onceward-dead")
-
-
-def test_a_message_published_three_times_takes_effect_once(rabbitmq, queue, work):
-    effects, told = [], []
-    note_outcomes(lambda outcome: told.append(outcome.status))
-    rabbitmq.publish(queue, *[{"id": number} for number in (1, 2)] * 3)
-    work(lambda order: effects.append(order["id"]))
-    until(lambda: len([status for status in told if status in {"done", "replayed"}]) == 6)
-    assert sorted(effects) == [1, 2]
 
 
 def test_the_message_id_is_the_key_unless_a_header_says_another(rabbitmq, queue, work, once):
@@ -90,20 +46,6 @@ def test_a_message_without_id_and_key_is_a_dead_letter(rabbitmq, queue, work):
     work(lambda order: None, key=None)
     (letter,) = dead_letters(rabbitmq, queue)
     assert letter.headers["onceward-status"] == "malformed"
-
-
-def test_one_that_fails_comes_again_after_a_pause_and_counts_its_receives(rabbitmq, queue, work):
-    tries = []
-
-    def handler(order):
-        tries.append(time.monotonic())
-        if len(tries) < 4:
-            raise ZeroDivisionError
-
-    rabbitmq.publish(queue, {"id": 1}, message_id="m-1", headers={"who": "us"})
-    work(handler)
-    until(lambda: len(tries) == 4)
-    assert all(later - earlier >= 0.1 for earlier, later in itertools.pairwise(tries))
 
 
 def test_a_poisoned_message_is_parked_and_published_with_its_reason(rabbitmq, queue, work, once):
@@ -146,35 +88,6 @@ def test_without_dead_letters_the_ledger_keeps_a_poisoned_message(rabbitmq, queu
         {"who": "us"},
     )
     until(lambda: rabbitmq.ready(queue) == 0)
-
-
-def test_a_busy_message_waits_for_the_other_workers_lease(rabbitmq, queue, work, once):
-    effects, told = [], []
-    note_outcomes(lambda outcome: told.append(outcome.status))
-    held = once.acquire(7, lease=3.0, heartbeat=0)
-    rabbitmq.publish(queue, {"id": 7})
-    work(lambda order: effects.append(order["id"]))
-    until(lambda: effects)
-    assert held.lost
-    assert told.count("busy") <= 4  # no hot loop: each time it waits as long as the lease says, and at least a second
-
-
-def test_what_runs_at_a_stop_is_finished_and_the_rest_goes_back(rabbitmq, queue, work):
-    begun, go, ran = threading.Event(), threading.Event(), []
-
-    def handler(order):
-        begun.set()
-        go.wait(PATIENCE)
-        ran.append(order["id"])
-
-    rabbitmq.publish(queue, *[{"id": number} for number in range(9)])
-    worker = work(handler, concurrency=1, prefetch=9)
-    assert begun.wait(PATIENCE)
-    worker.stop()
-    until(lambda: rabbitmq.ready(queue) == 8)  # others can have them while the handler runs
-    go.set()
-    until(lambda: worker.in_flight == 0)
-    assert len(ran) == 1
 
 
 @pytest.mark.parametrize(

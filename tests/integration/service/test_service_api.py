@@ -200,6 +200,16 @@ def test_another_input_under_one_key_is_refused(api):
     assert api("claim", key="k", id=new_id()).status == 200
 
 
+def test_two_inputs_that_a_float_would_round_to_one_are_two(api):
+    for first, other in ("100000000000000000.25", "100000000000000000.75"), ("1e400", "2e400"), ("1e-400", "0.0"):
+        answers = []
+        for number in first, first, other:
+            body = f'{{"key":"{first}","id":"{new_id()}","input":{{"amount":{number}}}}}'.encode()
+            answers.append(api.send("POST", "/v1/shop/claim", body, **{"Content-Type": "application/json"}))
+        assert answers[0].status == 201
+        assert [answer.problem for answer in answers[1:]] == ["busy", "mismatch"]
+
+
 def test_a_key_without_attempts_left_is_parked(api):
     claim = api.claimed("k", max_attempts=1)
     api("release", **claim, error="CardDeclined")

@@ -1,5 +1,6 @@
 """Who gets into the service, and how much of it: tokens, TLS, Unix sockets, limits, and what refuses to start."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -9,10 +10,16 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from certificates import certificate
+from onceward import Once
+from onceward.service import service
+from onceward.service.heads import TimedHeads
 from onceward.service.tokens import Tokens, add, made, read
 from places import SOURCES
 from services import PATIENCE, Api, new_id, serving
@@ -94,8 +101,44 @@ def test_a_change_of_the_file_counts_at_once(tmp_path):
     assert tokens.grant(other).name == "two"
     path.write_text(line + "\n")
     assert tokens.grant(token) is None
-    path.write_text("nonsense\n")  # half written: those of before stay
-    assert tokens.grant(other).name == "two"
+
+
+def test_a_wrong_line_does_not_keep_a_deleted_token_alive(tmp_path, monkeypatch, caplog):
+    path, passed = tmp_path / "tokens.txt", 100.0
+    monkeypatch.setattr("onceward.service.tokens.boottime", lambda: passed)
+    (one, first), (two, second) = (made(name, ["shop"], ["claim"]) for name in ("one", "two"))
+    path.write_text(f"{first}\n{second}\n")
+    tokens = Tokens(str(path))
+    for text in f"nonsense\n{second}\n", "":
+        path.write_text(text)
+        assert tokens.grant(one).name == "one"  # somebody may be writing it
+    path.write_text(f"nonsense\n{second}\n")
+    passed += 5
+    assert tokens.grant(one) is None
+    assert tokens.grant(two).name == "two"
+    assert "tokens.txt:1" in tokens.trouble
+    passed += 61
+    tokens.look()
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 3  # also while nothing changes
+    path.unlink()
+    assert tokens.grant(two).name == "two"
+    assert "No such file" in tokens.trouble
+    path.write_text(f"{first}\n")
+    assert (tokens.grant(one).name, tokens.grant(two), tokens.trouble) == ("one", None, None)
+
+
+def test_health_tells_of_a_wrong_file_of_tokens(tmp_path):
+    path = tmp_path / "tokens.txt"
+    token = new_token(path, "one", "--namespace", "shop")
+    with serving(f"sqlite:///{tmp_path}/ledger.db", "--tokens", str(path)) as service:
+        api = Api(service.place, "shop", token)
+        path.write_text(path.read_text() + "nonsense\n")
+        health = api.send("GET", "/healthz")
+        assert (health.status, health.body["status"]) == (200, "ok")
+        assert health.body["warning"] == "The file of tokens is not right. See the log"
+        assert api("claim", key="k", id=new_id()).status == 201
+        service.stop()
+        assert "tokens.txt:2" in "".join(service.said)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +234,62 @@ def test_a_unix_socket_is_for_its_own_user(tmp_path):
         assert service.api("claim", key="k", id=new_id()).body["result"] == 1
         assert service.stop() == 0
         assert not os.path.exists(path)
+
+
+def test_a_socket_that_a_successor_has_made_is_kept(tmp_path):
+    url, path = f"sqlite:///{tmp_path}/ledger.db", str(tmp_path / "socket")
+    with serving(url, unix=path) as service, contextlib.closing(service.api.connection()) as connection:
+        head = b"POST /v1/shop/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+        connection.sock.sendall(head)  # its body is waited for
+        service.process.terminate()
+        connected(path, is_refused=True)
+        with serving(url, unix=path) as successor:
+            connection.sock.close()
+            assert service.process.wait(PATIENCE) == 0
+            successor.api.claimed("k")
+            assert successor.stop() == 0
+    assert not os.path.exists(path)
+
+
+def connected(path, *, is_refused):
+    """Wait until a socket takes connections, or does not."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        with socket.socket(socket.AF_UNIX) as probe:
+            if bool(probe.connect_ex(path)) is is_refused:
+                return
+        time.sleep(0.05)
+    raise AssertionError(path)
+
+
+def test_a_head_that_never_comes_is_not_waited_for(once_app, monkeypatch):
+    monkeypatch.setattr(TimedHeads, "within", 0.2)
+
+    async def main():
+        config = Config(once_app, log_level="critical", ws="none", lifespan="off")
+        config.load()
+        protocol = partial(TimedHeads, config=config, server_state=ServerState(), app_state={})
+        server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+        async with server:
+            address = server.sockets[0].getsockname()
+            for sent in (
+                b"",
+                b"GET /healthz HTTP/1.1\r\nHost: loc",
+                b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET",
+            ):
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(sent)
+                said = await asyncio.wait_for(reader.read(), PATIENCE)
+                assert said.startswith(b"HTTP/1.1 200") or b"\r\n\r\n" not in sent
+                writer.close()
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def once_app():
+    with contextlib.closing(Once("memory:")) as once:
+        yield service(once)
 
 
 def test_a_file_in_the_place_of_a_unix_socket_is_kept(tmp_path):

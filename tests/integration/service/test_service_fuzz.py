@@ -4,14 +4,19 @@ import asyncio
 import contextlib
 import json
 import os
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from asgi_client import ask
 from onceward import Once
+from onceward.core.record import Elsewhere
 from onceward.service import service
+from onceward.service.bodies import ClaimBody, CompleteBody
+from onceward.service.claims import Claims, OtherResult
 from onceward.service.tokens import ACTIONS, add, made
 
 ID = "0123456789abcdef" * 2
@@ -126,14 +131,16 @@ def test_the_whole_token_gets_in_to_its_namespace_only(guarded):
 
 def test_a_line_that_changes_without_its_files_time_counts(once, tmp_path):
     path = tmp_path / "tokens.txt"
+    add(str(path), made("other", ["shop"], ["look"])[1])
     token, line = made("worker", ["shop"], ["look"])
     add(str(path), line)
     app = service(once, tokens=str(path), log_requests=False)
+    text = path.read_text().replace(line, f"#{line[1:]}")
     header = [(b"authorization", b"Bearer " + token.encode())]
     assert asked(app, "/v1/shop/look", b'{"key":"k"}', header)[0] == 404
     before = path.stat()
     while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of files is coarse
-        path.write_text(f"#{line[1:]}\n")
+        path.write_text(text)
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert asked(app, "/v1/shop/look", b'{"key":"k"}', header)[0] == 401
 
@@ -152,3 +159,36 @@ def test_a_sealed_result_is_completed_once(opened, last):
             answers.append(asked(app, "/v1/shop/complete", body, [])[0])
         assert answers[:2] == [200, 200]
         assert answers[2] == last
+
+
+def test_of_two_large_results_at_once_the_second_is_refused(once, monkeypatch):
+    """A result that the store keeps elsewhere cannot be compared without fetching it."""
+
+    def swap(write, seen):
+        reply = yield from whole(write, seen)
+        if reply.won or reply.record.result is None:
+            return reply
+        apart = Elsewhere("elsewhere")
+        apart.fetch = lambda: fetched(reply.record.result)
+        return reply._replace(record=reply.record._replace(result=apart))
+
+    def fetched(text):
+        yield from once.store.load("k")
+        return text
+
+    async def main():
+        won = await claims.claim("shop", ClaimBody(key="large", id=ID), claims.clock(), "local")
+        bodies = [
+            CompleteBody(key="large", id=ID, fence=won.fence, result=Raw(b'"%b"' % text)) for text in (b"a", b"b")
+        ]
+        held = [
+            await claims._held("shop", body, 5.0, "record its result") for body in bodies
+        ]  # both see it in progress
+        monkeypatch.setattr(claims, "_held", AsyncMock(side_effect=held))
+        assert (await claims.complete("shop", bodies[0])).replayable
+        with pytest.raises(OtherResult):
+            await claims.complete("shop", bodies[1])
+
+    claims, whole = Claims(once, longest_lease=600, longest_wait=0), once.store.swap
+    monkeypatch.setattr(once.store, "swap", swap)
+    asyncio.run(main())

@@ -151,6 +151,11 @@ def test_a_client_that_was_paused_is_told(compiled, service, namespace):
         assert told(case) == "mine"
 
 
+def test_a_computer_that_slept_knows_that_its_lease_is_over(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "asleep") as case:
+        assert told(case) == [False, True]
+
+
 def test_a_killed_client_is_followed_by_another(compiled, service, namespace):
     with running(compiled, service.place, namespace, "stopped") as first:
         assert told(first) == "began"

@@ -5,12 +5,14 @@ import http.server
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED
 from web_servers import keyed, serving
+from wrong_clocks import wrong_clock
 
 
 class Upstream(http.server.BaseHTTPRequestHandler):
@@ -46,11 +48,11 @@ def upstream():
 
 
 @contextlib.contextmanager
-def proxied(upstream, tmp_path):
+def proxied(upstream, tmp_path, *options, **environment):
     command = (
         f"onceward proxy --upstream http://127.0.0.1:{upstream.server_port} --name http --scope everybody --port PORT"
     )
-    with serving(*command.split(), "--store", f"sqlite:///{tmp_path}/ledger.db") as server:
+    with serving(*command.split(), *options, "--store", f"sqlite:///{tmp_path}/ledger.db", **environment) as server:
         yield server
 
 
@@ -97,3 +99,26 @@ def test_a_proxy_told_to_stop_finishes_the_request_under_way(upstream, tmp_path)
         server.process.wait(60)
     (record,) = (record for record, _ in Once(f"sqlite:///{tmp_path}/ledger.db").ledger.records())
     assert record.status == COMPLETED
+
+
+def test_proxies_whose_clocks_are_an_hour_off_take_each_key_once(upstream, tmp_path, faketime):
+    upstream.pause = 3.0
+    with proxied(upstream, tmp_path, "--lease", "2s") as right, contextlib.ExitStack() as stack:
+        wrong = [
+            stack.enter_context(proxied(upstream, tmp_path, "--lease", "2s", **wrong_clock(offset)))
+            for offset in ("+1h", "-1h")
+        ]
+        for number, first in enumerate([right, *wrong]):
+            others = [one for one in (right, *wrong) if one is not first]
+            with ThreadPoolExecutor(1) as pool:
+                answer = pool.submit(first.post, "/orders", b"{}", keyed(f"k{number}"))
+                while len(upstream.seen) <= number:
+                    time.sleep(0.05)
+                refused = set()
+                while not answer.done():  # longer than a lease, which is renewed
+                    refused |= {one.post("/orders", b"{}", keyed(f"k{number}"))[0] for one in others}
+                assert answer.result()[0] == 201
+            assert refused <= {409, 201}
+            again = [one.post("/orders", b"{}", keyed(f"k{number}")) for one in others]
+            assert [(status, headers["idempotent-replayed"]) for status, headers, _ in again] == [(201, "true")] * 2
+        assert len(upstream.seen) == 3

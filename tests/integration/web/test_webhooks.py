@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import datetime as dt
+import http.client
 import json
 import os
 import signal
@@ -325,6 +326,50 @@ def test_an_accepted_event_that_fails_is_handled_again_from_the_ledger(once, han
     _until(lambda: once.ledger.show("hooks:evt_1")[0].status == "RELEASED")
     assert once.complete_lapsed(hook, released=0.0).completed == 1
     assert handled[0] == handled[1]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_accepted_event_that_is_parked_tells_its_reader_to_unpark_it(once, caplog, is_async):
+    async def awaited(event: WebhookEvent) -> None:
+        raise LookupError("no such order")
+
+    def handle(event: WebhookEvent) -> None:
+        raise LookupError("no such order")
+
+    async def main():
+        assert (await hook.answer_async(by_stripe(), BODY)).status == 202
+        while once.ledger.show("hooks:evt_1")[0].status != "PARKED":
+            await asyncio.sleep(0.01)
+
+    hook = receiver(once, awaited if is_async else handle, accept=True, on_error="park")
+    asyncio.run(main())
+    _until(lambda: "onceward unpark hooks:evt_1" in caplog.text)
+    caplog.clear()
+    assert asyncio.run(hook.answer_async(by_stripe(), BODY)).status == 202
+    assert "onceward unpark KEY" in caplog.text
+    once.ledger.unpark("hooks:evt_1")
+    again = asyncio.run(once.complete_lapsed_async(hook, released=0.0))
+    assert again.failed == 1
+
+
+def test_a_certificate_that_is_slow_or_torn_holds_up_nobody_else(once, authority):
+    async def handle(event: WebhookEvent) -> None: ...
+
+    def fetch(url):
+        fetching.set()
+        assert others.wait(60)
+        raise http.client.IncompleteRead(b"")
+
+    async def main():
+        asked = asyncio.ensure_future(hook.answer_async({}, json.dumps(by_sns(authority[0])).encode()))
+        while not fetching.is_set():
+            await asyncio.sleep(0.01)
+        others.set()  # the loop goes on meanwhile
+        assert (await asked).status == 401
+
+    fetching, others = threading.Event(), threading.Event()
+    hook = WebhookReceiver(once, Sns(TOPIC, fetch=fetch), handle, name="hooks")
+    asyncio.run(main())
 
 
 def test_without_the_ledger_nothing_is_accepted(once, handled, tmp_path):

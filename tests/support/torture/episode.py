@@ -15,7 +15,8 @@ from torture.journal import Journal, now
 from torture.plan import Plan
 from wrong_clocks import library, wrong_clock
 
-HANG = 40.0  # seconds beyond all leases and stops after which an actor hangs; a frozen request takes some of them
+HANG = 40.0  # seconds beyond all leases and stops without a line of the journal; a frozen request takes some of them
+AT_MOST = 5  # times as long an episode may take that writes lines: a busy machine is slow, and does not hang
 TICK = 0.005
 
 
@@ -37,7 +38,7 @@ class Episode:
         url = self._ground.make(self.journal)
         began = now()
         due = sorted((began + worker.start, number) for number, worker in enumerate(self.plan.workers))
-        self._limit = began + HANG + 4 * self.plan.lease
+        self._patience(began)
         try:
             while due or self._pids:
                 while due and due[0][0] <= now():
@@ -45,13 +46,17 @@ class Episode:
                     pid = self._start(number, url)
                     self._signals += [(at + after, pid, name) for after, name in self.plan.workers[number].signals]
                 self._turn()
-            self._limit = now() + HANG + 4 * self.plan.lease
+            self._patience(now())
             self._start(-1, self._ground.calm(url))
             while self._pids:
                 self._turn()
         finally:
             self._end()
         return Facts(self.plan, self.folder, *self._ground.read())
+
+    def _patience(self, began: float) -> None:
+        self._quiet = HANG + 4 * self.plan.lease
+        self._limit, self._last, self._written = began + self._quiet, began + AT_MOST * self._quiet, 0
 
     # --- actors ---------------------------------------------------------------------------------------------------
 
@@ -94,6 +99,10 @@ class Episode:
                 os.kill(pid, signal.SIGCONT)
         for pid in list(self._pids):
             self._look(pid)
+        written = (self.folder / "journal").stat().st_size
+        if written != self._written:
+            self._written = written
+            self._limit = max(self._limit, min(now() + self._quiet, self._last))
         if now() > self._limit:
             self._hung()
         signal.sigtimedwait([], TICK)
@@ -108,6 +117,7 @@ class Episode:
             self._stops += 1
             self._stopped[pid] = now() + pause
             self._limit += pause
+            self._last += pause
             self.journal("was-stopped", actor=pid)
             return
         del self._pids[pid]

@@ -92,6 +92,15 @@ const cases: Record<string, () => Promise<void>> = {
     say(await once.run("k", () => "second", { wait: 60 }));
   },
 
+  async asleep() {
+    const held = (await once.claim("k", { lease: 600 })) as Claim;
+    const before = held.lost;
+    const wall = Date.now;
+    Date.now = () => wall() + 3_600_000; // and performance.now() stood still meanwhile
+    say([before, held.lost]);
+    await held.release();
+  },
+
   async waits() {
     say("began");
     say(await once.run("k", () => "ran", { wait: 60 }));

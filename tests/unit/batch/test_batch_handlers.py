@@ -12,9 +12,9 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from batches import PATIENCE, batch_of, orders, standing, statuses, within_patience
-from onceward import Once
+from onceward import Once, current
 from onceward.batch.recorder import LINGER
-from onceward.core.record import IN_PROGRESS
+from onceward.core.record import IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 
 
@@ -52,6 +52,61 @@ def test_a_plain_handler_in_which_something_was_cancelled_harms_no_other(once):
     outcomes = batch_of(once, handle).run(orders("a", "x", "b"))
     assert statuses(outcomes) == ["done", "failed", "done"]
     assert standing(once, "x").status == IN_PROGRESS
+
+
+@pytest.mark.parametrize("kind", ["thread", "task"])
+def test_a_failed_handler_waits_for_steps_that_still_run(once, kind):
+    """Given back before, its key would be handled again beside them."""
+    begun, ended = [], []
+
+    def slow():
+        begun.append(1)
+        time.sleep(0.2)
+        ended.append(1)
+
+    def fail_beside(order):
+        step = threading.Thread(target=current().step, args=("slow", slow))
+        step.start()
+        while not begun:
+            time.sleep(0.001)
+        raise ValueError
+
+    async def fail_beside_task(order):
+        async def slow():
+            begun.append(1)
+            await asyncio.sleep(0.2)
+            ended.append(1)
+
+        async def fail():
+            while not begun:
+                await asyncio.sleep(0.001)
+            raise ValueError
+
+        await asyncio.gather(current().step_async("slow", slow), fail())
+
+    batch = batch_of(once, fail_beside if kind == "thread" else fail_beside_task)
+    running = batch.run(orders("a")) if kind == "thread" else within_patience(batch.run_async(orders("a")))
+    assert (statuses(running), ended) == (["failed"], [1])
+    assert (standing(once, "a").status, "slow" in standing(once, "a").steps) == (RELEASED, True)
+
+
+def test_a_handler_that_fails_beside_a_step_that_outlasts_the_time_left_stays_claimed(once):
+    begun, goes_on, steps = threading.Event(), threading.Event(), []
+
+    def endless():
+        begun.set()
+        goes_on.wait(30)
+
+    def fail_beside(order):
+        steps.append(threading.Thread(target=current().step, args=("endless", endless)))
+        steps[0].start()
+        begun.wait(30)
+        raise ValueError
+
+    assert statuses(batch_of(once, fail_beside).run(orders("a"), time_left=1.0)) == ["failed"]
+    assert standing(once, "a").status == IN_PROGRESS
+    goes_on.set()
+    steps[0].join()
 
 
 # --- batches in batches ---------------------------------------------------------------------------------------------

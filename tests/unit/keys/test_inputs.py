@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -256,6 +256,54 @@ def test_a_fingerprint_that_cannot_be_taken_is_an_error_beforehand(once):
     with pytest.raises(TypeError, match="fingerprint"):
         guarded({"id": 1, "file": object()})
     assert once.store.records == {}
+
+
+class Money(NamedTuple):
+    amount: int
+
+
+@dataclass
+class Purchase:
+    total: Money
+    lines: tuple[Money, ...] = ()
+
+
+class Opaque:
+    amount = 1
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "order"),
+    [
+        ("order.amount", Money(1)),
+        ("order.total.amount", Purchase(Money(1))),
+        ("order.total.amount", {"total": Money(1)}),
+        ("order[0].total", [Purchase(Money(1))]),
+        ("order.amount", Opaque()),
+    ],
+)
+def test_a_fingerprint_of_a_name_that_no_path_can_read_is_an_error_beforehand(once, fingerprint, order):
+    """Else it would be null for every input."""
+    guarded = once(key=lambda key: key, fingerprint=fingerprint)(of_key)
+    with pytest.raises(KeyMissing, match="reads no"):
+        guarded("k", order)
+    assert once.store.records == {}
+
+
+@pytest.mark.parametrize(
+    "fingerprint",
+    ["order.total[0]", "order.lines[*][0]", "order.lines[?[0] > `0`]", "order.lines[] | [0]", "order.lines[:1]"],
+)
+def test_a_fingerprint_sees_tuples_as_lists(once, fingerprint):
+    guarded = once(key=lambda key: key, fingerprint=fingerprint)(of_key)
+    guarded("k", Purchase(Money(1), (Money(1),)))
+    guarded("k", Purchase(Money(1), (Money(1),)))
+    with pytest.raises(Mismatch):
+        guarded("k", Purchase(Money(2), (Money(2),)))
+
+
+def of_key(key: str, order: object) -> int:
+    return 1
 
 
 def test_mutating_the_arguments_in_the_handler_changes_nothing(once):

@@ -287,6 +287,31 @@ def test_a_lost_lease_that_is_swallowed_is_found():
     assert "Bank.charge('an apology') happened once instead of 0 times" in complaint(that_swallows_a_lost_lease)
 
 
+@shop(key="order.id")
+def with_one_key_for_two_effects(order: dict, bank) -> str:
+    bank.charge(order["id"], key=current().key())
+    return bank.charge("a letter", key=current().key())
+
+
+def test_a_key_that_comes_again_for_another_effect_is_found():
+    told = complaint(with_one_key_for_two_effects)
+    assert told.startswith("Bank.charge('a letter') has the idempotency key of Bank.charge('order-1')")
+
+
+def test_two_downstreams_of_one_class_know_their_own_keys():
+    def both(order, eu, us):
+        key = current().key("charge")
+        eu.charge(order["id"], key=key)
+        us.charge(order["id"], key=key)
+
+    for crash in Crashes(mishaps=[Mishap.KILLED_AFTER]):
+        banks = [Bank(), Bank()]
+        eu, us = (crash.downstream(bank, "charge", by="key") for bank in banks)
+        crash.deliver(shop.run, ORDER["id"], both, ORDER, eu, us)
+        crash.happened_once()
+        assert [bank.charges for bank in banks] == [["order-1"], ["order-1"]]
+
+
 def test_a_report_tells_what_happened_and_what_to_change():
     told = complaint(without_a_derived_key)
     assert "This run: the worker is killed right after Bank.charge('order-1')." in told

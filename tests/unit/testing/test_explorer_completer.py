@@ -3,6 +3,7 @@
 import pytest
 
 from onceward.core import recovery, steps
+from onceward.core.belief import belief
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import IN_PROGRESS
@@ -75,7 +76,7 @@ def resume_any_version(seen, store, bid):
         reply = yield from store.swap(next_claim(first, held, fresh=False), held)
         if not reply.won:
             raise
-        return steps.Won(reply.record, steps.belief(store, bid.policy, sent, reply, reply.record, lease=60.0), held)
+        return steps.Won(reply.record, belief(store, bid.policy, sent, reply, reply.record, lease=60.0), held)
 
 
 def test_a_completer_that_takes_another_version_is_noticed(capsys):

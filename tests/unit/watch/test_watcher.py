@@ -8,7 +8,8 @@ import pytest
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.core.outbox_writes import noting
-from onceward.core.record import COMPLETED
+from onceward.core.record import COMPLETED, PARKED
+from onceward.core.writes import ended, first_claim
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.watch import IncidentLimits, Notice, Watcher
@@ -179,6 +180,21 @@ def test_a_message_that_is_sent_in_vain_again_and_again_is_overdue(once, told, w
     drive(once.store.swap(noting(record, None, None, 60.0), record), once.store)
     watcher.round()
     assert told.take() == [("over", "overdue", ["n:a"])]
+
+
+@pytest.mark.parametrize("key", [600 * "k", 300 * "é\x1b😀", 200 * '"\\'])
+def test_a_long_key_is_named_when_it_is_over(once, told, watch, key):
+    watcher = watch()
+    claim = ended(first_claim(f"n:{key}", "o", None, once.policy), PARKED, None, 900 * "\x00")
+    drive(once.store.insert(claim), once.store)
+    watcher.round()
+    assert told.take() == [("began", "parked", [f"n:{key}"])]
+    once.ledger.unpark(f"n:{key}")
+    watcher.round()
+    ((event, kind, (subject,)),) = told.take()
+    assert (event, kind) == ("over", "parked")
+    assert f"n:{key}".startswith(subject.rstrip("…"))
+    assert len(subject) > 100
 
 
 @pytest.mark.parametrize("note", ["null", "5", "[1]", "{", ""])

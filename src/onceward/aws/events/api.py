@@ -11,7 +11,7 @@ from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.guard import Guard
 from onceward.claim.running import held
-from onceward.core import steps
+from onceward.core.belief import within
 from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.coverage import Coverage
@@ -102,7 +102,7 @@ class _Api:
         """Return a guard whose leases and waits end with the invocation, ``left`` seconds from now."""
         policy, store = self._guard.policy, self._guard.store
         if left is not None:
-            policy = steps.within(store, policy, left)
+            policy = within(store, policy, left)
             if policy.wait:
                 policy = policy._replace(on_busy=min(policy.wait, max(0.0, left - RESERVE)))
         return self._guard.under(policy, self._codec)

@@ -25,6 +25,7 @@ SQS: Final = Service("SQS", "sqs", "AmazonSQS")
 LONGEST_WAIT: Final = 20.0  # seconds of a long poll
 LONGEST_HOLD: Final = 43200.0  # seconds from its receipt that a message can stay invisible
 _PAUSES: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds before a request is made again
+_UNREACHED: Final = ". Check the network, the region and AWS_ENDPOINT_URL"
 _FIXES: Final = {
     **FIXES,
     "AccessDenied": "allow {action} on the queue in the IAM policy of these credentials",
@@ -206,7 +207,8 @@ class QueueSteps:
                 answer: ServiceAnswer = yield call
             except StoreError as error:
                 passing = error.transient
-                failed = QueueError(f"queue {self._address.name}: {error}", transient=passing, unsure=passing)
+                advice = _UNREACHED if isinstance(error.__cause__, OSError) else ""
+                failed = QueueError(f"queue {self._address.name}: {error}{advice}", transient=passing, unsure=passing)
                 failed.__cause__ = error
             else:
                 self._clock.learn(answer)

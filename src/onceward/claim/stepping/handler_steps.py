@@ -106,15 +106,18 @@ class HandlerSteps:
         inner = _WITHIN.get()
         return inner[1] if inner is not None and inner[0] is self else None
 
-    def ended(self) -> Steps[bool]:
+    def ended(self, limit: Callable[[float], float] = float) -> Steps[bool]:
         """Wait for steps that still run beside a handler that failed: nobody may repeat them meanwhile.
+
+        Args:
+            limit: returns an earlier time for the end of the wait.
 
         Returns:
             False if one still runs after a whole lease.
         """
-        limit = self._claim.clock() + self._claim.policy.lease
+        until = limit(self._claim.clock() + self._claim.policy.lease)
         while self.notes.room.running and not self._claim.lost:
-            if self._claim.clock() >= limit:
+            if self._claim.clock() >= until:
                 return False
             yield Sleep(_LOOK)
         return True

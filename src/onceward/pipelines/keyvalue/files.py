@@ -1,5 +1,6 @@
 """Values in a file that is only read. It is read again when it has changed."""
 
+from abc import abstractmethod
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -24,9 +25,9 @@ class FileValues:
         if not self._file.is_file():
             raise ValueError(f"{path}: there is no such file in {folder}")
 
+    @abstractmethod
     def read(self, file: Path) -> dict[str, Any]:
         """Return all values of the file; raises ValueError if it cannot be read."""
-        raise NotImplementedError
 
     def get(self, key: str) -> Any:
         """Return the value of a key, or None."""

@@ -1,5 +1,6 @@
 """The source ``ndjson``."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,9 +46,9 @@ class LineSource(SourceSettings, kw_only=True):
             if name != STDIN and not path.is_file():
                 kit.mistake(("files", number), f"{name}: {'a directory' if path.is_dir() else 'there is no such file'}")
 
+    @abstractmethod
     def records(self, lines: Lines, rejects: Rejects) -> "Iterator[LineRecord]":
         """Yield the record of each line."""
-        raise NotImplementedError
 
     def open(self, flow: "Flow") -> "Runs":
         from onceward.pipelines.sources.lines import LinesBroker, LinesWorker

@@ -31,6 +31,7 @@ _FIXES: Final = {
     "1153": "raise max_allowed_packet on the server, or lower max_result",
     "1040": "raise max_connections on the server, or lower pool=",
     "1665": "set binlog_format to ROW or MIXED on the server",
+    "1242": "SET timestamp, SET NAMES or SET sql_mode was run on the connection: leave these settings as they were",
     "1290": "this server is a replica or read-only: give the address of the primary",
     "1836": "this server is a replica or read-only: give the address of the primary",
 }

@@ -1,41 +1,34 @@
 """The connections of a ledger that was opened by its URL: of PyMySQL for threads, of asyncmy for each event loop.
 
-Each request takes a connection for itself, the last one used first. Those who wait for one get it in their order. A connection
-that was lost, interrupted or cancelled in the middle of a statement is closed. After a fork, the child leaves the parent's
+A connection that was lost, interrupted or cancelled in the middle of a statement is closed. After a fork, the child leaves the parent's
 connections alone and opens its own.
 """
 
 import asyncio
 import contextlib
 import os
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import pymysql
 
 from onceward.stores.mysql.talk import fetch_async, is_silent, settings, spoken_error
 from onceward.stores.mysql.wire import LedgerWire
-from onceward.stores.sql.line import Turns
+from onceward.stores.sql.pool import Pool, PooledLink
 from onceward.stores.sql.queries import Row
-from onceward.stores.sql.refusals import Broken, SqlRefusal
+from onceward.stores.sql.refusals import Broken
 
 _INHERITED: Final[list[object]] = []  # by a fork: to drop them would close what is the parent's
 
 
-class MysqlLink:
-    """One connection. Dropping it closes it, except in a child that inherited it by a fork."""
+class MysqlLink(PooledLink):
+    """One connection of PyMySQL or asyncmy."""
 
-    def __init__(self, home: "MysqlPool") -> None:
-        self.home = home
-        self.wire: Any = None
-        self._process = os.getpid()
-        home.all.add(self)  # it counts from before it is opened
+    wire: Any = None
 
     @property
     def is_alive(self) -> bool:
-        """Whether it is still open, as far as this end knows."""
         if self.wire is None:
             return False
         try:
@@ -44,12 +37,11 @@ class MysqlLink:
             return False
 
     def close(self, *, friendly: bool = False) -> None:
-        """Close it, with a word to the server if it is ``friendly``."""
         self.home.all.discard(self)
         wire, self.wire = self.wire, None
         if wire is None:
             return
-        if os.getpid() != self._process:
+        if os.getpid() != self.process:
             _INHERITED.append(wire)
         elif isinstance(wire, pymysql.Connection):
             with contextlib.suppress(Exception):
@@ -57,9 +49,6 @@ class MysqlLink:
         else:
             with contextlib.suppress(Exception):
                 drop(wire)
-
-    def __del__(self) -> None:
-        self.close()
 
 
 def _socket_of(wire: Any) -> Any:
@@ -85,56 +74,6 @@ def drop(wire: Any) -> None:
             plain.close()
 
 
-class MysqlPool:
-    """Some connections, and who waits for them."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.idle: deque[MysqlLink] = deque()
-        self.all: WeakSet[MysqlLink] = WeakSet()
-        self.line = Turns(lambda: bool(self.idle) or len(self.all) < most)
-
-    def free(self) -> MysqlLink | None:
-        """Return an idle connection that is still open, or one to open; None if all are in use."""
-        while self.idle:
-            try:
-                link = self.idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            if link.is_alive:
-                return link
-            link.close()
-        if len(self.all) >= self.most:
-            return None
-        link = MysqlLink(self)
-        if len(self.all) > self.most:  # another thread did the same
-            link.close()
-            return None
-        return link
-
-    def give_back(self, link: MysqlLink) -> None:
-        """Take back a connection that is ready for the next statement."""
-        self.idle.append(link)
-        if self.line:
-            self.line.wake()
-
-    def end(self, link: MysqlLink, error: BaseException) -> None:
-        """Take back a connection after an error."""
-        if isinstance(error, SqlRefusal):
-            self.give_back(link)
-            return
-        link.close()
-        if isinstance(error, Broken):  # the others may be as dead, and each would take as long to find out
-            self.clear()
-        self.line.wake()
-
-    def clear(self, *, friendly: bool = False) -> None:
-        """Close the idle connections."""
-        while self.idle:
-            with contextlib.suppress(IndexError):
-                self.idle.pop().close(friendly=friendly)
-
-
 class MysqlLinks:
     """The connections to one database.
 
@@ -152,8 +91,8 @@ class MysqlLinks:
 
     def _reset(self) -> None:
         self._process = os.getpid()
-        self._blocking = MysqlPool(self._most)
-        self._awaited: WeakKeyDictionary[asyncio.AbstractEventLoop, MysqlPool] = WeakKeyDictionary()
+        self._blocking = Pool(MysqlLink, self._most)
+        self._awaited: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool[MysqlLink]] = WeakKeyDictionary()
 
     def close(self) -> None:
         """Close the idle connections. One in use is closed when its request ends."""
@@ -178,7 +117,7 @@ class MysqlLinks:
         pool = self._blocking if os.getpid() == self._process else self._own().blocking
         link = None if pool.line else pool.free()
         if link is None:
-            link = self._found(pool.line.wait(pool.free, self.timeout))
+            link = pool.found(pool.line.wait(pool.free, self.timeout), self.timeout)
         try:
             try:
                 wire = link.wire
@@ -199,7 +138,7 @@ class MysqlLinks:
         pool = self._own().pool_of(asyncio.get_running_loop())
         link = None if pool.line else pool.free()
         if link is None:
-            link = self._found(await pool.line.wait_async(pool.free, self.timeout))
+            link = pool.found(await pool.line.wait_async(pool.free, self.timeout), self.timeout)
         try:
             try:
                 async with asyncio.timeout(self.timeout):
@@ -225,11 +164,11 @@ class MysqlLinks:
         return self
 
     @property
-    def blocking(self) -> MysqlPool:
+    def blocking(self) -> Pool[MysqlLink]:
         """The connections for threads."""
         return self._blocking
 
-    def pool_of(self, loop: asyncio.AbstractEventLoop) -> MysqlPool:
+    def pool_of(self, loop: asyncio.AbstractEventLoop) -> Pool[MysqlLink]:
         """Return the connections of an event loop."""
         pool = self._awaited.get(loop)
         if pool is None:
@@ -237,15 +176,8 @@ class MysqlLinks:
                 if other.is_closed():
                     theirs.clear()
                     self._awaited.pop(other, None)
-            pool = self._awaited[loop] = MysqlPool(self._most)
+            pool = self._awaited[loop] = Pool(MysqlLink, self._most)
         return pool
-
-    def _found(self, link: MysqlLink | None) -> MysqlLink:
-        if link is None:
-            raise Broken(
-                f"all {self._most} connections are in use for {self.timeout:g} s: raise pool=, or lower the concurrency"
-            )
-        return link
 
 
 async def _opened(place: Mapping[str, Any]) -> Any:

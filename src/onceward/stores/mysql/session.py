@@ -24,8 +24,13 @@ from onceward.stores.sql.session import Acts, SqlSession, Turn
 
 _PATIENCE: Final = 1  # seconds to wait for somebody's open transaction on a key
 # MySQL has no such wait for one statement. The caller's own statements must wait as long as before.
-_HURRY: Final = "SET @onceward_wait = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1"
+_HURRY: Final = "@onceward_wait = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1"
 _REST: Final = "SET SESSION innodb_lock_wait_timeout = @onceward_wait"
+# Fails if the body, or an earlier user of the connection, has changed what the ledger's statements depend on.
+_STILL_FITS: Final = (
+    "SET @onceward_fits = IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) > 60 OR @@character_set_results <> 'utf8mb4' OR "
+    "@@SESSION.sql_mode LIKE '%SIMULTANEOUS%', (SELECT 1 UNION SELECT 2), NULL)"
+)
 _SEEN: Final = "DO 0"  # its answer tells whether a transaction is open
 _FITS: Final = (
     "SELECT @@character_set_client, @@character_set_results, @@SESSION.sql_mode, "
@@ -124,8 +129,8 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
         if self._next_mark is not None:
             began = self.state is TransactionState.OPEN  # as a Session of SQLAlchemy can by itself
             texts = [*([] if began else ["START TRANSACTION"]), f"SAVEPOINT {self._next_mark}", *texts]
-        if not statements.flavor.mariadb:
-            texts = [_HURRY, *texts, _REST]
+        first = [_STILL_FITS] if statements.flavor.mariadb else [f"{_STILL_FITS}, {_HURRY}"]
+        texts = [*first, *texts, *([] if statements.flavor.mariadb else [_REST])]
         try:
             rows = yield "fetch", (block(texts, statements.flavor),)
         except DriverFailed:

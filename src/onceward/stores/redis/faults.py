@@ -46,6 +46,9 @@ def translated(error: Exception, url: str) -> StoreError:
         )
     if isinstance(error, exceptions.MovedError | exceptions.ClusterCrossSlotError):
         return StoreError(f"ledger {url}: this server is of a Redis Cluster: add cluster=yes to the URL")
+    if isinstance(error, exceptions.ConnectionError) and isinstance(error.__context__, OSError):
+        asks = "is the server running, and are host and port in the URL right?"
+        return StoreError(f"ledger {url}: {text.removesuffix('.')}: {asks}", transient=True)
     if isinstance(error, (*_TRANSIENT_KINDS, exceptions.ConnectionError, exceptions.TimeoutError)):
         return StoreError(f"ledger {url}: {text}", transient=True)
     if isinstance(error, UnicodeError | exceptions.DataError):

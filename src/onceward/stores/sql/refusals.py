@@ -1,11 +1,14 @@
 """What can go wrong with one statement, whatever the driver."""
 
+import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onceward.core.register import KeyLocked
 from onceward.errors import StoreError
+
+_UNREACHED: Final = re.compile(r"Can't connect|refused|resolve host|Name or service", re.IGNORECASE)
 
 
 class SqlRefusal(Exception):
@@ -57,4 +60,7 @@ class ServerErrors(NamedTuple):
 
 def lost(message: str, url: str) -> StoreError:
     """Return the error of a connection that could not be made or was lost."""
-    return StoreError(f"ledger {url}: {message.strip()}", transient=True)
+    text = re.sub(r"\s*\n\s*", ". ", message.strip())
+    if _UNREACHED.search(text) and "server running" not in text:
+        text += ". Is the server running, and are host and port in the URL right?"
+    return StoreError(f"ledger {url}: {text}", transient=True)

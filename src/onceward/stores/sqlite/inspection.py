@@ -25,6 +25,7 @@ class File(NamedTuple):
     kind: str | None  # the file system's kind, such as ``ext4``; None if unknown
     free: int  # free bytes there
     writable: bool  # whether this user can write the file, or make it
+    there: bool = True  # whether there is a file with something in it
 
     @property
     def is_local(self) -> bool:
@@ -36,6 +37,10 @@ class File(NamedTuple):
             says = f"this user may not write {self.path}, or not make it"
             fix = "let this user write the file and its folder"
             yield Finding("error", check, says, "no handler runs without its ledger", fix)
+        elif not self.there:
+            why = "a worker makes an empty ledger there: if the path is wrong, what was done before runs again"
+            fix = "correct --store, or make the ledger with `onceward init`"
+            yield Finding("unknown", check, f"there is no ledger at {self.path} yet", why, fix)
         if self.kind in _NETWORK:
             says = f"{self.path} is on a network file system ({self.kind})"
             why = "SQLite's locks and shared memory do not work between machines: two workers can have one key"
@@ -48,7 +53,7 @@ class File(NamedTuple):
             says = f"this system does not tell what kind of file system {self.path} is on"
             why = "on one of a network two workers can have one key"
             yield Finding("skipped", check, says, why, "make sure that it is a disk of this machine", _WAL)
-        elif self.writable:
+        elif self.writable and self.there:
             yield Finding("ok", check, f"{self.path} is on a local disk ({self.kind})")
         if self.free < _FREE:
             says = f"{self.free // 1024 // 1024} MiB are left where {self.path} is"
@@ -62,7 +67,8 @@ def inspect(store: SqliteStore) -> File:
     folder = next(part for part in Path(path).parents if part.exists())
     there = Path(path).exists()
     may = os.access(path, os.R_OK | os.W_OK) if there else folder == Path(path).parent
-    return File(path, _kind(str(folder)), shutil.disk_usage(folder).free, may and os.access(folder, os.W_OK | os.X_OK))
+    writable = may and os.access(folder, os.W_OK | os.X_OK)
+    return File(path, _kind(str(folder)), shutil.disk_usage(folder).free, writable, there and os.path.getsize(path) > 0)
 
 
 def _kind(folder: str) -> str | None:

@@ -16,14 +16,14 @@ from onceward.stores.sqlite.store import SqliteStore
 
 
 def found(store: SqliteStore) -> bool:
-    """Return whether there is a file (:data:`onceward.stores.capabilities.FOUND`)."""
-    return os.path.exists(store.path)
+    """Return whether there is a file with something in it (:data:`onceward.stores.capabilities.FOUND`)."""
+    return os.path.exists(store.path) and os.path.getsize(store.path) > 0
 
 
 def provision(store: SqliteStore, options: AbstractSet[str]) -> Steps[list[Part]]:
     """Make the file and its schema (:data:`onceward.stores.capabilities.PROVISION`)."""
     check_options(store.url, options)
-    there = found(store)
+    there = os.path.exists(store.path)
     had = bool(_read(store.path, "SELECT 1 FROM sqlite_master WHERE name = ?", META))
     yield from store.load("?")  # the first use makes both
     return [Part(f"file {store.path}", not there), Part("its schema", not had)]

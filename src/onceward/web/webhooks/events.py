@@ -37,7 +37,7 @@ class WebhookVerifier(Protocol):
     """A provider's rules. Write your own for another provider, with its library if it has one."""
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
-        """Return the event of a delivery.
+        """Return the event of a delivery. A receiver that is awaited calls it in a thread.
 
         Args:
             headers: by their names in lower case.

@@ -4,16 +4,19 @@ import asyncio
 import inspect
 import logging
 import math
+import shlex
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Final, Unpack
 
+from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import describe
 from onceward.claim.running import current
 from onceward.core.policy import Options
+from onceward.core.protocol import unparked
 from onceward.errors import Busy, OncewardError, Parked, ResultUnavailable, StoreError
 from onceward.http.answer import Answer
 from onceward.once import Once, check_once
@@ -21,8 +24,12 @@ from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, Webhook
 
 _log: Final = logging.getLogger("onceward")
 _FAILED: Final = "the event %s failed; it is accepted, so `onceward complete --released 1m` tries it again"
+_PARKED: Final = (
+    "the event %s failed, and its key is parked. Fix the cause, then `onceward unpark %s` lets `onceward complete --released 1m` try it "
+    "again"
+)
 _TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)
-_BEGUN: "ContextVar[Callable[[], None] | None]" = ContextVar("onceward_webhook", default=None)
+_BEGUN: "ContextVar[Callable[[Claim], None] | None]" = ContextVar("onceward_webhook", default=None)
 _DONE, _ACCEPTED = Answer(200, _TEXT, b"ok"), Answer(202, _TEXT, b"accepted")
 
 
@@ -108,7 +115,7 @@ class WebhookReceiver:
         """Like :meth:`answer`, for a coroutine. A plain handler runs in a thread."""
         if not self.is_async:
             return await asyncio.to_thread(self.answer, headers, body)
-        event = self._verified(headers, body)
+        event = await asyncio.to_thread(self._verified, headers, body)  # a large body, or a certificate that is fetched
         if isinstance(event, Answer):
             return event
         try:
@@ -142,6 +149,8 @@ class WebhookReceiver:
         if isinstance(error, ResultUnavailable):
             return _DONE
         if self._accept and isinstance(error, Busy | Parked):
+            if isinstance(error, Parked):
+                _log.warning("a webhook came again: %s", error)
             return _ACCEPTED  # the ledger has it
         if isinstance(error, Busy):
             return Answer(503, (*_TEXT, ("Retry-After", str(math.ceil(error.retry_after)))), b"it is being handled")
@@ -152,11 +161,12 @@ class WebhookReceiver:
 
     def _accepted(self, event: WebhookEvent) -> None:
         """Return when the ledger has the event; a thread handles it. Raises what refused the claim."""
-        begun, answered = threading.Event(), threading.Event()
+        answered = threading.Event()
+        claims: list[Claim] = []
         refusals: list[BaseException] = []
 
-        def begin() -> None:
-            begun.set()
+        def begin(claim: Claim) -> None:
+            claims.append(claim)
             answered.set()
 
         def handle() -> None:
@@ -164,8 +174,8 @@ class WebhookReceiver:
                 _BEGUN.set(begin)
                 self._call(event)
             except BaseException as error:
-                if begun.is_set():
-                    _log.exception(_FAILED, event.id)
+                if claims:
+                    _tell(event, claims[0], error)
                 else:
                     refusals.append(error)
             finally:
@@ -178,27 +188,33 @@ class WebhookReceiver:
             raise refusals[0]
 
     async def _accepted_async(self, event: WebhookEvent) -> None:
-        begun = asyncio.Event()
+        begun: asyncio.Future[Claim] = asyncio.get_running_loop().create_future()
 
         async def handle() -> None:
-            _BEGUN.set(begun.set)
+            _BEGUN.set(begun.set_result)
             await self._call(event)
 
         task: asyncio.Task[object] = asyncio.get_running_loop().create_task(handle())
         self._running.add(task)
-        waits = asyncio.ensure_future(begun.wait())
         try:
-            await asyncio.wait((task, waits), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, begun), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            waits.cancel()
-            task.add_done_callback(partial(self._over, event, accepted=begun.is_set()))
-        if not begun.is_set():
+            task.add_done_callback(partial(self._over, event, begun.result() if begun.done() else None))
+        if not begun.done():
             await task
 
-    def _over(self, event: WebhookEvent, task: "asyncio.Task[object]", *, accepted: bool) -> None:
+    def _over(self, event: WebhookEvent, claim: Claim | None, task: "asyncio.Task[object]") -> None:
         self._running.discard(task)
-        if accepted and not task.cancelled() and (error := task.exception()) is not None:
-            _log.error(_FAILED, event.id, exc_info=error)
+        if claim is not None and not task.cancelled() and (error := task.exception()) is not None:
+            _tell(event, claim, error)
+
+
+def _tell(event: WebhookEvent, claim: Claim, error: BaseException) -> None:
+    """Log that an accepted event has failed, and what tries it again."""
+    if unparked(claim.record) is None:
+        _log.error(_FAILED, event.id, exc_info=error)
+    else:
+        _log.error(_PARKED, event.id, shlex.quote(claim.record.key), exc_info=error)
 
 
 def _id_of(event: WebhookEvent) -> str:
@@ -212,7 +228,7 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
     def given() -> dict[str, object]:
         tell = _BEGUN.get()
         if tell is not None:
-            tell()
+            tell(current())
         return {} if known.claim is None else {known.claim: current()}
 
     async def handle_async(event: WebhookEvent) -> None:

@@ -8,6 +8,7 @@ import re
 import ssl
 import urllib.request
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 
 from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, parsed, text_of, text_or_none
@@ -97,7 +98,7 @@ class Sns:
         if known is None:
             try:
                 known = x509.load_pem_x509_certificate(self._fetch(url))
-            except OSError as error:
+            except (OSError, HTTPException) as error:
                 raise SignatureRefused(f"its certificate could not be fetched: {error}") from error
             except ValueError as error:
                 raise SignatureRefused(f"its certificate cannot be read: {error}") from error

@@ -1,0 +1,35 @@
+"""How long an owner believes in its claim: always shorter than the store grants it."""
+
+from onceward.core.policy import Policy
+from onceward.core.record import Record, Reply
+from onceward.core.register import Register
+
+
+def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record, *, lease: float) -> float:
+    """Return until when I hold the claim, on my clock: counted from before the request, and less than the store grants.
+
+    It is at most the ``lease`` that was asked for, whatever time the store shows.
+    """
+    left = record.lease_until - reply.now
+    return sent + min(left, lease) - margin(store, policy)
+
+
+def margin(store: Register, policy: Policy) -> float:
+    """Return by how many seconds an owner's belief ends before its lease does."""
+    # A hundredth for clocks that run at different speeds, and the store's own imprecision.
+    return policy.lease / 100 + store.resolution
+
+
+def lease_to(store: Register, lease: float, left: float) -> float:
+    """Return the lease that a worker needs that will be stopped in ``left`` seconds, at most ``lease`` (seconds)."""
+    return min(lease, max(3 * store.resolution, 1.0, left + left / 50 + store.resolution))
+
+
+def within(store: Register, policy: Policy, left: float) -> Policy:
+    """Return the policy of a worker that will be stopped in ``left`` seconds, with a lease no longer than it needs."""
+    lease = lease_to(store, policy.lease, left)
+    shorter = policy._replace(lease=lease)
+    beat = policy.heartbeat
+    if beat and beat >= lease - margin(store, shorter):
+        return shorter._replace(heartbeat=None)
+    return shorter

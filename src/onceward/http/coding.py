@@ -1,0 +1,47 @@
+"""Content codings of recorded answers. A retry may come from a client that does not take gzip as the first one did."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from onceward.http.answer import Answer
+
+_CODING: Final = "content-encoding"
+_WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # zlib's numbers of the formats
+# These are about the bytes as they were coded.
+_OF_THE_BYTES: Final = frozenset({_CODING, "content-digest", "content-md5", "digest", "etag", "repr-digest"})
+_LARGEST: Final = 1 << 24  # bytes of a decoded body: 1 MiB of gzip can be 1 GiB
+
+
+def suited(answer: Answer, accepted: Sequence[str]) -> Answer:
+    """Return an answer that its client can read: decoded, if it is in gzip or deflate and the client does not take that.
+
+    Args:
+        answer: the recorded answer. What cannot be decoded here, such as brotli, is returned as it is.
+        accepted: the lines of the request's Accept-Encoding (RFC 9110, section 12.5.3). A client that sends none may not decode.
+    """
+    codings = [value.strip().lower() for name, value in answer.headers if name.lower() == _CODING]
+    if len(codings) != 1 or codings[0] not in _WINDOWS or _takes(codings[0], accepted):
+        return answer
+    body = _decoded(answer.body, _WINDOWS[codings[0]])
+    if body is None:
+        return answer
+    headers = [(name, value) for name, value in answer.headers if name.lower() not in _OF_THE_BYTES]
+    return Answer(answer.status, headers, body)
+
+
+def _takes(coding: str, accepted: Sequence[str]) -> bool:
+    weights = {}
+    for choice in ",".join(accepted).lower().split(","):
+        name, _, weight = choice.replace(" ", "").replace("\t", "").partition(";q=")
+        weights[name] = weight.strip("0.") != "" or not weight
+    return weights.get(coding.removeprefix("x-"), weights.get(coding, weights.get("*", False)))
+
+
+def _decoded(body: bytes, window: int) -> bytes | None:
+    decoder = zlib.decompressobj(window)
+    try:
+        data = decoder.decompress(body, _LARGEST)
+    except zlib.error:
+        return None
+    return data if decoder.eof and not decoder.unused_data else None

@@ -1,0 +1,52 @@
+"""Shops that get their orders from a broker, and workers for them that are stopped at the end."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from onceward import Once
+from redis_servers import Redis
+from waiting import working
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:", name="shop")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def redis_kept():
+    """A server that keeps its streams."""
+    made = Redis(appendonly="yes")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def nats_shop(nats):
+    from shops import NatsShop  # it imports the clients of all brokers
+
+    return NatsShop(nats)
+
+
+@pytest.fixture
+def redis_shop(redis_kept):
+    from shops import RedisShop
+
+    return RedisShop(redis_kept)
+
+
+@pytest.fixture
+def rabbit_shop(rabbitmq):
+    from shops import RabbitShop
+
+    return RabbitShop(rabbitmq)
+
+
+@pytest.fixture
+def work(once, shop):
+    """Give a function that starts a worker of the test's shop in a thread."""
+    with ExitStack() as running:
+        yield lambda handler, **options: running.enter_context(working(shop.worker(once, handler, **options)))

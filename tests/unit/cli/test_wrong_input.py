@@ -1,0 +1,108 @@
+"""A wrong input ends a command with one line that says what is wrong and what to do: no traceback, and no success."""
+
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from onceward.cli.app import app
+
+NOBODY = "127.0.0.1:9"  # a port at which nothing listens
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv("ONCEWARD_STORE", raising=False)
+    (tmp_path / "bytes").write_bytes(bytes(range(256)))
+    (tmp_path / "bytes.csv").write_bytes(bytes(range(256)))
+    (tmp_path / "lines.ndjson").write_text('{"id": 1}\n')
+    (tmp_path / "wrong_syntax.py").write_text("def charge(:\n")
+    (tmp_path / "wrong_import.py").write_text("\nimport no_such_module\n")
+    assert invoke("init", "--store", "sqlite:///ledger.db").exit_code == 0
+    yield invoke
+    for name in ("wrong_syntax", "wrong_import"):
+        sys.modules.pop(name, None)
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, arguments)
+
+
+def refused(result, *texts):
+    assert result.exit_code not in {0, None}, result.output
+    assert isinstance(result.exception, SystemExit), repr(result.exception)  # and not what a traceback is printed of
+    for text in texts:
+        assert text in result.output
+
+
+@pytest.mark.parametrize(
+    ("driver", "store", "url"),
+    [
+        ("psycopg", "postgres", "postgresql://u@h/x"),
+        ("pymysql", "mysql", "mysql://u@h/x"),
+        ("redis", "redis", "redis://h/0"),
+    ],
+)
+def test_a_ledger_whose_extra_is_missing_names_it(run, monkeypatch, driver, store, url):
+    monkeypatch.setitem(sys.modules, driver, None)
+    monkeypatch.delitem(sys.modules, f"onceward.stores.{store}", raising=False)
+    refused(run("ls", "--store", url), f"pip install 'onceward[{store}]'")
+
+
+def test_the_service_without_its_extra_names_it(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    refused(run("serve"), "pip install 'onceward[cli,service]'")
+
+
+@pytest.mark.parametrize("url", [f"mysql://u@{NOBODY}/x", f"redis://{NOBODY}/0", f"postgresql://u@{NOBODY}/x"])
+def test_a_server_that_does_not_answer_is_asked_about(run, url):
+    refused(run("ls", "--store", url), "refused", "s the server running")
+
+
+def test_an_empty_file_is_no_ledger_and_stays_empty(run, tmp_path):
+    (tmp_path / "empty").touch()
+    refused(run("ls", "--store", "sqlite:///empty"), "there is no ledger at")
+    assert (tmp_path / "empty").read_bytes() == b""
+
+
+def test_doctor_does_not_call_a_file_that_is_not_there_safe(run):
+    result = run("doctor", "--store", "sqlite:///typo.db")
+    assert result.exit_code == 2
+    assert "there is no ledger at" in result.output
+    assert "ok 1" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--call", "wrong_syntax:charge"], "(wrong_syntax.py:1)"),
+        (["--call", "wrong_import:charge"], "No module named 'no_such_module' (wrong_import.py:2)"),
+        (["--call", "no_such_module:charge"], "No module named 'no_such_module'\n"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, arguments, text):
+    refused(run("pipe", "lines.ndjson", "--key", "line.id", *arguments), "cannot be imported", text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["serve", "--tokens", "nowhere"], "--tokens nowhere: no such file. `onceward token"),
+        (["serve", "--tokens", "bytes"], "--tokens bytes: this is no file of tokens"),
+        (["token", "shop", "--tokens", "bytes", "--namespace", "x"], "--tokens bytes: this is no file of tokens"),
+        (["token", "shop", "--tokens", "/nowhere/t", "--namespace", "x"], "--tokens /nowhere/t: No such file"),
+        (["token", "", "--tokens", "t", "--namespace", "x"], "'' is no name of a token"),
+        (["watch", "--store", "sqlite:///ledger.db", "--once", "--exec", "no-such-command"], "no such command"),
+        (["reconcile", "--against", "bytes.csv", "--store", "sqlite:///ledger.db"], "bytes.csv: this is no CSV file"),
+        (["dashboard", "--store", "sqlite:///ledger.db", "--token-file", "bytes"], "bytes: this is no text"),
+        (["kafka", "t", "--call", "json:dumps", "--servers", NOBODY], f"no broker answers at {NOBODY}"),
+        (["rabbitmq", "q", "--call", "json:dumps", "--url", f"amqp://{NOBODY}/"], "is AMQP_URL right?"),
+        (["redis-streams", "s", "--call", "json:dumps", "--url", f"redis://{NOBODY}/0"], "is REDIS_URL right?"),
+    ],
+)
+def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):
+    result = run(*arguments)
+    refused(result)
+    assert text in result.output + capfd.readouterr().err
