@@ -50,6 +50,11 @@ class HeldClaim(Lease):
         assert self.chain is not None
         return self.chain
 
+    @property
+    def follows(self) -> bool:
+        """Whether an earlier attempt may have begun a step of which nothing is recorded."""
+        return self._chained().follows
+
     def send(
         self,
         target: str,

@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from onceward.consumers.callers import Callers
@@ -12,6 +12,7 @@ from onceward.consumers.delivery import Delivery
 
 if TYPE_CHECKING:
     from onceward.claim.claim import Claim
+    from onceward.claim.held import HeldClaim
     from onceward.claim.stepping.handler_steps import OnLapse
     from onceward.pipelines.messages import PipelineMessage
 
@@ -80,6 +81,11 @@ class PipelineCall:
             *parts: what tells several requests of one step apart.
         """
         return self.claim.key(self.step, *parts)
+
+    @property
+    def follows(self) -> bool:
+        """Whether an earlier attempt may have begun this step."""
+        return cast("HeldClaim", self.claim).follows
 
     async def record(self, function: Callable[..., Any], *arguments: object) -> Any:
         """Make a recorded step (:meth:`Claim.step_async`) under the step's name. ``on_lapse`` is what the file says.

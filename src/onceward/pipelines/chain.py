@@ -10,6 +10,7 @@ from onceward.errors import KeyMissing, OncewardError
 from onceward.observe.logs import logger
 from onceward.pipelines.call import PipelineCall
 from onceward.pipelines.guards import InnerGuard
+from onceward.pipelines.kit import FAILED_HEADERS
 from onceward.pipelines.marks import Marked
 from onceward.pipelines.messages import PipelineMessage
 from onceward.pipelines.model import FindOut, SinkKeys, StepKeys
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from onceward.pipelines.paths import PathFinder
     from onceward.pipelines.settings import SinkChoice, StepChoice, StepList
 
-_FAILED: Final = "$onceward-failed"  # the result of an effect that failed with on_error: continue
+_FAILED: Final = object()  # an effect failed, and the message goes on without it
 
 
 def built_chain(kit: "Kit", steps: "StepList", marked: Marked) -> StepAction:
@@ -61,6 +62,8 @@ def _step(kit: "Kit", choice: "StepChoice") -> StepAction:
             kit.parks(title)
         if settings.replaces and keys.into is not None:
             kit.mistake("into", f"into: is not for {choice.kind}, whose result is the whole message")
+        if keys.into is not None:
+            kit.place("into", keys.into)
         action = _recorded(kit, settings, keys, settings.build(kit_of), title)
     else:
         title = keys.name or settings.title
@@ -136,7 +139,8 @@ def _forgiving(kit: "Kit", on_error: str, title: str, action: StepAction) -> Ste
                 raise
             if on_error == "dead_letter" and kit.dead_letters is not None:
                 inner = call.within(("dead letter", _name(title, message)))
-                headers = {"onceward-status": "failed", "onceward-reason": _header(f"{title}: {describe(error)}")}
+                reason = _header(f"{title}: {describe(error)}")
+                headers = dict(zip(FAILED_HEADERS, ("failed", reason), strict=True))
                 if call.stand_in is not None:
                     call.stand_in.sink("dead_letters", message, inner)
                 else:
@@ -157,10 +161,7 @@ def _check_effect(kit: "Kit", keys: StepKeys, title: str) -> None:
     if keys.not_made and keys.on_lapse != "park":
         kit.mistake("not_made", "not_made: is for on_lapse: park")
     for number, pattern in enumerate(keys.not_made):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            kit.mistake(("not_made", number), f"not a regular expression: {error}")
+        kit.pattern(("not_made", number), pattern)
     if not kit.guarded and not kit.within:
         kit.warn(
             "name" if keys.name else "",
@@ -179,13 +180,13 @@ def _recorded(kit: "Kit", settings: EffectSettings, keys: StepKeys, make: Effect
         inner = call.within(_name(title, message), on_lapse, not_made)
         if alone:
             inner.step = (call.step, inner.step)  # and the unit is that of the step around it
-            value = await effect.made(message, inner)
+            value = effect.opened(await effect.made(message, inner))
         elif settings.records or call.stand_in is not None:
             inner.unit = title
-            value = await inner.record(_made, effect, message, inner)
+            value = effect.opened(await inner.record(_made, effect, message, inner))
         else:
             value = _recordable(title, await make(message, inner))
-        if isinstance(value, dict) and _FAILED in value:
+        if value is _FAILED:
             return message
         if settings.replaces:
             return None if value is None else message.with_data(value)
@@ -207,16 +208,26 @@ class _Effect:
         """Make it, and return its result as JSON has it, so that a later attempt gets the same."""
         try:
             if call.stand_in is not None and not self._replaces:
-                return _recordable(self._title, await call.stand_in.effect(self._title, message, call))
-            return _recordable(self._title, await self._make(message, call))
+                return self._kept(_recordable(self._title, await call.stand_in.effect(self._title, message, call)))
+            return self._kept(_recordable(self._title, await self._make(message, call)))
         except Exception as error:
             if isinstance(error, OncewardError | StepNotMade):
                 raise
             if self._continues:
-                return {_FAILED: describe(error)}
+                return {"failed": describe(error)}
             if self._not_made is not None and self._not_made.search(describe(error)):
                 raise StepNotMade(describe(error)) from error
             raise
+
+    def opened(self, recorded: Any) -> Any:
+        """Return the result in what is recorded, or _FAILED."""
+        if not self._continues:
+            return recorded
+        return recorded.get("made") if "failed" not in recorded else _FAILED
+
+    def _kept(self, result: Any) -> Any:
+        """Return a result so that nothing in it can be taken for a failure."""
+        return {"made": result} if self._continues else result
 
     def finding_out(self, kit: "Kit", settings: FindOut) -> "OnLapse":
         """Return what asks the downstream whether an earlier attempt made it."""
@@ -228,7 +239,7 @@ class _Effect:
             answer = await ask(message, call) if call.stand_in is None else None
             if answer is None or not made.holds(answer):
                 return NOT_MADE
-            return Made(None if result is None else result(answer))
+            return Made(self._kept(None if result is None else result(answer)))
 
         return cast("OnLapse", on_lapse)
 

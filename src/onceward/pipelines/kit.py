@@ -1,12 +1,13 @@
 """What the parts of a pipeline are built with: it compiles and imports, and notes every mistake with its place."""
 
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from onceward.outbox.targets import open_target
+from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipe.functions import imported
 from onceward.pipelines.marks import Marked, Mistake, Position
 from onceward.pipelines.paths import KeyFinder, PathFinder
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from onceward.once import Once
     from onceward.pipelines.steps.contract import StepAction
 
+FAILED_HEADERS: Final = ("onceward-status", "onceward-reason")  # of a dead letter
 F = TypeVar("F", bound=PathFinder | KeyFinder)
 Hook = Callable[[], Awaitable[object]]
 Field = str | tuple[str | int, ...]
@@ -150,13 +152,29 @@ class Kit:
             self.mistake(field, str(error))
             return None
 
-    def seconds(self, field: Field, value: float | str) -> float:
-        """Return the seconds of a duration."""
+    def seconds(self, field: Field, value: float | str, *, least: float = 0.0) -> float:
+        """Return the seconds of a duration, which must be at least ``least``."""
         try:
-            return seconds(value)
+            found = seconds(value)
         except ValueError as error:
             self.mistake(field, str(error))
             return 60.0  # the pipeline does not run
+        if found < least:
+            self.mistake(field, f"{value!r} is too short: give at least {least:g} s")
+        return found
+
+    def place(self, field: Field, path: str) -> None:
+        """Check a field of the message, such as ``payment.receipt``."""
+        if not all(path.split(".")):
+            self.mistake(field, f"{path!r}: a field has a name on each side of a dot, as in payment.receipt")
+
+    def pattern(self, field: Field, text: str) -> "re.Pattern[str] | None":
+        """Return a compiled regular expression."""
+        try:
+            return re.compile(text)
+        except re.error as error:
+            self.mistake(field, f"not a regular expression: {error}")
+            return None
 
     def imported(self, field: Field, target: str) -> Callable[..., object] | None:
         """Return the function that ``module:function`` names. The module can be in the file's folder."""
@@ -170,11 +188,10 @@ class Kit:
             return None
 
     def target(self, field: Field, address: str) -> None:
-        """Check an address of the outbox."""
+        """Check an address that gets dead letters."""
+        headers = dict.fromkeys(FAILED_HEADERS, "x")
         try:
-            open_target(address)
-        except ImportError as error:
-            self.mistake(field, str(error))
+            open_target(address).check(OutboxMessage("0" * 36, "{}", headers))
         except Exception as error:  # a target's own check raises anything
             self.mistake(field, str(error))
 

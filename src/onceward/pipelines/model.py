@@ -25,7 +25,10 @@ OnStepError = Annotated[
     ),
 ]
 Name = Annotated[
-    str, Meta(description="A name that is unique in the file.", pattern=r"^[^\s:\x00-\x1f\x7f-\x9f]+$", max_length=100)
+    str,
+    Meta(
+        description="A name that is unique in the file.", pattern=r"^[^\s:\x00-\x1f\x7f-\x9f]+$(?!\n)", max_length=100
+    ),
 ]
 
 

@@ -19,8 +19,9 @@ from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
 from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
 from onceward.claim.claim import Claim
 from onceward.consumers.delivery import Delivery
-from onceward.pipelines.pipeline import Pipeline, load
-from onceward.pipelines.sources.lambda_events import LambdaSource
+from onceward.pipelines.marks import Mistake, PipelineInvalid
+from onceward.pipelines.pipeline import NO_HOLD, Pipeline, load
+from onceward.pipelines.sources.lambda_events import EventUnknown, LambdaSource
 
 VARIABLE: Final = "ONCEWARD_PIPELINE"
 _DEFAULT: Final = "pipeline.yaml"
@@ -33,6 +34,8 @@ class LambdaPipeline:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._handlers: dict[str, Handler] = {}
+        if pipeline.model.hold is not None:
+            raise PipelineInvalid(pipeline.model.name, [Mistake(pipeline.places.place_of("hold"), NO_HOLD)])
         run(pipeline.open())
 
     def __call__(self, event: object, context: object = None) -> object:
@@ -40,14 +43,19 @@ class LambdaPipeline:
         kind = kind_of(event)
         handler = self._handlers.get(kind)
         if handler is None:
-            handler = self._handlers[kind] = self._handler(kind)
+            handler = self._handlers[kind] = self._handler(kind, event)
         return handler(event, context)
 
-    def _handler(self, kind: str) -> Handler:
+    def _handler(self, kind: str, event: object) -> Handler:
         pipeline = self._pipeline
         once, options, concurrency = pipeline.once, pipeline.options, pipeline.model.concurrency
         source = pipeline.source if isinstance(pipeline.source, LambdaSource) else LambdaSource()
         reports: dict[str, Any] = {**options, "partial": source.partial}
+        if kind == "invoke" and not source.direct:
+            raise EventUnknown(
+                f"an event with {members(event)} is of no trigger that pipeline {pipeline.model.name} takes; if it is a message, write "
+                "source: {lambda: {direct: true}}"
+            )
         makers: dict[str, Callable[[], Callable[[Callable[..., object]], Handler]]] = {
             "sqs": lambda: on_sqs(once, concurrency=concurrency, unwrap=source.unwrap, **reports),
             "sqs-fifo": lambda: on_sqs_fifo(once, concurrency=concurrency, unwrap=source.unwrap, **reports),
@@ -85,6 +93,15 @@ def kind_of(event: object) -> str:
     if text_at(event, "detail-type") is not None and isinstance(event, dict) and "detail" in event:
         return "eventbridge"
     return "invoke"
+
+
+def members(event: object) -> str:
+    """Return the names of an event's members, without their values."""
+    return (
+        ", ".join(sorted(map(str, event))[:10]) or "no member"
+        if isinstance(event, dict)
+        else f"a {type(event).__name__}"
+    )
 
 
 def transformation(pipeline: Pipeline) -> Callable[..., object]:

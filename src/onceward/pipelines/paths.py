@@ -1,9 +1,11 @@
 """Expressions over a message: JMESPath that begins with ``message`` or ``meta``."""
 
+from difflib import get_close_matches
 from typing import Any, Final, cast
 
 import jmespath
 from jmespath.exceptions import JMESPathError
+from jmespath.functions import Functions
 from jmespath.visitor import TreeInterpreter
 
 from onceward.errors import KeyMissing
@@ -31,6 +33,7 @@ class PathFinder:
         self.expression = expression
         try:
             self._parsed: Any = jmespath.compile(expression).parsed
+            _check_calls(self._parsed)
             found = roots_of(self._parsed)
         except JMESPathError as error:
             raise ValueError(f"not a JMESPath expression: {_short(error)}") from error
@@ -68,6 +71,7 @@ class KeyFinder:
 
     def __init__(self, expression: str, option: str) -> None:
         self._path = StrictPath(expression, option, ROOTS)
+        _check_calls(jmespath.compile(expression).parsed)
 
     def __call__(self, message: PipelineMessage) -> object:
         """Return the key; raises KeyMissing."""
@@ -75,6 +79,25 @@ class KeyFinder:
         if found is None:
             raise KeyMissing(f"{self._path.expression!r} finds nothing in this message")
         return found
+
+
+def _check_calls(node: Any) -> None:
+    """Raise ValueError if an expression calls a function that JMESPath does not have, or with too few or too many arguments."""
+    if node["type"] == "function_expression":
+        name, given = node["value"], len(node["children"])
+        entry = Functions.FUNCTION_TABLE.get(name)
+        if entry is None:
+            close = get_close_matches(name, Functions.FUNCTION_TABLE, 1)
+            raise ValueError(f"JMESPath has no function {name}()" + (f"; is it {close[0]}()?" if close else ""))
+        takes = entry["signature"]
+        more = bool(takes) and bool(takes[-1].get("variadic"))
+        if given < len(takes) or (given > len(takes) and not more):
+            raise ValueError(
+                f"{name}() takes {len(takes)}{' or more' if more else ''} arguments, and {given} are given"
+            )
+    for child in node["children"]:
+        if isinstance(child, dict):
+            _check_calls(child)
 
 
 def _short(error: Exception) -> str:

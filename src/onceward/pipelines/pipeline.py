@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -22,6 +22,8 @@ from onceward.pipelines.settings import SourceChoice
 from onceward.pipelines.sources.contract import SourceSettings
 from onceward.stores import open_store
 
+NO_HOLD: Final = "AWS Lambda calls a pipeline when it likes, so it cannot hold its input: leave hold: out"
+
 
 class Pipeline:
     """A pipeline that is ready to run. :func:`load` makes it.
@@ -30,6 +32,7 @@ class Pipeline:
         once: the ledger of the file.
         model: what the file says.
         folder: where the file is; relative paths begin here.
+        places: the file with its lines and columns.
         mistakes: the warnings.
         stand_in: takes the place of effects and sinks; None in earnest.
         least_retention: seconds that a record stays at least, because its source would bring its message again.
@@ -39,6 +42,7 @@ class Pipeline:
         self, once: Once, model: PipelineFile, marked: Marked, folder: Path, ledger: str | None = None
     ) -> None:
         self.once, self.model, self.folder = once, model, folder
+        self.places = marked
         self.stand_in: StandIn | None = None
         self.least_retention = 0.0
         self._built = built = Built(once, model.name or "pipeline", folder)
@@ -52,13 +56,27 @@ class Pipeline:
             kit.seconds("grace", model.grace)
         if model.hold is not None:
             kit.seconds(("hold", "every"), model.hold.every)
+        if "." in (model.name or ""):
+            kit.mistake(
+                "name", "the name of a pipeline has no dot, which stands between its name and that of a guard in it"
+            )
+        for number, example in enumerate(model.examples):
+            if example.fails is not None:
+                kit.pattern(("examples", number, "fails"), example.fails)
         if model.dead_letters is not None:
             kit.target("dead_letters", model.dead_letters)
+            if "outbox" not in once.store.capabilities:
+                kit.mistake(
+                    "dead_letters",
+                    "this ledger cannot hold messages with a record (docs/reference/outbox.md): use another ledger",
+                )
         if (source := cast("SourceChoice | None", model.source)) is not None:
             self.source = cast("SourceSettings", source.settings)
             built.reserved = self.source.keeps
             self.source.check(kit.of(source.marked.value[source.kind]))
             self._check_ids(kit, source, is_guarded=is_guarded)
+            if model.hold is not None and not self.source.holds:
+                kit.mistake("hold", NO_HOLD)
         # Without a name or a source, it only looks for mistakes.
         self._rules = None if model.guard is None else GuardRules(kit, model.guard, ("guard",))
         self._steps = kit.chain("steps", model.steps) if model.steps else None

@@ -17,9 +17,13 @@ _OPAQUE: Final[dict[Dialect, str]] = {
     "mysql": rf'{_ESCAPED}|"(?:[^"\\]|\\.|"")*"|`[^`]*`|{_COMMENTS}|\#[^\n]*',
 }
 _NAME: Final = r":(?P<name>[A-Za-z_]\w*)"
-# They end a transaction that onceward itself ends. MySQL also commits before and after each change of a schema.
+# They end a transaction that onceward itself ends.
 _ENDING: Final = frozenset({"abort", "begin", "commit", "end", "release", "rollback", "savepoint", "start", "xa"})
-_SCHEMA: Final = frozenset({"alter", "create", "drop", "grant", "lock", "rename", "revoke", "truncate"})
+# The first words of MySQL's statements that commit nothing by themselves (MySQL Reference Manual, 15.3.3).
+_MYSQL: Final = frozenset(
+    {"call", "delete", "do", "explain", "insert", "replace", "select", "show", "table", "update", "values", "with"}
+)
+_EXECUTED: Final = re.compile(r"/\*M?!")  # MySQL and MariaDB run what is in such a comment
 
 
 class Statement:
@@ -60,7 +64,17 @@ class Statement:
                 "there is more than one statement here, and each would need a record: give each its own step"
             )
         prepares = parts[0][:2] == ["prepare", "transaction"]
-        if first in _ENDING or prepares or (dialect == "mysql" and first in _SCHEMA):
+        if dialect == "mysql":
+            if any(_EXECUTED.match(one[0]) for one in re.finditer(_OPAQUE[dialect], text, flags=re.DOTALL)):
+                raise ValueError("MySQL runs what is in a comment /*! ... */: write it without")
+            word = (re.findall(r"\w+", " ".join(parts[0])) or [first])[0]
+            if word not in _MYSQL:
+                known = ", ".join(sorted(word.upper() for word in _MYSQL))
+                raise ValueError(
+                    f"{word.upper()} can end the transaction that this statement runs in, which is onceward's to end. On MySQL, give one "
+                    f"of {known}"
+                )
+        if first in _ENDING or prepares:
             raise ValueError(
                 f"{first.upper()} ends the transaction that this statement runs in, which is onceward's to end"
             )

@@ -105,6 +105,11 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
         ("sql: {statement: 'UPDATE a SET b = 1', parameters: {b: message.b}}", "the statement has no :b"),
         ("sql: {statement: 'UPDATE a SET b = ?'}", "a parameter has a name"),
         ("sql: {statement: '/* x */ COMMIT'}", "COMMIT ends the transaction"),
+        *(
+            (f"sql: {{statement: '{text}', database: 'mysql://a@h/b'}}", f"{text.split()[0]} can end the transaction")
+            for text in ("SET autocommit = 1", "FLUSH TABLES", "ANALYZE TABLE a", "ALTER TABLE a", "EXECUTE x")
+        ),
+        ("sql: {statement: '/*M! ALTER */ TABLE a', database: 'mysql://a@h/b'}", "MySQL runs what is in a comment"),
         ("sql: {statement: '-- x'}", "there is no statement"),
         ("sql: {statement: 'UPDATE a SET b = 1; COMMIT'}", "more than one statement"),
         ("sql: {statement: ';COMMIT'}", "COMMIT ends the transaction"),

@@ -41,6 +41,14 @@ def box(request):
     return found
 
 
+@pytest.mark.parametrize("on_error", ["fail", "continue"])
+@pytest.mark.parametrize("mark", ["$onceward-failed", "failed"])
+def test_a_message_cannot_make_a_step_look_failed(pipelines, on_error, mark):
+    pipelines.lines({"id": 1, "card": "4111", mark: 1}, {mark: 1, "id": 2})
+    pipelines.write(f"steps: [{{retry: {{steps: [{{map: {{remove: [card]}}}}]}}, on_error: {on_error}}}]\n{PRINT}")
+    assert [one.value for one in pipelines.run()] == [[{"id": 1, mark: 1}], [{mark: 1, "id": 2}]]
+
+
 def status(pipelines, key="orders:1"):
     once = Once(pipelines.ledger)
     with_record = drive(once.store.load(key), once.store).record

@@ -5,7 +5,10 @@ import uuid
 
 import pytest
 
-from onceward.pipelines.sinks.appending import Appender
+from onceward import Once
+from onceward.pipelines.sinks.appending import Appender, KeyedLine
+from onceward.stores.memory import MemoryStore
+from onceward.testing import ManualClock
 
 KEYS = [str(uuid.UUID(int=number)) for number in range(50)]
 
@@ -14,8 +17,12 @@ def line(number):
     return f"line {number}\n".encode()
 
 
+def keyed(number, fence=7, *, follows=True):
+    return KeyedLine(KEYS[number], line(number), fence, follows)
+
+
 def append(path, *numbers):
-    Appender(path).append([(KEYS[number], line(number)) for number in numbers])
+    Appender(path).append([keyed(number) for number in numbers])
 
 
 def test_a_line_is_appended_once_per_key(tmp_path):
@@ -28,9 +35,9 @@ def test_a_line_is_appended_once_per_key(tmp_path):
 
 def test_a_writer_sees_the_lines_of_others(tmp_path):
     one, other = Appender(tmp_path / "out"), Appender(tmp_path / "out")
-    one.append([(KEYS[1], line(1))])
-    other.append([(KEYS[2], line(2))])
-    one.append([(KEYS[2], line(2)), (KEYS[3], line(3))])
+    one.append([keyed(1)])
+    other.append([keyed(2)])
+    one.append([keyed(2), keyed(3)])
     assert (tmp_path / "out").read_bytes() == line(1) + line(2) + line(3)
 
 
@@ -44,7 +51,7 @@ def test_what_was_in_the_file_before_stays(tmp_path):
 
 def states_of_a_crash():
     """Return the journal and the file at each byte of a second batch: entries first, then the lines, then the last word."""
-    entries = f"{KEYS[2]} {len(line(1))}\n{KEYS[3]} {len(line(1) + line(2))}\n".encode()
+    entries = f"{KEYS[2]} {len(line(1))} 7\n{KEYS[3]} {len(line(1) + line(2))} 7\n".encode()
     lines, word = line(2) + line(3), b"written\n"
     yield from ((entries[:n], b"") for n in range(len(entries)))
     yield from ((entries, lines[:n]) for n in range(len(lines) + 1))
@@ -69,7 +76,7 @@ def test_many_writers_share_a_file(tmp_path):
     def write():
         appender = Appender(path)
         for number in range(len(KEYS)):
-            appender.append([(KEYS[number], line(number))])
+            appender.append([keyed(number)])
 
     threads = [threading.Thread(target=write) for _ in range(4)]
     for thread in threads:
@@ -86,3 +93,38 @@ def test_many_messages_of_a_pipeline_share_a_write(pipelines):
     assert {one.status for one in pipelines.run()} == {"replayed"}
     written = pipelines.folder.joinpath("out.ndjson").read_text().splitlines()
     assert sorted(written) == sorted(f'{{"id":{number}}}' for number in range(100))
+
+
+def test_a_first_attempt_appends_its_line_again_after_the_record_of_an_older_one_is_forgotten(tmp_path):
+    path = tmp_path / "out"
+    append(path, 1)
+    for _ in range(2):
+        Appender(path).append([keyed(1, 8, follows=False)])  # twice by one claim, after an error
+    Appender(path).append([keyed(1, 9)])  # the attempt after it
+    assert path.read_bytes() == line(1) * 2
+
+
+def test_a_key_whose_retention_is_over_writes_a_line_again(pipelines):
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), clock=clock)
+    pipelines.write("sinks: [{file: {path: out}}]\n", guard="guard: {key: message.id, retention: 1h}\n")
+    for seconds in (0, 60, 3601):
+        clock.advance(seconds)
+        assert pipelines.handle({"id": 1}, ledger=once).ok
+    assert pipelines.folder.joinpath("out").read_text() == '{"id":1}\n' * 2
+
+
+def test_a_text_is_one_line_whatever_is_in_it(pipelines):
+    texts = ["plain", 'a\n{"forged":1}', "b\rc", "é\u2028x", ""]
+    pipelines.lines(*({"id": number, "text": text} for number, text in enumerate(texts)))
+    pipelines.write("steps: [{map: {to: message.text}}]\nsinks: [{file: {path: out}}]\nconcurrency: 1\n")
+    assert {one.status for one in pipelines.run()} == {"done"}
+    written = pipelines.folder.joinpath("out").read_bytes().decode().split("\n")[:-1]
+    assert written == ["plain", '"a\\n{\\"forged\\":1}"', '"b\\rc"', "é\u2028x", ""]
+
+
+def test_writers_by_two_names_of_a_file_share_its_journal(pipelines):
+    pipelines.folder.joinpath("link").symlink_to("out")
+    pipelines.lines({"id": 1})
+    pipelines.write("sinks: [{file: {path: out}}, {file: {path: link}, name: linked}]\n").run()
+    assert [one.name for one in pipelines.folder.glob("*.onceward")] == ["out.onceward"]

@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 import lambda_events as events
+from onceward.errors import OncewardError
 from onceward.pipelines import lambda_handler, on_lambda
 
 
@@ -17,7 +18,7 @@ def deployed(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(on_lambda, "_made", {})
 
-    def deploy(*, guard="", steps="", effect="", sinks="", source="lambda: {}"):
+    def deploy(*, guard="", steps="", effect="", sinks="", source="lambda: {direct: true}"):
         module = f"fn_{uuid.uuid4().hex}"
         (tmp_path / f"{module}.py").write_text(
             f"made = []\ndef take(message):\n    made.append(message)\n    {effect}\n"
@@ -93,8 +94,21 @@ def test_a_direct_invocation_answers_with_what_stdout_gets(deployed):
     assert call({"id": 7}) == call({"id": 7}) == [{"id": 7}]
 
 
+@pytest.mark.parametrize("source", ["lambda: {}", "sqs: {queue: orders}"])
+def test_an_event_of_no_known_trigger_is_refused_unless_it_is_asked_for(deployed, aws, source):
+    deployed(source=source, effect="raise AssertionError")
+    with pytest.raises(OncewardError, match="an event with body, requestContext is of no trigger that pipeline orders"):
+        call({"requestContext": {}, "body": "secret"})
+
+
+@pytest.mark.parametrize("source", ["lambda: {}", "sqs: {queue: orders}"])
+def test_input_cannot_be_held_in_lambda(deployed, aws, source):
+    deployed(source=source, guard="hold: {key: maintenance}\n")
+    with pytest.raises(OncewardError, match=r":4:1: AWS Lambda calls a pipeline when it likes"):
+        call(events.sqs({"id": 1}))
+
+
 def test_a_pipeline_of_lambda_does_not_run_elsewhere(deployed, tmp_path):
-    from onceward.errors import OncewardError
     from onceward.pipelines import load
     from onceward.pipelines.flow import opened
 

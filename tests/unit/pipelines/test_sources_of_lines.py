@@ -43,6 +43,17 @@ def test_a_quote_within_a_value_does_not_swallow_other_rows(pipelines):
     assert [one.status for one in outcomes if not one.ok] == ["malformed"]
 
 
+def test_rows_that_end_with_a_carriage_return_alone_are_not_lost(pipelines):
+    pipelines.folder.joinpath("a.csv").write_bytes(b'id,size\r\n1,2\r3,4\n5,"6\r7"\r\n')
+    pipelines.folder.joinpath("b.csv").write_bytes(b"id,size\n")
+    outcomes = pipelines.write(PRINT, head=CSV).run()
+    assert [one.value[0] for one in outcomes if one.ok] == [{"id": "5", "size": "6\r7"}]
+    assert [one.status for one in outcomes if not one.ok] == ["malformed"]
+    pipelines.folder.joinpath("b.csv").write_bytes(b"id,size\r8,9\r")
+    with pytest.raises(BrokerError, match="a carriage return alone ends no row"):
+        pipelines.run()
+
+
 def test_a_file_that_names_a_field_twice_ends_the_run(pipelines):
     pipelines.folder.joinpath("a.csv").write_text("id,id\n1,2\n")
     pipelines.folder.joinpath("b.csv").write_text("id\n")

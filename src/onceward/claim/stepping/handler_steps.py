@@ -72,6 +72,7 @@ class HandlerSteps:
         notes: what is noted of them.
         used: the names of the steps of this attempt.
         parks: why the key is parked if the handler raises; None if it is not.
+        follows: whether an earlier attempt may have begun a step of which nothing is recorded.
         transacts: the step whose transaction is open.
     """
 
@@ -81,8 +82,7 @@ class HandlerSteps:
         self._claim = claim
         self.notes = StepNotes(claim)
         self.used: set[str] = set()
-        # Whether an earlier attempt may have begun a step of which nothing is recorded.
-        self._follows = claim.attempt > 1 or claim.record.steps is not None
+        self.follows = claim.attempt > 1 or claim.record.steps is not None
         self._stopped: str | None = None
         self._doubt: Doubt | None = None
         self.parks: str | None = None
@@ -207,7 +207,7 @@ class HandlerSteps:
         if entry is not None and entry.done:
             return RecordedStep(entry, codec)
         call, ask = partial(function, *args, **kwargs), None
-        if callable(on_lapse) and (self._follows or entry is not None):
+        if callable(on_lapse) and (self.follows or entry is not None):
             ask = partial(on_lapse, self._claim.key(name), *args, **kwargs)
         return Step(text, call, codec, ask, on_lapse == "park", not_made)
 

@@ -9,7 +9,7 @@ import os
 import threading
 import uuid
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 try:
     import fcntl
@@ -21,23 +21,36 @@ else:
 _WRITTEN: Final = b"written\n"
 
 
+class KeyedLine(NamedTuple):
+    """A line and the claim that brings it.
+
+    Attributes:
+        follows: whether an earlier attempt may have brought it. If not, what the journal has of the key is of an older record.
+    """
+
+    key: str
+    data: bytes
+    fence: int
+    follows: bool = True
+
+
 class Appender:
     """One file. Threads and processes share it.
 
     Attributes:
-        waiting: lines that the next batch takes: key, line, and the future of who waits for it.
+        waiting: lines that the next batch takes, each with the future of who waits for it.
         busy: whether a batch is being written.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._journal = path, path.with_name(f"{path.name}.onceward")
         self._lock = threading.Lock()
-        self._keys: set[bytes] = set()
-        self._read = 0  # bytes of the journal that are in _keys
-        self.waiting: list[tuple[str, bytes, asyncio.Future[None]]] = []
+        self._fences: dict[bytes, int] = {}  # by key, of the claim that brought its last line
+        self._read = 0  # bytes of the journal that are in _fences
+        self.waiting: list[tuple[KeyedLine, asyncio.Future[None]]] = []
         self.busy = False
 
-    def append(self, lines: list[tuple[str, bytes]]) -> None:
+    def append(self, lines: list[KeyedLine]) -> None:
         """Append the lines whose keys are not in the file yet; return when they are on the disk.
 
         Raises:
@@ -47,37 +60,42 @@ class Appender:
             fcntl.flock(journal, fcntl.LOCK_EX)
             with self._path.open("ab", buffering=0) as file:
                 self._catch_up(journal.fileno(), file.fileno())
-                fresh = {key: line for key, line in lines if uuid.UUID(key).bytes not in self._keys}
+                fresh = {line.key: line for line in lines if not self._has(line)}
                 if not fresh:
                     return
                 offset, entries = file.seek(0, os.SEEK_END), []
-                for key, line in fresh.items():
-                    entries.append(f"{key} {offset}\n".encode())
-                    offset += len(line)
+                for line in fresh.values():
+                    entries.append(f"{line.key} {offset} {line.fence}\n".encode())
+                    offset += len(line.data)
                 _write(journal.fileno(), b"".join(entries))
                 os.fsync(journal.fileno())  # before the lines: a line without its entry would be written again
-                _write(file.fileno(), b"".join(fresh.values()))
+                _write(file.fileno(), b"".join(line.data for line in fresh.values()))
                 os.fsync(file.fileno())
                 _write(journal.fileno(), _WRITTEN)
                 os.fsync(journal.fileno())  # else a crash of the machine could cut off lines that are recorded
-                self._keys.update(uuid.UUID(key).bytes for key in fresh)
+                self._fences.update((uuid.UUID(line.key).bytes, line.fence) for line in fresh.values())
                 self._read = os.fstat(journal.fileno()).st_size
+
+    def _has(self, line: KeyedLine) -> bool:
+        fence = self._fences.get(uuid.UUID(line.key).bytes)
+        return fence is not None and (line.follows or fence == line.fence)
 
     def _catch_up(self, journal: int, file: int) -> None:
         """Read what other writers have appended, and cut off what one that died has left."""
         size = os.fstat(journal).st_size
         if size < self._read:  # somebody has removed it
-            self._keys.clear()
+            self._fences.clear()
             self._read = 0
         data = os.pread(journal, size - self._read, self._read)
         end = data.rfind(b"\n" + _WRITTEN) + 1 + len(_WRITTEN) if b"\n" + _WRITTEN in data else 0
         for entry in data[:end].splitlines():
             if entry != _WRITTEN.strip():
-                self._keys.add(uuid.UUID(entry.split()[0].decode()).bytes)
+                key, _, fence = entry.decode().split()
+                self._fences[uuid.UUID(key).bytes] = int(fence)
         self._read += end
         left = data[end:].partition(b"\n")[0].split()
         if data[end:]:
-            is_whole = b"\n" in data[end:] and len(left) == 2 and left[1].isdigit()
+            is_whole = b"\n" in data[end:] and len(left) == 3 and left[1].isdigit()
             if is_whole and os.fstat(file).st_size > int(left[1]):
                 os.ftruncate(file, int(left[1]))
                 os.fsync(file)

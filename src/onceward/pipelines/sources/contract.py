@@ -29,6 +29,7 @@ class SourceSettings(Settings):
 
     has_ids: ClassVar[bool] = True  # False: deliveries have no key of their own, so the file needs a guard
     keeps: ClassVar[str | None] = None  # what names keys of its own, behind the pipeline's name: no guard can have it
+    holds: ClassVar[bool] = True  # whether it can wait while the key of hold: is held
     ends: ClassVar[bool] = False  # whether it has an end, as a file has
 
     def check(self, kit: "Kit") -> None:

@@ -63,7 +63,10 @@ class CsvSource(LineSource, kw_only=True):
         if row.data is None:
             raise ValueError(f"longer than {LONGEST} bytes")
         text = row.data.removeprefix(_MARK).decode()
-        return next(csv.reader(io.StringIO(text, newline=""), delimiter=self.separator, strict=True), [])
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=self.separator, strict=True) if row]
+        if len(rows) > 1:
+            raise ValueError("a carriage return alone ends no row: let its lines end with LF or CRLF")
+        return rows[0] if rows else []
 
     def _rows(self, lines: Lines) -> Iterator[Line]:
         """Yield each row as one line: a quoted value can take several."""

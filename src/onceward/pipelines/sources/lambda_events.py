@@ -21,6 +21,15 @@ class RunsInLambda(OncewardError):
     """
 
 
+class EventUnknown(OncewardError):
+    """An event is of no trigger that a pipeline takes. Nothing ran.
+
+    Cause: The function has another trigger, such as a function URL or CloudWatch Logs, or it was invoked directly.
+
+    Fix: Remove that trigger. If the whole event is the message, write ``source: {lambda: {direct: true}}``.
+    """
+
+
 class LambdaSource(SourceSettings, kw_only=True):
     """Events of AWS Lambda: SQS, Kinesis, DynamoDB, Kafka, Amazon MQ, SNS, EventBridge, S3, Firehose, and direct invocations.
 
@@ -31,6 +40,12 @@ class LambdaSource(SourceSettings, kw_only=True):
         Literal["sns"] | None, Meta(description="sns, if an SQS queue has a topic's messages without raw delivery.")
     ] = None
     partial: Annotated[bool, Meta(description="Whether the event source mapping has ReportBatchItemFailures.")] = True
+
+    direct: Annotated[
+        bool, Meta(description="Whether an event of no known trigger is a message: a direct invocation.")
+    ] = False
+
+    holds = False
 
     def open(self, flow: "Flow") -> "Runs":
         raise RunsInLambda(f"{flow.pipeline.model.name} runs in AWS Lambda: see docs/how-to/pipelines-on-lambda.md")

@@ -35,8 +35,14 @@ class LineSource(SourceSettings, kw_only=True):
     ends = True
 
     def check(self, kit: "Kit") -> None:
+        seen: set[str] = set()
+        if self.rejects is not None and not (kit.folder / self.rejects).parent.is_dir():
+            kit.mistake("rejects", f"{self.rejects}: its folder does not exist")
         for number, name in enumerate(self.files):
             path = kit.folder / name
+            if (same := name if name == STDIN else str(path.resolve())) in seen:
+                kit.mistake(("files", number), f"{name} is here twice")
+            seen.add(same)
             if name != STDIN and not path.is_file():
                 kit.mistake(("files", number), f"{name}: {'a directory' if path.is_dir() else 'there is no such file'}")
 

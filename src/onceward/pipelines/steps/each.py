@@ -29,6 +29,8 @@ class EachStep(StepSettings, kw_only=True):
     ] = None
 
     def build(self, kit: "Kit") -> StepAction:
+        if self.to is not None:
+            kit.place("to", self.to)
         items, steps = kit.expression("items", self.items), kit.chain("steps", self.steps)
 
         async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage:

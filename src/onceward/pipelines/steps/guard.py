@@ -36,6 +36,8 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
 
     def build(self, kit: "Kit") -> StepAction:
         guard = InnerGuard(kit, self, self.name or kit.named or "guard", self.on_duplicate)
+        if self.to is not None:
+            kit.place("to", self.to)
         steps = kit.chain("steps", self.steps, guarded=True, within="")
 
         async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage | None:

@@ -69,7 +69,7 @@ class HttpStep(EffectSettings, kw_only=True):
         query = {name: kit.expression(("query", name), text) for name, text in self.query.items()}
         has_body = self.method in {"POST", "PUT", "PATCH"}
         body = kit.expression("body", self.body or "message") if self.body or has_body else None
-        within, timeout = kit.seconds("within", self.within), kit.seconds("timeout", self.timeout)
+        within, timeout = kit.seconds("within", self.within), kit.seconds("timeout", self.timeout, least=0.001)
         if not fits:
             return _nothing
         from onceward.pipelines.steps.requests import Requester

@@ -26,6 +26,10 @@ class MapStep(StepSettings):
     def build(self, kit: "Kit") -> StepAction:
         whole = None if self.to is None else kit.expression("to", self.to)
         fields = [(path, kit.expression(("set", path), text)) for path, text in self.set.items()]
+        for path, _ in fields:
+            kit.place(("set", path), path)
+        for number, path in enumerate(self.remove):
+            kit.place(("remove", number), path)
         if whole is None and not fields and not self.remove:
             kit.mistake("", "map changes nothing: give to:, set: or remove:")
 

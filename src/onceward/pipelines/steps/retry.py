@@ -1,7 +1,6 @@
 """The step ``retry``."""
 
 import asyncio
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
@@ -50,10 +49,8 @@ class RetryStep(EffectSettings, kw_only=True):
         pause, longest = kit.seconds("pause", self.pause), kit.seconds("longest", self.longest)
         patterns = []
         for number, text in enumerate(self.errors):
-            try:
-                patterns.append(re.compile(text))
-            except re.error as error:
-                kit.mistake(("errors", number), f"not a regular expression: {error}")
+            if (pattern := kit.pattern(("errors", number), text)) is not None:
+                patterns.append(pattern)
 
         def again(error: Exception) -> bool:
             if isinstance(error, OncewardError):

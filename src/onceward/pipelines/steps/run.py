@@ -75,7 +75,7 @@ class RunStep(EffectSettings, kw_only=True):
         program, arguments = self._checked(kit)
         given = kit.expression("input", self.input)
         more = {name: kit.expression(("environment", name), text) for name, text in self.environment.items()}
-        timeout = None if self.timeout is None else kit.seconds("timeout", self.timeout)
+        timeout = None if self.timeout is None else kit.seconds("timeout", self.timeout, least=0.001)
         commands = Commands(program, timeout)
         kit.closing(commands.close)
 

@@ -41,7 +41,7 @@ class StoreStep(EffectSettings, kw_only=True):
     def build(self, kit: "Kit") -> EffectAction:
         values = opened(kit, "at", self.at, self.space, writes=True)
         key, find = kit.expression("key", self.key), kit.expression("value", self.value)
-        ttl = None if self.ttl is None else kit.seconds("ttl", self.ttl)
+        ttl = None if self.ttl is None else kit.seconds("ttl", self.ttl, least=0.001)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             assert values is not None
