@@ -7,8 +7,10 @@ import uuid
 
 import pytest
 
+from onceward import Once
 from onceward.pipelines import PipelineInvalid, load
 from onceward.pipelines.flow import PipelineRun
+from onceward.pipelines.sources import lines
 
 
 @pytest.fixture
@@ -49,6 +51,16 @@ def test_each_key_takes_effect_once_over_two_runs(folder):
     assert sorted(one.status for one in first) in (["done", "done", "replayed"], ["done", "done", "done"])
     assert {one.status for one in second} == {"replayed"}
     assert {one.key: one.value for one in second}["orders:1"] == [{"id": 1, "payment": {"paid": 1}}]
+
+
+def test_a_line_that_another_worker_keeps_is_told_as_busy_at_last(folder, monkeypatch):
+    monkeypatch.setattr(lines, "WAIT_BEYOND", 0.0)
+    file, _ = written(folder, "sinks:\n  - stdout:\n", lines=[{"id": 1}, {"id": 2}], more="concurrency: 1\n")
+    file.write_text(file.read_text().replace("key: message.id", "key: message.id, lease: 1s"))
+    with Once(f"sqlite:///{folder}/ledger.db", name="orders").claim(1) as claim:
+        assert sorted(one.status for one in run(file)) == ["busy", "done"]
+        claim.complete()
+    assert [one.status for one in run(file)] == ["replayed", "replayed"]
 
 
 def test_a_failed_message_makes_no_recorded_effect_again(folder):

@@ -25,15 +25,14 @@ class LineRecord:
 
     Attributes:
         size: bytes that it takes in memory.
-        give_up: until when to wait for another worker that has its key; None before one was met.
+        receives: how often it was tried in this run.
     """
 
-    __slots__ = ("delivery", "give_up", "receives", "size")
+    __slots__ = ("delivery", "receives", "size")
 
     def __init__(self, delivery: Delivery, size: int) -> None:
         self.delivery, self.size = delivery, size
         self.receives = 0
-        self.give_up: float | None = None
 
 
 class LinesBroker(Broker[LineRecord]):
@@ -57,6 +56,7 @@ class LinesBroker(Broker[LineRecord]):
         self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.busy: set[object] = set()  # ids of lines that were not begun just now
+        self._give_up: dict[object, float] = {}  # id of a line → until when to wait for another worker that has its key
         self.lease = 60.0
 
     async def open(self, policy: Policy) -> Policy:
@@ -90,17 +90,14 @@ class LinesBroker(Broker[LineRecord]):
         return message.receives
 
     def acknowledge(self, message: LineRecord) -> None:  # noqa: ARG002 - the line stays in its file
+        self._give_up.pop(message.delivery.id, None)
         self._out -= 1
         self._changed.set()
 
     def give_back(self, message: LineRecord, seconds: float = 0.0) -> None:
-        now = boottime()
         if message.delivery.id in self.busy and not self._stop.asked:
             self.busy.discard(message.delivery.id)
-            if message.give_up is None:
-                message.give_up = now + self.lease + WAIT_BEYOND
-            if now < message.give_up:
-                self._again.append((now + min(max(seconds, 0.05), _LOOK_AGAIN), message))
+            self._again.append((boottime() + min(max(seconds, 0.05), _LOOK_AGAIN), message))
         self._out -= 1
         self._changed.set()
 
@@ -110,6 +107,9 @@ class LinesBroker(Broker[LineRecord]):
     def waits(self, outcome: BatchOutcome, message_id: object) -> bool:
         """Return whether a line that was not begun will be tried again in this run."""
         if outcome.status not in {"busy", "deferred"} or self._stop.asked:
+            return False
+        now = boottime()
+        if now >= self._give_up.setdefault(message_id, now + self.lease + WAIT_BEYOND):
             return False
         self.busy.add(message_id)
         return True
