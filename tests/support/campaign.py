@@ -28,6 +28,7 @@ from places import SOURCES, SUPPORT
 
 MESSAGES = int(os.environ.get("ONCEWARD_CAMPAIGN_MESSAGES", "300"))
 SMALL = "ONCEWARD_CAMPAIGN_MESSAGES" not in os.environ  # as in CI: kills come three times as often
+IDLE = 60.0  # seconds without an effect after which a consumer is killed all the same
 RATE = 50  # messages a second that are published, so that there is time for kills
 _NOBODY = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "eu-west-1"}
 
@@ -146,7 +147,8 @@ def campaign(
         rate: how many are published in a second.
         crew: how many consumers there are.
         concurrency: how many handlers one consumer runs at a time.
-        kill_every: seconds from one kill to the next, if there was an effect in between; a small campaign kills three times as often.
+        kill_every: seconds from one kill to the next; a small campaign kills three times as often. Without an effect in between it is
+            a minute: a consumer that lost a reply with its broker may hold messages until it ends, such as Dramatiq's on Redis.
         environment: more for the consumers.
     """
     journal, fix = folder / "journal", folder / "fixed"
@@ -177,7 +179,7 @@ def campaign(
                 )
             if disasters and len(spent) >= disasters[0][0]:
                 disasters.pop(0)[1]()
-            if time.monotonic() - killed > pause and spent.total() > seen:
+            if time.monotonic() - killed > (pause if spent.total() > seen else IDLE):
                 killed, seen = time.monotonic(), spent.total()
                 consumers.kill()
             if missing and not fix.exists() and _parked(once) >= len(missing) >= len(poisoned):

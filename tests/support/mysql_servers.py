@@ -41,7 +41,10 @@ class Mariadb(SqlServer):
         super().__init__("mysql")
         make = ["mariadb-install-db", "--no-defaults", f"--datadir={self._scratch / 'data'}", "--skip-test-db"]
         make += ["--auth-root-authentication-method=normal", f"--innodb-log-file-size={_SMALL['innodb_log_file_size']}"]
-        subprocess.run(make, check=True, capture_output=True, cwd=self._scratch, env=_PLAIN, **self._user)
+        made = subprocess.run(
+            make, check=False, capture_output=True, text=True, cwd=self._scratch, env=_PLAIN, **self._user
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
         self.start()
         self.sql("CREATE DATABASE IF NOT EXISTS test", database=None)
 
