@@ -89,7 +89,7 @@ class LinesBroker(Broker[LineRecord]):
     def receives(self, message: LineRecord) -> int:
         return message.receives
 
-    def acknowledge(self, message: LineRecord) -> None:  # noqa: ARG002 - the line stays in its file
+    def acknowledge(self, message: LineRecord) -> None:
         self._give_up.pop(message.delivery.id, None)
         self._out -= 1
         self._changed.set()
