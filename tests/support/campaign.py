@@ -28,7 +28,7 @@ from places import SOURCES, SUPPORT
 
 MESSAGES = int(os.environ.get("ONCEWARD_CAMPAIGN_MESSAGES", "300"))
 SMALL = "ONCEWARD_CAMPAIGN_MESSAGES" not in os.environ  # as in CI: kills come three times as often
-IDLE = 60.0  # seconds without an effect after which a consumer is killed all the same
+IDLE = 20.0  # seconds without an effect after which a consumer is killed all the same
 RATE = 50  # messages a second that are published, so that there is time for kills
 _NOBODY = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "eu-west-1"}
 
@@ -147,8 +147,8 @@ def campaign(
         rate: how many are published in a second.
         crew: how many consumers there are.
         concurrency: how many handlers one consumer runs at a time.
-        kill_every: seconds from one kill to the next; a small campaign kills three times as often. Without an effect in between it is
-            a minute: a consumer that lost a reply with its broker may hold messages until it ends, such as Dramatiq's on Redis.
+        kill_every: seconds from one kill to the next; a small campaign kills three times as often. Without an effect in between they are
+            20: a consumer that lost a reply with its broker may hold messages until it ends, such as Dramatiq's on Redis.
         environment: more for the consumers.
     """
     journal, fix = folder / "journal", folder / "fixed"
