@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import processes
 from orphans import watched
 from servers import CACHE, free_port, listens, missing, needs
 from sql_servers import SqlServer, owned_by
@@ -162,8 +163,8 @@ class Postgres(SqlServer):
 
     def crash(self) -> None:
         """Kill it and all its processes with SIGKILL."""
+        processes.freeze(self._process.pid)  # so that it begins no more of them, and buries none
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        self._process.send_signal(signal.SIGSTOP)  # so that it begins no more of them
         for pid in (*map(int, children), self._process.pid):
             os.kill(pid, signal.SIGKILL)
         self._process.wait(60)
