@@ -129,8 +129,6 @@ def token(
     try:
         made_token, line = made(name, namespace, action or [one for one in ACTIONS if one != "look"])
         add(tokens, line)
-    except UnicodeDecodeError:
-        refuse(f"--tokens {tokens}: this is no file of tokens, which is text", USAGE)
     except OSError as error:
         refuse(f"--tokens {tokens}: {error.strerror or error}", USAGE)
     except ValueError as error:
@@ -179,8 +177,6 @@ def _tokens(path: str | None) -> "Tokens | None":
         found = None if path is None else Tokens(path)
     except FileNotFoundError:
         refuse(f"--tokens {path}: no such file. `onceward token NAME --tokens FILE --namespace NAME` makes one", USAGE)
-    except UnicodeDecodeError:
-        refuse(f"--tokens {path}: this is no file of tokens, which is text", USAGE)
     except (OSError, ValueError) as error:
         refuse(f"--tokens: {error}", USAGE)
     if found is not None and not found.names:

@@ -90,8 +90,11 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, argum
     ("arguments", "text"),
     [
         (["serve", "--tokens", "nowhere"], "--tokens nowhere: no such file. `onceward token"),
-        (["serve", "--tokens", "bytes"], "--tokens bytes: this is no file of tokens"),
-        (["token", "shop", "--tokens", "bytes", "--namespace", "x"], "--tokens bytes: this is no file of tokens"),
+        (["serve", "--tokens", "bytes"], "bytes:1: write a name, namespaces, actions and a hash"),
+        (
+            ["token", "shop", "--tokens", "bytes", "--namespace", "x"],
+            "bytes:1: write a name, namespaces, actions and a hash",
+        ),
         (["token", "shop", "--tokens", "/nowhere/t", "--namespace", "x"], "--tokens /nowhere/t: No such file"),
         (["token", "", "--tokens", "t", "--namespace", "x"], "'' is no name of a token"),
         (["watch", "--store", "sqlite:///ledger.db", "--once", "--exec", "no-such-command"], "no such command"),
