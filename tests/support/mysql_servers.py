@@ -2,9 +2,9 @@
 
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 
+import waiting
 from servers import missing
 from sql_servers import SqlServer
 
@@ -153,8 +153,4 @@ class MariadbReplica(Mariadb):
 
 def until(holds: Callable[[], object], server: Mariadb) -> None:
     """Wait until something holds."""
-    for _ in range(1500):
-        if holds():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"it never came: {server.log}")
+    waiting.until(holds, 60, lambda: server.log)

@@ -5,10 +5,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import waiting
 from broker_servers import BrokerServer
 from servers import free_port, needs
 from wrong_clocks import wrong_clock
@@ -41,8 +41,8 @@ class Redis(BrokerServer):
         self._environment = {"PATH": os.environ.get("PATH", ""), **(environment or {})}
         self._secure = bool(settings.pop("tls", False))
         self._settings = {name.replace("_", "-"): value for name, value in ({"save": ""} | settings).items()}
-        while "cluster-enabled" in self._settings and self.port >= 55_000:  # the nodes' bus is at 10,000 above
-            self.port = free_port()
+        if "cluster-enabled" in self._settings:
+            self.port = free_port(beside=10_000)  # there is the nodes' bus
         self.start()
 
     @property
@@ -61,7 +61,11 @@ class Redis(BrokerServer):
             )
             config.write_text("".join(lines))
         super().start()
-        until(lambda: self.ask("PING") == "PONG" or "MASTERDOWN" in self.ask("PING"), self)
+        until(self._answers, self)
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, f"Redis did not start: {self.log}"
+        return self.ask("PING") == "PONG" or "MASTERDOWN" in self.ask("PING")
 
     def _begin(self):
         command = [self._program, self._scratch / "redis.conf", *self._options()]
@@ -82,7 +86,7 @@ class Redis(BrokerServer):
         """Return the answer to a command, or its error, as text."""
         import redis
 
-        with self.client() as client:
+        with self.client(retry=None, socket_timeout=30) as client:
             try:
                 answer = client.execute_command(*command)
             except redis.RedisError as error:
@@ -210,8 +214,4 @@ def slots_of(node: Redis) -> set[int]:
 
 def until(holds, server: Redis) -> None:
     """Wait until something holds."""
-    for _ in range(1500):
-        if holds():
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"it never came: {server.log}")
+    waiting.until(holds, 60, lambda: server.log)

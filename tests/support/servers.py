@@ -2,6 +2,7 @@
 
 import base64
 import calendar
+import contextlib
 import hashlib
 import http.client
 import io
@@ -9,6 +10,7 @@ import itertools
 import json
 import os
 import platform
+import secrets
 import shutil
 import signal
 import socket
@@ -110,10 +112,18 @@ def numbers() -> Iterator[int]:
     return itertools.count(10**6 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")))
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(beside: int = 0) -> int:
+    """Return a port that nobody has; nor has anybody the one so far above it.
+
+    It is below those that systems give to connections, or one of a test's many connections could take it before its server.
+    """
+    for _ in range(1000):
+        port = 10_000 + secrets.randbelow(12_000)
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + beside if beside else 0))
+            return port
+    raise AssertionError("this machine has no free port")
 
 
 def listens(port: int, process: subprocess.Popen) -> bool:

@@ -10,11 +10,11 @@ T = TypeVar("T")
 PATIENCE = 120.0
 
 
-def until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
-    """Wait for ``condition()`` and return it."""
+def until(condition: Callable[[], T], seconds: float = PATIENCE, told: Callable[[], object] = str) -> T:
+    """Wait for ``condition()`` and return it. If it does not come in time, the test fails with what ``told()`` says."""
     end = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
+        assert time.monotonic() < end, f"it did not happen in time {told()}"
         time.sleep(0.02)
     return found
 
