@@ -5,9 +5,10 @@ import signal
 
 import pytest
 
-from command_line import Cli, until
+from command_line import Cli
 from onceward import Once
 from servers import numbers
+from waiting import until
 
 _NUMBERS = numbers()
 

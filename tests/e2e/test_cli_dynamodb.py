@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from command_line import Cli, until
+from command_line import Cli
 from onceward import Once
 from onceward.aws.templates import FORMS
 from onceward.stores.dynamodb import open_table
@@ -19,6 +19,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
 from servers import Fault, Refuse, free_port, numbers
+from waiting import until
 
 _NUMBERS = numbers()
 

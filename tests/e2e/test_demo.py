@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Cli, until
+from command_line import Cli
 from places import ROOT, SOURCES
 from servers import missing
+from waiting import until
 
 
 @pytest.fixture

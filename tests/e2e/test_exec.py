@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from command_line import Cli, until
+from command_line import Cli
 from onceward.core.record import COMPLETED
+from waiting import until
 
 KEY = ("exec", "--key", "job")
 

@@ -9,13 +9,14 @@ import sys
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from kafka_runs import PATIENCE, drain, headers, order, until, working
+from kafka_runs import PATIENCE, drain, headers, order, working
 from observing import note_outcomes
 from onceward import Once
 from onceward.core.record import PARKED
 from onceward.kafka import KafkaRedrive
 from places import SOURCES
 from servers import missing
+from waiting import until
 from wrong_clocks import library, wrong_clock
 
 

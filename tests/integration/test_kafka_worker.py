@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kafka_runs import PATIENCE, QUICK, drain, headers, order, until, working
+from kafka_runs import PATIENCE, QUICK, drain, headers, order, working
 from kafka_servers import Kafka
 from observing import note_outcomes
 from onceward import Once
@@ -13,6 +13,7 @@ from onceward.consumers.broker import BrokerError
 from onceward.consumers.delivery import Delivery
 from onceward.core.record import COMPLETED, PARKED
 from onceward.kafka import KafkaWorker
+from waiting import until
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 import pytest
 
-from command_line import until
 from onceward import Busy, Completed, LeaseLost, Once, OncewardError
 from onceward.core import protocol
 from onceward.core.drivers import drive
 from onceward.stores.ledger import KeepsMessage
+from waiting import until
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Cli, until
+from command_line import Cli
 from onceward.pipe import watchdog
 from onceward.pipe.watched import Watchdog
+from waiting import until
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from command_line import Cli, until
+from command_line import Cli
+from waiting import until
 
 FILE = """\
 name: orders

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
 
@@ -19,6 +18,7 @@ from onceward import Once
 from orphans import watched
 from places import WORKERS
 from redis_servers import Redis
+from waiting import until
 
 PATIENCE = 240
 MESSAGES, CONCURRENCY = 40, 4
@@ -85,14 +85,6 @@ class Place:
         with contextlib.suppress(FileNotFoundError):
             return Counter(self.journal.read_text().split())
         return Counter()
-
-
-def until(holds):
-    limit = time.monotonic() + PATIENCE
-    while not (found := holds()):
-        assert time.monotonic() < limit
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture

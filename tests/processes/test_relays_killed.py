@@ -12,6 +12,7 @@ from onceward import Once
 from onceward.outbox import register
 from onceward.testing.recorded_target import RecordedTarget
 from processes import workers
+from waiting import until
 
 KEYS = 60
 
@@ -38,13 +39,6 @@ def leave(monkeypatch):
 
 def sent(journal):
     return [tuple(line.split()) for line in journal.read_text().splitlines()] if journal.exists() else []
-
-
-def until(condition, seconds=90.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def all_struck_out(url):

@@ -1,21 +1,12 @@
 """Services, clients and a ledger that die or have wrong clocks, on a PostgreSQL server."""
 
 import threading
-import time
 
 import pytest
 
 from postgres_servers import Postgres
 from services import PATIENCE, Api, new_id, serving
-
-
-def until(holds):
-    """Wait until something holds."""
-    end = time.monotonic() + PATIENCE
-    while not (found := holds()):
-        assert time.monotonic() < end
-        time.sleep(0.1)
-    return found
+from waiting import until
 
 
 @pytest.fixture

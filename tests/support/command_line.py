@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 from functools import cache
 
 from onceward import Once
@@ -121,13 +120,3 @@ class _Warm:
 
 
 _warm = cache(_Warm)
-
-
-def until(condition, seconds=20.0):
-    """Wait for ``condition()`` and return it."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from contextlib import contextmanager
 
 from observing import note_outcomes
@@ -45,13 +44,6 @@ def working(once, kafka, topic, handler, **options):
         thread.join(PATIENCE)
         assert not thread.is_alive()
         assert not failed, failed
-
-
-def until(condition):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def headers(record):

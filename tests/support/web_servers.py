@@ -20,16 +20,9 @@ from onceward.core.record import COMPLETED
 from orphans import watched
 from places import EXAMPLES, SOURCES, WORKERS
 from servers import free_port, listens
+from waiting import until
 
 PATIENCE = 120.0  # seconds that one client may need until its payment is through
-
-
-def until(what):
-    """Wait until something is true."""
-    end = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 class WebServer:

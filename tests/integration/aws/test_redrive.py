@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from command_line import Cli, until
+from command_line import Cli
 from lambda_events import sns_envelope
 from onceward import Busy, Once
 from onceward.aws import on_sqs
@@ -27,6 +27,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.errors import OncewardError, Parked, StoreError
 from onceward.testing.bench import claim_of
 from servers import Fault, Proxy, Refuse, numbers
+from waiting import until
 
 _NUMBERS = numbers()
 KEYED = {"onceward-key": {"DataType": "String", "StringValue": "first"}}

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import pytest
 
-from command_line import Cli, until
+from command_line import Cli
 from observing import note_outcomes
 from onceward import Mismatch, Once, Parked, StoreError
 from onceward.aws import SqsWorker
@@ -33,6 +33,7 @@ from onceward.stores.ledger import KeepsMessage
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before, late, twice
 from servers import Proxy, Refuse, numbers
+from waiting import until
 
 NAMES = numbers()
 ARN = "arn:aws:sqs:eu-west-1:000000000000:orders"

@@ -29,6 +29,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, delay
 from places import SOURCES
 from servers import Refuse, numbers
+from waiting import until
 
 NAMES = numbers()
 PATIENCE = 30.0  # seconds that something may take on a slow machine
@@ -95,13 +96,6 @@ def working(once, queue, handler, **options):
         assert not thread.is_alive()
     if errors:
         raise errors[0]
-
-
-def until(condition, what="it"):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not come about"
-        time.sleep(0.01)
 
 
 def bodies(front, action):

@@ -10,7 +10,6 @@ import boto3
 import pytest
 import yaml
 
-from command_line import until
 from hcl import Hcl
 from onceward import Once
 from onceward.aws.doctor.diagnosis import diagnosis
@@ -23,6 +22,7 @@ from onceward.stores.capabilities import DOCUMENT, TableWanted, Units
 from places import ROOT
 from servers import REGION, numbers
 from templates import CASES, QUEUE, TOPIC, text_of
+from waiting import until
 
 _NUMBERS = numbers()
 PRINTED = ROOT / "tests" / "integration" / "aws" / "printed"

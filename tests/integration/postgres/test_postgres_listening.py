@@ -16,6 +16,7 @@ from onceward import Once
 from onceward.core.clock import boottime
 from onceward.stores.postgres import listening
 from postgres_servers import PgBouncer
+from waiting import until
 
 LONG = 600.0  # seconds: a waiter that is not told does not end in time
 PATIENCE = 60.0
@@ -56,13 +57,6 @@ class Waiting:
 
 def ear_of(once):
     return once.store.plain.conduit.ear
-
-
-def until(true):
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def until_listened_to(once, keys=1):

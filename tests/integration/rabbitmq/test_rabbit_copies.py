@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import uuid
 
 import pytest
@@ -22,6 +21,7 @@ from onceward.rabbitmq.unparking import unpark_at
 from places import SOURCES
 from rabbitmq_servers import Rabbitmq
 from visitors import DashboardVisitor
+from waiting import until
 
 PATIENCE = 120.0
 
@@ -53,14 +53,6 @@ def server():
     made = Rabbitmq()
     yield made
     made.stop()
-
-
-def until(condition):
-    end = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return found
 
 
 def running(worker):

@@ -10,6 +10,7 @@ import pytest
 from onceward import Once
 from onceward.core.drivers import drive
 from services import PATIENCE, Api, Service, new_id, serving
+from waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +23,6 @@ def service(tmp_path_factory):
 def api(service):
     """A namespace of its own."""
     return Api(service.place, f"shop.{uuid.uuid4().hex}")
-
-
-def until(holds):
-    """Wait until something holds."""
-    end = time.monotonic() + PATIENCE
-    while not (found := holds()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
 
 
 @pytest.mark.parametrize(

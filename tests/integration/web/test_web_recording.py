@@ -16,8 +16,9 @@ from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, when
 from servers import Fault
+from waiting import until
 from web_calls import AsgiIdempotency, Rules, call, post
-from web_servers import gunicorn, keyed, until, uvicorn
+from web_servers import gunicorn, keyed, uvicorn
 
 THREADS = ("--worker-class", "gthread", "--threads", "2")
 SERVERS = {

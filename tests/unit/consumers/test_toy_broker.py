@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-import time
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from onceward.consumers.worker import Worker
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.testing.faults import Faults, fail_before, when
+from waiting import until
 
 PATIENCE = 20.0
 
@@ -135,13 +135,6 @@ def working(once, broker, handler, **options):
         worker.stop()
         thread.join(PATIENCE)
         assert not thread.is_alive()
-
-
-def until(condition):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_message_that_comes_three_times_takes_effect_once(once):

@@ -29,6 +29,7 @@ from onceward.results.message_entries import unsent_of
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.recorded_target import RecordedTarget
+from waiting import until
 
 
 @pytest.fixture
@@ -44,15 +45,6 @@ def once():
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr("onceward.outbox.sending.FIRST_PAUSE", 0.02)
-
-
-def until(true):
-    """Wait for what other threads do."""
-    for _ in range(1000):
-        if true():
-            return
-        time.sleep(0.01)
-    pytest.fail("it has not happened")
 
 
 def drained(seconds=5.0):

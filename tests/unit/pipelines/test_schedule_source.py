@@ -2,17 +2,20 @@
 
 import asyncio
 import contextlib
+import datetime as dt
 import json
 import sqlite3
 import sys
 import uuid
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from onceward.pipelines import PipelineInvalid, load
 from onceward.pipelines.flow import opened
 from onceward.pipelines.sources import windows
-from onceward.pipelines.sources.windows import CronCalendar, EvenCalendar, ScheduleRuns
+from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
+from onceward.pipelines.sources.windows import ScheduleRuns
 
 PATIENCE = 60
 
@@ -127,6 +130,37 @@ def test_windows_of_cron_begin_by_the_time_of_their_zone():
     assert nightly.last(winter + 5.0) == winter
 
 
+@pytest.mark.parametrize(
+    ("zone", "day", "expression", "windows"),
+    [
+        ("Europe/Zurich", "2026-03-29", "30 2 * * *", "03:00+02"),
+        ("Europe/Zurich", "2026-03-29", "0,30 2-3 29 * *", "03:00+02 03:30+02"),
+        ("Europe/Zurich", "2026-03-29", "59 */2 * * 0", "00:59+01 04:59+02 06:59+02 08:59+02 10:59+02 12:59+02 14:59+02 16:59+02 18:59+02 20:59+02 22:59+02"),
+        ("Europe/Zurich", "2026-10-25", "30 2 * * *", "02:30+02"),
+        ("Europe/Zurich", "2026-10-25", "0 0,2,4 * * *", "00:00+02 02:00+02 04:00+01"),
+        ("Europe/Zurich", "2026-10-25", "20,40 */8 * * *", "00:20+02 00:40+02 08:20+01 08:40+01 16:20+01 16:40+01"),
+        ("Europe/Zurich", "2026-10-25", "30 *,2 25 10 *", " ".join(["00:30+02", "01:30+02", "02:30+02", *(f"{hour:02}:30+01" for hour in range(2, 24))])),
+        ("America/New_York", "2026-11-01", "30 1 * * 0", "01:30-04"),
+        ("America/New_York", "2026-11-01", "59 1 * * *", "01:59-04"),
+        ("America/Sao_Paulo", "2018-02-17", "30 23 * * *", "23:30-02"),
+        ("Australia/Lord_Howe", "2026-10-04", "0,45 2 * * *", "02:30+11 02:45+11"),
+        ("Pacific/Apia", "2011-12-31", "0 12 * * *", "00:00+14 12:00+14"),
+    ],
+)  # fmt: skip
+def test_windows_of_cron_where_clocks_are_put_on_or_back(zone, day, expression, windows):
+    calendar = CronCalendar(expression, zone)
+    noon = dt.datetime.fromisoformat(f"{day}T12:00:00+00:00").timestamp()
+    begun = []
+    for moment in (noon + minutes * 60.0 for minutes in range(-48 * 60, 48 * 60, 7)):
+        start, after = calendar.last(moment), calendar.next(moment)
+        assert start <= moment < after
+        assert (calendar.last(after), calendar.next(start - 0.5)) == (after, start)
+        begun.append(start)
+    assert begun == sorted(begun)  # none comes again
+    shown = [dt.datetime.fromtimestamp(start, ZoneInfo(zone)) for start in dict.fromkeys(begun)]
+    assert " ".join(f"{one:%H:%M%z}"[:-2] for one in shown if str(one.date()) == day) == windows
+
+
 def test_windows_of_one_length_can_begin_later():
     half_past = EvenCalendar("1h", "30m")
     assert half_past.last(7200.0) == 5400.0
@@ -141,6 +175,8 @@ def test_windows_of_one_length_can_begin_later():
         ({"every": "1h", "cron": "* * * * *"}, "give every"),
         ({"every": 0.1}, "at least a second"),
         ({"cron": "61 * * * *"}, "no expression of cron"),
+        ({"cron": "0 0 31 2 *"}, "no expression of cron"),
+        ({"cron": "R 3 * * *"}, "another time on each machine"),
         ({"cron": "* * * * * *"}, "five fields"),
         ({"cron": "* * * * *", "timezone": "Mars/Base"}, "no time zone"),
         ({"every": "1h", "late": "soon"}, "soon"),

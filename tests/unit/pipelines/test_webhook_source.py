@@ -6,7 +6,6 @@ import hmac
 import json
 import sys
 import threading
-import time
 import uuid
 
 import httpx
@@ -16,6 +15,7 @@ from onceward import Once
 from onceward.core.record import PARKED
 from onceward.pipelines import load
 from onceward.pipelines.flow import Flow, opened
+from waiting import until
 
 PATIENCE = 60
 TOKEN = {"Authorization": "Bearer t0ken"}
@@ -57,14 +57,6 @@ class Endpoint:
         self.runs.stop()
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
-
-
-def until(holds):
-    limit = time.monotonic() + PATIENCE
-    while not (found := holds()):
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture

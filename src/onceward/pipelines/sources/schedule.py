@@ -10,8 +10,8 @@ from onceward.pipelines.sources.contract import SourceSettings
 if TYPE_CHECKING:
     from onceward.pipelines.flow import Flow
     from onceward.pipelines.kit import Kit
+    from onceward.pipelines.sources.calendars import Calendar
     from onceward.pipelines.sources.contract import Runs
-    from onceward.pipelines.sources.windows import Calendar
 
 
 class ScheduleSource(SourceSettings, kw_only=True):
@@ -57,7 +57,7 @@ class ScheduleSource(SourceSettings, kw_only=True):
 
     def calendar(self) -> "Calendar":
         """Return when windows begin; raises ValueError if that is not valid."""
-        from onceward.pipelines.sources.windows import CronCalendar, EvenCalendar
+        from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
 
         if self.cron is not None:
             return CronCalendar(self.cron, self.timezone)

@@ -4,10 +4,9 @@ import asyncio
 import datetime as dt
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING, Final
 
-from onceward.batch.windows import Windows, looking
+from onceward.batch.windows import looking
 from onceward.consumers.backoff import Backoff, time_away
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery
@@ -27,62 +26,6 @@ if TYPE_CHECKING:
 SOURCE: Final = "schedule"
 _LONGEST: Final = 60.0  # seconds until the ledger is asked again, as clocks drift
 _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
-
-
-class Calendar(Protocol):
-    """When windows begin. Times are seconds since 1970."""
-
-    def last(self, now: float) -> float:
-        """Return when the window of ``now`` began."""
-        ...
-
-    def next(self, now: float) -> float:
-        """Return when the next window begins."""
-        ...
-
-
-class EvenCalendar:
-    """Windows of one length."""
-
-    def __init__(self, every: float | str, offset: float | str) -> None:
-        self._length, self._offset = seconds(every), seconds(offset)
-        Windows(self._length)  # checks it
-
-    def last(self, now: float) -> float:
-        """See :class:`Calendar`."""
-        return math.floor((now - self._offset) / self._length) * self._length + self._offset
-
-    def next(self, now: float) -> float:
-        """See :class:`Calendar`."""
-        return self.last(now) + self._length
-
-
-class CronCalendar:
-    """Windows that begin when an expression of cron says so."""
-
-    def __init__(self, expression: str, zone: str) -> None:
-        from croniter import CroniterError, croniter
-
-        if len(expression.split()) != 5:
-            raise ValueError(f"{expression!r}: give five fields, as in 0 3 * * 1-5")
-        try:
-            self._zone = ZoneInfo(zone)
-            croniter(expression)
-        except (ZoneInfoNotFoundError, ValueError) as error:
-            if isinstance(error, CroniterError):
-                raise ValueError(f"{expression!r} is no expression of cron: {error}") from error
-            raise ValueError(f"there is no time zone {zone!r}") from error
-        self._of = partial(croniter, expression)
-
-    def last(self, now: float) -> float:
-        """See :class:`Calendar`."""
-        # A moment later, because croniter's last time is before the one that is given.
-        moment = dt.datetime.fromtimestamp(now, self._zone) + dt.timedelta(microseconds=1)
-        return float(self._of(moment).get_prev(dt.datetime).timestamp())
-
-    def next(self, now: float) -> float:
-        """See :class:`Calendar`."""
-        return float(self._of(dt.datetime.fromtimestamp(now, self._zone)).get_next(dt.datetime).timestamp())
 
 
 class ScheduleRuns:
