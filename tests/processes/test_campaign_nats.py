@@ -45,13 +45,13 @@ def test_each_message_of_a_nats_subject_takes_effect_once_under_fire(server, tmp
         info = await jetstream.consumer_info("SHOP", "campaign")
         return info.num_pending + info.num_ack_pending
 
-    def redrive(_):
-        """Unpark each key, and send its message again."""
+    def redrive(numbers):
+        """Unpark each key, and send what is missing again."""
         once = Once(ledger.url)
         with contextlib.suppress(Exception):
             for record, _ in once.ledger.records(status="PARKED"):
                 once.ledger.unpark(record.key)
-                publish([int(record.key.rpartition(":")[2])])
+            publish(numbers)
         once.close()
 
     async def prepare(jetstream):

@@ -31,13 +31,13 @@ def test_each_entry_of_a_redis_stream_takes_effect_once_under_fire(server, tmp_p
             (group,) = client.xinfo_groups("orders")
             return group["pending"] + group["lag"]
 
-    def redrive(_):
-        """Unpark each key, and send its message again."""
+    def redrive(numbers):
+        """Unpark each key, and send what is missing again."""
         once = Once(ledger.url)
         with contextlib.suppress(Exception):
             for record, _ in once.ledger.records(status="PARKED"):
                 once.ledger.unpark(record.key)
-                publish([int(record.key.rpartition(":")[2])])
+            publish(numbers)
         once.close()
 
     with own_ledger("postgresql", request, tmp_path) as (ledger, database):

@@ -162,7 +162,7 @@ def campaign(
     restarts, pause = len(disasters), kill_every / 3 if SMALL else kill_every
     publisher = _Publisher(publish, messages, copies, rate)
     began = killed = redriven = time.monotonic()
-    limit = 900.0 + messages / 2  # seconds, on a machine that is ten times slower
+    limit = 600.0 + messages / 2  # seconds, on a machine that is five times slower; less than faulthandler_timeout
     log, seen, spent = folder / "crew.log", 0, Counter()
     environment = {"ONCEWARD_CAMPAIGN": json.dumps(told), **(environment or {})}
     with Crew(log, [command] * crew, **environment) as consumers:
