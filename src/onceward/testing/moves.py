@@ -26,6 +26,7 @@ class Moves:
     bounds: Bounds
     lease: float  # of the workers, in seconds
     _nodes: dict[tuple[int, Left, float], Node] = field(default_factory=dict)
+    _arrived: dict[tuple[Node, Record | None, float], tuple[object, Record | None]] = field(default_factory=dict)
 
     def first(self) -> State:
         """Return the state in which each worker has just got the message."""
@@ -111,9 +112,12 @@ class Moves:
     def _arrive(self, state: State, node: Node, owner: str) -> tuple[State, object, list[str]]:
         """Let the store do one request. Return the state after it, the reply, and what was wrong with the write."""
         before = state.record
-        self.restore(state)
-        reply = _without_history(self.store.exchange(node.pending))
-        after = _without_history(self.store.records.get(KEY))
+        arrived = (node, before, state.now)
+        if arrived not in self._arrived:
+            self.restore(state)
+            reply = _without_history(self.store.exchange(node.pending))
+            self._arrived[arrived] = reply, _without_history(self.store.records.get(KEY))
+        reply, after = self._arrived[arrived]
         if after is before or after == before:
             return state, reply, []
         wrongs = list(on_change(state, after, owner))
@@ -136,11 +140,11 @@ class Moves:
 
 def _without_history(answer: Any) -> Any:
     """Return a record or an answer without the history: nothing is decided by it, and it would make each path a state."""
-    if isinstance(answer, list):
-        return [_without_history(one) for one in answer]
+    if isinstance(answer, Record):
+        return answer if answer.history is None else answer._replace(history=None)
     if isinstance(answer, Reply):
         return answer._replace(record=_without_history(answer.record), before=_without_history(answer.before))
-    return answer._replace(history=None) if isinstance(answer, Record) else answer
+    return [_without_history(one) for one in answer] if isinstance(answer, list) else answer
 
 
 def _sent(
