@@ -194,7 +194,7 @@ def test_a_message_whose_delete_was_lost_replays_and_is_deleted(once, made, fron
     told = []
     note_outcomes(lambda o: told.append(o.status))
     with working(once, queue, ran.append, visibility=1):
-        until(lambda: ministack.left(queue) == 0, "the delete")
+        until(lambda: ministack.left(queue) == 0)
 
     assert ran == [{"id": 1}]
     assert told == ["done", "replayed"]
@@ -212,7 +212,7 @@ def test_a_message_that_fails_comes_again_after_pauses_that_double(once, made, f
             raise OSError("not yet")
 
     with working(once, queue, handler, backoff=(0.5, 1.5)):
-        until(lambda: ministack.left(queue) == 0, "success")
+        until(lambda: ministack.left(queue) == 0)
 
     assert len(ran) == 4
     # Whole seconds, rounded up; half of each is jitter.
@@ -238,7 +238,7 @@ def test_what_cannot_be_handled_goes_to_its_queues_dead_letter_queue(once, made,
             raise OSError("poison")
 
     with working(once, queue, handler, max_attempts=1):
-        until(lambda: ministack.left(dead) == 2, "the dead letters")
+        until(lambda: ministack.left(dead) == 2)
 
     assert sorted(ran) == [1, 3], "what is parked is not run again"
     assert {json.loads(message["Body"]).get("id") for message in ministack.messages(dead)} == {1, None}
@@ -248,7 +248,7 @@ def test_without_a_dead_letter_queue_what_is_malformed_waits_to_be_kept(once, ma
     queue = made({"no": "id"})
 
     with working(once, queue, print, max_attempts=3, backoff=(1, 2)):
-        until(lambda: ministack.left(queue) == 0, "keeping")
+        until(lambda: ministack.left(queue) == 0)
 
     assert changes(front) == [2, 2]
     assert once.ledger.stats()["PARKED"] == 1
@@ -287,7 +287,7 @@ def test_a_fifo_queue_keeps_the_order_of_each_group_when_messages_fail(once, mad
     told = []
     note_outcomes(told.append)
     with working(once, queue, handler, backoff=(0, 0)):
-        until(lambda: ministack.left(queue) == 0, "the end")
+        until(lambda: ministack.left(queue) == 0)
 
     for group in "abc":
         assert [order for order in done if order["group"] == group] == [
@@ -307,7 +307,7 @@ def test_what_follows_failure_in_its_group_waits_and_no_other_group_does(once, m
             raise OSError("once")
 
     with working(once, queue, handler, backoff=(3, 3)):
-        until(lambda: ministack.left(queue) == 0, "the end")
+        until(lambda: ministack.left(queue) == 0)
 
     at = dict(ran)
     assert Counter(one for one, _ in ran) == {1: 2, 2: 1, 3: 1}
@@ -326,7 +326,7 @@ def test_messages_stay_invisible_while_a_handler_blocks_the_event_loop(once, mad
         time.sleep(1.5)
 
     with working(once, queue, handler, visibility=1, concurrency=3):
-        until(lambda: receives, "a start")
+        until(lambda: receives)
         while ministack.left(queue):
             assert not ministack.ask("AmazonSQS.ReceiveMessage", QueueUrl=queue, WaitTimeSeconds=0).get("Messages")
             time.sleep(0.05)
@@ -410,12 +410,12 @@ def test_no_more_is_held_than_can_begin_soon(once, made, ministack):
         go.wait(PATIENCE)
 
     with working(once, queue, handler, concurrency=3) as worker:
-        until(lambda: len(running) == 3, "a start")
+        until(lambda: len(running) == 3)
         time.sleep(0.3)
         assert worker.in_flight == 3
         assert int(ministack.queue_attributes(queue)["ApproximateNumberOfMessagesNotVisible"]) == 3
         go.set()
-        until(lambda: ministack.left(queue) == 0, "the end")
+        until(lambda: ministack.left(queue) == 0)
 
 
 def test_polls_that_wait_for_room_go_on_when_other_polls_bring_nothing():
@@ -488,7 +488,7 @@ def test_a_stop_finishes_what_runs_and_gives_back_the_rest_uncounted(once, made,
             time.sleep(0.2)
 
     with working(once, queue, handler, concurrency=1, visibility=60) as worker:
-        until(lambda: len(ran) == 3, "the third")
+        until(lambda: len(ran) == 3)
         worker.stop()
         assert worker.stopping
         go.set()
@@ -511,9 +511,9 @@ def test_a_stop_gives_back_what_waits_though_a_handler_goes_on(once, made, minis
             go.wait(2 * PATIENCE)
 
     with working(once, queue, handler, concurrency=1, visibility=60) as worker:
-        until(lambda: len(ran) == 5 and worker.in_flight > 20, "messages that wait")
+        until(lambda: len(ran) == 5 and worker.in_flight > 20)
         worker.stop()
-        until(lambda: worker.in_flight <= 10, "their return")  # but for those that were received with it
+        until(lambda: worker.in_flight <= 10)  # but for those that were received with it
         assert len(ran) == 5
         go.set()
 
@@ -543,7 +543,7 @@ def test_what_the_last_poll_brings_after_a_stop_is_given_back_at_once(once, made
     queue, ran = made(), []
 
     with working(once, queue, ran.append, wait=5, visibility=60) as worker:
-        until(lambda: "ReceiveMessage" in front.actions, "a poll")
+        until(lambda: "ReceiveMessage" in front.actions)
         worker.stop()
         ministack.send(queue, {"id": 1})
 
@@ -604,7 +604,7 @@ def test_a_queue_that_fails_for_a_while_is_asked_again(once, made, front, minist
         Refuse("AccessDenied", 403) if seen.action == "ReceiveMessage" and next(refused) < 2 else None
     )
     with working(once, queue, ran.append):
-        until(lambda: ministack.left(queue) == 0, "the message")
+        until(lambda: ministack.left(queue) == 0)
 
     assert ran == [{"id": 1}]
     assert caplog.text.count("asking again in") == 2
@@ -631,18 +631,18 @@ def test_while_the_ledger_is_away_nothing_runs_and_one_message_is_tried(made, fr
 
     note_outcomes(lambda o: told.append(o.status))
     with working(ledger, queue, handler, concurrency=5, backoff=(0, 1)):
-        until(lambda: "ReceiveMessage" in front.actions, "a start")
+        until(lambda: "ReceiveMessage" in front.actions)
         away.set()
         for order in numbered(30):
             ministack.send(queue, order)
-        until(lambda: "failed" in told, "a failure")
+        until(lambda: "failed" in told)
         time.sleep(0.5)  # polls that were on their way have arrived
         front.seen.clear()
-        until(lambda: len(bodies(front, "ReceiveMessage")) >= 2, "polls all the same")
+        until(lambda: len(bodies(front, "ReceiveMessage")) >= 2)
         assert {body["MaxNumberOfMessages"] for body in bodies(front, "ReceiveMessage")} == {1}
         assert not ran
         away.clear()
-        until(lambda: ministack.left(queue) == 0, "the end")
+        until(lambda: ministack.left(queue) == 0)
 
     assert sorted(ran) == list(range(30))
     ledger.close()
@@ -745,7 +745,7 @@ def ended(process):
 
 def running(folder):
     """Wait until a command in ``folder`` has called its function, and return its ledger."""
-    until((folder / "called").exists, "a call")
+    until((folder / "called").exists)
     return Once(f"sqlite:///{folder}/onceward.db").ledger
 
 
