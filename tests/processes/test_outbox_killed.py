@@ -1,14 +1,13 @@
 """Workers are killed and paused while their messages are sent, on a ledger of every store."""
 
 import os
-import random
 import signal
 import time
 
 import pytest
 
 from onceward import Once
-from processes import PATIENCE, lines, workers
+from processes import killed_in_turn, lines, workers
 
 
 @pytest.fixture
@@ -84,25 +83,9 @@ def crowd():
 
 
 def test_killed_workers_lose_no_message_and_no_order(ledger, crowd, tmp_path):
-    journal, chance = tmp_path / "journal", random.Random(7)
-
-    def begin():
-        process = crowd(ledger.url, journal, KEYS, ledger.lease)
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    running, kills = [begin() for _ in range(3)], 0
-    while kills < 8:
-        time.sleep(0.05 + chance.random() * 0.3)
-        victim = running.pop(chance.randrange(3))
-        victim.kill()
-        if victim.wait() != -signal.SIGKILL:
-            break  # it had nothing left to do
-        kills += 1
-        running.append(begin())
-    for process in running:
-        assert process.wait(PATIENCE) == 0
-    assert kills > 1
+    journal = tmp_path / "journal"
+    kills = killed_in_turn(lambda life: crowd(ledger.url, journal, KEYS, ledger.lease, life))
+    assert kills >= 3
     once = Once(ledger.url)
     records = {record.key: record for record, _ in once.ledger.records()}
     once.close()

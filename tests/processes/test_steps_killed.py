@@ -1,14 +1,12 @@
 """Workers are killed in the middle of handlers with steps, on a ledger of every store."""
 
 import os
-import random
 import signal
-import time
 
 import pytest
 
 from onceward import Once
-from processes import PATIENCE, lines, workers
+from processes import killed_in_turn, lines, workers
 
 KEYS = 80
 
@@ -20,26 +18,9 @@ def start():
 
 
 def test_killed_workers_repeat_no_recorded_step(ledger, start, tmp_path):
-    journal, chance = tmp_path / "journal", random.Random(5)
-
-    def begin():
-        process = start(ledger.url, journal, KEYS, ledger.lease)
-        assert process.stdout.readline() == "ready\n"
-        return process
-
-    running = [begin() for _ in range(3)]
-    kills = 0
-    while kills < 8:
-        time.sleep(0.05 + chance.random() * 0.2)
-        victim = running.pop(chance.randrange(3))
-        victim.kill()
-        if victim.wait() != -signal.SIGKILL:
-            break  # it had nothing left to do
-        kills += 1
-        running.append(begin())
-    assert kills
-    for process in running:
-        assert process.wait(PATIENCE) == 0
+    journal = tmp_path / "journal"
+    kills = killed_in_turn(lambda life: start(ledger.url, journal, KEYS, ledger.lease, life))
+    assert kills >= 3
     told = [line.split() for line in journal.read_text().splitlines()]
     once = Once(ledger.url)
     records = {record.key: record for record, _ in once.ledger.records()}

@@ -1,9 +1,10 @@
-"""Handles keys that send three messages each, until all are sent: ``outbox_crowd.py URL JOURNAL KEYS LEASE``. It is killed meanwhile.
+"""Handles keys that send three messages each, until all are sent: ``outbox_crowd.py URL JOURNAL KEYS LEASE LIFE``.
 
-A message says of which key and attempt it is. Some attempts fail after they have sent. The send lease is short.
+It is killed after a LIFE of so many seconds. A message says of which key and attempt it is. Some attempts fail after they have sent. The send lease is short.
 """
 
 import random
+import signal
 import sys
 import time
 
@@ -29,7 +30,7 @@ def handle(n, claim: Claim):
 
 keys = list(range(count))
 random.shuffle(keys)
-print("ready", flush=True)
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[5]))  # kills; 0: never
 with Relay(once, every=0.2):
     while keys:
         n = keys.pop(0)

@@ -1,10 +1,11 @@
-"""Handles keys in three steps until all are done: ``steps_worker.py URL JOURNAL KEYS LEASE``. It is killed while it works.
+"""Handles keys in three steps until all are done: ``steps_worker.py URL JOURNAL KEYS LEASE LIFE``.
 
-It writes a line to the journal for each effect, and one for each step that has returned.
+It is killed after a LIFE of so many seconds. It writes a line to the journal for each effect, and one for each step that has returned.
 """
 
 import os
 import random
+import signal
 import sys
 import time
 from pathlib import Path
@@ -44,7 +45,7 @@ def handle(n, claim: Claim):
 guarded = once(key="n", name="steps")(handle)
 keys = list(range(count))
 random.shuffle(keys)
-print("ready", flush=True)
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[5]))  # kills; 0: never
 while keys:
     number = keys.pop(0)
     try:
