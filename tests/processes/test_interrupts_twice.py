@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
@@ -103,9 +104,15 @@ class Sweep:
         finally:
             self.points.disarm()
         done = self.points.counts.get("call", 0) < point and kept is None
-        renewed = [claim.record.status for claim in HEARTBEAT._alive() if not claim.over]
+        if renewed := self.renewed():
+            time.sleep(0.5)  # the timer's thread may have held it in the middle of a look at all claims
+            renewed = self.renewed()
         HEARTBEAT._claims.clear()
         return done, [f"{self.struck}: {one}" for one in renewed]
+
+    def renewed(self):
+        """Return the states of the claims that are renewed."""
+        return [claim.record.status for claim in HEARTBEAT._alive() if not claim.over]
 
     def begin(self):
         """Say that the handler has begun."""
