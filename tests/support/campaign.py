@@ -65,14 +65,18 @@ class Crew:
         return watched(started)
 
     def kill(self, number: int | None = None) -> None:
-        """Kill one, whatever it is at, and start another; those that could not start while a server was away, too."""
+        """Kill one, whatever it is at, and start another; those that have ended, too."""
         victim = random.randrange(len(self)) if number is None else number
         self._processes[victim].kill()
+        self._processes[victim].wait()
         self.kills += 1
-        for other, process in enumerate(self._processes):
-            if other == victim or process.poll() is not None:
-                process.wait()
-                self._processes[other] = self._started(self._commands[other])
+        self.revive()
+
+    def revive(self) -> None:
+        """Start those again that have ended: they could not start while a server was away."""
+        for number, process in enumerate(self._processes):
+            if process.poll() is not None:
+                self._processes[number] = self._started(self._commands[number])
 
     def stop(self) -> None:
         """Kill all."""
