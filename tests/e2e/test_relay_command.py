@@ -4,12 +4,15 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from command_line import Cli
 from onceward import Once
+from servers import free_port
 
 MODULE = '''
 import os, time
@@ -186,6 +189,32 @@ def test_wrong_options_are_usage_errors(cli, path, arguments, said):
     Once(f"sqlite:///{cli.folder}/onceward.db").run("k", len, "abc")
     told = cli.run("relay", "--once", *arguments)
     assert (told.returncode, said in told.stderr) == (2, True), told.stderr
+
+
+def test_a_run_that_cannot_send_all_does_not_end_as_if_it_had(cli):
+    class Refuses(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_error(400)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Refuses)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    cli.write("orders.ndjson", {"id": 1})
+    sinks = [{"http": {"url": f"http://127.0.0.1:{port}/"}} for port in (server.server_port, free_port())]
+    source = {"ndjson": {"files": ["orders.ndjson"]}}
+    guard = {"key": "message.id"}
+    cli.write(
+        "p.yaml", {"name": "p", "ledger": "sqlite:///onceward.db", "source": source, "guard": guard, "sinks": sinks}
+    )
+    told = cli.run("run", "p.yaml")
+    server.shutdown()
+    server.server_close()
+    assert told.returncode == 1
+    assert "done 1 in" in told.stderr
+    assert "the messages of 1 record(s) are not sent yet: onceward relay sends them" in told.stderr
+    assert "targets have refused 1 message(s) for good" in told.stderr
 
 
 @pytest.mark.slow

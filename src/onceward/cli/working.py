@@ -5,9 +5,11 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from math import inf
 from typing import Annotated, Any, NoReturn, Protocol, TypeVar
 
 import typer
@@ -16,17 +18,21 @@ from typer import Option
 from onceward.batch.outcomes import BatchOutcome
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
 from onceward.cli.work_report import Heard, WorkReport
+from onceward.consumers.stop import signals
 from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.errors import OncewardError
 from onceward.once import Once
+from onceward.outbox import sender
 
 DONE, LEFT, ONLY_MALFORMED, FAILED, INTERRUPTED, BROKEN = 0, 1, 3, 4, 130, 141
 _TICK = 0.2  # seconds between two looks at what is in flight
+_MOMENT = 0.05  # seconds between two looks at what is not sent
+_PATIENCE = 3.0  # seconds without a message that was sent, after which the rest is left to a relay
 M = TypeVar("M")
 
 STATUSES = r"""
-Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy;
-[bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
+Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy, or not
+all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
 [bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
 """
 
@@ -192,6 +198,7 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
     ticks.start()
     try:
         worker.run(until_empty=until_empty)
+        unsent = _unsent(inf if until_empty and not worker.stopping else sender.AT_EXIT)
     except KeyboardInterrupt:
         return (
             INTERRUPTED,
@@ -203,9 +210,35 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
         ended.set()
         ticks.join()
         log.removeHandler(heard)
-    if not until_empty:
-        return DONE, "stopped"
+    if worker.stopping or not until_empty:
+        return DONE, "; ".join(["stopped", *unsent])
     counts = report.counts
-    if any(counts[kind] for kind in ("failed", "parked", "mismatch", "busy")):
-        return LEFT, ""
+    if unsent or any(counts[kind] for kind in ("failed", "parked", "mismatch", "busy")):
+        return LEFT, "; ".join(unsent)
     return (ONLY_MALFORMED if counts["malformed"] else DONE), ""
+
+
+def _unsent(most: float) -> list[str]:
+    """Send what was completed, as long as any leaves. Return what to say of the rest, which the ledger has."""
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    began = since = time.monotonic()
+    before = -1
+    with signals(stop, interrupt):
+        while left := sender.drain(_TICK):
+            now = time.monotonic()
+            if left != before:
+                before, since = left, now
+            if stopped or now - began >= most or now - since >= _PATIENCE:
+                break
+            time.sleep(_MOMENT)
+    refused = sender.SENDER.refused
+    told = [f"the messages of {left} record(s) are not sent yet: onceward relay sends them"] if left else []
+    return told + ([f"targets have refused {refused} message(s) for good"] if refused else [])

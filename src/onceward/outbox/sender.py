@@ -29,7 +29,11 @@ AT_EXIT: Final = 5.0  # seconds for which a process that ends still sends
 
 
 class Sender:
-    """The lanes of this process, and the threads that work in them."""
+    """The lanes of this process, and the threads that work in them.
+
+    Attributes:
+        refused: how many messages their targets have refused for good.
+    """
 
     def __init__(self) -> None:
         # Callers take the lock itself: an interrupt at a condition's entry would leave it locked for ever.
@@ -40,6 +44,7 @@ class Sender:
         self._known: dict[tuple[int, str, str, int], SendingRecord] = {}
         self._threads: set[threading.Thread] = set()
         self._waiting = 0  # threads without work
+        self.refused = 0
         self._drains_at_end = False
 
     def __len__(self) -> int:
@@ -161,6 +166,9 @@ class Sender:
         try:
             taken = lane.take()
             going_on = lane.work(taken)
+            refused = sum(event.kind == "refused" for outgoing in taken for event in outgoing.events)
+            with self._lock:
+                self.refused += refused
             for outgoing in taken:
                 outgoing.tell()
         except Exception:  # a target's, or an observer's: the records stay in the ledger

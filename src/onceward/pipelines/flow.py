@@ -13,6 +13,7 @@ from onceward.core.drivers import drive_async
 from onceward.core.protocol import is_live
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
+from onceward.outbox.relay import relay_beside
 from onceward.pipelines.settings import seconds
 
 if TYPE_CHECKING:
@@ -148,10 +149,14 @@ class PipelineRun:
         Raises:
             StoreError, BrokerError, ValueError: the ledger or the source failed at the start.
         """
+        # A worker has its own relay.
+        relay = None if isinstance(self._runs, Worker) else relay_beside(self._flow.once)
         try:
             await self._pipeline.open()
             await self._runs.run_async(until_empty=until_empty or self._source.ends)
         finally:
+            if relay is not None:
+                await asyncio.to_thread(relay.stop)
             await self._pipeline.close()
 
     def stop(self) -> None:

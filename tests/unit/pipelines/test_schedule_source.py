@@ -11,8 +11,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from onceward import current
+from onceward.outbox import register, relay, sender
 from onceward.pipelines import PipelineInvalid, load
-from onceward.pipelines.flow import opened
+from onceward.pipelines.flow import PipelineRun, opened
 from onceward.pipelines.sources import windows
 from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
 from onceward.pipelines.sources.windows import ScheduleRuns
@@ -51,6 +53,43 @@ async def run_until(runs, holds):
             await asyncio.sleep(0.02)
     runs.stop()
     await task
+
+
+def test_a_run_sends_what_a_killed_one_has_left(made, monkeypatch):
+    sent = []
+    monkeypatch.setattr(relay, "EVERY", 0.05)
+    monkeypatch.setattr(sender, "send_soon", lambda *_: True)  # the process was killed before it could send
+    register("heard", lambda _: Heard(sent))
+    file, _ = made({"every": "1000d"})
+    ledger = load(file).once
+    ledger.run("order-7", pay)
+    with contextlib.closing(sqlite3.connect(file.parent / "ledger.db")) as connection, connection:
+        connection.execute("UPDATE onceward SET due_at = due_at - 1000")
+    asyncio.run(run_until(PipelineRun(load(file)), lambda: sent))
+    assert sent == ["paid"]
+
+
+def pay():
+    current().send("heard:", "paid")
+
+
+class Heard:
+    """A target of the outbox."""
+
+    batch = 1
+
+    def __init__(self, sent):
+        self._sent = sent
+
+    def check(self, message):
+        pass
+
+    def send(self, messages):
+        self._sent += [message.body for message in messages]
+        return [None] * len(messages)
+
+    def close(self):
+        pass
 
 
 def test_two_machines_run_a_window_once(made):
