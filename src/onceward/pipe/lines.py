@@ -96,7 +96,9 @@ class _Stream(io.RawIOBase):
     def __init__(self, name: str, stop: Stop) -> None:
         self._fd = os.dup(0) if name == STDIN else os.open(name, os.O_RDONLY)
         self._stop = stop
-        self._waits = not stat.S_ISREG(os.fstat(self._fd).st_mode)
+        status = os.fstat(self._fd)
+        self._waits = not stat.S_ISREG(status.st_mode)
+        self._left = 0 if self._waits else status.st_size - os.lseek(self._fd, 0, os.SEEK_CUR)  # bytes, at least
 
     def readable(self) -> bool:
         return True
@@ -108,7 +110,11 @@ class _Stream(io.RawIOBase):
             ready, _, _ = select.select([self._fd, self._stop.wake], [], [])
             if self._stop.wake in ready:
                 return 0
-        return os.readv(self._fd, [buffer])
+        count = os.readv(self._fd, [buffer])
+        self._left -= count
+        if not count and self._left > 0:
+            raise OSError("became shorter while it was read: lines can be missing, or cut in two")
+        return count
 
     def close(self) -> None:
         if not self.closed:

@@ -8,6 +8,7 @@ import pytest
 from onceward import Once
 from onceward.consumers.broker import BrokerError
 from onceward.pipelines.flow import PipelineRun
+from onceward.pipelines.sources import csv_rows
 
 PRINT = "sinks: [{stdout: null}]\n"
 CSV = "name: orders\nsource: {csv: {files: [a.csv, b.csv], rejects: bad.csv}}\n"
@@ -77,6 +78,27 @@ def test_lines_within_a_value_that_is_too_long_become_no_rows(pipelines):
     outcomes = pipelines.write(PRINT, head=CSV).run()
     assert [one.value for one in outcomes if one.ok] == [[{"id": "3", "note": "real"}]]
     assert [one.status for one in outcomes if not one.ok] == ["malformed"]
+
+
+def test_a_quote_that_nothing_closes_is_looked_for_once_and_not_again_at_each_line(pipelines, monkeypatch):
+    monkeypatch.setattr(csv_rows, "LONGEST", 100_000)
+    value = '1,"never closed\n' + '2,say ""x""\n' * 100_000  # minutes, if each line is read with all before it
+    pipelines.folder.joinpath("a.csv").write_text(f"id,note\n{value}")
+    pipelines.folder.joinpath("b.csv").write_text("id\n3\n")
+    outcomes = pipelines.write(PRINT, head=CSV).run()
+    assert sorted(one.status for one in outcomes) == ["done", "malformed"]
+    assert pipelines.folder.joinpath("bad.csv").read_text() == value
+
+
+def test_a_file_that_is_cut_off_while_it_is_read_does_not_end_like_a_whole_one(pipelines):
+    pipelines.functions(
+        "import os\ndef pay(order):\n    os.truncate('CUT', 0)\n".replace(
+            "CUT", str(pipelines.folder / "orders.ndjson")
+        )
+    )
+    pipelines.lines(*({"id": number, "note": "x" * 1000} for number in range(3000)))
+    with pytest.raises(BrokerError, match="became shorter while it was read"):
+        pipelines.write("steps: [{call: {function: 'SHOP:pay'}}]\n").run()
 
 
 def test_csv_that_is_no_utf8_is_malformed_and_never_guessed(pipelines):

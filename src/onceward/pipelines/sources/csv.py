@@ -9,13 +9,12 @@ from msgspec import Meta
 
 from onceward.consumers.delivery import MalformedRecord
 from onceward.pipe.lines import LONGEST, Line, Lines, Rejects
+from onceward.pipelines.sources.csv_rows import MARK, Rows
 from onceward.pipelines.sources.ndjson import LineSource, delivery_of, recorded
 
 if TYPE_CHECKING:
     from onceward.pipelines.kit import Kit
     from onceward.pipelines.sources.lines import LineRecord
-
-_MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 
 
 class CsvSource(LineSource, kw_only=True):
@@ -31,7 +30,7 @@ class CsvSource(LineSource, kw_only=True):
     def records(self, lines: Lines, rejects: Rejects) -> "Iterator[LineRecord]":
         names: list[str] = []
         file = None
-        for row in self._rows(lines):
+        for row in Rows(lines, self.separator, rejects.add):
             if row.file != file:
                 names, file = self._names(row), row.file
                 continue
@@ -62,42 +61,8 @@ class CsvSource(LineSource, kw_only=True):
         """Return the values of a row; raises ValueError or csv.Error."""
         if row.data is None:
             raise ValueError(f"longer than {LONGEST} bytes")
-        text = row.data.removeprefix(_MARK).decode()
+        text = row.data.removeprefix(MARK).decode()
         rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=self.separator, strict=True) if row]
         if len(rows) > 1:
             raise ValueError("a carriage return alone ends no row: let its lines end with LF or CRLF")
         return rows[0] if rows else []
-
-    def _rows(self, lines: Lines) -> Iterator[Line]:
-        """Yield each row as one line: a quoted value can take several."""
-        row: Line | None = None
-        for line in lines:
-            if row is not None and line.file != row.file:
-                yield row
-                row = None
-            if row is None:
-                row = line
-            elif row.data is not None:
-                data = None if line.data is None or len(row.data) > LONGEST else row.data + line.data
-                row = row._replace(data=data)
-            if row is not line and line.data is not None and b'"' not in line.data:
-                continue  # nothing closes the quoted value
-            if row.data is None or self._is_whole(row.data):
-                yield row
-                row = None
-        if row is not None:
-            yield row
-
-    def _is_whole(self, data: bytes) -> bool:
-        """Tell whether a row ends here. A quote within a value, as in 5" pipe, opens nothing."""
-        if b'"' not in data:
-            return True
-        text = io.StringIO(data.removeprefix(_MARK).decode(errors="replace"), newline="")
-        try:
-            for _ in csv.reader(text, delimiter=self.separator, strict=True):
-                pass
-        except csv.Error as error:
-            if "field limit" in str(error):  # csv reads no such value, and its lines must not become rows
-                return data.count(b'"') % 2 == 0
-            return "unexpected end of data" not in str(error)
-        return True
