@@ -12,8 +12,10 @@ from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.reader import DeliveryReader
 from onceward.core.clock import boottime
+from onceward.core.comparisons import meets
 from onceward.core.drivers import drive_async
 from onceward.core.retries import patience, retry_transient
+from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 SOURCE: Final = "schedule"
 _LONGEST: Final = 60.0  # seconds until the ledger is asked again, as clocks drift
+_BEFORE: Final = 100  # windows that a start looks at
+_HALF_DONE: Final = Criteria(("IN_PROGRESS", "RELEASED")).clause
 _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
 
 
@@ -68,8 +72,8 @@ class ScheduleRuns:
                 now = await self._now()
                 start = self._calendar.last(now)
                 if start != begun:
-                    if begun is None and await self._is_known(before := self._calendar.last(start - 1e-3)):
-                        self._begin(before)  # if it is done, that changes nothing; else it was left half done
+                    if begun is None:
+                        await self._resume(start)
                     begun = start
                     if now - start <= self._late:
                         self._begin(start)
@@ -98,11 +102,18 @@ class ScheduleRuns:
                 if self._stopping.is_set():
                     raise
 
-    async def _is_known(self, start: float) -> bool:
-        """Tell whether the ledger knows a window."""
-        store, key = self._flow.once.store, ledger_key(self._name, self._key(start))
-        reply = await drive_async(retry_transient(partial(store.load, key), boottime, patience(boottime)), store)
-        return reply.record is not None
+    async def _resume(self, start: float) -> None:
+        """Begin the windows before this one that an earlier run has left half done. They can have failed for hours."""
+        store, before, keys = self._flow.once.store, start, {self._key(start)}
+        for _ in range(_BEFORE):
+            before = self._calendar.last(before - 1e-3)
+            if before < 0 or (key := self._key(before)) in keys:
+                return  # dates end somewhere; or windows share a key
+            keys.add(key)
+            load = partial(store.load, ledger_key(self._name, key))
+            reply = await drive_async(retry_transient(load, boottime, patience(boottime)), store)
+            if reply.record is not None and meets(reply.record, _HALF_DONE, reply.now):
+                self._begin(before)
 
     def _key(self, start: float) -> object:
         reading = DeliveryReader(self._flow.handler, self._flow.options.get("key"), None)
