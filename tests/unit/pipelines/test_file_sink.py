@@ -41,9 +41,10 @@ def test_a_writer_sees_the_lines_of_others(tmp_path):
     assert (tmp_path / "out").read_bytes() == line(1) + line(2) + line(3)
 
 
-def test_what_was_in_the_file_before_stays(tmp_path):
+@pytest.mark.parametrize("before", [b"old\n", b"old"])
+def test_what_was_in_the_file_before_stays_a_line_of_its_own(tmp_path, before):
     path = tmp_path / "out"
-    path.write_bytes(b"old\n")
+    path.write_bytes(before)
     append(path, 1)
     append(path, 1)
     assert path.read_bytes() == b"old\n" + line(1)

@@ -58,12 +58,15 @@ class Appender:
         """
         with self._lock, self._journal.open("a+b", buffering=0) as journal:
             fcntl.flock(journal, fcntl.LOCK_EX)
-            with self._path.open("ab", buffering=0) as file:
+            with self._path.open("a+b", buffering=0) as file:
                 self._catch_up(journal.fileno(), file.fileno())
                 fresh = {line.key: line for line in lines if not self._has(line)}
                 if not fresh:
                     return
                 offset, entries = file.seek(0, os.SEEK_END), []
+                if offset and os.pread(file.fileno(), 1, offset - 1) != b"\n":  # of another program
+                    _write(file.fileno(), b"\n")
+                    offset += 1
                 for line in fresh.values():
                     entries.append(f"{line.key} {offset} {line.fence}\n".encode())
                     offset += len(line.data)
