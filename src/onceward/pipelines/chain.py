@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from onceward.pipelines.paths import PathFinder
     from onceward.pipelines.settings import SinkChoice, StepChoice, StepList
 
+_TOLD: Final = ("made", "failed")  # what is recorded of an effect whose errors let the message go on
 _FAILED: Final = object()  # an effect failed, and the message goes on without it
 
 
@@ -220,14 +221,14 @@ class _Effect:
             raise
 
     def opened(self, recorded: Any) -> Any:
-        """Return the result in what is recorded, or _FAILED."""
-        if not self._continues:
+        """Return the result in what is recorded, or _FAILED. The file may have had another ``on_error`` then."""
+        if not _is_told(recorded):
             return recorded
-        return recorded.get("made") if "failed" not in recorded else _FAILED
+        return _FAILED if "failed" in recorded else recorded["made"]
 
     def _kept(self, result: Any) -> Any:
         """Return a result so that nothing in it can be taken for a failure."""
-        return {"made": result} if self._continues else result
+        return {"made": result} if self._continues or _is_told(result) else result
 
     def finding_out(self, kit: "Kit", settings: FindOut) -> "OnLapse":
         """Return what asks the downstream whether an earlier attempt made it."""
@@ -242,6 +243,11 @@ class _Effect:
             return Made(self._kept(None if result is None else result(answer)))
 
         return cast("OnLapse", on_lapse)
+
+
+def _is_told(recorded: Any) -> bool:
+    """Tell whether this says what became of an effect, and is not its result."""
+    return isinstance(recorded, dict) and len(recorded) == 1 and not recorded.keys().isdisjoint(_TOLD)
 
 
 async def _made(effect: _Effect, message: PipelineMessage, call: PipelineCall) -> Any:

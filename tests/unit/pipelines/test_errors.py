@@ -72,6 +72,17 @@ def test_a_message_can_go_on_without_a_step_and_never_makes_it_again(pipelines):
     assert pipelines.made == [1, "later", "later"]
 
 
+@pytest.mark.parametrize("result", [{"receipt": 7}, {"failed": 1}, {"made": 1}, [7], None])
+@pytest.mark.parametrize(("before", "after"), [("fail", "continue"), ("continue", "fail")])
+def test_a_result_stays_what_it_is_when_the_file_gets_another_on_error(pipelines, before, after, result):
+    paid, later = f"def pay(order):\n    return {result!r}\n", "def later(order):\n    assert made\n"
+    pipelines.functions(paid + later)
+    text = STEP + "    on_error: ON_ERROR\n  - call: {function: SHOP:later}\n" + PRINT
+    assert pipelines.write(text.replace("ON_ERROR", before)).handle({"id": 1}).status == "failed"
+    pipelines.made.append("go")
+    assert pipelines.write(text.replace("ON_ERROR", after)).handle({"id": 1}).value == [{"id": 1, "paid": result}]
+
+
 def test_a_message_can_end_at_an_error_and_counts_as_done(pipelines):
     pipelines.functions(FAILS)
     pipelines.write(STEP + "    on_error: skip\n" + PRINT)
