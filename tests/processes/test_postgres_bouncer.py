@@ -3,10 +3,13 @@
 import collections
 import time
 
+import psycopg
 import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED
+from onceward.pipelines.databases import Database
+from onceward.pipelines.statements import Statement
 from postgres_servers import PgBouncer
 from processes import PATIENCE, lines, workers
 
@@ -44,3 +47,19 @@ def test_a_pooler_that_restarts_loses_and_doubles_nothing(bouncer, postgres15, t
     for what, key, value in noted:
         if what == "told":
             assert (left[f"k:{key}"].status, left[f"k:{key}"].result) == (COMPLETED, f'"{value}"')
+
+
+def test_a_statement_of_a_pipeline_runs_in_whatever_session_the_pooler_gives(bouncer):
+    database = Database(bouncer.url)
+    asked = Statement("SELECT pg_backend_pid() AS session", database.dialect)
+    sessions = set()
+    with database.connection() as connection, psycopg.connect(bouncer.url) as other:
+        while len(sessions) < 2:
+            for _ in range(
+                7
+            ):  # psycopg prepares a statement in the server's session when it runs it for the sixth time
+                sessions.add(database.execute(connection, asked, {})["rows"][0]["session"])
+            other.execute("SELECT 1")  # takes the session that was used last
+            sessions.add(database.execute(connection, asked, {})["rows"][0]["session"])
+            other.rollback()
+    database.close()

@@ -108,7 +108,8 @@ class Database:
 
             theirs = {name: value for name, value in self._options.items() if name not in OPTIONS}
             place = self._parts._replace(query=urlencode(theirs, quote_via=quote))
-            return psycopg.connect(place.geturl(), autocommit=True)
+            # Behind PgBouncer, a prepared statement is in another session, or another client's has its name.
+            return psycopg.connect(place.geturl(), autocommit=True, prepare_threshold=None)
         import pymysql
 
         from onceward.stores.mysql import place_of
