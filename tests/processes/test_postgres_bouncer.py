@@ -1,5 +1,6 @@
 """A PgBouncer that is killed and started again while eight workers claim and complete through it."""
 
+import asyncio
 import collections
 import time
 
@@ -8,7 +9,9 @@ import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED
+from onceward.pipelines import load
 from onceward.pipelines.databases import Database
+from onceward.pipelines.flow import PipelineRun
 from onceward.pipelines.statements import Statement
 from postgres_servers import PgBouncer
 from processes import PATIENCE, lines, workers
@@ -63,3 +66,19 @@ def test_a_statement_of_a_pipeline_runs_in_whatever_session_the_pooler_gives(bou
             sessions.add(database.execute(connection, asked, {})["rows"][0]["session"])
             other.rollback()
     database.close()
+
+
+def test_statements_of_a_pipeline_need_no_more_sessions_than_the_pooler_has(bouncer, tmp_path):
+    with psycopg.connect(bouncer.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE debits (id int)")
+    (tmp_path / "orders.ndjson").write_text("".join(f'{{"id": {number}}}\n' for number in range(12)))
+    (tmp_path / "p.yaml").write_text(
+        f"name: p\nledger: {bouncer.url}?schema=sessions_{bouncer.port}\nconcurrency: 6\n"
+        "source: {ndjson: {files: [orders.ndjson]}}\nguard: {key: message.id}\nsteps:\n"
+        "  - sql: {statement: 'INSERT INTO debits VALUES (:id)', parameters: {id: message.id}}\n"
+    )
+    outcomes = []
+    asyncio.run(PipelineRun(load(tmp_path / "p.yaml"), outcomes.append).run_async())
+    assert collections.Counter(one.status for one in outcomes) == {"done": 12}
+    with psycopg.connect(bouncer.url) as connection:
+        assert connection.execute("SELECT count(*), count(DISTINCT id) FROM debits").fetchone() == (12, 12)

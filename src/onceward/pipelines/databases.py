@@ -3,10 +3,12 @@
 import contextlib
 import os
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlencode
+from weakref import WeakSet
 
 import msgspec
 
@@ -49,6 +51,8 @@ class Database:
         self.dialect: Dialect = dialect
         self._idle: deque[Any] = deque()
         self._process = os.getpid()
+        self._known: WeakSet[Any] = WeakSet()
+        self._first = threading.Lock()
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[Any]:
@@ -71,6 +75,20 @@ class Database:
             self.run(connection, "BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
             yield connection
             self.run(connection, "COMMIT")
+
+    @contextlib.contextmanager
+    def one_by_one_at_first(self, connection: Any) -> Iterator[None]:
+        """Let connections begin their first transactions with a ledger one after the other.
+
+        In it, the ledger asks in a session of its own whether both are in one database. Behind PgBouncer, transactions that hold
+        all of its sessions would wait for each other.
+        """
+        if self.dialect == "sqlite" or connection in self._known:
+            yield
+            return
+        with self._first:
+            yield
+        self._known.add(connection)
 
     def execute(self, connection: Any, statement: Statement, values: Mapping[str, object]) -> dict[str, object]:
         """Run a statement. Return its rows as dicts, and how many rows it changed or found."""

@@ -105,7 +105,7 @@ class SqlStep(EffectSettings, kw_only=True):
 
 def _transact(database: Database, statement: Statement, values: dict[str, object], call: "PipelineCall") -> Any:
     """Run a statement in one transaction with the record of its step."""
-    with database.connection() as connection:
+    with database.connection() as connection, database.one_by_one_at_first(connection):
         try:
             with call.claim.step_transaction(call.step, connection) as transaction:
                 transaction.result = msgspec.to_builtins(database.execute(connection, statement, values))
