@@ -165,6 +165,8 @@ class HeldClaim(Lease):
         self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
     ) -> Callable[[], Steps[None]]:
         self._begin_end()
+        if self.chain is not None and self.settled is None:
+            self.chain.check_none_runs(doing)
         return lambda: self.leaving(outcome(text and noted(storable(text), self.policy)), doing)
 
     def _settle(self, make: Callable[[], Steps[None]]) -> None:
