@@ -36,7 +36,7 @@ demo-steps:
 # Most of their time is waiting, so there are more at a time than cores. conftest.py puts the long ones first.
 # A few tests that fail are run again, alone, and named (tests/support/second_run.py).
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1 || $(BIN)/python tests/support/second_run.py $$?
+	$(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1 --tb short || $(BIN)/python tests/support/second_run.py $$?
 
 # What needs no server and no process: a minute, for while you work.
 test-fast: $(VENV)/installed

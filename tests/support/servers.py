@@ -107,9 +107,24 @@ def from_npm(package: str, version: str, integrity: str, member: str, target: Pa
     return target
 
 
+def _number() -> int:
+    """Return the number of this process among those that run tests."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
 def numbers() -> Iterator[int]:
     """Count from a start of this process's own: tables and queues of tests that run beside it have other names."""
-    return itertools.count(10**6 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")))
+    return itertools.count(10**6 * _number())
+
+
+def _ports() -> Iterator[int]:
+    """Give ports of this process's own in turn, so that nobody takes that of a server which is down for a moment."""
+    share = 2_500
+    first, at = 10_000 + share * (_number() % 4), secrets.randbelow(share)
+    return itertools.chain(range(first + at, first + share), itertools.cycle(range(first, first + share)))
+
+
+_PORTS = _ports()
 
 
 def free_port(beside: int = 0) -> int:
@@ -117,8 +132,7 @@ def free_port(beside: int = 0) -> int:
 
     It is below those that systems give to connections, or one of a test's many connections could take it before its server.
     """
-    for _ in range(1000):
-        port = 10_000 + secrets.randbelow(12_000)
+    for port in itertools.islice(_PORTS, 1000):
         with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + beside if beside else 0))

@@ -151,7 +151,7 @@ class Run:
         ``ended`` is whether the steps of one that failed have ended, too. If not, nobody must repeat them yet.
         """
         claim = item.held
-        if error is not None and (not ended or claim.completed_in_vain(error)):
+        if error is not None and (not ended or claim.completed_in_vain):
             item.value, item.error = value, error
             claim.let_go()
             self._leave_claimed(item, error)

@@ -41,6 +41,7 @@ class HeldClaim(Lease):
     chain: "HandlerSteps | None" = None  # its steps, if its handler has any
     outbox: "PendingMessages | None" = None  # its messages, likewise
     is_alone = True  # whether nobody else can end it as its owner
+    _in_vain = False  # whether its handler has succeeded, and that could not be recorded
 
     def _chained(self) -> "HandlerSteps":
         if self.chain is None:
@@ -129,6 +130,7 @@ class HeldClaim(Lease):
     def reopened(self, record: Record, messages: int = 0) -> None:
         """Undo an end that was rolled back: ``record`` is current again, and so are the first ``messages``."""
         super().reopened(record)
+        self._in_vain = False
         if self.outbox is not None:
             self.outbox.cut(messages)
 
@@ -163,6 +165,8 @@ class HeldClaim(Lease):
         self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
     ) -> Callable[[], Steps[None]]:
         self._begin_end()
+        if self.chain is not None and self.settled is None:
+            self.chain.check_none_runs(doing)
         return lambda: self.leaving(outcome(text and noted(storable(text), self.policy)), doing)
 
     def _settle(self, make: Callable[[], Steps[None]]) -> None:
@@ -225,6 +229,7 @@ class HeldClaim(Lease):
                 # The completion matters more than the result.
                 return (yield from self.completing(without_result(error), result, again=False))
             self.telling.note("not_recorded", self.record, error=error)
+            self._in_vain = True
             raise ResultNotRecorded(self.record.key, result, str(error)) from error
         return self.ended(ended, outcome, "record its result")
 
@@ -242,7 +247,7 @@ class HeldClaim(Lease):
 
         If the handler completed the claim in vain, it succeeded: giving the key back would repeat its effect at once.
         """
-        if self.completed_in_vain(error):
+        if self.completed_in_vain:
             self.let_go()
             return
         try:
@@ -255,11 +260,13 @@ class HeldClaim(Lease):
         finally:
             self.telling.raised = None  # else the exception, its traceback and the claim would keep each other alive
 
-    def completed_in_vain(self, error: Exception) -> bool:
-        """Return whether the handler, or a step of it, has succeeded, but that was not recorded."""
-        if self.chain is not None and self.chain.notes.failed is not None:
-            return True
-        return isinstance(error, ResultNotRecorded) and error.key == self.record.key
+    @property
+    def completed_in_vain(self) -> bool:
+        """Whether the handler, or a step of it, has succeeded, but that was not recorded.
+
+        What it raises does not tell: task groups and frameworks replace the exception.
+        """
+        return self._in_vain or (self.chain is not None and self.chain.notes.failed is not None)
 
     def completion(self, result: object) -> Outcome:
         """Return the outcome that records ``result``; raises Parked if a step has stopped this attempt."""
@@ -273,12 +280,15 @@ class HeldClaim(Lease):
 
     def failure(self, error: Exception) -> Outcome:
         """Return the outcome of a handler that raised ``error``: the exception, or the key given back or parked."""
-        if isinstance(error, GivenBack):
+        has_steps = self.chain is not None and bool(self.chain.used or self.chain.parks)
+        if isinstance(error, GivenBack) and not has_steps:
             return protocol.unbegun()
         self.send_nothing()
         self.telling.raised = error
         if self.chain is not None and self.chain.parks is not None:
             return protocol.parked(noted(storable(self.chain.parks), self.policy))
+        if isinstance(error, GivenBack):  # it has begun: the next attempt must know, and have the same input
+            return protocol.released(noted(describe(error), self.policy))
         if isinstance(error, self.policy.final) and not isinstance(error, NotBegun):
             return final(error, self.policy)
         return protocol.failed(self.record, self.policy, noted(describe(error), self.policy))

@@ -11,15 +11,17 @@ from typing import Final
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
-from onceward.core.protocol import has_messages
+from onceward.core.protocol import Verdict, decide, has_messages
 from onceward.core.record import COMPLETED, Record, Reply, Write
 from onceward.core.register import Register
 from onceward.core.retries import retry_transient
 from onceward.core.steps import Lost, Won
-from onceward.core.writes import ended, first_claim, next_version
+from onceward.core.writes import ended, first_claim, next_claim, next_version
+from onceward.errors import StoreError
 
 NEVER_DUE: Final = 1e10  # seconds, three centuries: a person must look at what is left
 _NOTHING: Final = "null"  # the result of a record without a handler
+_TRIES: Final = 5  # to insert where a record is purged at the same moment
 _LONG_AGO: Final = -1e9  # seconds: such a lease ends when the record's did
 
 
@@ -42,6 +44,18 @@ def without_claim(key: str, owner: str, policy: Policy, unsent: str) -> Write:
     """Return the insert of a record that only carries messages, which are due at once."""
     made = ended(first_claim(key, owner, None, policy), COMPLETED, _NOTHING, None)
     return made._replace(unsent=unsent, due=0.0, keep=None)
+
+
+def insert_messages(store: Register, write: Write) -> Steps[Reply]:
+    """Insert a record that only carries messages, also in the place of one that has expired and was not purged yet."""
+    for _ in range(_TRIES):
+        reply = yield from store.insert(write)
+        held = reply.record
+        if not reply.won and held is not None and decide(held, reply.now, write.owner, None, Policy()) is Verdict.START:
+            reply = yield from store.swap(next_claim(write, held, fresh=True), held)
+        if reply.won or reply.record is not None:
+            return reply
+    raise StoreError(f"{write.key}: its record was deleted again and again", transient=True)
 
 
 def note_unsent(

@@ -228,8 +228,9 @@ def unclaimed(record: Record, policy: Policy) -> Write:
     back = next_version(record, RELEASED, attempts=attempts, error=record.error, keep=policy.retention, noting=False)
     if record.history is not None:
         back = back._replace(history=history.without_begin(record))
-    # Before a first attempt no handler saw this input, so do not bind it.
-    return back if attempts else back._replace(fingerprint=None, input=None)
+    if attempts or record.steps is not None:  # an operator can have set the attempts to 0
+        return back
+    return back._replace(fingerprint=None, input=None)  # no handler saw this input, so do not bind it
 
 
 class Ending(Enum):

@@ -67,8 +67,8 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
 
     def read(body: bytes) -> object:
         try:
-            document = msgspec.json.decode(body)
-        except (msgspec.MsgspecError, RecursionError):
+            document = _document(body)
+        except (ValueError, RecursionError):
             return None
         key = path.search({"body": document})
         if key is None:
@@ -76,9 +76,32 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
         parts = cast("list[object]", key) if type(key) is list else [key]
         if not parts or any(type(part) not in {str, int} or not str(part).strip() for part in parts):
             raise BadBody("it is empty, or not a string or a whole number")
+        if not all(str(part).isascii() or _is_text(str(part)) for part in parts):
+            raise BadBody("it has half of a surrogate pair")
         return key
 
     return read
+
+
+def _document(body: bytes) -> object:
+    """Return the JSON of a body, also if it is only what Python takes for JSON: NaN, lone surrogates, a BOM, UTF-16.
+
+    The application may read these, too. Then it must not run unguarded.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        from json import loads  # few requests need it
+
+        return loads(body)
+
+
+def _is_text(part: str) -> bool:
+    try:
+        part.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _canonical(request: Request, body: bytes) -> tuple[str, bytes]:

@@ -13,7 +13,7 @@ from onceward.claim import heartbeat
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
 from onceward.core.drivers import Steps, settle, settle_async
-from onceward.errors import ResultNotRecorded, StoreError
+from onceward.errors import Parked, ResultNotRecorded, StoreError
 from onceward.http.answer import Recorded
 from onceward.http.trouble import tell
 
@@ -41,6 +41,7 @@ class Recording:
     _tries = 0
     _end = float("inf")  # when the first try must stop to send requests, on the guard's clock
     _make: Make | None = None  # None if there is nothing to record
+    _stopped: Parked | None = None  # a step has stopped the handler, whatever it answered
 
     def __init__(self, guard: Guard, claim: HeldClaim, outcome: Recorded | Exception, within: float | None) -> None:
         self._guard = guard
@@ -68,22 +69,30 @@ class Recording:
         """Record the outcome, for as long as the answer can wait.
 
         Raises:
-            LeaseLost, ResultNotRecorded: as :meth:`Guard.leave` does.
+            LeaseLost, Parked, ResultNotRecorded: as :meth:`Guard.leave` does.
         """
         with self:
             if (make := self._begin()) is not None:
                 settle(make, self)
+        self._check_stopped()
 
     async def settle_async(self) -> None:
         """As :meth:`settle`, for a coroutine."""
         with self:
             if (make := self._begin()) is not None:
                 await settle_async(make, self)
+        self._check_stopped()
+
+    def _check_stopped(self) -> None:
+        if self._stopped is not None and not self.pending:
+            raise self._stopped
 
     def _begin(self) -> Make | None:
         """Begin the first try, which ends in time. Return the maker of its steps."""
         if isinstance(self._outcome, Recorded) and self._outcome.is_failure:
             self._claim.send_nothing()
+        if self._failure is None and self._claim.settled is None and self._claim.chain is not None:
+            self._failure = self._stopped = self._claim.chain.refusal()
         self._make = self._guard.ending(self._claim, self._outcome, self._failure)
         if self._within is not None:
             self._end = self._guard.clock() + self._within

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import uuid4
 
 from onceward.core.drivers import Steps, drive, drive_async
-from onceward.core.outbox_writes import without_claim
+from onceward.core.outbox_writes import insert_messages, without_claim
 from onceward.core.policy import DAY, Policy
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.observers import Observers
@@ -110,7 +110,7 @@ class TransactionOutbox:
         yield from session.attach()
         text = pending.text()
         assert text is not None
-        reply = yield from self._store.insert(without_claim(full, owner, policy, text))
+        reply = yield from insert_messages(self._store, without_claim(full, owner, policy, text))
         if reply.won and reply.record is not None:
             send_soon(self._store, reply.record, policy.seal, self._observers, is_certain=False)
         return reply.won

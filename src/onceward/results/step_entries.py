@@ -22,6 +22,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
         result: its recorded result: any JSON.
         why: why it has no result here, or none at all.
         kept: the fence of its claim, if the result is in a record of its own; else 0.
+        fence: the fence of its claim, if it has only begun; else 0.
     """
 
     name: str
@@ -33,6 +34,11 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     result: msgspec.Raw = msgspec.Raw(_NONE)
     why: str | None = None
     kept: int = 0
+    fence: int = 0
+
+    def is_of(self, fence: int, attempt: int) -> bool:
+        """Return whether the claim with this fence and attempt wrote that the step begins. An older version noted no fence."""
+        return self.fence == fence if self.fence else self.attempt >= attempt
 
     @property
     def text(self) -> str | None:

@@ -232,14 +232,13 @@ class Claims:
         if not is_mine(record, record.owner):
             raise LeaseLost(record.key, f"begin its step {text!r}")
         chain.check_lease(text)
-        chain.notes.check_room(text)
-        if not parks:
-            return
-        if entry is not None and entry.attempt < claim.attempt:
+        if parks and entry is not None and not entry.is_of(claim.fence, claim.attempt):
             why = f"attempt {entry.attempt} ended in its step {text!r}, which may have been made"
             await claim.park_async(why)
             raise parked_error(claim.record, why, Doubt(text))
-        await chain.notes.write_async(chain.notes.begun(text))
+        chain.notes.check_room(text)
+        if parks:
+            await chain.notes.write_async(chain.notes.begun(text))
 
     def _guard(self, name: str) -> Guard:
         guard = self._guards.get(name)

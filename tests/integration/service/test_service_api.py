@@ -1,5 +1,6 @@
 """The service in a process of its own, asked over plain HTTP: claims, replays, steps, ids and refusals."""
 
+import contextlib
 import json
 import threading
 import time
@@ -242,7 +243,7 @@ def test_a_later_attempt_gets_what_a_step_returned(api):
     assert api("step", **second, step="large").body["result"] == "x" * 20_000
 
 
-def test_a_step_that_an_attempt_ended_in_parks_on_demand(api):
+def test_a_step_that_an_attempt_ended_in_parks_on_demand(api, service):
     first = api.claimed("k", lease=0.3)
     assert api("step", **first, step="pay", on_lapse="park", lease=0.3).body["made"] is False
     until(lambda: api("look", key="k").body["lease"] == 0)
@@ -251,6 +252,12 @@ def test_a_step_that_an_attempt_ended_in_parks_on_demand(api):
     assert (parked.status, parked.problem) == (423, "parked")
     assert "pay" in parked.body["detail"]
     assert api("look", key="k").body["status"] == "PARKED"
+    with contextlib.closing(Once(service.url)) as once:
+        once.ledger.unpark(
+            f"{api.namespace}:k"
+        )  # attempts count from 1 again, and nobody has said what became of the step
+    third = api.claimed("k")
+    assert api("step", **third, step="pay", on_lapse="park").status == 423
 
 
 def test_a_step_does_not_begin_after_the_lease(api):

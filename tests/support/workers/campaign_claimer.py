@@ -46,10 +46,10 @@ def claim(number, ask):
     lot = random.random()
     if lot < 0.1:  # its reply was lost, it thinks; another instance says the same
         again = surely("claim", asked)
-        if again is not None and again[0] == 201 and again[1]["fence"] != found["fence"]:
+        if again is not None and (again[0] == 200 or (again[0] == 201 and again[1]["fence"] != found["fence"])):
             # Its lease was over, and somebody else has had the key since.
             assert time.monotonic() - since > found["lease"] * 0.9, (found, again)
-            assert again[1]["fence"] > found["fence"], (found, again)
+            assert again[0] == 200 or again[1]["fence"] > found["fence"], (found, again)
             return None
         assert again is None or again[0] in {201, 409, 410, 422}, again
     elif lot < 0.15:  # its id is for one key only; the instance remembers that until it is killed
@@ -57,11 +57,13 @@ def claim(number, ask):
         noted("refused" if other[0] == 422 else "forgotten")
         if other[0] == 201:
             surely("release", {"key": "another", "id": name, "fence": other[1]["fence"]})
-    elif lot < 0.2:  # it gives the key back; then its id is worth nothing
+    elif lot < 0.2:  # it gives the key back; then its id is worth nothing, until somebody else has had the key
         if (ended := surely("release", held)) is not None and ended[0] == 200:
             again = surely("claim", asked)
-            if again is not None and again[0] != 409:
-                assert again[0] in {200, 422}, again
+            if again is not None and again[0] == 201:
+                assert again[1]["attempt"] > found["attempt"] + 1, (found, again)
+            elif again is not None and again[0] != 409:
+                assert again[0] in {200, 422}, (found, again)
                 noted("refused" if again[0] == 422 else "replayed")
         return None
     elif lot < 0.25:

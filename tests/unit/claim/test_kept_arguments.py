@@ -14,6 +14,7 @@ from onceward import Claim, InputNotKept, Once, OncewardError
 from onceward.claim.inputs import LONGEST, InputCodec, read_input
 from onceward.core import protocol
 from onceward.core.record import Record
+from onceward.core.writes import NO_STEPS
 from onceward.results.classes import NotReplayable
 
 fernet = Fernet(Fernet.generate_key())
@@ -156,6 +157,8 @@ def test_a_claim_that_is_given_back_before_its_handler_keeps_nothing(once):
                    result=None, error=None, created_at=1, expires_at=None, input="{}")  # fmt: skip
     assert protocol.unclaimed(claim, once.policy).input is None
     assert protocol.unclaimed(claim._replace(attempts=2), once.policy).input == "{}"
+    unparked = protocol.unclaimed(claim._replace(steps=NO_STEPS), once.policy)  # its attempts count from 0 again
+    assert (unparked.fingerprint, unparked.input) == ("f", "{}")
 
 
 def test_an_annotation_that_is_defined_later_is_read_at_the_first_call(once):

@@ -850,6 +850,33 @@ def test_steps_of_threads_share_their_writes(effects):
     assert store.records["place:1"].steps.count("mail") == 20
 
 
+@pytest.mark.parametrize("ends", ["release_async", "park_async"])
+def test_a_key_is_not_given_back_while_a_step_of_it_runs(effects, ends):
+    once = Once(MemoryStore())
+
+    @once(key="n", name="place")
+    async def place(n, claim: Claim):
+        begun, late = asyncio.Event(), asyncio.Event()
+
+        async def charge():
+            begun.set()
+            await late.wait()
+            effects.append("charge")
+
+        charging = asyncio.create_task(claim.step_async("charge", charge))
+        await begun.wait()
+        with pytest.raises(OncewardError, match=r"while its step 'charge' runs"):
+            await getattr(claim, ends)("later")
+        late.set()
+        await charging
+        await claim.step_async("last", getattr(claim, ends), "later")  # of its own accord, a step can
+
+    with pytest.raises(LeaseLost):
+        asyncio.run(place(1))
+    assert effects == ["charge"]
+    assert '"charge"' in once.store.records["place:1"].steps
+
+
 def test_a_failed_handler_waits_for_steps_that_still_run(effects):
     once = Once(MemoryStore())
 

@@ -97,7 +97,7 @@ def test_after_two_leases_the_caller_is_told_that_it_was_not_recorded(form):
     assert {record.status for record in store.store.records.values()} == {IN_PROGRESS}
 
 
-@pytest.mark.parametrize("form", ["run", "run_async"])
+@pytest.mark.parametrize("form", ["run", "run_async", "task_group"])
 def test_a_key_completed_in_vain_is_not_given_back_for_another_run(form):
     left = [fail_before(StoreError)] * 3
     store = Faults(MemoryStore(), lambda ask: left.pop() if left and settling(ask) else None)
@@ -109,11 +109,15 @@ def test_a_key_completed_in_vain_is_not_given_back_for_another_run(form):
     async def completes_async():
         await current().complete_async("done")
 
-    with pytest.raises(ResultNotRecorded):
+    async def groups():
+        async with asyncio.TaskGroup() as group:
+            group.create_task(completes_async())
+
+    with pytest.raises(ExceptionGroup if form == "task_group" else ResultNotRecorded):
         if form == "run":
             once.run("k", completes)
         else:
-            asyncio.run(once.run_async("k", completes_async))
+            asyncio.run(once.run_async("k", completes_async if form == "run_async" else groups))
     assert [record.status for record in store.store.records.values()] == [IN_PROGRESS]
 
 

@@ -283,7 +283,16 @@ def test_a_body_without_the_key_is_refused_or_let_through(body):
     assert asked(Rules(Route(key="body.payment.id", required=False)), post(), body) is None
 
 
-@pytest.mark.parametrize("value", ['""', '" "', "1.5", "true", "{}", '{"a": 1}', "[]", "[1.5]", "[[1]]"])
+@pytest.mark.parametrize(
+    "body", [b'\xef\xbb\xbf{"payment": {"id": "p-1"}}', '{"payment": {"id": "p-1"}}'.encode("utf-16"),
+             b'{"payment": {"id": "p-1"}, "n": NaN}', b'{"payment": {"id": "p-1"}, "said": "\\ud83d"}']
+)  # fmt: skip
+def test_the_key_is_read_from_all_that_python_takes_for_json(body):
+    assert json.loads(body)["payment"]["id"] == "p-1"
+    assert asked(IN_BODY, post(), body).key == asked(IN_BODY, post(), b'{"payment": {"id": "p-1"}}').key
+
+
+@pytest.mark.parametrize("value", ['"\\ud83d"', '""', '" "', "1.5", "true", "{}", '{"a": 1}', "[]", "[1.5]", "[[1]]"])
 def test_a_key_of_another_kind_is_400(value):
     for required in (True, False):
         rules = Rules(Route(key="body.payment.id", required=required))

@@ -11,6 +11,7 @@ from onceward import Once
 from onceward.core.policy import DAY
 from onceward.outbox import drain
 from onceward.stores.memory import MemoryStore
+from waiting import until
 
 
 @pytest.fixture
@@ -108,6 +109,22 @@ def test_a_key_is_sent_once(once, connection, box):
     assert not again.send(box.address, 4, key="order-7")
     connection.commit()
     assert records(once)[0].expires_at == records(once)[0].lease_until + once.policy.retention
+
+
+def test_a_key_whose_record_has_expired_sends_again_before_a_purge(once, connection, box):
+    outbox = once.outbox(connection, lease=0.1, retention=0.1)
+    assert outbox.send(box.address, 1, key="report")
+    connection.commit()
+    assert drain(5) == 0
+    (record,) = records(once)
+    until(lambda: all(now > record.expires_at for _, now in once.ledger.records()))
+    with contextlib.suppress(sqlite3.OperationalError):
+        connection.execute("BEGIN")
+    assert outbox.send(box.address, 2, key="report")
+    connection.commit()
+    assert drain(5) == 0
+    assert box.bodies == ["1", "2"]
+    assert [one.fence > record.fence for one in records(once)] == [True]
 
 
 def test_a_connection_that_commits_each_statement_is_refused(once, box, tmp_path):

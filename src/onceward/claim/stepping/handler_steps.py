@@ -99,6 +99,15 @@ class HandlerSteps:
                 "message would be lost. Send it after the step"
             )
 
+    def check_none_runs(self, doing: str) -> None:
+        """Raise OncewardError if another step still runs: a later attempt would make it a second time."""
+        if self.notes.room.running and self.within() is None:
+            name = next(iter(self.notes.room.running))
+            raise OncewardError(
+                f"{self._claim.record.key}: cannot {doing} while its step {name!r} runs, because a later attempt would make that "
+                "step again. Wait for the step first"
+            )
+
     def within(self) -> str | None:
         """Return the name of the step that the caller is in."""
         if self.transacts is not None:

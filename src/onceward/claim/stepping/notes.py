@@ -42,7 +42,8 @@ class StepNotes:
     def begun(self, name: str) -> Note:
         """Return the note that a step begins."""
         claim = self._claim
-        return Note(name, Entry(name, claim.attempt, done=False, at=claim.store_time(), worker=claim.record.worker))
+        at, worker = claim.store_time(), claim.record.worker
+        return Note(name, Entry(name, claim.attempt, done=False, at=at, worker=worker, fence=claim.fence))
 
     def made(self, name: str, codec: Codec, value: object, took: float) -> Note:
         """Return the note that a step was made. A result without room here gets a record of its own."""
