@@ -12,6 +12,7 @@ from onceward.celery import CeleryTarget
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, register
 from rabbitmq_servers import Rabbitmq
 from redis_servers import Redis
+from waiting import until
 
 
 @pytest.fixture(scope="module", params=[Redis, Rabbitmq], ids=["redis", "rabbitmq"])
@@ -51,7 +52,8 @@ def test_a_task_leaves_with_the_record_and_runs_once(shop):
 def test_a_message_that_is_sent_again_is_the_same_task(shop):
     target = CeleryTarget(shop.client, "celery:shop.by_id")
     message = OutboxMessage(str(uuid.uuid4()), "[1]")
-    assert target.send([message]) == target.send([message]) == [None]
+    for _ in range(2):
+        until(lambda: target.send([message]) == [None])  # a busy broker may close a connection in its handshake
     shop.start("-c", 1)
     shop.get(shop.send("based", "last"))
     assert shop.journal() == {f"by_id {message.key}": 1, "based last": 1}
