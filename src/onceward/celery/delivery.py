@@ -1,7 +1,6 @@
 """One delivery of a task: runs the guarded function, and translates how that ends into Celery's terms."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Final
@@ -13,9 +12,9 @@ from celery.exceptions import Reject, Retry, SoftTimeLimitExceeded
 
 from onceward.celery.ends import come_again, dead_letter, queue_of
 from onceward.claim.called import TIME_LIMITS
-from onceward.claim.running import CURRENT, current
+from onceward.claim.running import CURRENT
 from onceward.consumers.tasks import GuardedTask, TaskCall
-from onceward.errors import OncewardError, ResultNotRecorded, ResultUnavailable
+from onceward.errors import ResultNotRecorded, ResultUnavailable
 
 Function = Callable[..., object]
 
@@ -28,20 +27,20 @@ TIME_LIMITS.add(SoftTimeLimitExceeded)
 
 
 def body(function: Function) -> Function:
-    """Return the function with those ends told apart that are no failures."""
+    """Return the function, which notes what it returned."""
 
     @wraps(function)
     def called(*args: object, **kwargs: object) -> object:
-        try:
-            value = function(*args, **kwargs)
-        except (Retry, Reject) as error:  # the function has said what follows
-            with suppress(OncewardError):
-                current().release(str(error))
-            raise
+        value = function(*args, **kwargs)
         _RETURNED.get().append(value)
         return value
 
     return called
+
+
+def says_what_follows(error: Exception) -> bool:
+    """Return whether the function has said what follows, which is no failure."""
+    return isinstance(error, Retry | Reject)
 
 
 def deliver(task: Task, guarded: GuardedTask, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:

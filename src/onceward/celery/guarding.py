@@ -9,7 +9,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, Unpack, cast
 from celery import Task, current_app, current_task
 from celery.exceptions import Ignore
 
-from onceward.celery.delivery import Function, body, deliver
+from onceward.celery.delivery import Function, body, deliver, says_what_follows
 from onceward.consumers.tasks import GuardedTask, TaskOptions
 from onceward.core.policy import Options, Policy
 from onceward.once import Once, check_once
@@ -66,7 +66,8 @@ class TaskGuard:
     def _guard(self, function: Function, name: str) -> GuardedTask:
         # Ignore is how a function ends without a result, and how self.replace() ends: duplicates must end so, too.
         final = (*self._options.get("final", self.once.policy.final), Ignore)
-        return GuardedTask(self.once, body(function), "celery", {**self._options, "name": name, "final": final})
+        policy = cast("TaskOptions", {**self._options, "name": name, "final": final})
+        return GuardedTask(self.once, body(function), "celery", policy, says_what_follows)
 
 
 def exactly(once: Once, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -41,7 +41,7 @@ class HeldClaim(Lease):
     chain: "HandlerSteps | None" = None  # its steps, if its handler has any
     outbox: "PendingMessages | None" = None  # its messages, likewise
     is_alone = True  # whether nobody else can end it as its owner
-    _in_vain = False  # whether its handler has succeeded, and that could not be recorded
+    in_vain: ResultNotRecorded | None = None  # its handler has succeeded, and that could not be recorded
 
     def _chained(self) -> "HandlerSteps":
         if self.chain is None:
@@ -130,7 +130,7 @@ class HeldClaim(Lease):
     def reopened(self, record: Record, messages: int = 0) -> None:
         """Undo an end that was rolled back: ``record`` is current again, and so are the first ``messages``."""
         super().reopened(record)
-        self._in_vain = False
+        self.in_vain = None
         if self.outbox is not None:
             self.outbox.cut(messages)
 
@@ -229,8 +229,8 @@ class HeldClaim(Lease):
                 # The completion matters more than the result.
                 return (yield from self.completing(without_result(error), result, again=False))
             self.telling.note("not_recorded", self.record, error=error)
-            self._in_vain = True
-            raise ResultNotRecorded(self.record.key, result, str(error)) from error
+            self.in_vain = ResultNotRecorded(self.record.key, result, str(error))
+            raise self.in_vain from error
         return self.ended(ended, outcome, "record its result")
 
     def _committing(self, outcome: Outcome, commit: steps.Commit) -> Steps[None]:
@@ -266,7 +266,7 @@ class HeldClaim(Lease):
 
         What it raises does not tell: task groups and frameworks replace the exception.
         """
-        return self._in_vain or (self.chain is not None and self.chain.notes.failed is not None)
+        return self.in_vain is not None or (self.chain is not None and self.chain.notes.failed is not None)
 
     def completion(self, result: object) -> Outcome:
         """Return the outcome that records ``result``; raises Parked if a step has stopped this attempt."""

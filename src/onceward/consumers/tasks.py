@@ -9,12 +9,14 @@ What is no ``Exception`` (a time limit, a shutdown, a cancellation) is raised: t
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
+from onceward.claim.behind import trouble_behind
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import describe
-from onceward.claim.running import current
+from onceward.claim.running import current, held
 from onceward.consumers.delivery import MalformedRecord
 from onceward.core.origin import provenance_in
 from onceward.core.policy import Options
@@ -27,6 +29,7 @@ from onceward.errors import (
     Parked,
     ResultNotRecorded,
     ResultUnavailable,
+    StepNotRecorded,
     StoreError,
     UnknownNeed,
     UnknownStatus,
@@ -38,10 +41,12 @@ from onceward.once import Once, check_once
 
 if TYPE_CHECKING:
     from onceward.batch.windows import At
+    from onceward.claim.held import HeldClaim
     from onceward.keys.reading import KeySource
     from onceward.observe.spans import Incoming
 
 Postpones = Callable[[Exception], bool]
+_BEGAN: ContextVar[str | None] = ContextVar("onceward_task_key", default=None)  # the key of the task that has run here
 Status = Literal["done", "again", "refused", "failed"]
 
 _SOON: Final = 1.0  # seconds, the least pause of a busy key
@@ -49,7 +54,7 @@ _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked aga
 _BROKEN: Final = 60.0  # the same for a ledger that refuses, or a record of a newer version
 
 # The ledger's own trouble. It says nothing of the task, so it must not use up the task's retries.
-_PAUSES: Final = {LeaseLost: _SOON, UnknownNeed: _BROKEN, UnknownStatus: _BROKEN}
+_PAUSES: Final = {LeaseLost: _SOON, StepNotRecorded: _TROUBLE, UnknownNeed: _BROKEN, UnknownStatus: _BROKEN}
 _REFUSED: Final = (Parked, Mismatch, ResultUnavailable)
 _REFUSALS: Final = (*_REFUSED, KeyMissing, MalformedRecord)
 
@@ -120,7 +125,7 @@ class GuardedTask:
         source: the name of the task queue, for traces.
         options: see :class:`TaskOptions`.
         postpones: tells of an exception of the function whether it is no failure, but says what follows. Then the key is given
-            back, also with ``on_error="park"``.
+            back, also with ``on_error="park"``, unless the function has succeeded and that could not be recorded.
 
     Attributes:
         is_async: whether to use :meth:`call_async`.
@@ -151,7 +156,7 @@ class GuardedTask:
             raise ValueError("fingerprint= needs key=: copies of one message, which share its id, never differ")
         if per is not None and (key is not None or mark):
             raise ValueError("the key is the start of the window that per= gives: leave out key= and fingerprint=")
-        self._source, self._function = source, _postponable(function, postpones)
+        self._source, self._function = source, _telling(function, postpones)
         handler = describe(function)
         self.is_async, self.signature = handler.is_async, without(function, handler.claim)
         self.final = once.guards.policy(policy).final
@@ -176,6 +181,7 @@ class GuardedTask:
     def call(self, call: TaskCall) -> TaskEnd:
         """Run the task once for its key, in this thread."""
         key: str | None = None
+        _BEGAN.set(None)
         try:
             if self._windowed is not None:
                 return TaskEnd("done", self._windowed(*call.args, **call.kwargs))
@@ -196,6 +202,7 @@ class GuardedTask:
     async def call_async(self, call: TaskCall) -> TaskEnd:
         """Like :meth:`call`, for a coroutine function."""
         key: str | None = None
+        _BEGAN.set(None)
         try:
             if self._windowed is not None:
                 return TaskEnd("done", await cast("Awaitable[object]", self._windowed(*call.args, **call.kwargs)))
@@ -243,6 +250,8 @@ class GuardedTask:
         """Return what becomes of a task whose guarded call raised."""
         if self._windowed is None and key is None:
             return TaskEnd("refused", error=error if isinstance(error, KeyMissing) else self._malformed(error))
+        if self._windowed is not None:
+            key = _BEGAN.get()
         if isinstance(error, StoreError):
             return TaskEnd("again", error=error, seconds=_TROUBLE if error.transient else _BROKEN)
         if key is not None and getattr(error, "key", key) != key:
@@ -263,32 +272,48 @@ def _pause(busy: Busy) -> float:
     return max(_SOON, min(busy.retry_after, known_for))
 
 
-def _postponable(function: Callable[..., object], postpones: Postpones | None) -> Callable[..., object]:
-    """Return the function, which gives its key back before it raises what is no failure."""
-    if postpones is None:
-        return function
+def _telling(function: Callable[..., object], postpones: Postpones | None) -> Callable[..., object]:
+    """Return the function, which notes its key, and raises the ledger's own trouble whatever hides it.
+
+    It gives its key back before it raises what is no failure.
+    """
+
+    def postponed(claim: "HeldClaim", error: Exception) -> bool:
+        if postpones is not None and postpones(error):
+            return not claim.completed_in_vain  # else its effect would be made again at once
+        trouble = trouble_behind(claim, error)
+        if trouble is not None and trouble is not error:
+            raise trouble from error
+        return False
+
     if describe(function).is_async:
 
         @wraps(function)
         async def run_async(*args: object, **kwargs: object) -> object:
+            claim = held()
             try:
                 return await cast("Awaitable[object]", function(*args, **kwargs))
             except Exception as error:
-                if postpones(error):
+                if postponed(claim, error):
                     with suppress(OncewardError):  # the guard gives it back, too
                         await current().release_async(str(error))
                 raise
+            finally:
+                _BEGAN.set(claim.record.key)
 
         return run_async
 
     @wraps(function)
     def run(*args: object, **kwargs: object) -> object:
+        claim = held()
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            if postpones(error):
+            if postponed(claim, error):
                 with suppress(OncewardError):  # as above
                     current().release(str(error))
             raise
+        finally:
+            _BEGAN.set(claim.record.key)
 
     return run

@@ -13,6 +13,7 @@ from dramatiq import Actor, Retry
 from dramatiq.asyncio import async_to_sync
 from dramatiq.middleware import CurrentMessage, Retries, Shutdown
 
+from onceward.claim.running import held
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
 from onceward.observe.logs import logger
 
@@ -99,7 +100,7 @@ class _GuardedActor:
 
 
 def _is_retry(error: Exception) -> bool:
-    return isinstance(error, Retry)
+    return isinstance(error, Retry) and not held().completed_in_vain  # what has succeeded must not come again
 
 
 def _uncount(message: "Message[object]") -> None:

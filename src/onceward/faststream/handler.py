@@ -10,6 +10,7 @@ from faststream._internal.configs import BrokerConfig
 from faststream._internal.endpoint.call_wrapper import HandlerCallWrapper  # it has no public name
 from faststream.exceptions import IgnoredException, NackMessage, SetupError
 
+from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.replays import CallOutcome
 from onceward.consumers.backoff import Backoff
@@ -200,7 +201,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
 
     def _under_call(self) -> Callable[..., object]:
         """Return the function as FastStream calls it, with the parameters that FastStream fills in."""
-        guard, function = self._guard, self._function
+        guard, function = self._guard, revealing(self._function, IgnoredException)
 
         if self._is_async:
 

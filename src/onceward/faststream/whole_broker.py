@@ -10,6 +10,7 @@ from faststream.exceptions import IgnoredException, NackMessage, SetupError
 from faststream.message import SourceType
 from faststream.response import Response
 
+from onceward.claim.behind import revealing
 from onceward.claim.replays import CallOutcome
 from onceward.consumers.backoff import Backoff
 from onceward.consumers.worker import PAUSES
@@ -156,7 +157,14 @@ class ExactlyMiddleware(BaseMiddleware):
             run.begun = True
             told = provenance_in(run.delivery.header)
             found = await guard.call_async(
-                run.key, mark, body, (), {}, whole=True, comes=run.delivery.comes, provenance=told
+                run.key,
+                mark,
+                revealing(body, IgnoredException),
+                (),
+                {},
+                whole=True,
+                comes=run.delivery.comes,
+                provenance=told,
             )
         except IgnoredException:
             raise

@@ -4,10 +4,11 @@ from typing import ClassVar
 
 import pytest
 from celery import Celery, current_app
-from celery.exceptions import Ignore
+from celery.exceptions import Ignore, Retry
 
-from onceward import Busy, KeyMissing, Once, Parked
+from onceward import Busy, Claim, KeyMissing, Once, Parked, ResultNotRecorded, StoreError
 from onceward.celery import OnceTask, exactly
+from onceward.testing.faults import Faults, fail_before, when
 
 
 @pytest.fixture
@@ -155,3 +156,23 @@ def test_what_does_not_fit_is_refused_when_decorating(app, once):
         app.task(charge, shared=False, base=OnceTask, lazy=False, name="other")
     with pytest.raises(TypeError, match="give an Once"):
         exactly("sqlite:///orders.db", key="order")(charge)
+
+
+def test_a_key_completed_in_vain_is_not_given_back_for_a_retry(app, once):
+    broken, attempts = [], []
+    faulty = Once(Faults(once.store, when(lambda ask: bool(broken), fail_before(StoreError))))
+
+    @app.task(shared=False, name="shop.charge", bind=True, max_retries=1)
+    @exactly(faulty, key="order")
+    def charge(self, order, claim: Claim):
+        attempts.append(claim.attempt)
+        broken.append(1)
+        try:
+            claim.complete("paid")
+        except ResultNotRecorded as error:
+            broken.clear()
+            raise self.retry(exc=error, countdown=0) from error
+
+    with pytest.raises((Busy, Retry)):
+        charge.apply(("a",), throw=True).get()
+    assert attempts == [1]

@@ -4,7 +4,18 @@ import asyncio
 
 import pytest
 
-from onceward import Busy, KeyMissing, Mismatch, Once, Parked, StoreError
+from onceward import (
+    Busy,
+    Claim,
+    KeyMissing,
+    LeaseLost,
+    Mismatch,
+    Once,
+    Parked,
+    ResultNotRecorded,
+    StepNotRecorded,
+    StoreError,
+)
 from onceward.consumers.delivery import MalformedRecord
 from onceward.consumers.tasks import GuardedTask, TaskCall
 from onceward.testing.faults import Faults, fail_before, when
@@ -21,6 +32,35 @@ class Later(Exception):
 def task_of(function, once=None, postpones=None, **options):
     options.setdefault("name", "charge")
     return GuardedTask(once or Once("memory:"), function, "toy", options, postpones)
+
+
+def breakable():
+    """Return a ledger, and the list that breaks it as long as something is in it."""
+    broken = []
+    return Once(Faults(Once("memory:").store, when(lambda ask: bool(broken), fail_before(StoreError)))), broken
+
+
+def raised(error):
+    raise error
+
+
+async def as_it_is(work):
+    await work()
+
+
+async def in_a_group(work):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work())
+
+
+async def with_a_cause(work):
+    try:
+        await work()
+    except Exception as error:
+        raise Declined from error
+
+
+WAYS = [as_it_is, in_a_group, with_a_cause]
 
 
 def call(*args, id="t-1", **kwargs):
@@ -208,3 +248,72 @@ def test_a_task_that_postpones_itself_gives_its_key_back(is_async):
     for _ in range(2):
         end = asyncio.run(task.call_async(call())) if is_async else task.call(call())
         assert (end.status, type(end.error)) == ("failed", Later)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_step_that_was_not_recorded_lets_the_task_come_again_however_that_is_raised(way):
+    once, broken = breakable()
+
+    async def charge(claim: Claim):
+        await way(lambda: claim.step_async("pay", broken.append, 1))
+
+    end = asyncio.run(task_of(charge, once, final=(Declined,)).call_async(call()))
+
+    assert (end.status, type(end.error)) == ("again", StepNotRecorded)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_task_that_is_completed_in_vain_does_not_come_again_however_that_is_raised(way):
+    once, broken = breakable()
+
+    async def charge(claim: Claim):
+        broken.append(1)
+        await way(lambda: claim.complete_async("paid"))
+
+    end = asyncio.run(task_of(charge, once).call_async(call()))
+
+    assert (end.status, end.result()) == ("done", "paid")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_lost_lease_lets_the_task_come_again_however_that_is_raised(way):
+    async def charge(claim: Claim):
+        claim.lose()  # as a heartbeat does that finds another owner
+        await way(lambda: claim.step_async("pay", print))
+
+    end = asyncio.run(task_of(charge).call_async(call()))
+
+    assert (end.status, type(end.error)) == ("again", LeaseLost)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_task_that_is_completed_in_vain_does_not_give_its_key_back_when_it_postpones_itself(is_async):
+    once, broken = breakable()
+
+    def pay(claim):
+        broken.append(1)
+        try:
+            claim.complete("paid")
+        except ResultNotRecorded as error:
+            broken.clear()
+            raise Later from error
+
+    async def pay_later(claim: Claim):
+        pay(claim)
+
+    def pay_at_once(claim: Claim):
+        pay(claim)
+
+    task = task_of(pay_later if is_async else pay_at_once, once, lambda error: isinstance(error, Later))
+    ends = [asyncio.run(task.call_async(call())) if is_async else task.call(call()) for _ in range(2)]
+
+    assert [type(end.error) for end in ends] == [Later, Busy]
+
+
+@pytest.mark.parametrize(
+    "error", [ResultNotRecorded("inner:1", None, "away"), Busy("inner:1", 9), Parked("inner:1", 1, "no")]
+)
+def test_the_end_of_an_inner_function_is_not_that_of_a_periodic_task(error):
+    end = task_of(lambda: raised(error), per="1h").call(call())
+
+    assert (end.status, end.error) == ("failed", error)

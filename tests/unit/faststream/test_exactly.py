@@ -15,8 +15,9 @@ from faststream.redis import ListSub, RedisBroker, StreamSub, TestRedisBroker
 from nats.js import api
 from pydantic import BaseModel
 
-from onceward import Busy, Claim, KeyMissing, Mismatch, Once
+from onceward import Busy, Claim, KeyMissing, Mismatch, Once, StepNotRecorded, StoreError, current
 from onceward.faststream import exactly, guard_broker
+from onceward.testing.faults import Faults, fail_before, when
 from pages import run
 
 NACK = AckPolicy.NACK_ON_ERROR
@@ -139,6 +140,31 @@ def test_a_final_exception_is_an_outcome_that_publishes_nothing(once):
 
     asyncio.run(main())
     assert came == []
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_step_that_was_not_recorded_is_behind_no_final_exception(once, whole):
+    broker, broken = NatsBroker(), []
+    once = Once(Faults(once.store, when(lambda ask: bool(broken), fail_before(StoreError))))
+
+    async def pay(body: dict) -> None:
+        try:
+            await current().step_async("pay", broken.append, 1)
+        except StepNotRecorded as error:
+            raise Declined from error  # an outcome, for which FastStream would drop the message
+
+    if whole:
+        guard_broker(broker, once, key="body.id", final=(Declined,))
+    else:
+        pay = exactly(once, key="body.id", name="charge", final=(Declined,))(pay)
+    broker.subscriber("orders", **SAFE)(pay)
+
+    async def main():
+        async with TestNatsBroker(broker) as fake:
+            await fake.publish({"id": "1"}, "orders")
+
+    with pytest.raises(StepNotRecorded):
+        asyncio.run(main())
 
 
 def test_a_handler_called_without_a_broker_runs_once(once):

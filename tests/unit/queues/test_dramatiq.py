@@ -10,8 +10,9 @@ from dramatiq.middleware import AsyncIO, CurrentMessage, Retries, Shutdown
 from dramatiq.results import ResultFailure, Results
 from dramatiq.results.backends import StubBackend
 
-from onceward import Busy, KeyMissing, Once
+from onceward import Busy, Claim, KeyMissing, Once, ResultNotRecorded, StoreError
 from onceward.dramatiq import exactly
+from onceward.testing.faults import Faults, fail_before, when
 
 PATIENCE = 180_000  # milliseconds
 
@@ -318,3 +319,23 @@ def test_a_broker_needs_no_more_than_retries(once):
     exactly(once)(dramatiq.actor(test_a_broker_needs_no_more_than_retries, broker=broker, actor_name="charge"))
 
     assert any(isinstance(middleware, CurrentMessage) for middleware in broker.middleware)
+
+
+def test_a_message_whose_success_was_not_recorded_does_not_come_again_by_retry(broker, once, work):
+    broken, runs = [], []
+    faulty = Once(Faults(once.store, when(lambda ask: bool(broken), fail_before(StoreError))), lease=3)
+
+    def charge(claim: Claim):
+        runs.append(claim.attempt)
+        broken.append(1)
+        try:
+            claim.complete("paid")
+        except ResultNotRecorded as error:
+            broken.clear()
+            raise Retry("later", delay=1) from error
+
+    message = actor(broker, faulty, charge).send()
+    work()
+
+    assert runs == [1]
+    assert result(message, broker) == "paid"
