@@ -159,7 +159,13 @@ class GuardedTask:
         self._source, self._function = source, _telling(function, postpones)
         handler = describe(function)
         self.is_async, self.signature = handler.is_async, without(function, handler.claim)
-        self.final = once.guards.policy(policy).final
+        defaults = once.guards.policy(policy)
+        if defaults.on_busy == "skip":
+            raise ValueError(
+                'on_busy="skip" would end a task that is not done, such as one whose worker was killed: leave it out, or give '
+                'on_busy="raise". A busy task comes again by itself'
+            )
+        self.final = defaults.final
         self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, *self.final)
         self._windowed: Callable[..., object] | None = None
         if per is not None:

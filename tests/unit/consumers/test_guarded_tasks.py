@@ -226,6 +226,8 @@ def test_an_interrupted_task_leaves_its_key_claimed():
         ({"fingerprint": True}, "key="),
         ({"per": "1h", "key": "order.id"}, "leave out key="),
         ({"key": "ordre.id"}, "ordre"),
+        ({"on_busy": "skip"}, "whose worker was killed"),
+        ({"on_busy": "skip", "per": "1h"}, "whose worker was killed"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_at_once(options, says):
