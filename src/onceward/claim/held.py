@@ -167,6 +167,12 @@ class HeldClaim(Lease):
         self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
     ) -> Callable[[], Steps[None]]:
         self._begin_end()
+        if self.settled is None and outcome is protocol.released and self.completed_in_vain:
+            self.let_go()  # as after the handler's own exception
+            raise OncewardError(
+                f"{self.record.key}: cannot {doing}: its handler or a step has succeeded, which could not be recorded, so the next "
+                "attempt would repeat the effect. The key stays claimed to the end of its lease"
+            )
         if self.chain is not None and self.settled is None:
             self.chain.check_none_runs(doing)
         return lambda: self.leaving(outcome(text and noted(storable(text), self.policy)), doing)
