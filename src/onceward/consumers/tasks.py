@@ -9,7 +9,6 @@ What is no ``Exception`` (a time limit, a shutdown, a cancellation) is raised: t
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
@@ -18,6 +17,7 @@ from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import describe
 from onceward.claim.running import current, held
 from onceward.consumers.delivery import MalformedRecord
+from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.origin import provenance_in
 from onceward.core.policy import Options
 from onceward.errors import (
@@ -40,13 +40,12 @@ from onceward.observe.logs import logger
 from onceward.once import Once, check_once
 
 if TYPE_CHECKING:
-    from onceward.batch.windows import At
+    from onceward.batch.windows import At, WindowKey
     from onceward.claim.held import HeldClaim
     from onceward.keys.reading import KeySource
     from onceward.observe.spans import Incoming
 
 Postpones = Callable[[Exception], bool]
-_BEGAN: ContextVar[str | None] = ContextVar("onceward_task_key", default=None)  # the key of the task that has run here
 Status = Literal["done", "again", "refused", "failed"]
 
 _SOON: Final = 1.0  # seconds, the least pause of a busy key
@@ -167,16 +166,13 @@ class GuardedTask:
             )
         self.final = defaults.final
         self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, *self.final)
-        self._windowed: Callable[..., object] | None = None
+        self._window: WindowKey | None = None
         if per is not None:
-            window = once.per(
-                cast("str | float", per),
-                cast("str | None", name),
-                at=cast("At | None", at),
-                offset=cast("float", offset),
-                **policy,
-            )
-            self._windowed = window(self._function)
+            from onceward.batch.windows import WindowDecorator, Windows
+
+            windows = Windows(cast("str | float", per), cast("float", offset))
+            windowed = WindowDecorator(once.guards, windows, cast("str | None", name), cast("At | None", at), policy)
+            self._guard, self._window, _ = windowed.keyed(self._function)
             return
         self._guard, _ = once.guards.for_function(self._function, cast("str | None", name), policy)
         self._read = None
@@ -187,11 +183,8 @@ class GuardedTask:
     def call(self, call: TaskCall) -> TaskEnd:
         """Run the task once for its key, in this thread."""
         key: str | None = None
-        _BEGAN.set(None)
         try:
-            if self._windowed is not None:
-                return TaskEnd("done", self._windowed(*call.args, **call.kwargs))
-            key, mark = self._key(call)
+            key, mark = drive(self._key(call), self._guard.store)
             value = self._guard.call(
                 key,
                 mark,
@@ -208,11 +201,9 @@ class GuardedTask:
     async def call_async(self, call: TaskCall) -> TaskEnd:
         """Like :meth:`call`, for a coroutine function."""
         key: str | None = None
-        _BEGAN.set(None)
         try:
-            if self._windowed is not None:
-                return TaskEnd("done", await cast("Awaitable[object]", self._windowed(*call.args, **call.kwargs)))
-            key, mark = self._key(call)
+            asked = await drive_async(self._key(call), self._guard.store)
+            key, mark = asked
             value = await self._guard.call_async(
                 key,
                 mark,
@@ -226,7 +217,9 @@ class GuardedTask:
             return self._ended(error, key)
         return TaskEnd("done", value)
 
-    def _key(self, call: TaskCall) -> tuple[str, str | None]:
+    def _key(self, call: TaskCall) -> Steps[tuple[str, str | None]]:
+        if self._window is not None:
+            return (yield from self._window(call.args, call.kwargs)), None
         if self._read is not None:
             return self._read(call.args, call.kwargs)
         if call.id is None:
@@ -254,10 +247,8 @@ class GuardedTask:
 
     def _ended(self, error: Exception, key: str | None) -> TaskEnd:
         """Return what becomes of a task whose guarded call raised."""
-        if self._windowed is None and key is None:
-            return TaskEnd("refused", error=error if isinstance(error, KeyMissing) else self._malformed(error))
-        if self._windowed is not None:
-            key = _BEGAN.get()
+        if key is None and not isinstance(error, OncewardError):
+            return TaskEnd("refused", error=self._malformed(error))
         if isinstance(error, StoreError):
             return TaskEnd("again", error=error, seconds=_TROUBLE if error.transient else _BROKEN)
         if key is not None and getattr(error, "key", key) != key:
@@ -279,7 +270,7 @@ def _pause(busy: Busy) -> float:
 
 
 def _telling(function: Callable[..., object], postpones: Postpones | None) -> Callable[..., object]:
-    """Return the function, which notes its key, and raises the ledger's own trouble whatever hides it.
+    """Return the function, which raises the ledger's own trouble whatever hides it.
 
     It gives its key back before it raises what is no failure.
     """
@@ -304,8 +295,6 @@ def _telling(function: Callable[..., object], postpones: Postpones | None) -> Ca
                     with suppress(OncewardError):  # the guard gives it back, too
                         await current().release_async(str(error))
                 raise
-            finally:
-                _BEGAN.set(claim.record.key)
 
         return run_async
 
@@ -319,7 +308,5 @@ def _telling(function: Callable[..., object], postpones: Postpones | None) -> Ca
                 with suppress(OncewardError):  # as above
                     current().release(str(error))
             raise
-        finally:
-            _BEGAN.set(claim.record.key)
 
     return run

@@ -13,6 +13,7 @@ from onceward import (
     Once,
     Parked,
     ResultNotRecorded,
+    ResultUnavailable,
     StepNotRecorded,
     StoreError,
 )
@@ -38,10 +39,6 @@ def breakable():
     """Return a ledger, and the list that breaks it as long as something is in it."""
     broken = []
     return Once(Faults(Once("memory:").store, when(lambda ask: bool(broken), fail_before(StoreError)))), broken
-
-
-def raised(error):
-    raise error
 
 
 async def as_it_is(work):
@@ -125,6 +122,24 @@ def test_a_busy_key_of_an_inner_function_is_a_failure_of_the_task():
 
     assert end.status == "failed"
     assert isinstance(end.error, Busy)
+
+
+@pytest.mark.parametrize("options", [{}, {"per": "1h"}], ids=["id", "window"])
+@pytest.mark.parametrize(
+    "error",
+    [ResultNotRecorded("inner", "paid", "away"), ResultUnavailable("inner", "too large"), Parked("inner", 1, "why")],
+)
+def test_an_error_of_an_inner_function_is_a_failure_of_the_task(options, error):
+    def charge():
+        raise error
+
+    async def charge_async():
+        raise error
+
+    task, coroutine = task_of(charge, **options), task_of(charge_async, **options)
+    ends = [task.call(call()), asyncio.run(coroutine.call_async(call()))]
+
+    assert [(end.status, end.error) for end in ends] == [("failed", error)] * 2
 
 
 def test_a_failed_task_is_left_to_the_retries_of_its_queue():
@@ -310,12 +325,3 @@ def test_a_task_that_is_completed_in_vain_does_not_give_its_key_back_when_it_pos
     ends = [asyncio.run(task.call_async(call())) if is_async else task.call(call()) for _ in range(2)]
 
     assert [type(end.error) for end in ends] == [Later, Busy]
-
-
-@pytest.mark.parametrize(
-    "error", [ResultNotRecorded("inner:1", None, "away"), Busy("inner:1", 9), Parked("inner:1", 1, "no")]
-)
-def test_the_end_of_an_inner_function_is_not_that_of_a_periodic_task(error):
-    end = task_of(lambda: raised(error), per="1h").call(call())
-
-    assert (end.status, end.error) == ("failed", error)
