@@ -46,6 +46,7 @@ const now = (): number => {
 };
 const pause = (seconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 const plain = (value: unknown): Json => JSON.parse(JSON.stringify(value ?? null) ?? "null") as Json;
+const unrecorded = (claim: Claim, result: Json) => (error: OncewardError): never => { claim.inDoubt = true; throw new ResultNotRecorded(result, error); };
 const text = (error: unknown): string => String(error).slice(0, 1000) || "unknown";
 
 export class Onceward {
@@ -114,9 +115,10 @@ export class Onceward {
 export class Claim {
   readonly fence: number; // larger than in every earlier claim on this key: pass it to a downstream that checks it
   readonly attempt: number;
-  inDoubt = false; // whether a step was made and is not recorded. Then the key must stay claimed to the end of the lease
+  inDoubt = false; // whether the work, or a step, is done and not recorded. Then the key must stay claimed to the end of the lease
   private until: number;
   private ended = false;
+  private running = 0; // steps that are being made
   private timer: ReturnType<typeof setTimeout> | undefined;
   private readonly stop = new AbortController();
   private readonly names: Body;
@@ -141,12 +143,12 @@ export class Claim {
   async step(name: string, make: (key: string) => Promise<Json | void> | Json | void, onLapse: "retry" | "park" = "retry"): Promise<Json> {
     const begun = await this.ask("step", { step: name, on_lapse: onLapse });
     if (begun.made) return begun.result;
-    const result = plain(await make(begun.key));
+    this.running += 1;
     try {
-      return (await this.ask("step", { step: name, result })).result;
-    } catch (error) {
-      this.inDoubt = true;
-      throw new ResultNotRecorded(result, error as OncewardError);
+      const result = plain(await make(begun.key));
+      return (await this.ask("step", { step: name, result }).catch(unrecorded(this, result))).result;
+    } finally {
+      this.running -= 1;
     }
   }
 
@@ -156,14 +158,10 @@ export class Claim {
       if (error.kind !== "too-large" && error.kind !== "malformed") throw error;
       return this.end("complete", { no_result: error.message.slice(0, 1000) }); // the work is done all the same
     };
-    try {
-      await this.end("complete", { result: plain(result) }).catch(refused);
-    } catch (error) {
-      throw new ResultNotRecorded(result, error as OncewardError);
-    }
+    await this.end("complete", { result: plain(result) }).catch(refused).catch(unrecorded(this, result));
   }
 
-  /** Give the key back for a retry. */
+  /** Give the key back for a retry, when no step runs any more. After a lease it stays claimed instead, as after `ResultNotRecorded`. */
   release = (error?: string): Promise<void> => this.end("release", { error });
   /** Stop retrying the key until an operator unparks it. */
   park = (reason?: string): Promise<void> => this.end("park", { error: reason });
@@ -182,7 +180,8 @@ export class Claim {
 
   private async end(action: string, body: Body): Promise<void> {
     try {
-      if (!this.inDoubt || action !== "release") await this.ask(action, body); // the claim is renewed until this is answered
+      for (const until = now() + this.lease; action === "release" && this.running && !this.lost && now() < until; ) await pause(0.01);
+      if ((!this.inDoubt && !this.running) || action !== "release") await this.ask(action, body); // the claim is renewed until this is answered
     } finally {
       this.ended = true;
       clearTimeout(this.timer);

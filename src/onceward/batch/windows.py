@@ -11,6 +11,8 @@ from functools import partial, wraps
 from typing import Final
 
 from onceward.claim.factory import GuardFactory, refuse_guarded
+from onceward.claim.guard import Guard
+from onceward.claim.handler import Handler
 from onceward.core import retries
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
@@ -23,6 +25,7 @@ from onceward.keys.signatures import CallReader, without
 
 At = str | Callable[..., object] | datetime | float
 Read = Callable[[tuple[object, ...], Mapping[str, object]], datetime]
+WindowKey = Callable[[tuple[object, ...], Mapping[str, object]], Steps[str]]  # of a call's arguments
 
 _WINDOW: Final = re.compile(r"([1-9][0-9]*)([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -82,43 +85,44 @@ class WindowDecorator:
         """Return ``function``, guarded per window."""
         if isinstance(function, classmethod | staticmethod):
             return type(function)(self.apply(function.__func__))
-        refuse_guarded(function)
-        guards = self._guards
-        guard, handler = guards.for_function(function, self._name, self._options)
-        name = guard.name
-        check = guards.class_check(self._name, guard, function)
-        read = self._reader(function, handler.claim)
-        store, clock = guard.store, guard.clock
-
-        def given(args: tuple[object, ...], kwargs: Mapping[str, object]) -> datetime | None:
-            if check is not None:
-                check(args)
-            return None if read is None else read(args, kwargs)
-
-        def on_ledger(reply: Reply) -> datetime:
-            return self._windows.moment(reply.now, store.resolution)
-
-        def key(moment: datetime) -> str:
-            return ledger_key(name, self._windows.start(moment))
-
+        guard, key, handler = self.keyed(function)
+        store = guard.store
         if handler.is_async:
 
             @wraps(function)
             async def call_async(*args: object, **kwargs: object) -> object:
-                moment = given(args, kwargs) or on_ledger(await drive_async(looking(store, name, clock), store))
-                return await guard.call_async(key(moment), None, function, args, kwargs)
+                return await guard.call_async(await drive_async(key(args, kwargs), store), None, function, args, kwargs)
 
             wrapper: Callable[..., object] = call_async
         else:
 
             @wraps(function)
             def call(*args: object, **kwargs: object) -> object:
-                moment = given(args, kwargs) or on_ledger(drive(looking(store, name, clock), store))
-                return guard.call(key(moment), None, function, args, kwargs)
+                return guard.call(drive(key(args, kwargs), store), None, function, args, kwargs)
 
             wrapper = call
         wrapper.__signature__ = without(function, handler.claim)  # type: ignore[attr-defined]  # inspect reads it
         return wrapper
+
+    def keyed(self, function: Callable[..., object]) -> tuple[Guard, WindowKey, Handler]:
+        """Return the guard of ``function``, and what finds the key of a call."""
+        refuse_guarded(function)
+        guards = self._guards
+        guard, handler = guards.for_function(function, self._name, self._options)
+        name, store, clock = guard.name, guard.store, guard.clock
+        check = guards.class_check(self._name, guard, function)
+        read = self._reader(function, handler.claim)
+
+        def key(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Steps[str]:
+            if check is not None:
+                check(args)
+            if read is not None:
+                moment = read(args, kwargs)
+            else:
+                moment = self._windows.moment((yield from looking(store, name, clock)).now, store.resolution)
+            return ledger_key(name, self._windows.start(moment))
+
+        return guard, key, handler
 
     def _reader(self, function: Callable[..., object], claim: str | None) -> Read | None:
         at = self._at

@@ -15,7 +15,7 @@ from onceward.celery.ends import come_again, dead_letter, queue_of
 from onceward.claim.called import TIME_LIMITS
 from onceward.claim.running import CURRENT, current
 from onceward.consumers.tasks import GuardedTask, TaskCall
-from onceward.errors import OncewardError, ResultNotRecorded, ResultUnavailable
+from onceward.errors import OncewardError, ResultUnavailable
 
 Function = Callable[..., object]
 
@@ -64,8 +64,6 @@ def deliver(task: Task, guarded: GuardedTask, args: tuple[Any, ...], kwargs: dic
             end = guarded.call(call)  # the limit came while the result was being recorded, and that is done
     finally:
         _RETURNED.reset(token)
-    if isinstance(end.error, ResultNotRecorded):
-        return end.error.result  # the effect is made; if the message came again, it could be made twice
     if end.error is not None and is_message and end.status == "again":
         raise come_again(task, end) from end.error
     if end.status == "refused" and is_message and not isinstance(end.error, (*guarded.final, ResultUnavailable)):

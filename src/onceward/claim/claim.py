@@ -196,7 +196,7 @@ class Claim:
             LeaseLost: the key has gone on without this worker.
             StoreError: the store was unreachable until the lease was over, or for two leases while it was renewed.
             ForkedClaim: this process was forked from the one that made the claim.
-            OncewardError: the claim was ended before, or a step of it still runs.
+            OncewardError: the claim was ended before, or a step of it still runs, or a success of it could not be recorded.
         """
         self._settle(self._leaving(released, error, "release it"))
 

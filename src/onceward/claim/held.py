@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, TypeVar
 
 from onceward.claim import forks
@@ -40,6 +41,7 @@ class HeldClaim(Lease):
 
     chain: "HandlerSteps | None" = None  # its steps, if its handler has any
     outbox: "PendingMessages | None" = None  # its messages, likewise
+    thread: int | None = None  # where it was acquired; None if its handler has it in its context
     is_alone = True  # whether nobody else can end it as its owner
     _in_vain = False  # whether its handler has succeeded, and that could not be recorded
 
@@ -147,7 +149,7 @@ class HeldClaim(Lease):
         return StepTransaction.of_step(self, self._chained(), name, connection)
 
     def check_not_stopped(self) -> None:
-        """Raise Parked if a step has stopped this attempt: then nothing completes it."""
+        """Raise Parked or StoreError if a step has stopped this attempt: then nothing completes it."""
         if self.chain is not None and (refusal := self.chain.refusal()) is not None:
             raise refusal
 
@@ -165,6 +167,12 @@ class HeldClaim(Lease):
         self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
     ) -> Callable[[], Steps[None]]:
         self._begin_end()
+        if self.settled is None and outcome is protocol.released and self.completed_in_vain:
+            self.let_go()  # as after the handler's own exception
+            raise OncewardError(
+                f"{self.record.key}: cannot {doing}: its handler or a step has succeeded, which could not be recorded, so the next "
+                "attempt would repeat the effect. The key stays claimed to the end of its lease"
+            )
         if self.chain is not None and self.settled is None:
             self.chain.check_none_runs(doing)
         return lambda: self.leaving(outcome(text and noted(storable(text), self.policy)), doing)
@@ -269,7 +277,7 @@ class HeldClaim(Lease):
         return self._in_vain or (self.chain is not None and self.chain.notes.failed is not None)
 
     def completion(self, result: object) -> Outcome:
-        """Return the outcome that records ``result``; raises Parked if a step has stopped this attempt."""
+        """Return the outcome that records ``result``; raises as :meth:`check_not_stopped`."""
         self.check_not_stopped()
         return completion(self.codec, self.policy, result)
 
@@ -289,7 +297,10 @@ class HeldClaim(Lease):
             return protocol.parked(noted(storable(self.chain.parks), self.policy))
         if isinstance(error, GivenBack):  # it has begun: the next attempt must know, and have the same input
             return protocol.released(noted(describe(error), self.policy))
-        if isinstance(error, self.policy.final) and not isinstance(error, NotBegun):
+        stopped = (
+            self.chain is not None and self.chain.refusal() is not None
+        )  # the handler does not know what it has made
+        if isinstance(error, self.policy.final) and not isinstance(error, NotBegun) and not stopped:
             return final(error, self.policy)
         return protocol.failed(self.record, self.policy, noted(describe(error), self.policy))
 
@@ -340,4 +351,5 @@ def claimed(key: str, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
     """Return the claim that was won, or raise Completed with the recorded answer."""
     if isinstance(entry, CallOutcome):
         raise Completed(key, entry.value)
+    entry.thread = get_ident()
     return entry

@@ -16,6 +16,7 @@ from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import describe
 from onceward.claim.running import current
 from onceward.consumers.delivery import MalformedRecord
+from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.origin import provenance_in
 from onceward.core.policy import Options
 from onceward.errors import (
@@ -37,7 +38,7 @@ from onceward.observe.logs import logger
 from onceward.once import Once, check_once
 
 if TYPE_CHECKING:
-    from onceward.batch.windows import At
+    from onceward.batch.windows import At, WindowKey
     from onceward.keys.reading import KeySource
     from onceward.observe.spans import Incoming
 
@@ -156,16 +157,13 @@ class GuardedTask:
         self.is_async, self.signature = handler.is_async, without(function, handler.claim)
         self.final = once.guards.policy(policy).final
         self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, *self.final)
-        self._windowed: Callable[..., object] | None = None
+        self._window: WindowKey | None = None
         if per is not None:
-            window = once.per(
-                cast("str | float", per),
-                cast("str | None", name),
-                at=cast("At | None", at),
-                offset=cast("float", offset),
-                **policy,
-            )
-            self._windowed = window(self._function)
+            from onceward.batch.windows import WindowDecorator, Windows
+
+            windows = Windows(cast("str | float", per), cast("float", offset))
+            windowed = WindowDecorator(once.guards, windows, cast("str | None", name), cast("At | None", at), policy)
+            self._guard, self._window, _ = windowed.keyed(self._function)
             return
         self._guard, _ = once.guards.for_function(self._function, cast("str | None", name), policy)
         self._read = None
@@ -177,9 +175,7 @@ class GuardedTask:
         """Run the task once for its key, in this thread."""
         key: str | None = None
         try:
-            if self._windowed is not None:
-                return TaskEnd("done", self._windowed(*call.args, **call.kwargs))
-            key, mark = self._key(call)
+            key, mark = drive(self._key(call), self._guard.store)
             value = self._guard.call(
                 key,
                 mark,
@@ -197,9 +193,8 @@ class GuardedTask:
         """Like :meth:`call`, for a coroutine function."""
         key: str | None = None
         try:
-            if self._windowed is not None:
-                return TaskEnd("done", await cast("Awaitable[object]", self._windowed(*call.args, **call.kwargs)))
-            key, mark = self._key(call)
+            asked = await drive_async(self._key(call), self._guard.store)
+            key, mark = asked
             value = await self._guard.call_async(
                 key,
                 mark,
@@ -213,7 +208,9 @@ class GuardedTask:
             return self._ended(error, key)
         return TaskEnd("done", value)
 
-    def _key(self, call: TaskCall) -> tuple[str, str | None]:
+    def _key(self, call: TaskCall) -> Steps[tuple[str, str | None]]:
+        if self._window is not None:
+            return (yield from self._window(call.args, call.kwargs)), None
         if self._read is not None:
             return self._read(call.args, call.kwargs)
         if call.id is None:
@@ -241,8 +238,8 @@ class GuardedTask:
 
     def _ended(self, error: Exception, key: str | None) -> TaskEnd:
         """Return what becomes of a task whose guarded call raised."""
-        if self._windowed is None and key is None:
-            return TaskEnd("refused", error=error if isinstance(error, KeyMissing) else self._malformed(error))
+        if key is None and not isinstance(error, OncewardError):
+            return TaskEnd("refused", error=self._malformed(error))
         if isinstance(error, StoreError):
             return TaskEnd("again", error=error, seconds=_TROUBLE if error.transient else _BROKEN)
         if key is not None and getattr(error, "key", key) != key:

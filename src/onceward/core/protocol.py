@@ -275,10 +275,22 @@ def retried(record: Record, steps: str) -> Write | None:
     if not is_known(record) or has_messages(record):
         return None
     error = record.error if record.status != IN_PROGRESS else lapsed(record)
-    write = next_version(record, RELEASED, attempts=0, error=error, keep=Policy().retention)
+    write = next_version(record, RELEASED, attempts=0, error=error, keep=_longest(record))
     if record.status == COMPLETED:
         write = write._replace(history=history.redone(record))
     return _by_another(write, record)._replace(steps=steps)
+
+
+def _longest(record: Record) -> float | None:
+    """Return for how many seconds a key stays that can run again: as its record says, or longer. None is for ever.
+
+    Without its record, a later delivery would make all of its steps again. A parked record does not know its policy.
+    """
+    if record.status != PARKED and record.expires_at is None:
+        return None
+    least = Policy().retention
+    known = 0.0 if record.expires_at is None else record.expires_at - record.lease_until
+    return None if least is None else max(least, known)
 
 
 def parked_by_hand(record: Record, reason: str) -> Write | None:

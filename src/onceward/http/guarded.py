@@ -1,8 +1,9 @@
 """What every web face uses: the rules, and a guard that records answers."""
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -16,10 +17,15 @@ from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest
 from onceward.keys.ledger_keys import scoped_key
 from onceward.once import check_once
-from onceward.results.codec import Codec
+from onceward.results.codec import Codec, NotReplayable
 
 if TYPE_CHECKING:
     from onceward.once import Once
+
+
+_NAME: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+").fullmatch  # a token of RFC 9110, section 5.6.2
+# RFC 9110, section 5.5
+_VALUE: Final = re.compile(r"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?").fullmatch
 
 
 class Guarded:
@@ -90,8 +96,9 @@ class AnswerCodec(Codec):
         super().__init__(Recorded)
 
     def encode(self, value: object) -> str:
-        """As :meth:`Codec.encode`, also for an :class:`Answer`."""
+        """As :meth:`Codec.encode`, also for an :class:`Answer`. NotReplayable also says what no server could send."""
         if isinstance(value, Answer):
+            _check_sendable(value)
             value = recorded(value)
         if type(value) is Recorded and _is_plain(value):
             try:
@@ -99,6 +106,18 @@ class AnswerCodec(Codec):
             except UnicodeEncodeError:  # half of a surrogate pair
                 pass
         return super().encode(value)
+
+
+def _check_sendable(answer: Answer) -> None:
+    """Raise NotReplayable if a server would refuse an answer's status or headers: it would fail at each replay."""
+    if not isinstance(cast("object", answer.status), int) or not 200 <= answer.status <= 999:
+        raise NotReplayable(f"its status is {answer.status!r}: give a number from 200 on")
+    for name, value in cast("Iterable[tuple[object, object]]", answer.headers):
+        if not isinstance(name, str) or not isinstance(value, str) or not _NAME(name) or not _VALUE(value):
+            raise NotReplayable(
+                f"its header {name!r} cannot be sent: give a name of RFC 9110, section 5.1, and a value in Latin-1 without "
+                "line breaks, other control characters, and spaces around it"
+            )
 
 
 def _is_plain(record: Recorded) -> bool:

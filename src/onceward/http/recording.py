@@ -41,7 +41,7 @@ class Recording:
     _tries = 0
     _end = float("inf")  # when the first try must stop to send requests, on the guard's clock
     _make: Make | None = None  # None if there is nothing to record
-    _stopped: Parked | None = None  # a step has stopped the handler, whatever it answered
+    _stopped: Parked | StoreError | None = None  # a step has stopped the handler, whatever it answered
 
     def __init__(self, guard: Guard, claim: HeldClaim, outcome: Recorded | Exception, within: float | None) -> None:
         self._guard = guard
@@ -69,7 +69,7 @@ class Recording:
         """Record the outcome, for as long as the answer can wait.
 
         Raises:
-            LeaseLost, Parked, ResultNotRecorded: as :meth:`Guard.leave` does.
+            LeaseLost, Parked, ResultNotRecorded, StoreError: as :meth:`Guard.leave` does.
         """
         with self:
             if (make := self._begin()) is not None:

@@ -24,7 +24,13 @@ class NotSealed(NotReplayable):
 
 
 class NotOpened(NotReplayable):
-    """The recorded result cannot be opened."""
+    """The recorded result cannot be opened.
+
+    Attributes:
+        comes_back: whether it may be opened later: its seal raised, and can for example have lost its key service.
+    """
+
+    comes_back = False
 
 
 def sealed(seal: Seal, text: str) -> str:
@@ -43,9 +49,23 @@ def opened(seal: Seal | None, text: str) -> str:
     try:
         token = msgspec.json.decode(text, type=dict[str, object])
         held = str(token.get("sealed64", token.get("sealed")))
-        return seal[1](a2b_base64(held) if "sealed64" in token else held.encode()).decode()
+        data = a2b_base64(held) if "sealed64" in token else held.encode()
     except Exception as error:
-        raise NotOpened(f"it is sealed, and cannot be opened: {type(error).__qualname__}: {error}") from error
+        raise _not_opened(error) from error
+    try:
+        plain = seal[1](data)
+    except Exception as error:
+        failed = _not_opened(error)
+        failed.comes_back = True
+        raise failed from error
+    try:
+        return plain.decode()
+    except Exception as error:
+        raise _not_opened(error) from error
+
+
+def _not_opened(error: Exception) -> NotOpened:
+    return NotOpened(f"it is sealed, and cannot be opened: {type(error).__qualname__}: {error}")
 
 
 def sealed_note(seal: Seal, note: str) -> str:

@@ -122,6 +122,11 @@ def test_a_step_is_made_once_over_attempts(compiled, service, namespace):
         assert told(case) == ["TypeError: the mail server is away", {"paid": {"paid": 7}, "attempt": 2}, 1]
 
 
+def test_a_key_is_not_given_back_while_a_step_runs(compiled, service, namespace):
+    with running(compiled, service.place, namespace, "beside") as case:
+        assert told(case) == ["TypeError: the mail server is away", 1]
+
+
 def test_the_lease_is_renewed_while_the_handler_runs(compiled, service, namespace):
     api = Api(service.place, namespace)
     with running(compiled, service.place, namespace, "long") as case:
@@ -186,6 +191,7 @@ def test_what_cannot_be_recorded_is_told_with_its_result(compiled, tmp_path, nam
             assert told(case) == "began"
             service.kill()
             assert told(case) == [True, {"receipt": 7}]
+            assert told(case) == "kept"
     finally:
         service.kill()
 

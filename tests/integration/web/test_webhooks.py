@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from fastapi import FastAPI
 
-from onceward import Claim, Once
+from onceward import Busy, Claim, Once, ResultUnavailable
 from onceward.web.webhooks import (
     GitHub,
     Shopify,
@@ -262,6 +262,20 @@ def test_a_failure_is_the_frameworks_and_a_busy_key_comes_again(once, handled):
     once.acquire("evt_1", name="hooks", lease=60)
     answer = hook.answer(by_stripe(), BODY)
     assert (answer.status, int(dict(answer.headers)["Retry-After"]) > 0) == (503, True)
+
+
+@pytest.mark.parametrize("error", [ResultUnavailable("other", "too large"), Busy("other", 5.0)])
+def test_an_error_of_a_function_that_the_handler_calls_is_a_failure(once, error):
+    def handle(event):
+        raise error
+
+    async def handle_async(event):
+        raise error
+
+    for number, handler in enumerate((handle, handle_async)):
+        hook = WebhookReceiver(once, Stripe(SECRET), handler, name=f"hooks{number}")
+        with pytest.raises(type(error)):  # an answer of 200 would lose the event
+            asyncio.run(hook.answer_async(by_stripe(), BODY))
 
 
 def test_slacks_question_is_answered_with_its_challenge(once):

@@ -63,6 +63,23 @@ const cases: Record<string, () => Promise<void>> = {
     say([await kindOf(attempt(true)), await attempt(false), made.length]);
   },
 
+  async beside() {
+    let made = 0;
+    const slow = async (): Promise<void> => {
+      made += 1;
+      await pause(0.5);
+    };
+    const both = (fails: boolean): Promise<Json> =>
+      once.run("k", async (claim) => {
+        const step = claim.step("pay", slow);
+        await pause(0.2);
+        if (fails) throw new TypeError("the mail server is away");
+        await step;
+        return made;
+      });
+    say([await kindOf(both(true)), await both(false)]);
+  },
+
   async long() {
     const began = performance.now();
     const result = await once.run(
@@ -144,6 +161,8 @@ const cases: Record<string, () => Promise<void>> = {
       await claim.complete({ receipt: 7 });
     } catch (error) {
       say([error instanceof ResultNotRecorded, (error as ResultNotRecorded).result]);
+      await claim.release(); // as in a handler of all errors: the work is done, so it must not be done again at once
+      say("kept");
     }
   },
 };

@@ -4,7 +4,9 @@ import asyncio
 import sqlite3
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Event
 
 import pytest
 
@@ -18,6 +20,7 @@ from onceward import (
     Parked,
     ResultWarning,
     StepNotRecorded,
+    StoreError,
     UnknownNeed,
 )
 from onceward.core import protocol
@@ -667,6 +670,52 @@ def test_steps_are_sealed_as_results_are(once, form):
     assert Script(once, form, again, seal=seal)() == "secret-4242"
 
 
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_seal_that_cannot_open_a_step_for_now_leaves_the_key_for_a_later_attempt(once, form, effects, swallows):
+    away = []
+
+    def unseal(data):
+        if away:
+            raise OSError("the key service is away")
+        return data
+
+    def parts(claim):
+        yield step("charge", effects.append, 1)
+        raise Smtp
+
+    def again(claim):
+        try:
+            yield step("charge", effects.append, 2)
+        except StoreError:
+            if not swallows:
+                raise
+        return "done"
+
+    seal = (lambda data: data, unseal)
+    with pytest.raises(Smtp):
+        Script(once, form, parts, seal=seal)()
+    away.append(True)
+    with pytest.raises(StoreError, match="the key service is away") as error:
+        Script(once, form, again, seal=seal, final=(OncewardError,))()
+    assert error.value.transient
+    assert record(once).status == "RELEASED"
+    away.clear()
+    assert Script(once, form, again, seal=seal)() == "done"
+    assert effects == [1]
+
+
+def test_a_step_that_no_seal_can_open_parks_its_key(once, form, effects):
+    def parts(claim):
+        yield step("charge", effects.append, 1)
+        raise Smtp
+
+    with pytest.raises(Smtp):
+        Script(once, form, parts, seal=(lambda data: data, lambda data: data))()
+    with pytest.raises(Parked, match="it is sealed"):
+        Script(once, form, parts)()
+    assert (record(once).status, effects) == ("PARKED", [1])
+
+
 def test_a_handler_without_steps_writes_none(once):
     Script(once, "called", only())()
     assert [(one.steps, one.needs) for one in once.store.records.values()] == [(None, None)]
@@ -751,6 +800,63 @@ def test_a_message_sent_within_a_step_is_refused_and_after_it_is_not(once, form)
     with pytest.raises(Smtp):
         Script(once, form, parts)()
     assert len(told) == 2
+
+
+def in_a_bare_thread(function):
+    """Call a function in a thread that has not copied its starter's context."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(function).result()
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_message_of_a_bare_thread_within_a_step_is_refused(once, bare):
+    told = []
+
+    def send(claim):
+        told.append(claim.send("https://shop.example/hooks", "hello"))
+
+    def charge(claim):
+        def in_thread():
+            with pytest.raises(OncewardError, match="without the handler's context"):
+                send(claim)
+
+        def in_step():
+            in_a_bare_thread(in_thread)
+            send(other)  # of another key, whose steps do not run
+
+        claim.step("first", in_step)
+        in_a_bare_thread(lambda: (claim.step("second", lambda: None), send(claim)))
+        ready, over = Event(), Event()
+        with ThreadPoolExecutor(1) as threads:
+            runs = threads.submit(claim.step, "beside", lambda: (ready.set(), over.wait(60)))
+            ready.wait(60)
+            try:
+                send(claim)  # the handler, while a step of another thread runs
+            finally:
+                over.set()
+            runs.result()
+
+    other = once.acquire("other")
+    if bare:
+        charge(once.acquire("k"))
+    else:
+
+        @once(key="n", name="shop")
+        def handler(n: int) -> None:
+            charge(onceward.current())
+
+        handler(1)
+    assert len(told) == 3
+
+
+def test_a_message_of_an_outer_claim_is_refused_within_the_step_of_an_inner_one(once):
+    with once.claim("outer") as outer, once.claim("inner") as inner:
+
+        def sends():
+            with pytest.raises(OncewardError, match="within a step"):
+                outer.send("https://shop.example/hooks", "hello")
+
+        outer.step("order", inner.step, "charge", sends)
 
 
 def test_a_fresh_life_of_a_key_has_no_steps_of_the_last_one(once, form, clock, effects):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from onceward import Busy, KeyMissing, Mismatch, Once, Parked, StoreError
+from onceward import Busy, KeyMissing, Mismatch, Once, Parked, ResultNotRecorded, ResultUnavailable, StoreError
 from onceward.consumers.delivery import MalformedRecord
 from onceward.consumers.tasks import GuardedTask, TaskCall
 from onceward.testing.faults import Faults, fail_before, when
@@ -85,6 +85,24 @@ def test_a_busy_key_of_an_inner_function_is_a_failure_of_the_task():
 
     assert end.status == "failed"
     assert isinstance(end.error, Busy)
+
+
+@pytest.mark.parametrize("options", [{}, {"per": "1h"}], ids=["id", "window"])
+@pytest.mark.parametrize(
+    "error",
+    [ResultNotRecorded("inner", "paid", "away"), ResultUnavailable("inner", "too large"), Parked("inner", 1, "why")],
+)
+def test_an_error_of_an_inner_function_is_a_failure_of_the_task(options, error):
+    def charge():
+        raise error
+
+    async def charge_async():
+        raise error
+
+    task, coroutine = task_of(charge, **options), task_of(charge_async, **options)
+    ends = [task.call(call()), asyncio.run(coroutine.call_async(call()))]
+
+    assert [(end.status, end.error) for end in ends] == [("failed", error)] * 2
 
 
 def test_a_failed_task_is_left_to_the_retries_of_its_queue():

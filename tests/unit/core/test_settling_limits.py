@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from onceward import Once, ResultNotRecorded, ResultUnavailable, current
+from onceward import Once, OncewardError, ResultNotRecorded, ResultUnavailable, StepNotRecorded, current
 from onceward.core import many, retries
-from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
@@ -119,6 +119,33 @@ def test_a_key_completed_in_vain_is_not_given_back_for_another_run(form):
         else:
             asyncio.run(once.run_async("k", completes_async if form == "run_async" else groups))
     assert [record.status for record in store.store.records.values()] == [IN_PROGRESS]
+
+
+@pytest.mark.parametrize("form", ["acquire", "acquire_async", "step"])
+def test_a_success_in_vain_is_not_released_for_another_run_but_can_be_parked(form):
+    left = [fail_before(StoreError)] * 3
+    store = Faults(MemoryStore(), lambda ask: left.pop() if left and ask.verb == "swap" else None)
+    once = Once(store, name="n")
+    claim = once.acquire("k")
+
+    async def ends_async():
+        try:
+            await claim.complete_async("done")
+        except ResultNotRecorded as error:
+            await claim.release_async(str(error))
+
+    with pytest.raises(OncewardError, match="cannot release it"):
+        if form == "acquire_async":
+            asyncio.run(ends_async())
+        try:
+            claim.complete("done") if form == "acquire" else claim.step("charge", list)
+        except (ResultNotRecorded, StepNotRecorded) as error:  # as in a handler of all errors
+            claim.release(str(error))
+    assert claim.lost
+    assert [record.status for record in store.store.records.values()] == [IN_PROGRESS]
+    left.clear()
+    claim.park("somebody must look")
+    assert [record.status for record in store.store.records.values()] == [PARKED]
 
 
 @pytest.mark.parametrize("form", ["run", "run_async", "batch", "checkpoint"])

@@ -373,6 +373,19 @@ def test_a_settled_key_can_be_retried_from_a_step(once, ledger):
     assert [one.worker for one in ledger.attempts("shop:1")][-1] == "by hand"
 
 
+@pytest.mark.parametrize(("retention", "days"), [(3600, 14), (90 * 86400, 90), (None, None)])
+def test_a_retried_key_stays_as_long_as_its_record_says_or_longer(once, ledger, clock, retention, days):
+    """Without its record, a later delivery would make the steps again that it keeps."""
+
+    @once(key="order", name="shop", retention=retention)
+    def place(order: int) -> None:
+        onceward.current().step("charge", int, 5)
+        onceward.current().step("mail", int, 6)
+
+    place(1)
+    assert ledger.retry("shop:1", "mail").expires_at == (None if days is None else clock() + days * 86400)
+
+
 # --- which parked keys are in doubt -----------------------------------------------------------------------------------
 
 

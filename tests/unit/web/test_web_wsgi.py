@@ -15,7 +15,7 @@ import pytest
 from observing import told_of
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
-from onceward.errors import LeaseLost, OncewardError
+from onceward.errors import LeaseLost, OncewardError, ResultWarning
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Route, Scope
@@ -465,6 +465,37 @@ def test_a_handler_may_complete_its_claim_with_the_answer_it_will_give(once):
     first, second = ask(app), ask(app)
     assert (first.status, first.sent, first.replayed) == (201, b"order 7", False)
     assert (second.status, second.sent, second.header("x-order"), second.replayed) == (201, b"order 7", ["7"], True)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(201, [("X-Name", "\u0141ukasz")]),
+        Answer(201, [("X-Name", "a\r\nX-More: b")]),
+        Answer(201, [("X-Name", "a\x00b")]),
+        Answer(201, [("X-Name", " a")]),
+        Answer(201, [("X Name", "a")]),
+        Answer(201, [("", "a")]),
+        Answer(201, [(b"X-Name", b"a")]),
+        Answer(201, [("X-Name", 7)]),
+        Answer("201"),
+        Answer(100),
+    ],
+)
+def test_an_answer_that_no_server_can_send_completes_the_claim_without_it(once, answer):
+    runs = []
+
+    def app(environ, start_response):
+        runs.append(1)
+        with pytest.warns(ResultWarning, match="cannot be sent|its status is"):
+            current().complete(answer)
+        start_response("201 Created", [])
+        return [b"order 7"]
+
+    app = WsgiIdempotency(app, once)
+    assert ask(app).sent == b"order 7"
+    assert (ask(app).status, ask(app).problem) == (409, "unavailable")
+    assert runs == [1]
 
 
 def test_answer_of_claim_completed_with_something_else_cannot_be_repeated(once):

@@ -6,7 +6,6 @@ result is recorded all the same.
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -18,9 +17,10 @@ from onceward.claim.stepping.answers import NOT_MADE, Made
 from onceward.claim.stepping.functions import check_options, known
 from onceward.claim.stepping.kept import fetch
 from onceward.claim.stepping.notes import StepNotes
+from onceward.claim.stepping.within import INNERMOST, CallerPlace
 from onceward.claim.stepping.writer import Note
 from onceward.core.drivers import Sleep, Steps, drive, drive_async
-from onceward.errors import LeaseLost, OncewardError, Parked, ResultUnavailable
+from onceward.errors import LeaseLost, OncewardError, Parked, ResultUnavailable, StoreError
 from onceward.keys.ledger_keys import step_name
 from onceward.results.codec import Codec
 from onceward.results.doubt import Doubt
@@ -34,8 +34,6 @@ _LOOK: Final = 0.01  # seconds between two looks for steps that still run
 _NOTE: Final = "note"  # a call's place for what is recorded of it, so that it is made once
 _NO_SPAN: Final = nullcontext()
 OnLapse = Literal["retry", "park"] | Callable[..., object]
-# Whose step runs here, and its name.
-_WITHIN: ContextVar["tuple[HandlerSteps, str] | None"] = ContextVar("onceward_step", default=None)
 
 
 class Step(NamedTuple):
@@ -83,20 +81,32 @@ class HandlerSteps:
         self.notes = StepNotes(claim)
         self.used: set[str] = set()
         self.follows = claim.attempt > 1 or claim.record.steps is not None
+        self._place = CallerPlace(claim)
         self._stopped: str | None = None
+        self._comes_back = False  # whether what stopped this attempt can pass
         self._doubt: Doubt | None = None
         self.parks: str | None = None
 
-    def refusal(self) -> Parked | None:
-        """Return why this attempt cannot succeed, whatever its handler returns."""
-        return None if self._stopped is None else parked_error(self._claim.record, self._stopped, self._doubt)
+    def refusal(self) -> Parked | StoreError | None:
+        """Return why this attempt cannot succeed, whatever its handler returns. After a StoreError, the next one can."""
+        if self._stopped is None:
+            return None
+        if self._comes_back:
+            return StoreError(self._stopped, transient=True)
+        return parked_error(self._claim.record, self._stopped, self._doubt)
 
     def check_outside(self) -> None:
         """Raise OncewardError within a step: a later attempt would not enter it, and would not send its message."""
+        key = self._claim.record.key
         if self.within() is not None:
             raise OncewardError(
-                f"{self._claim.record.key}: a message was sent within a step, which a later attempt does not enter, so the "
-                "message would be lost. Send it after the step"
+                f"{key}: a message was sent within a step, which a later attempt does not enter, so the message would be lost. "
+                "Send it after the step"
+            )
+        if self.notes.room.running and not self._place.is_handlers():
+            raise OncewardError(
+                f"{key}: a message was sent while a step runs, from a thread without the handler's context, so it may be within "
+                "that step. Send it after the step, or start the thread with contextvars.copy_context().run"
             )
 
     def check_none_runs(self, doing: str) -> None:
@@ -112,8 +122,7 @@ class HandlerSteps:
         """Return the name of the step that the caller is in."""
         if self.transacts is not None:
             return self.transacts
-        inner = _WITHIN.get()
-        return inner[1] if inner is not None and inner[0] is self else None
+        return self._place.step()
 
     def ended(self, limit: Callable[[float], float] = float) -> Steps[bool]:
         """Wait for steps that still run beside a handler that failed: nobody may repeat them meanwhile.
@@ -135,10 +144,10 @@ class HandlerSteps:
         """Make a step, or return its recorded result."""
         if isinstance(step, RecordedStep):
             return drive(self.recorded(step), self._claim.store)
-        outer = _WITHIN.get()
+        outer = INNERMOST.get()
         try:
             self.notes.check_room(step.name)
-            _WITHIN.set((self, step.name))
+            self._place.enter(step.name)
             if step.ask is not None:
                 made = self._answered(step, step.ask())
                 if made is not None:
@@ -155,17 +164,17 @@ class HandlerSteps:
                 raise failure
             return call[RETURNED]
         finally:
-            _WITHIN.set(outer)
+            INNERMOST.set(outer)
             self.notes.room.leave(step.name)
 
     async def run_async(self, step: "Step | RecordedStep") -> object:
         """Like :meth:`run`, for a coroutine; awaits what can be awaited."""
         if isinstance(step, RecordedStep):
             return await drive_async(self.recorded(step), self._claim.store)
-        outer = _WITHIN.get()
+        outer = INNERMOST.get()
         try:
             self.notes.check_room(step.name)
-            _WITHIN.set((self, step.name))
+            self._place.enter(step.name)
             if step.ask is not None:
                 answer = step.ask()
                 made = self._answered(step, await answer if hasattr(answer, "__await__") else answer)
@@ -183,7 +192,7 @@ class HandlerSteps:
                 raise failure
             return call[RETURNED]
         finally:
-            _WITHIN.set(outer)
+            INNERMOST.set(outer)
             self.notes.room.leave(step.name)
 
     # --- before its function ------------------------------------------------------------------------------------------
@@ -262,19 +271,22 @@ class HandlerSteps:
             text = yield from fetch(claim, entry)
             record = claim.record._replace(result=text, error=entry.why)
             value = Replays(claim.policy, claim.clock, found.codec).recorded(record)
+        except StoreError as error:
+            self._stopped, self._comes_back = str(error), True
+            raise
         except ResultUnavailable as error:
-            raise self._stop(
-                f"its step {entry.name!r} was made, and its result cannot be read: {error.reason}"
-            ) from error
+            why = f"its step {entry.name!r} was made, and its result cannot be read: {error.reason}"
+            if not getattr(error.__cause__, "comes_back", False):
+                raise self._stop(why) from error
+            self._stopped, self._comes_back = f"{claim.record.key}: {why}. A later attempt reads it again", True
+            raise StoreError(self._stopped, transient=True) from error
         self.notes.tell(Note(entry.name, entry), again=True)
         return value
 
     def _stop(self, why: str) -> Parked:
         """Note that this attempt must not go on; return the error that says why."""
-        self._stopped = self.parks = why
-        refusal = self.refusal()
-        assert refusal is not None
-        return refusal
+        self._stopped, self._comes_back, self.parks = why, False, why
+        return parked_error(self._claim.record, why, self._doubt)
 
     def _answered(self, step: Step, answer: object) -> Made | None:
         if isinstance(answer, Made):

@@ -19,6 +19,7 @@ from onceward.core.policy import Options
 from onceward.core.protocol import unparked
 from onceward.errors import Busy, OncewardError, Parked, ResultUnavailable, StoreError
 from onceward.http.answer import Answer
+from onceward.keys.ledger_keys import ledger_key
 from onceward.once import Once, check_once
 from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookVerifier
 
@@ -108,7 +109,7 @@ class WebhookReceiver:
                 return _ACCEPTED
             self._call(event)
         except OncewardError as error:
-            return self._told(error)
+            return self._told(event, error)
         return _DONE
 
     async def answer_async(self, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -124,7 +125,7 @@ class WebhookReceiver:
                 return _ACCEPTED
             await self._call(event)
         except OncewardError as error:
-            return self._told(error)
+            return self._told(event, error)
         return _DONE
 
     def _verified(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent | Answer:
@@ -144,8 +145,11 @@ class WebhookReceiver:
         _log.error("a webhook's event has no id, which is its key: %s", self.__name__)
         return Answer(400, _TEXT, b"the event has no id")
 
-    def _told(self, error: OncewardError) -> Answer:
+    def _told(self, event: WebhookEvent, error: OncewardError) -> Answer:
         """Return the answer to a claim that was not won, or raise what the handler raised."""
+        key = ledger_key(self.__name__, event.id)
+        if getattr(error, "key", key) != key:
+            raise error  # the handler itself called another guarded function
         if isinstance(error, ResultUnavailable):
             return _DONE
         if self._accept and isinstance(error, Busy | Parked):
