@@ -87,13 +87,13 @@ def crash(cli, path, key, *bodies, seal="None"):
     lapse(cli)
 
 
-def lapse(cli):
-    """Let the send leases of crashed processes end now."""
+def lapse(cli, seconds=1000):
+    """Let the send leases of crashed processes end earlier."""
     import contextlib
     import sqlite3
 
     with contextlib.closing(sqlite3.connect(cli.folder / "onceward.db")) as connection:
-        connection.execute("UPDATE onceward SET due_at = due_at - 1000 WHERE due_at < 1e10")
+        connection.execute("UPDATE onceward SET due_at = due_at - ? WHERE due_at < 1e10", (seconds,))
         connection.commit()
 
 
@@ -143,9 +143,12 @@ def test_what_a_target_does_not_take_now_is_left_for_later(cli, path):
     told = cli.run(*ONCE)
     assert (told.returncode, sorted(sent(path))) == (1, ["three"])
     assert "record(s) left" in told.stderr
+    lapse(cli, -2000)  # as if the target had asked for a pause
+    assert "further messages are unsent, and not due before " in cli.run(*ONCE).stderr
     (path.parent / "sent.mended").touch()
-    lapse(cli)
-    assert cli.run(*ONCE).returncode == 0
+    lapse(cli, 3000)
+    told = cli.run(*ONCE)
+    assert (told.returncode, "unsent" in told.stderr) == (0, False)
     assert sent(path) == ["three", "later", "two"]
 
 

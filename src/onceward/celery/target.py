@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from celery import Celery
+from celery.app.task import Context
 from kombu.messaging import Producer
 from kombu.pools import producers
 
@@ -21,6 +22,9 @@ _TRANSPORT: Final = {
     "write_timeout": _ANSWERED,
     "socket_timeout": _ANSWERED,
 }
+# The id, the name and the rest of a task are headers of its message, and one of the sender would replace them.
+# RabbitMQ takes no text as CC and BCC.
+_OWN: Final = frozenset({"BCC", "CC", "argsrepr", "kwargsrepr", "lang", "task", *dir(Context)})
 
 
 class CeleryTarget:
@@ -50,6 +54,8 @@ class CeleryTarget:
         """Raise ValueError if the message is not the arguments of a task."""
         if message.group is not None:
             raise ValueError(f"{self._name}: Celery has no group=; leave it out")
+        if own := sorted(_OWN & message.headers.keys()):
+            raise ValueError(f"{self._name}: the header {own[0]} is one of the queue's own; give yours another name")
         _arguments(self._name, message)
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:

@@ -18,6 +18,7 @@ from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, looking_at, 
 from onceward.cli.relay_report import RelayReport
 from onceward.consumers.stop import signals
 from onceward.core.policy import Policy, Seal
+from onceward.core.protocol import SOME_DAY
 from onceward.errors import OncewardError
 from onceward.observe.observers import Observers
 from onceward.outbox import sender
@@ -46,7 +47,9 @@ SIGTERM or ctrl-C ends it: requests under way are finished.
 
 Example: [bold]onceward relay --store dynamodb://ledger --once[/bold]
 
-Exit status: [bold]0[/bold] stopped, or with --once all is sent; [bold]1[/bold] with --once: something is left; [bold]2[/bold] usage;
+With --once, it sends nothing that another process has, or that a target wants later. The summary says when those are due.
+
+Exit status: [bold]0[/bold] stopped, or with --once all that was due is sent; [bold]1[/bold] with --once: something is left; [bold]2[/bold] usage;
 [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted in the middle of requests.
 """
 
@@ -144,12 +147,19 @@ def _run(relaying: Relay, report: RelayReport, limit: int | None, *, look_once: 
     left = len(sender.SENDER)
     if trouble:
         end = f"stopped: {said(trouble[0]) if isinstance(trouble[0], OncewardError) else describe(trouble[0])}"
-    report.summary(end, left)
+    report.summary(end or (_later(relaying.wait) if look_once else ""), left)
     if interrupted:
         return INTERRUPTED
     if trouble:
         return FAILED
     return LEFT if look_once and (left or report.left or report.counts["refused"]) else DONE
+
+
+def _later(wait: float | None) -> str:
+    """Return when messages are due that nobody could send now; "" if there are none."""
+    if wait is None or wait >= SOME_DAY:  # which are refused
+        return ""
+    return f"further messages are unsent, and not due before {max(1.0, wait):.0f} s from now"
 
 
 def _drain(report: RelayReport, most: float) -> None:

@@ -68,6 +68,9 @@ class Relay:
         every: seconds between two looks at the ledger. While nothing is due, the pause doubles, up to a minute.
         observers: are told instead of those of ``once``.
 
+    Attributes:
+        wait: seconds from the last look until the messages of other records are due; None if the ledger knows of none.
+
     Raises:
         TypeError: the ledger cannot find messages that are due.
         ValueError: ``every`` is not a positive number of seconds.
@@ -83,6 +86,7 @@ class Relay:
         self._seal = seal or once.policy.seal
         self._every = every
         self._observers = observers or once.guards.observers
+        self.wait: float | None = None
         self._after: str | None = None
         self._said: set[str] = set()  # why records are left
         self._stop = threading.Event()
@@ -98,7 +102,7 @@ class Relay:
         The next call continues where this one ended, so that what is left alone hides nothing.
         """
         page = drive(self._due(self._after, limit, 0.0), self._store)
-        self._after = page.next
+        self._after, self.wait = page.next, page.wait
         left = {one.key: f"a record cannot be read: {one.why}" for one in page.damaged}
         records = list(page.records)
         random.shuffle(records)  # relays that look at the same time take different ones first

@@ -16,6 +16,7 @@ from onceward.rabbitmq.connection import TROUBLE, Publisher, RabbitError, closed
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
 
+_ROUTES = frozenset({"CC", "BCC"})  # lists of routing keys: as text, they end the channel, and with it a whole batch
 _LONGEST_NAME = 255  # bytes of a queue, an exchange, a routing key or a header's name (AMQP 0-9-1, shortstr)
 
 
@@ -51,6 +52,8 @@ class RabbitTarget:
         for name in message.headers:
             if name.lower() == KEY_HEADER.lower():
                 raise ValueError(f"headers: onceward itself writes {KEY_HEADER}; leave it out")
+            if name in _ROUTES:
+                raise ValueError(f"headers: RabbitMQ itself reads {name}, as a list of queues; give yours another name")
             if len(name.encode()) > _LONGEST_NAME:
                 raise ValueError(f"headers: a name has up to {_LONGEST_NAME} bytes, and {name[:20]}... has more")
         message.body.encode()

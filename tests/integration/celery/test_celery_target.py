@@ -65,7 +65,9 @@ def test_what_is_no_task_is_refused():
         with pytest.raises(ValueError, match="is no task"):
             CeleryTarget(app, wrong)
     target = CeleryTarget(app, "celery:shop.charge")
-    for message in (OutboxMessage("k", "text"), OutboxMessage("k", "7"), OutboxMessage("k", "[]", group="g")):
+    unfit = (OutboxMessage("k", "text"), OutboxMessage("k", "7"), OutboxMessage("k", "[]", group="g"))
+    as_celerys = [OutboxMessage("k", "[]", {name: "42"}) for name in ("id", "task", "retries", "is_eager", "CC")]
+    for message in (*unfit, *as_celerys):
         with pytest.raises(ValueError, match=r"shop\.charge"):
             target.check(message)
         (refused,) = target.send([message])

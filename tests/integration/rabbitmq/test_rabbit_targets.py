@@ -119,6 +119,16 @@ def test_what_rabbitmq_cannot_do_is_refused(message):
     assert [type(error) for error in target.send([message])] == [MessageRefused]
 
 
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_a_header_that_ends_the_channel_is_refused_and_the_others_of_its_batch_are_sent_once(rabbitmq, queue, name):
+    target = RabbitTarget(f"amqp:{queue}")
+    messages = [OutboxMessage("a", "1"), OutboxMessage("b", "2", {name: "bob@shop.example"}), OutboxMessage("c", "3")]
+    told = target.send(messages)
+    assert [type(one) for one in told] == [type(None), MessageRefused, type(None)]
+    assert sorted(message.message_id for message in taken(rabbitmq, queue, 2)) == ["a", "c"]
+    target.close()
+
+
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
