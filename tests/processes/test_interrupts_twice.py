@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ class Sweep:
 
     def once_before(self, point):
         """Strike once, before the handler; return what is renewed after that, while the exception is kept."""
+        HEARTBEAT._wakes_at = inf  # as if the timer were awake: a new claim takes its lock
         self.struck = []
         self.points.arm([("call", point, "first")])
         self.points.phase = "call"

@@ -314,7 +314,11 @@ class Guard(Leaving):
             claim = self.held(outcome, self.policy, since, told=True, span=span)
         else:
             claim = HeldClaim(self.store, outcome, self.policy, self.clock, self.codec, self.observers)
-        heartbeat.HEARTBEAT.watch(claim)
+        try:
+            heartbeat.HEARTBEAT.watch(claim)
+        except BaseException:  # an interrupt; the key is given back
+            heartbeat.HEARTBEAT.forget(claim)
+            raise
         return claim
 
     def held(self, won: Won, policy: Policy, since: float, *, told: bool, span: "CallSpan | None" = None) -> HeldClaim:

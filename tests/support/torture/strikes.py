@@ -115,7 +115,9 @@ class Timers:
             return
         kind, seconds = timer
         how, _, self._kind = kind.partition("-")
-        sys.setswitchinterval(0.5 if how == "async" else 0.005)  # so that nothing comes between a look and a throw
+        # So that nothing comes between a look and a throw. A thread that is about to be started has its parent's ident: CPython 3.11
+        # would throw there, before it says that it has started, and its parent would wait for ever.
+        sys.setswitchinterval(60.0 if how == "async" else 0.005)
         if how == "timer":
             signal.setitimer(signal.ITIMER_REAL, seconds)
         else:
