@@ -1,8 +1,11 @@
 """``onceward exec``: a command runs once, and its end comes back, whatever kills whom."""
 
+import fcntl
 import os
 import signal
 import subprocess
+import sys
+import termios
 import time
 
 import pytest
@@ -210,11 +213,16 @@ def test_output_full_of_zeros_comes_back(cli):
     assert [cli.run(*command).stdout for _ in range(2)] == [b"\0" * 65_536] * 2
 
 
+def waiting_in(pipe):
+    """Return how many bytes wait in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def test_a_signal_ends_a_replay_that_nobody_reads(cli, job):
     command = (*KEY, "--", job("head -c 100000 /dev/zero"))
     cli.run(*command)
     replays = cli.start(*command)
-    replays.stdout.peek()
+    until(lambda: waiting_in(replays.stdout) > 60_000)  # the pipe is full
     replays.terminate()
     assert replays.wait(60) == 143
     assert replays.communicate()[1] == b""

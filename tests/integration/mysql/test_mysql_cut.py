@@ -1,9 +1,13 @@
 """Transactions in MariaDB that are cancelled, interrupted or left behind: the same cases as in PostgreSQL."""
 
+import asyncio
+
 import pytest
 
 from cut_cases import *  # noqa: F403 - its tests run here
+from cut_cases import records
 from mysql_hands import HANDS
+from onceward.stores.sql.session import SqlSession, Turn
 
 
 @pytest.fixture(params=[name for name, kind in HANDS.items() if kind.awaited])
@@ -14,3 +18,23 @@ def waiting(request, database):
 @pytest.fixture(params=["pymysql", "Session", "Django"])
 def blocking(request, database):
     return HANDS[request.param](database, "effects")
+
+
+def test_an_interrupt_right_before_the_commit_is_no_fault_of_the_body(once, blocking, effects, monkeypatch):
+    turned = SqlSession.turned
+
+    def struck(self, turn):
+        if turn is Turn.COMMIT:
+            raise ZeroDivisionError("struck")  # a time limit, as far as we know
+        return (yield from turned(self, turn))
+
+    async def main():
+        async with blocking.connection() as connection:
+            monkeypatch.setattr(SqlSession, "turned", struck)
+            with pytest.raises(ZeroDivisionError, match="struck"):
+                async with blocking.within(once.transaction("k", connection)):
+                    await blocking.act(connection)
+            assert blocking.is_idle(connection)
+
+    asyncio.run(main())
+    assert (effects(), records(once)) == ([], [("RELEASED", 1)])

@@ -124,8 +124,10 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
             return request.reply((yield "fetch", (request.texts(statements),)))
         request.patience = _PATIENCE
         texts = request.texts(statements)
-        if completes and self._mark is not None:
-            texts = [f"RELEASE SAVEPOINT {self._mark}", *texts]
+        mark = self._next_mark or self._mark
+        if completes and mark is not None:
+            texts = [f"RELEASE SAVEPOINT {mark}", *texts]
+            self._mark = None  # an interrupt can come before its answer is taken
         if self._next_mark is not None:
             began = self.state is TransactionState.OPEN  # as a Session of SQLAlchemy can by itself
             texts = [*([] if began else ["START TRANSACTION"]), f"SAVEPOINT {self._next_mark}", *texts]
@@ -134,10 +136,12 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
         try:
             rows = yield "fetch", (block(texts, statements.flavor),)
         except DriverFailed:
+            if completes:
+                self._mark = mark
             if self.state is not TransactionState.LOST:
                 with contextlib.suppress(DriverFailed):  # the first error is the one that counts
                     # An error does not tell whether a transaction is open, an answer does.
                     yield "fetch", ([_SEEN if statements.flavor.mariadb else _REST],)
             raise
-        self._mark, self._next_mark = self._next_mark or self._mark, None
+        self._mark, self._next_mark = None if completes else mark, None
         return request.reply(rows)
