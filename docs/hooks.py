@@ -35,13 +35,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, name, content=made()))
     for folder in SHOWN:
         for path in sorted((ROOT / folder).iterdir()):
-            if path.suffix in LANGUAGES:
+            shown = sorted(path.iterdir()) if path.is_dir() else [path]
+            code = [_code(one) for one in shown if one.suffix in LANGUAGES]
+            if code:
                 name = f"{folder}/{path.name}"
-                text = f"{UNSEARCHED}# {name}\n\n```{LANGUAGES[path.suffix]}\n{path.read_text(encoding='utf-8')}```\n"
+                text = f"{UNSEARCHED}# {name}\n\n" + "\n".join(code)
                 files.append(File.generated(config, f"{name}.md", content=text))
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
     files.append(File.generated(config, "CHANGELOG.md", content=f"{UNSEARCHED}{changes}"))
     return files
+
+
+def _code(path: Path) -> str:
+    """Return a file as a block of code, with its name above it."""
+    return f'```{LANGUAGES[path.suffix]} title="{path.name}"\n{path.read_text(encoding="utf-8")}```\n'
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
