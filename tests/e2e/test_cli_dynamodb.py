@@ -19,6 +19,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
 from servers import Fault, Refuse, free_port, numbers
+from templates import KEY, QUEUE, TOPIC
 from waiting import until
 
 _NUMBERS = numbers()
@@ -164,7 +165,21 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
             ["--store", "dynamodb://orders", "--queue", "arn:aws:sqs:x", "--print", "cdk"],
             "give its ARN, and --function",
         ),
+        (["--store", "dynamodb://orders", "--queue", QUEUE, "--print", "cdk"], "give its ARN, and --function"),
         (["--function", "charge", "--print", "sql"], "are for a ledger in DynamoDB"),
+        *(
+            (["--store", "dynamodb://orders", "--print", "cdk", "--function", name], "give the function's name alone")
+            for name in ("", "a b", "charge:live", "arn:aws:lambda:eu-west-1:111111111111:function:f", "x" * 65, 'x"')
+        ),
+        *(
+            (["--store", "dynamodb://orders", "--print", "cdk", "--kms-key", key], "give the ARN of a key")
+            for key in ("", "alias/orders", "arn:aws:kms:eu-west-1:111111111111:alias/orders", f"{KEY}\n")
+        ),
+        *(
+            (["--store", "dynamodb://orders", "--print", "cdk", "--function", "f", *option], "give its ARN")
+            for option in (["--queue", TOPIC], ["--alarms", QUEUE], ["--alarms", "arn:"])
+        ),
+        (["--store", "dynamodb://orders", "--reads", "5-", "--writes", "5", "--print", "cdk"], "--reads 5-: give a"),
     ],
 )
 def test_init_refuses_what_there_is_not(cli, arguments, told):

@@ -1,7 +1,8 @@
 """The commands that make a ledger, or bring it up to this version: init and migrate."""
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from typer import Option
@@ -25,6 +26,17 @@ from onceward.stores.contract import Part, Store
 
 if TYPE_CHECKING:
     from onceward.aws.templates import Consumer
+
+# What the services take, so that a template does not fail in the middle of a deployment. An alias or the name of a key is no
+# resource of a policy.
+_ARN: Final = r"arn:[a-z-]+:{}:[a-z0-9-]+:[0-9]{{12}}:{}"
+_FORMS: Final = {
+    "--kms-key": (_ARN.format("kms", r"key/[\w-]+"), "the ARN of a key: arn:aws:kms:REGION:ACCOUNT:key/ID"),
+    "--queue": (_ARN.format("sqs", r"[\w-]+(\.fifo)?"), "its ARN, and --function: arn:aws:sqs:REGION:ACCOUNT:NAME"),
+    "--alarms": (_ARN.format("sns", r"[\w-]+"), "its ARN, and --function: arn:aws:sns:REGION:ACCOUNT:NAME"),
+    "--function": (r"[\w-]{1,64}", "the function's name alone: at most 64 letters, digits, hyphens and underscores"),
+}
+_UNITS: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 PitrOption = Annotated[
     bool, Option("--pitr", help="DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.")
@@ -120,7 +132,7 @@ def init(
     once = opened(store)
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl), ("index", index)) if given}
     try:
-        aws = TableWanted(options, _units("--reads", reads), _units("--writes", writes), kms_key)
+        aws = TableWanted(options, _units("--reads", reads), _units("--writes", writes), _formed("--kms-key", kms_key))
         consumer = _consumer(function, timeout, queue, alarms)
         if print_ is not None:
             typer.echo(_printed(once.store, print_, aws, consumer), nl=False)
@@ -144,16 +156,24 @@ def init(
 def _units(option: str, text: str | None) -> Units | None:
     if text is None:
         return None
-    least, _, most = text.partition("-")
-    if not (least.isdecimal() and (most or least).isdecimal() and 0 < int(least) <= int(most or least)):
+    given = _UNITS.fullmatch(text)
+    least, most = (int(given[1]), int(given[2] or given[1])) if given else (0, 0)
+    if not 0 < least <= most:
         raise ValueError(f"{option} {text}: give a number of units such as 100, or a range such as 100-4000")
-    return Units(int(least), int(most or least))
+    return Units(least, most)
+
+
+def _formed(option: str, value: str | None) -> str | None:
+    form, told = _FORMS[option]
+    if value is not None and not re.fullmatch(form, value, re.ASCII):
+        raise ValueError(f"{option} {value}: give {told}")
+    return value
 
 
 def _consumer(function: str | None, timeout: int, queue: str | None, topic: str | None) -> "Consumer | None":
-    for option, value in (("--queue", queue), ("--alarms", topic)):
-        if value is not None and (function is None or not value.startswith("arn:")):
-            raise ValueError(f"{option} {value}: give its ARN, and --function")
+    for option, value in (("--function", function), ("--queue", queue), ("--alarms", topic)):
+        if _formed(option, value) is not None and function is None:
+            raise ValueError(f"{option} {value}: give {_FORMS[option][1]}")
     if function is None:
         return None
     from onceward.aws.templates import Consumer
