@@ -55,7 +55,12 @@ class Crash:
                 has no effect, as downstreams do that take ``claim.key()``. If its other arguments differ, :meth:`happened_once` says
                 so: a downstream would refuse it, or lose its effect.
             ignoring: parameters that may differ between two calls of the same effect, such as ``fence``.
+
+        Raises:
+            AttributeError: ``target`` has no method of a name in ``only``.
         """
+        for method in only:
+            getattr(target, method)  # a misspelt name would be no effect, and the test would find nothing
         name = getattr(target, "__name__", type(target).__name__)
         return downstream(target, DownstreamCalls(name, only, by, ignoring), self._run)
 
@@ -91,10 +96,12 @@ class Crash:
 
         Raises:
             AssertionError: an effect is missing, or happened too often, or two have one key; the message tells the run, and what to
-                change.
+                change. Or there is no effect at all, so that this check would find nothing.
         """
         __tracebackhide__ = True
         run, made = self._run, self._run.made()
+        if not run.expected and not made:
+            raise AssertionError(crash_report.NOTHING)
         for effect, first in run.clashes:
             raise AssertionError(crash_report.clash(run.story, effect, first))
         excess = {e: n for e, n in (made - run.expected).items() if e.name not in may_repeat}

@@ -23,6 +23,10 @@ is lost. Look for
 - one key for two effects: give each its own, claim.key("charge") and claim.key("refund");
 - an argument that differs from attempt to attempt, such as a time: take it from the input, or leave it out with ignoring={"..."}."""
 
+NOTHING = """\
+No effect has happened in this crash test, so it would find nothing. Call the handler with crash.deliver(handler, ...), and give it each fake
+as crash.downstream(fake). An effect that a handler commits to a database is not seen here: count its rows in your test instead."""
+
 
 class CrashStory:
     """What happened in a run, delivery by delivery."""

@@ -340,6 +340,19 @@ def test_a_handler_without_a_guard_is_told():
             crash.deliver(print)
 
 
+def test_a_test_without_an_effect_is_told_because_it_would_find_nothing():
+    with pytest.raises(AssertionError, match="No effect has happened in this crash test"), Crashes() as crashes:
+        for crash in crashes:
+            crash.deliver(with_a_derived_key, ORDER, Bank())  # not crash.downstream(Bank())
+            crash.happened_once()
+
+
+def test_an_effect_of_a_name_that_the_fake_does_not_have_is_told():
+    with pytest.raises(AttributeError, match="'Bank' object has no attribute 'chrage'"), Crashes() as crashes:
+        for crash in crashes:
+            crash.downstream(Bank(), "chrage")
+
+
 def test_a_handler_that_differs_each_time_is_told():
     numbers = itertools.count()
 
