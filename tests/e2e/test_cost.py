@@ -37,6 +37,20 @@ def test_each_feature_and_other_libraries_stand_beside_the_plain_way(cli):
     assert plain["price"] == pytest.approx(plain["writes"] * 0.625 / 1e6 + plain["gb"] * 0.25)
 
 
+def test_what_a_ledger_refuses_is_told_and_not_priced(cli):
+    told = cli.run("cost", "--store", "dynamodb://orders", "--result", 999_999_999).stdout.decode()
+    assert "no row for 3 steps: all steps of a record have at most 16384 bytes\n" in told
+    assert "results of more than 262144 bytes are not recorded here, unless max_result= is larger\n" in told
+    assert "onceward, 3 steps" not in told
+
+
+@pytest.mark.parametrize("options", [("--messages", "inf"), ("--peak", "inf", "--mode", "provisioned")])
+def test_numbers_that_are_no_load_are_usage_errors(cli, options):
+    result = cli.run("cost", "--store", "dynamodb://orders", *options)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
 def test_prices_of_yours_replace_the_packaged_ones(cli):
     listed = json.loads(PACKAGED.read_text())
     listed["as_of"], listed["stores"]["dynamodb"] = "2030-01-01", {"million_writes": 10.0}

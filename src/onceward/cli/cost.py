@@ -13,12 +13,13 @@ from onceward.bill.prices import PACKAGED, Prices, StorePrices, prices
 from onceward.cli.durations import seconds
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, opened, refuse, said
 from onceward.errors import OncewardError
+from onceward.results.step_entries import LONGEST
 from onceward.stores.capabilities import COSTS
 from onceward.stores.costs import Workload
 
 _USUAL = Workload(1_000_000)
 
-MessagesOption = Annotated[float, Option(min=1, metavar="N", help="Deliveries a day, duplicates included.")]
+MessagesOption = Annotated[float, Option(min=1, max=10**12, metavar="N", help="Deliveries a day, duplicates included.")]
 DuplicatesOption = Annotated[
     float, Option(min=0, max=100, metavar="PERCENT", help="How many of the deliveries are duplicates.")
 ]
@@ -35,7 +36,10 @@ ModeOption = Annotated[
     Literal["on-demand", "provisioned"], Option(help="DynamoDB: how the table's capacity is charged.")
 ]
 PeakOption = Annotated[
-    float, Option(min=1, metavar="N", help="With --mode provisioned: the busiest minute, as a multiple of the mean.")
+    float,
+    Option(
+        min=1, max=10**6, metavar="N", help="With --mode provisioned: the busiest minute, as a multiple of the mean."
+    ),
 ]
 PricesOption = Annotated[
     Path | None,
@@ -91,6 +95,7 @@ def cost(
         ways = COSTS.needed(once.store)
         if span is not None:
             load, unknown = measured(once.store, span, load)
+        load, limits = _possible(load, once.store.max_result)
         charges = [charge(way, _listed(listed, scheme), mode, peak) for way in ways(load)]
     except OncewardError as error:
         refuse(said(error), TROUBLE)
@@ -99,7 +104,8 @@ def cost(
     finally:
         once.close()
     if json:
-        told = {"store": once.store.url, "workload": load._asdict(), "unknown": unknown, "prices": listed.as_of}
+        told = {"store": once.store.url, "workload": load._asdict(), "unknown": unknown, "limits": limits}
+        told["prices"] = listed.as_of
         rows = [{**one._asdict(), "way": one.way.name} for one in charges]
         typer.echo(terminal.json({**told, "currency": listed.currency, "ways": rows}))
     else:
@@ -107,9 +113,21 @@ def cost(
             *_head(once.store.url, load, listed, mode, peak),
             "",
             *_table(charges, listed),
+            *limits,
             *_notes(charges, unknown, is_priced=scheme in listed.stores),
         ]
         typer.echo("\n".join(map(terminal.line, lines)))
+
+
+def _possible(load: Workload, most: int) -> tuple[Workload, list[str]]:
+    """Return the workload without what a ledger refuses, and what that is."""
+    limits = []
+    if load.steps * load.result > LONGEST:
+        limits.append(f"no row for {load.steps} steps: all steps of a record have at most {LONGEST} bytes")
+        load = load._replace(steps=0)
+    if load.result > most:
+        limits.append(f"results of more than {most} bytes are not recorded here, unless max_result= is larger")
+    return load, limits
 
 
 def _listed(listed: Prices, scheme: str) -> StorePrices:
