@@ -21,6 +21,15 @@ _ELSEWHERE = (
     ("onceward.stores.contract", "DamagedRecord"),
     ("onceward.aws.sqs.queue", "QueueError"),
     ("onceward.aws.dead_letters.redrive", "UnfitQueues"),
+    ("onceward.consumers.broker", "BrokerError"),
+    ("onceward.rabbitmq.connection", "RabbitError"),
+    ("onceward.stores.dynamodb.batch", "StoreWarning"),
+    ("onceward.pipelines.sources.inbox", "NotHandled"),
+    ("onceward.pipelines.sources.lambda_events", "EventUnknown"),
+    ("onceward.pipelines.sources.lambda_events", "RunsInLambda"),
+    ("onceward.pipelines.sources.lines", "LinesUnreadable"),
+    ("onceward.pipelines.steps.run", "CommandLost"),
+    ("onceward.errors", "OwnerUsed"),
 )
 
 

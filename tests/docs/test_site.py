@@ -126,6 +126,14 @@ def test_every_error_is_in_the_reference_with_cause_and_fix():
     )
 
 
+def test_every_error_that_says_its_cause_is_in_the_reference():
+    known = {one.__qualname__ for one in errors.errors().values()}
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and "\nCause: " in (ast.get_docstring(node) or ""):
+                assert node.name in known, f"{path.name}: add it to errors.py in docs/generated"
+
+
 def test_every_option_answer_and_field_is_in_the_reference():
     options, answers, tables = (GENERATED[f"reference/{name}.md"]() for name in ("options", "answers", "tables"))
     assert [name for name in Policy._fields if f"| `{name}` |" not in options] == []

@@ -22,6 +22,10 @@ def bounded(policy: Policy) -> Policy:
 class BrokerError(OncewardError):
     """The broker refused a request, or gave no answer. A worker asks again after a pause.
 
+    Cause: No such queue, topic or stream, no permission, a setting that loses messages, or no network.
+
+    Fix: Do what the message says. A worker that runs goes on by itself when the broker is back.
+
     Attributes:
         gone: whether the queue no longer exists. If so, the worker ends.
     """

@@ -23,7 +23,11 @@ NO_ID: Final = "onceward-none-"  # begins the id of a copy whose original has no
 
 
 class RabbitError(BrokerError):
-    """RabbitMQ is away, or refused a request. The text says what to do.
+    """RabbitMQ is away, or refused a request.
+
+    Cause: RabbitMQ cannot be reached, or a queue is missing, or was declared with other arguments.
+
+    Fix: Do what the message says. A worker that runs goes on by itself when RabbitMQ is back.
 
     Attributes:
         unroutable: whether no queue takes the message.

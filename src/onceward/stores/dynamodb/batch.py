@@ -31,7 +31,12 @@ _LOST = frozenset({faults.REFUSED, "DuplicateItem"})
 
 
 class StoreWarning(UserWarning):
-    """A store works, but not as well as it could."""
+    """A store works, but not as well as it could.
+
+    Cause: The role may not run PartiQL statements, so DynamoDB takes the writes of a batch one by one.
+
+    Fix: Allow ``dynamodb:PartiQLInsert`` and ``dynamodb:PartiQLUpdate``, as the policies of ``onceward init --print`` do.
+    """
 
 
 class Wanted(NamedTuple):
