@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pluggy import Result
+
     from onceward.once import Once
     from onceward.testing.clock import ManualClock
     from onceward.testing.crashes import Crashes
@@ -77,15 +79,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.fixturenames.append("once_off")
 
 
-@pytest.hookimpl(wrapper=True)
+# Not wrapper=True: pluggy before 1.2 does not know it, and then no test of that environment would run.
+@pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+) -> "Generator[None, Result[pytest.TestReport], None]":
     """Add to the report of a failed test what happened in the run that failed."""
-    report = yield
+    report = (yield).get_result()
     made = item.stash.get(_CRASHES, None)
     if made is not None and call.when == "call" and report.failed and made.current is not None:
         story = str(made.current)
         if story.partition("\n")[0] not in report.longreprtext:  # happened_once() tells it in its own message
             report.sections.append((f"onceward: run {made.runs} of this crash test", story))
-    return report

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from onceward.testing import pytest_plugin
+
 PLUGIN = "onceward.testing.pytest_plugin"
 ROOT = Path(__file__).parents[3]
 SHOP = """
@@ -216,6 +218,8 @@ def test_a_marker_and_a_fixture_turn_guards_off(run):
 
 ASYNC = """
 import pytest
+
+from onceward.testing import pytest_plugin
 from shop import Bank, charge_async
 
 {mark}
@@ -279,3 +283,9 @@ def test_an_entry_point_registers_it():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"onceward": PLUGIN}
     assert not any(one.startswith("pytest") for one in project["dependencies"])
+
+
+def test_the_hook_is_one_that_older_versions_of_pluggy_know():
+    # pluggy 1.0 refuses wrapper=True when the plugin is loaded, and then no test of that environment runs.
+    options = {name for name, given in pytest_plugin.pytest_runtest_makereport.pytest_impl.items() if given}
+    assert options == {"hookwrapper"}
