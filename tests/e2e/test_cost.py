@@ -39,7 +39,7 @@ def test_each_feature_and_other_libraries_stand_beside_the_plain_way(cli):
 
 def test_what_a_ledger_refuses_is_told_and_not_priced(cli):
     told = cli.run("cost", "--store", "dynamodb://orders", "--result", 999_999_999).stdout.decode()
-    assert "no row for 3 steps: all steps of a record have at most 16384 bytes\n" in told
+    assert "no row for 3 steps: results that do not fit into 16384 bytes get records of their own\n" in told
     assert "results of more than 262144 bytes are not recorded here, unless max_result= is larger\n" in told
     assert "onceward, 3 steps" not in told
 
