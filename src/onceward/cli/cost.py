@@ -123,7 +123,9 @@ def _possible(load: Workload, most: int) -> tuple[Workload, list[str]]:
     """Return the workload without what a ledger refuses, and what that is."""
     limits = []
     if load.steps * load.result > LONGEST:
-        limits.append(f"no row for {load.steps} steps: results that do not fit into {LONGEST} bytes get records of their own")
+        limits.append(
+            f"no row for {load.steps} steps: results that do not fit into {LONGEST} bytes get records of their own"
+        )
         load = load._replace(steps=0)
     if load.result > most:
         limits.append(f"results of more than {most} bytes are not recorded here, unless max_result= is larger")
