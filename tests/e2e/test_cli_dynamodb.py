@@ -166,6 +166,7 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
             "give its ARN, and --function",
         ),
         (["--store", "dynamodb://orders", "--queue", QUEUE, "--print", "cdk"], "give its ARN, and --function"),
+        (["--store", "dynamodb://orders?blobs=s3://b/${x}", "--print", "cdk"], "a template cannot name it"),
         (["--function", "charge", "--print", "sql"], "are for a ledger in DynamoDB"),
         *(
             (["--store", "dynamodb://orders", "--print", "cdk", "--function", name], "give the function's name alone")

@@ -97,6 +97,10 @@ def _grants(store: DynamoStore, indexes: Sequence[Body], wanted: TableWanted) ->
             granted.append(Grant("Key", ["kms:Decrypt", "kms:DescribeKey"], wanted.kms_key))
     blobs = store._blobs  # noqa: SLF001 - of this package
     if blobs is not None:
+        if "${" in f"{blobs.bucket}/{blobs.prefix}":  # Fn::Sub would take it for a reference
+            raise ValueError(
+                f"blobs=s3://{blobs.bucket}/{blobs.prefix}: a template cannot name it, because it has ${{ in it"
+            )
         bucket = {"Fn::Sub": f"arn:${{AWS::Partition}}:s3:::{blobs.bucket}"}
         folder = {"Fn::Sub": f"{bucket['Fn::Sub']}/{blobs.prefix}/*" if blobs.prefix else f"{bucket['Fn::Sub']}/*"}
         for role, actions in (("Handlers", ["s3:GetObject", "s3:PutObject"]), ("Operators", ["s3:GetObject"])):
