@@ -1,7 +1,7 @@
 """The pages of actions: the preview that names what will happen, and the action itself."""
 
 from functools import partial
-from urllib.parse import unquote, urlencode
+from urllib.parse import unquote, urlencode, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -85,7 +85,16 @@ def _missing(what: Preview, fields: dict[str, str]) -> str | None:
         return "Confirm that you accept what will be lost."
     if what.choices and fields.get("detail") not in what.choices:
         return "Choose one."
+    if _has_user(fields.get("detail", "")):
+        return "Leave out the user and the password of that address: the audit would keep them."
     return None
+
+
+def _has_user(text: str) -> bool:
+    try:
+        return "@" in urlsplit(text).netloc
+    except ValueError:  # it is no address
+        return False
 
 
 def _deed(request: Request, record: Record, action: Action, reason: str, detail: str) -> audit.Deed:

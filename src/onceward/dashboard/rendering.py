@@ -88,7 +88,8 @@ class Renderer:
     def page(self, request: Request, name: str, known: Mapping[str, object], status: int = 200) -> Response:
         """Return the answer that a template makes of what is ``known``."""
         base = request.scope.get("root_path", "")
-        visitor = getattr(request.state, "visitor", None) or ANYBODY
+        known_visitor = getattr(request.state, "visitor", None)
+        visitor = known_visitor or ANYBODY
 
         def link(path: str, **query: object) -> str:
             told = {key: value for key, value in query.items() if value not in {None, "", False}}
@@ -96,7 +97,9 @@ class Renderer:
 
         may_act = self._access.allows_actions and visitor is not ANYBODY
         form = self._access.form_token(visitor) if visitor is not ANYBODY else ""
-        told: Mapping[str, object] = {"link": link, "visitor": visitor, "may_act": may_act, "form": form, **known}
+        told: dict[str, object] = {"link": link, "visitor": visitor, "may_act": may_act, "form": form, **known}
+        if known_visitor is None:  # who may not read does not learn where the ledger is
+            told["ledger"] = ""
         return HTMLResponse(self._environment.get_template(name).render(told), status)
 
     def trouble(self, request: Request, status: int, title: str, text: str, *, again: bool = False) -> Response:

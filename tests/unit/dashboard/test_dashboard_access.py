@@ -93,6 +93,15 @@ def test_a_page_of_another_name_is_refused(once):
 # --- the token --------------------------------------------------------------------------------------------------------
 
 
+def test_who_may_not_read_does_not_learn_where_the_ledger_is(tmp_path):
+    app = dashboard(Once(f"sqlite:///{tmp_path}/secret.db"), token=TOKEN)
+    stranger, ada = DashboardVisitor(app), DashboardVisitor(app)
+    ada.sign_in(TOKEN)
+    for answer in (stranger.get("/sign-in"), stranger.get("/live"), DashboardVisitor(app, host="evil.example").get("/")):
+        assert "secret.db" not in answer.text
+    assert "secret.db" in ada.get("/").text
+
+
 def test_an_address_of_ipv6_is_a_name(once):
     made = dashboard(once, hosts=["2001:DB8::1"])
     assert DashboardVisitor(made, host="[2001:db8::1]:8765").get("/").status_code == 200

@@ -105,6 +105,15 @@ def test_refused_messages_are_sent_again_or_forgotten(once, ada):
     assert "2 message(s) were forgotten" in ada.get("/record?key=shop:b").text
 
 
+def test_the_password_of_an_address_gets_into_no_audit(once, ada):
+    claim = first_claim("shop:a", "0" * 32, None, once.policy)
+    kept = '{"message":{"id":"m-1","queue":"orders","headers":{},"body":""}}'
+    drive(once.store.insert(ended(claim, PARKED, kept, "poison")._replace(keep=None)), once.store)
+    answer = do(ada, "send", "shop:a", detail="amqp://guest:secret@broker/shop?queue=orders")
+    assert (answer.status_code, audits(once), status(once, "shop:a")) == (409, [], PARKED)
+    assert "Leave out the user and the password" in answer.text
+
+
 def test_retrying_from_a_step_makes_it_again(once, ada):
     made = []
 
