@@ -91,7 +91,7 @@ class Claims:
         }
         guard = self._once.guards.for_keys(name, options, no_skip="", heartbeat=False, codec=JSON_TEXT)
         mark = None if body.input is UNSET else fingerprint_of(exact(body.input))
-        token = worker.NAMED.set(f"{client}/{line(body.worker)}" if body.worker else client)
+        token = worker.NAMED.set(f"{client}/{_plain(body.worker)}" if body.worker else client)
         try:
             entry = await for_owner(guard, body.id).enter_async(key, mark)
         finally:
@@ -262,6 +262,11 @@ class Claims:
             raise ValueError(
                 f"lease: {lease:g} s is longer than this service grants ({self._longest_lease:g} s). Extend it instead"
             )
+
+
+def _plain(name: str) -> str:
+    """Return a worker's name in ASCII: a history of attempts counts characters, and has room for so many bytes."""
+    return line(name).encode("ascii", "replace").decode()
 
 
 def _derived(key: str, parts: Sequence[str]) -> dict[str, str]:

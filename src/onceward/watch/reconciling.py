@@ -15,10 +15,10 @@ from onceward.core.protocol import is_live
 from onceward.core.record import COMPLETED, Record
 from onceward.keys.ledger_keys import derived_key, ledger_key, may_be_kept
 from onceward.stores.ledger import Ledger, NotFound
-from onceward.watch.incidents import NAME
 
 Difference = Literal["effect without a record", "record without an effect", "double"]
 _BATCH: Final = 1000
+_OURS: Final = "onceward."  # how namespaces begin whose records are of no handler: audit entries, incidents, redriven messages
 _LIVE: Final = "LIVE"  # of a record that a worker holds: its effect may be made, and is not recorded yet
 _RAISED: Final = '{"$onceward":1,"raised"'  # how the result of a handler begins that raised a final exception
 _TABLE: Final = "CREATE TABLE effects (key TEXT PRIMARY KEY, times INTEGER NOT NULL, seen TEXT) WITHOUT ROWID"
@@ -118,7 +118,7 @@ def _without_effect(
     ledger: Ledger, file: sqlite3.Connection, naming: Naming, newer_than: float | None, settle: float
 ) -> Iterator[Mismatched]:
     for record, now in ledger.records(prefix=naming.prefix, newer_than=newer_than):
-        if record.key.startswith(f"{NAME}:"):
+        if record.key.startswith(_OURS) and not naming.prefix:
             continue
         seen = _LIVE if is_live(record, now) else record.status
         marked = file.execute("UPDATE effects SET seen = ? WHERE key = ?", (seen, naming.of_record(record)))

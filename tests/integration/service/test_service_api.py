@@ -57,6 +57,18 @@ def test_the_text_of_a_result_is_not_changed(api):
     connection.close()
 
 
+def test_the_history_stays_within_2_kib_whatever_workers_are_called(service, api):
+    for _ in range(12):
+        claim = api.claimed("k", worker="\U0001f600" * 99 + '"')
+        api("release", **claim)
+    once = Once(service.url)
+    record = drive(once.store.load(f"{api.namespace}:k"), once.store).record
+    assert len(record.history.encode()) <= 2048
+    assert record.worker == f"{record.worker.partition('/')[0]}/{'?' * 99}\""
+    assert len(once.ledger.attempts(f"{api.namespace}:k")) >= 2
+    once.close()
+
+
 def test_a_python_worker_and_a_client_share_a_namespace(service, api):
     once = Once(service.url, name=api.namespace)
     claim = api.claimed(["a", 1], derive=["refund"])

@@ -546,6 +546,14 @@ def test_the_level_counts_when_the_call_is_made(house, caplog):
     assert [record.message.partition(" (")[0] for record in caplog.records] == ["n:k: replayed"]
 
 
+def test_a_log_line_stays_one_line_without_controls(house, caplog):
+    once = Once(house.store, name="n", clock=house.clock)
+    once.acquire("k").park("no\nERROR root: all is lost\x1b[2J\u202e")
+    (told,) = caplog.messages
+    assert "no\\nERROR root: all is lost\\x1b[2J\\u202e" in told
+    assert told.isprintable()
+
+
 def test_what_a_person_must_look_at_is_a_warning_that_quotes_no_payload(house, caplog):
     once = Once(house.store, name="n", clock=house.clock)
     with pytest.raises(ValueError, match="the payload"):

@@ -104,6 +104,13 @@ def test_the_ledgers_own_keys_need_no_name(once):
     assert found(once, ["n:a", "n:b"], name=None) == [("effect without a record", "n:b", 1, None)]
 
 
+@pytest.mark.parametrize("name", ["onceward.audit", "onceward.watch", "onceward.redrive"])
+def test_records_of_onceward_itself_are_no_missing_effects(once, name):
+    complete(once, "a")
+    once.acquire("n:a:1", name=name).complete("cleared")
+    assert found(once, ["n:a"], name=None) == []
+
+
 def test_derived_keys_are_compared(once):
     keys = []
     for number in range(3):
