@@ -18,7 +18,7 @@ from onceward.stores.ledger import Ledger, NotFound
 
 Difference = Literal["effect without a record", "record without an effect", "double"]
 _BATCH: Final = 1000
-_OURS: Final = "onceward."  # how namespaces begin whose records are of no handler: audit entries, incidents, redriven messages
+_OURS: Final = "onceward."  # how namespaces of our own records begin: audit entries, incidents, redriven messages
 _LIVE: Final = "LIVE"  # of a record that a worker holds: its effect may be made, and is not recorded yet
 _RAISED: Final = '{"$onceward":1,"raised"'  # how the result of a handler begins that raised a final exception
 _TABLE: Final = "CREATE TABLE effects (key TEXT PRIMARY KEY, times INTEGER NOT NULL, seen TEXT) WITHOUT ROWID"

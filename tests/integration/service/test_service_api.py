@@ -64,7 +64,7 @@ def test_the_history_stays_within_2_kib_whatever_workers_are_called(service, api
     once = Once(service.url)
     record = drive(once.store.load(f"{api.namespace}:k"), once.store).record
     assert len(record.history.encode()) <= 2048
-    assert record.worker == f"{record.worker.partition('/')[0]}/{'?' * 99}\""
+    assert record.worker == f'{record.worker.partition("/")[0]}/{"?" * 99}"'
     assert len(once.ledger.attempts(f"{api.namespace}:k")) >= 2
     once.close()
 

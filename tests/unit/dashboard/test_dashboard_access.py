@@ -97,7 +97,11 @@ def test_who_may_not_read_does_not_learn_where_the_ledger_is(tmp_path):
     app = dashboard(Once(f"sqlite:///{tmp_path}/secret.db"), token=TOKEN)
     stranger, ada = DashboardVisitor(app), DashboardVisitor(app)
     ada.sign_in(TOKEN)
-    for answer in (stranger.get("/sign-in"), stranger.get("/live"), DashboardVisitor(app, host="evil.example").get("/")):
+    for answer in (
+        stranger.get("/sign-in"),
+        stranger.get("/live"),
+        DashboardVisitor(app, host="evil.example").get("/"),
+    ):
         assert "secret.db" not in answer.text
     assert "secret.db" in ada.get("/").text
 
