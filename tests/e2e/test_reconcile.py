@@ -104,3 +104,15 @@ def test_effects_that_cannot_be_read_are_status_2(cli, once, url, against):
     done = cli.run("reconcile", "--store", url, "--against", against)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith("onceward: --against ")
+
+
+@pytest.mark.parametrize(
+    ("against", "says"), [("keys.csv", "is empty or missing"), ("bank:payments", "OSError: the bank")]
+)
+def test_effects_without_a_key_or_an_end_are_status_2(cli, once, url, against, says):
+    cli.write("keys.csv", "key,amount", "ok,1", ",2")
+    cli.write("bank.py", "def payments():", "    yield 'ok'", "    raise OSError('the bank does not answer')")
+    done = cli.run("reconcile", "--store", url, "--name", "shop", "--settle", "0", "--against", against)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(f"onceward: --against {against}: ")
+    assert says in done.stderr

@@ -1,6 +1,7 @@
 """The command that compares a ledger with what its downstream did: reconcile."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from typer import Option
 from onceward import terminal
 from onceward.cli.durations import seconds
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.errors import KeyMissing
 from onceward.terminal import quoted
 from onceward.watch.effects import effects_of
 from onceward.watch.reconciling import Mismatched, Naming, mismatches
@@ -78,7 +80,7 @@ def reconcile(
         with looking_at(store) as ledger:
             effects = effects_of(against, column=column, database=database or store)
             found = mismatches(ledger, effects, Naming(name, derived), newer_than=within, settle=ripe)
-            for one in found:
+            for one in _with_keys(found, against):
                 counts[one.what] += 1
                 typer.echo(terminal.json(one._asdict()) if json else _line(one))
     except (ValueError, TypeError) as error:
@@ -86,6 +88,13 @@ def reconcile(
     said = ", ".join(f"{what}: {count}" for what, count in sorted(counts.items())) or "ledger and downstream agree"
     typer.echo(f"onceward: {said}", err=True)
     raise typer.Exit(DIFFERENT if counts else 0)
+
+
+def _with_keys(found: Iterator[Mismatched], against: str) -> Iterator[Mismatched]:
+    try:
+        yield from found
+    except KeyMissing as error:
+        raise ValueError(f"{against}: the key of an effect, or a part of it, is empty or missing") from error
 
 
 def _line(one: Mismatched) -> str:

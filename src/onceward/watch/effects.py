@@ -27,17 +27,20 @@ def effects_of(source: str, *, column: str | None = None, database: str | None =
     Raises:
         ValueError: the source is not valid, or cannot be read.
     """
-    if source.lstrip().lower().startswith(("select ", "with ")):
+    if source.lower().split(maxsplit=1)[:1] in (["select"], ["with"]):
         return _of_query(source, database)
     if source == "-" or source.lower().endswith(".csv"):
         return _of_csv(source, column)
     if ":" in source:
-        return _of_function(imported(source, ""))
+        return _of_function(imported(source, ""), source)
     raise ValueError(f"{source}: give module:function, a .csv file, or a SELECT")
 
 
-def _of_function(function: Callable[..., object]) -> Iterator[object]:
-    return iter(cast("Iterable[object]", function()))
+def _of_function(function: Callable[..., object], source: str) -> Iterator[object]:
+    try:
+        yield from cast("Iterable[object]", function())
+    except Exception as error:  # it is the user's
+        raise ValueError(f"{source}: {type(error).__name__}: {error}") from error
 
 
 def _of_csv(path: str, column: str | None) -> Iterator[object]:

@@ -179,6 +179,7 @@ def test_a_query_is_run(tmp_path):
     database = f"sqlite:///{tmp_path}/shop.db"
     assert list(effects_of("SELECT id FROM payments", database=database)) == [1, 2]
     assert list(effects_of("select id, part from payments", database=database)) == [(1, "x"), (2, "y")]
+    assert list(effects_of("\n  SELECT\n  id FROM payments", database=database)) == [1, 2]
     with pytest.raises(ValueError, match="no such table"):
         list(effects_of("SELECT id FROM orders", database=database))
 
