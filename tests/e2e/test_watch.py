@@ -102,10 +102,17 @@ def test_a_wrong_option_is_refused(cli, url, options, says):
     assert says in refused.stderr
 
 
-def test_a_ledger_that_is_away_is_asked_again(capsys):
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (StoreError("the ledger does not answer"), "the ledger does not answer"),
+        (RuntimeError("a driver's own"), "RuntimeError: a driver's own"),
+    ],
+)
+def test_a_ledger_that_is_away_is_asked_again(capsys, error, says):
     class Away:
         def round(self):
-            raise StoreError("the ledger does not answer")
+            raise error
 
     assert _round(Away())
-    assert capsys.readouterr().err == "onceward: the ledger does not answer\n"
+    assert capsys.readouterr().err == f"onceward: {says}\n"

@@ -19,6 +19,7 @@ from onceward.stores.contract import Store
 from onceward.stores.ledger import Ledger
 
 NAME: Final = "onceward.watch"  # the namespace of incidents
+LEVELS: Final = frozenset({"error", "warning"})  # the kinds of what doctor finds
 _MESSAGES: Final = ("UNSENT", "REFUSED")
 _LONGEST: Final = 300  # characters of a text about one incident
 _NOTE: Final = 980  # characters of a note: a record's error has 1,000, and the note gets a mark
@@ -112,7 +113,7 @@ def warnings_of(store: Store) -> list[Incident]:
     look = Inspection(Policy())
     look.ledger(store)
     found = diagnosis(look.facts)
-    return [Incident.of(one.level, one.check, one.says) for one in found if one.level in {"error", "warning"}]
+    return [Incident.of(one.level, one.check, one.says) for one in found if one.level in LEVELS]
 
 
 def _of_record(record: Record, now: float, limits: IncidentLimits) -> tuple[str, str] | None:

@@ -14,7 +14,7 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.record import RELEASED
 from onceward.errors import Busy, Completed, OncewardError, Parked
 from onceward.once import Once
-from onceward.watch.incidents import DEFAULTS, NAME, Incident, IncidentLimits, incidents_of, warnings_of
+from onceward.watch.incidents import DEFAULTS, LEVELS, NAME, Incident, IncidentLimits, incidents_of, warnings_of
 from onceward.watch.notices import Event, Notice, Tell, notices_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class Watcher:
         noted = self._noted()
         found = {one.id: one for one in (*incidents_of(self._once.ledger, self._limits), *self._settings())}
         new = [one for key, one in found.items() if not noted.get(key, "").startswith(_TOLD)]
-        over = [Incident.of_note(_bare(note), key) for key, note in noted.items() if key not in found]
+        gone = (Incident.of_note(_bare(note), key) for key, note in noted.items() if key not in found)
+        over = [one for one in gone if self._doctor or one.kind not in LEVELS]  # who has not looked does not know
         done = Round([], [])
         for notice in notices_of("began", new, self._once.store.url):
             self._claimed(notice, done)

@@ -210,6 +210,14 @@ def test_doctors_warnings_are_told(once, told, watch, clock):
     assert watcher.round() == ([], [])
 
 
+def test_a_watcher_that_does_not_ask_doctor_does_not_say_that_a_warning_is_over(once, told, watch):
+    watch(doctor=True).round()
+    (notice,) = told
+    assert watch(doctor=False).round() == ([], [])
+    assert watch(doctor=True).round() == ([], [])
+    assert told == [notice]
+
+
 @pytest.mark.parametrize("event", ["began", "over"])
 def test_what_could_not_be_told_is_told_later(once, told, watch, event):
     watcher = watch()
