@@ -102,7 +102,9 @@ def _rounds(watcher: Watcher, pause: float | None) -> None:
 def _round(watcher: Watcher) -> bool:
     try:
         errors = watcher.round().errors
-    except Exception as error:  # mostly the ledger is away. A watcher that ends tells nothing, so the next round tries again
+    except (
+        Exception
+    ) as error:  # mostly the ledger is away. A watcher that ends tells nothing, so the next round tries again
         errors = [error]
     for one in errors:
         text = said(one) if isinstance(one, OncewardError) else f"{type(one).__name__}: {one}"
