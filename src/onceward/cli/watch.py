@@ -104,7 +104,7 @@ def _round(watcher: Watcher) -> bool:
         errors = watcher.round().errors
     except (
         Exception
-    ) as error:  # mostly the ledger is away. A watcher that ends tells nothing, so the next round tries again
+    ) as error:  # mostly the ledger is away. A watcher that ends tells nothing: the next round asks again
         errors = [error]
     for one in errors:
         text = said(one) if isinstance(one, OncewardError) else f"{type(one).__name__}: {one}"

@@ -39,6 +39,12 @@ def check_form(request: Request, fields: dict[str, str]) -> None:
         raise HTTPException(403, "This form is too old, or of somebody else. Nothing was changed. Open it again")
 
 
+def asks_to_read(request: Request) -> bool:
+    """Return whether the visitor asked to read the ledger. A page of another site cannot ask: it could cost money."""
+    elsewhere = request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}
+    return bool(request.query_params.get("scan")) and not elsewhere
+
+
 def query_of(request: Request) -> RecordQuery:
     """Return the filters of a list.
 

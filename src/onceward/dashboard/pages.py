@@ -7,7 +7,7 @@ from onceward.core.protocol import STATES
 from onceward.core.views import Criteria
 from onceward.dashboard import audit as entries
 from onceward.dashboard import needs, reading, searching
-from onceward.dashboard.asking import AGES, query_of
+from onceward.dashboard.asking import AGES, asks_to_read, query_of
 from onceward.dashboard.board import Board, board_of
 from onceward.dashboard.reading import RecordQuery
 from onceward.dashboard.showing import row
@@ -26,7 +26,7 @@ def records(request: Request) -> Response:
     """A list by status, age and the beginning of the key."""
     board, query = board_of(request), query_of(request)
     survey = board.sampler.latest()
-    asked = bool(request.query_params.get("scan"))
+    asked = asks_to_read(request)
     told = {
         "query": query,
         "survey": survey,
@@ -77,11 +77,11 @@ def count(request: Request) -> Response:
     board, told = board_of(request), request.query_params
     survey, prefix = board.sampler.latest(), told.get("prefix", "")
     so_far = {name: int(told.get(name, "0")) for name in ("total", *STATES, "lapsed", "expired", "damaged")}
-    after, stopped = told.get("after"), False
-    if told.get("scan"):
+    after, stopped, asked = told.get("after"), False, asks_to_read(request)
+    if asked:
         so_far, after, stopped = _counted(board, so_far, prefix, after)
     known = {"counts": so_far, "after": after, "stopped": stopped, "survey": survey, "prefix": prefix}
-    return board.renderer.page(request, "count.html", known | {"scanned": bool(told.get("scan"))})
+    return board.renderer.page(request, "count.html", known | {"scanned": asked})
 
 
 def _counted(
@@ -101,7 +101,7 @@ def audit(request: Request) -> Response:
     board = board_of(request)
     survey = board.sampler.latest()
     query = RecordQuery(Criteria(), f"{entries.NAMESPACE}:", request.query_params.get("after"))
-    asked = bool(request.query_params.get("scan"))
+    asked = asks_to_read(request)
     listing = reading.listing(board.ledger, query, 500) if asked or query.is_quick(survey) else None
     told = [] if listing is None else entries.latest(listing.records)
     return board.renderer.page(request, "audit.html", {"entries": told, "listing": listing, "survey": survey})

@@ -177,6 +177,13 @@ def test_a_ledger_without_an_index_is_not_read_unasked(once, monkeypatch):
     assert ">1</td>" in client.get("/count?scan=1").text
 
 
+def test_a_page_of_another_site_cannot_ask_to_read_the_ledger(once, monkeypatch):
+    monkeypatch.setattr(type(once.store), "capabilities", {})
+    client = DashboardVisitor(dashboard(once), headers={"sec-fetch-site": "cross-site"})
+    for path in ("/records?status=PARKED&scan=1", "/count?scan=1", "/audit?scan=1"):
+        assert "This reads the ledger" in client.get(path).text
+
+
 def test_what_is_missing_is_said(client):
     for path, status in (("/record?key=none", 404), ("/nothing", 404), ("/records?status=DONE", 400), ("/?x", 200)):
         assert client.get(path).status_code == status
