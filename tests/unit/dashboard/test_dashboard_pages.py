@@ -167,6 +167,15 @@ def test_a_result_that_is_nested_without_end_is_shown(once, client):
     assert "[[[" in "".join(answer.text.split())  # from Python 3.14 on it can be indented
 
 
+def test_a_kept_message_that_somebody_has_changed_is_shown_as_it_is(once, client):
+    once.acquire("changed").park("poison")
+    record = once.store.records["shop.charge:changed"]
+    text = '{"message":{"id":5,"queue":"q","group":null,"body":["b"],"attributes":{}}}'
+    once.store.records[record.key] = record._replace(result=text)
+    answer = client.get("/record?key=shop.charge:changed")
+    assert (answer.status_code, "The message that it keeps" in answer.text) == (200, True)
+
+
 def test_a_ledger_without_an_index_is_not_read_unasked(once, monkeypatch):
     monkeypatch.setattr(type(once.store), "capabilities", {})
     client = DashboardVisitor(dashboard(once))

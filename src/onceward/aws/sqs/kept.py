@@ -1,8 +1,7 @@
 """A message as a record keeps it: JSON that a person can read, complete enough to send the message again."""
 
 import base64
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +15,24 @@ class Kept(NamedTuple):
 
     queue: str  # the ARN of the queue that it was received from
     message: Message  # as it was received; of its system attributes, the message group
+
+
+class _AttributeText(msgspec.Struct):
+    type: str
+    value: str | None = None
+    base64: str | None = None
+
+
+class _MessageText(msgspec.Struct):
+    id: str
+    queue: str
+    group: str | None
+    body: str
+    attributes: dict[str, _AttributeText]
+
+
+class _Text(msgspec.Struct):
+    message: _MessageText
 
 
 def kept_text(message: Message, queue: str) -> str:
@@ -37,11 +54,11 @@ def read_kept(text: str) -> Kept:
         OncewardError: the text is not a message; somebody may have changed it.
     """
     try:
-        told = msgspec.json.decode(text)["message"]
-        attributes = {name: _read(attribute) for name, attribute in told["attributes"].items()}
-        system = {} if told["group"] is None else {"MessageGroupId": told["group"]}
-        return Kept(told["queue"], Message(told["id"], "", told["body"], system, attributes))
-    except (msgspec.MsgspecError, LookupError, TypeError, AttributeError, ValueError) as error:
+        told = msgspec.json.decode(text, type=_Text).message
+        attributes = {name: _read(attribute) for name, attribute in told.attributes.items()}
+        system = {} if told.group is None else {"MessageGroupId": told.group}
+        return Kept(told.queue, Message(told.id, "", told.body, system, attributes))
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise OncewardError(f"the record's text is not a message of a queue: {error!r}") from error
 
 
@@ -67,5 +84,9 @@ def _written(attribute: Attribute) -> dict[str, str]:
     return {"type": attribute.type, "value": attribute.value}
 
 
-def _read(told: Mapping[str, Any]) -> Attribute:
-    return Attribute(told["type"], base64.b64decode(told["base64"]) if "base64" in told else told["value"])
+def _read(told: _AttributeText) -> Attribute:
+    if told.base64 is not None:
+        return Attribute(told.type, base64.b64decode(told.base64))
+    if told.value is None:
+        raise ValueError("an attribute has no value")
+    return Attribute(told.type, told.value)
