@@ -27,7 +27,7 @@ from onceward.core.protocol import Verdict
 from onceward.core.record import Record
 from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.core.writes import UNKNOWN, Provenance
-from onceward.errors import LeaseLost, OncewardError
+from onceward.errors import LeaseLost, Mismatch, OncewardError
 from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
@@ -110,7 +110,7 @@ class Guard(Leaving):
 
         With ``whole`` it returns a :class:`CallOutcome`. ``comes`` tells what the call came with, ``provenance`` from where.
         """
-        entry = self._recalled(key, fingerprint) if self._caches else None
+        entry = self._recalled(key, fingerprint, comes) if self._caches else None
         claim = entry or self.enter(key, fingerprint, self._provenance(provenance, args, kwargs), comes=comes)
         match claim:  # not type(claim): an interrupt can come after any call, and the claim would not end
             case CallOutcome():
@@ -144,7 +144,7 @@ class Guard(Leaving):
         provenance: Provenance = UNKNOWN,
     ) -> object:
         """Like :meth:`call`; awaits what ``function`` returns, if it can be awaited."""
-        entry = self._recalled(key, fingerprint) if self._caches else None
+        entry = self._recalled(key, fingerprint, comes) if self._caches else None
         claim = entry or await self.enter_async(
             key, fingerprint, self._provenance(provenance, args, kwargs), comes=comes
         )
@@ -177,15 +177,30 @@ class Guard(Leaving):
     def _provenance(self, given: Provenance, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Provenance:
         return given if self.inputs is None else given._replace(input=self.inputs.encode(args, kwargs))
 
-    def _recalled(self, key: str, fingerprint: str | None) -> CallOutcome[object] | None:
-        known = self.replays.recall(key, fingerprint)
-        if known is not None and self.observers.given:
-            event, span = observe.of_memory(key), self.observers.begin(self.name, key)
-            if span is not None:
-                span.note(event)
-                span.end()
-            self.observers.tell(event)
-        return known
+    def _recalled(self, key: str, fingerprint: str | None, comes: "Comes | None") -> CallOutcome[object] | None:
+        if not self.observers.given:
+            return self.replays.recall(key, fingerprint)
+        known = self.replays.remembered(key)
+        if known is None:
+            return None
+        try:
+            outcome = self.replays.recall(key, fingerprint)
+        except Exception as error:  # it may be the recorded one
+            self._tell_recalled(known, error if isinstance(error, Mismatch) else None, comes)
+            raise
+        if outcome is not None:
+            self._tell_recalled(known, None, comes)
+        return outcome
+
+    def _tell_recalled(self, known: Record, mismatch: Mismatch | None, comes: "Comes | None") -> None:
+        event, span = (
+            observe.of_memory(known.key, known.trace, mismatch),
+            self.observers.begin(self.name, known.key, comes),
+        )
+        if span is not None:
+            span.note(event)
+            span.end()
+        self.observers.tell(event)
 
     # --- claim and end, sync and async ----------------------------------------------------------------------------
 

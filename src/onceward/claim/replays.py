@@ -118,6 +118,11 @@ class Replays:
             except (KeyError, RuntimeError, StopIteration):  # another thread was faster
                 return
 
+    def remembered(self, key: str) -> Record | None:
+        """Return the record that :meth:`recall` answers from, or None."""
+        known = self._cache.get(key)
+        return None if known is None or self._clock() >= known.until else known.record
+
     def recall(self, key: str, fingerprint: str | None) -> CallOutcome[object] | None:
         """Return the remembered answer, or None. Raises the errors of :meth:`answer`."""
         known = self._cache.get(key)

@@ -120,9 +120,10 @@ def about(kind: Kind, record: Record, **more: Any) -> Event:
 _REFUSED: Final[dict[Verdict, Kind]] = {Verdict.BUSY: "busy", Verdict.MISMATCH: "mismatch", Verdict.PARKED: "parked"}
 
 
-def of_memory(key: str) -> Event:
-    """Return the event of a duplicate that was answered from memory, not from the ledger."""
-    return Event("replayed", key, key.partition(":")[0], route=ROUTE.get())
+def of_memory(key: str, trace: str | None = None, mismatch: Exception | None = None) -> Event:
+    """Return the event of a duplicate that was answered from memory, not from the ledger, or refused with ``mismatch``."""
+    kind: Kind = "replayed" if mismatch is None else "mismatch"
+    return Event(kind, key, key.partition(":")[0], route=ROUTE.get(), trace=trace, error=mismatch)
 
 
 def of_claiming(answer: Won | Replay | Refused, waited: float | None, error: Exception | None = None) -> Event | None:

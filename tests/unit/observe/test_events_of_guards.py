@@ -122,6 +122,26 @@ def test_duplicate_that_memory_answers_is_replayed_without_asking_ledger(house):
     assert len(house.heard.requests) == 2
 
 
+def test_an_exception_or_a_mismatch_from_memory_is_told_too(house):
+    made = house.once.using(cache=10, final=(ValueError,))(key="order", fingerprint="amount")
+
+    async def fail(order, amount):
+        return boom()
+
+    handler = made(fail) if house.awaiting else made(lambda order, amount: boom())
+
+    def call(amount):
+        return asyncio.run(handler(1, amount)) if house.awaiting else handler(1, amount)
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="the payload"):
+            call(5)
+    with pytest.raises(Mismatch):
+        call(6)
+    assert house.heard.kinds == ["claimed", "completed", "replayed", "mismatch"]
+    assert isinstance(house.heard[3].error, Mismatch)
+
+
 def one(id):
     return id
 

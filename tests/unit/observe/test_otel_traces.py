@@ -135,6 +135,8 @@ def test_a_replay_from_memory_has_a_span_too(once, traced):
     handle(1)
     handle(1)
     assert traced.outcomes == ["completed", "replayed"]
+    first, replay = traced.spans
+    assert links(replay) == [of(first)]
 
 
 def test_the_span_is_a_child_of_the_current_one(once, traced):
