@@ -15,7 +15,7 @@ from onceward.core.record import COMPLETED, PARKED
 from onceward.core.writes import ended, first_claim
 
 # DynamoDB's test server takes a write at a time, so it gets fewer.
-MANY = {"sqlite": 30_000, "postgresql": 30_000, "mysql": 10_000, "dynamodb": 3_000}
+MANY = {"sqlite": 100_000, "postgresql": 100_000, "mysql": 10_000, "dynamodb": 3_000}
 HOSTILE = "shop:<script>window.owned=1</script><img src=x onerror=window.owned=1>\x1b[31m\u202e\"'&\r\n" + "x" * 1500
 
 
