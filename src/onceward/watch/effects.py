@@ -95,8 +95,10 @@ def _of_sqlite(query: str, path: str) -> Iterator[object]:
 
 
 def _of_postgres(query: str, url: str) -> Iterator[object]:
-    import psycopg  # an extra
-
+    try:
+        import psycopg
+    except ImportError as error:
+        raise ValueError("a SELECT in PostgreSQL needs psycopg: pip install 'onceward[postgres]'") from error
     try:
         with psycopg.connect(url) as connection, connection.cursor(name="onceward_effects") as cursor:
             cursor.itersize = _PAGE

@@ -1,5 +1,6 @@
 """What a ledger and its downstream do not agree on."""
 
+import sys
 import tracemalloc
 import uuid
 
@@ -188,3 +189,9 @@ def test_a_query_is_run(tmp_path):
 def test_a_source_that_is_none_is_refused(source):
     with pytest.raises(ValueError):
         list(effects_of(source))
+
+
+def test_a_driver_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ValueError, match=r"onceward\[postgres\]"):
+        list(effects_of("SELECT 1", database="postgresql://localhost/shop"))
