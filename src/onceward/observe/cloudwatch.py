@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -124,13 +124,13 @@ class EmbeddedMetrics(Meter):
         """Write what was measured since the last line: a line for each handler."""
         with self._lock:
             measured, self._values, self._full = self._values, defaultdict(dict), False
-        ledger = measured.pop("", {})
-        if ledger and not measured:
-            measured[""] = {}
+        ledger, *more = _parts(measured.pop("", {}))
         lines = []
         for handler, metrics in measured.items():
-            lines.append(self._line(handler, metrics, ledger))
-            ledger = {}
+            for part in _parts(metrics):
+                lines.append(self._line(handler, part, ledger))
+                ledger = {}
+        lines += [self._line("", {}, part) for part in (ledger, *more) if part]
         self._write(lines)
 
     def ledger(self, gauges: "LedgerGauges") -> None:
@@ -175,6 +175,13 @@ class EmbeddedMetrics(Meter):
     def _directive(self, dimensions: list[list[str]], metrics: Mapping[str, list[float]]) -> dict[str, object]:
         units = [{"Name": name, "Unit": "Seconds" if name in _SECONDS else "Count"} for name in metrics]
         return {"Namespace": self._namespace, "Dimensions": dimensions, "Metrics": units}
+
+
+def _parts(metrics: Mapping[str, list[float]]) -> Iterator[dict[str, list[float]]]:
+    """Yield the values in parts that a line can have: threads may have measured more before one of them writes."""
+    longest = max(map(len, metrics.values()), default=1)
+    for at in range(0, longest, _MOST):
+        yield {name: part for name, values in metrics.items() if (part := values[at : at + _MOST])}
 
 
 _SECONDS: Final = frozenset({"OutboxAge", *(name for measure, name in _NAMES.items() if measure.unit == "s")})

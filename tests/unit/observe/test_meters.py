@@ -19,7 +19,7 @@ from onceward.core.outbox_writes import noting
 from onceward.observe import Event, StoreRequest
 from onceward.observe.cloudwatch import EmbeddedMetrics
 from onceward.observe.json_lines import JsonLines
-from onceward.observe.measures import GAUGE_AGE, KEYS, MEASURES, MOST_NAMES, OTHER, OUTBOX_AGE
+from onceward.observe.measures import GAUGE_AGE, HANDLER, KEYS, MEASURES, MOST_NAMES, OTHER, OUTBOX_AGE, REQUESTS
 from onceward.observe.otel_metrics import OtelMetrics, observe_ledger
 from onceward.observe.prometheus import PrometheusLedger, PrometheusMetrics
 from onceward.outbox import register
@@ -380,6 +380,19 @@ def test_a_line_has_at_most_a_hundred_values_of_each_metric():
     metrics.flush()
     assert [len(checked(line)["HandlerDuration"]) for line in lines.told] == [100, 100, 50]
     assert sum(line["Completed"] for line in lines.told) == 250
+
+
+def test_a_line_has_no_more_values_if_threads_measure_before_one_of_them_writes():
+    lines = Lines()
+    metrics = EmbeddedMetrics(stream=lines)
+    for measure, label in ((HANDLER, "n"), (REQUESTS, "insert")):
+        record = metrics.record_of(measure, (label, "")[: len(measure.labels)])
+        for number in range(130):
+            record(float(number))
+    metrics.flush()
+    told = [checked(line) for line in lines.told]
+    for name in ("HandlerDuration", "LedgerRequestDuration"):
+        assert [len(line[name]) for line in told if name in line] == [100, 30]
 
 
 def test_each_handler_has_its_own_line():
