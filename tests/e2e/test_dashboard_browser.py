@@ -4,6 +4,7 @@ import contextlib
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import quote
 
 import pytest
 
@@ -121,7 +122,8 @@ def test_hostile_keys_and_results_stay_text(page, small):
         page.goto(f"{base}/audit")
         assert page.evaluate("window.owned") is None
         page.set_viewport_size({"width": 390, "height": 800})
-        for path in ("/", "/records", "/audit"):
+        shown = f"key={quote(f'{HOSTILE}{PARKED}')}"
+        for path in ("/", "/records", "/audit", "/handlers", f"/record?{shown}", f"/act?action=clear&{shown}"):
             page.goto(base + path)
             assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
     assert page.trouble == []
