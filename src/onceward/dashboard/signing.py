@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -46,7 +47,8 @@ async def sign_in(request: Request) -> Response:
     base = request.scope.get("root_path", "")
     local = following.startswith("/") and not following.startswith(("//", "/\\"))
     answer = RedirectResponse(f"{base}{following if local else '/'}", 303)
-    secure = request.url.scheme == "https"
+    # Behind a proxy that speaks TLS the request itself came by HTTP; its browser tells where the form was.
+    secure = "https" in {request.url.scheme, urlsplit(request.headers.get("origin", "")).scheme}
     path = f"{base}/"
     answer.set_cookie(
         COOKIE, access.session(name), int(SESSION), path=path, secure=secure, httponly=True, samesite="strict"

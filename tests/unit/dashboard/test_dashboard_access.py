@@ -151,6 +151,13 @@ def test_the_session_is_a_cookie_that_other_sites_and_scripts_never_see(app):
     assert TOKEN not in told
 
 
+@pytest.mark.parametrize(("scheme", "secure"), [("https", True), ("http", False)])
+def test_the_session_of_a_browser_that_speaks_tls_to_a_proxy_goes_only_by_tls(app, scheme, secure):
+    visitor = DashboardVisitor(app, headers={"origin": f"{scheme}://127.0.0.1"})
+    told = visitor.post("/sign-in", {"token": TOKEN, "name": "Ada"}).headers["set-cookie"]
+    assert ("; Secure" in told) is secure
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda text: text[:-1] + "x", lambda text: "x" + text, lambda _: "....", lambda _: "é"]
 )
