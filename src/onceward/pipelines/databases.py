@@ -133,7 +133,14 @@ class Database:
         from onceward.stores.mysql import place_of
 
         place_at = place_of(self._parts, dict(self._options))
-        return pymysql.connect(**place_at, autocommit=True, charset="utf8mb4", read_timeout=_WAIT, write_timeout=_WAIT)
+        return pymysql.connect(
+            **place_at,
+            autocommit=True,
+            init_command="SET autocommit = 1",  # the server's init_connect may have switched it off, unseen by the driver
+            charset="utf8mb4",
+            read_timeout=_WAIT,
+            write_timeout=_WAIT,
+        )
 
 
 def opened(kit: "Kit", field: "Field", url: str) -> Database | None:

@@ -200,6 +200,7 @@ def test_signing_out_ends_the_session_of_the_browser(ada):
     [
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1"},
     ],
