@@ -22,7 +22,8 @@ def preview(request: Request) -> Response:
     """Say what an action will do, and ask for its confirmation."""
     _check_allowed(request)
     told = request.query_params
-    return _preview(request, told.get("action", ""), told.get("key", ""), detail=told.get("detail", ""))
+    # No detail, or a link could fill in a queue that is not yours.
+    return _preview(request, told.get("action", ""), told.get("key", ""))
 
 
 def _preview(

@@ -129,6 +129,14 @@ def test_retrying_from_a_step_makes_it_again(once, ada):
     assert do(ada, "retry", "shop:a", detail="none").status_code == 409
 
 
+def test_a_link_fills_in_nothing(once, ada):
+    once.acquire("a").release("first try")
+    page = ada.get(
+        "/act", params={"action": "park", "key": "shop:a", "detail": "of somebody else", "why": "of somebody else"}
+    )
+    assert (page.status_code, "of somebody else" in page.text) == (200, False)
+
+
 def test_an_action_needs_a_reason(once, ada):
     once.acquire("a").park("x")
     assert do(ada, "unpark", "shop:a", why=" ").status_code == 409
