@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.look import Inspection
+from onceward.core import worker
 from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
 from onceward.core.history import begin
@@ -20,6 +21,8 @@ from onceward.stores.ledger import Ledger
 
 NAME: Final = "onceward.watch"  # the namespace of incidents
 LEVELS: Final = frozenset({"error", "warning"})  # the kinds of what doctor finds
+_COMPARED: Final = "clock"  # the check that compares this host with the ledger's
+_SEEN: Final = ", seen from "
 _MESSAGES: Final = ("UNSENT", "REFUSED")
 _LONGEST: Final = 300  # characters of a text about one incident
 _NOTE: Final = 980  # characters of a note: a record's error has 1,000, and the note gets a mark
@@ -113,7 +116,21 @@ def warnings_of(store: Store) -> list[Incident]:
     look = Inspection(Policy())
     look.ledger(store)
     found = diagnosis(look.facts)
-    return [Incident.of(one.level, one.check, one.says) for one in found if one.level in LEVELS]
+    here = _here()
+    return [
+        Incident.of(one.level, f"{one.check}{here}" if one.check == _COMPARED else one.check, one.says)
+        for one in found
+        if one.level in LEVELS
+    ]
+
+
+def is_of_another_host(incident: Incident) -> bool:
+    """Return whether only the watchers of another host can know if it is over."""
+    return incident.kind in LEVELS and _SEEN in incident.subject and not incident.subject.endswith(_here())
+
+
+def _here() -> str:
+    return f"{_SEEN}{worker.process.partition('/')[0]}"
 
 
 def _of_record(record: Record, now: float, limits: IncidentLimits) -> tuple[str, str] | None:

@@ -14,7 +14,16 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.record import RELEASED
 from onceward.errors import Busy, Completed, OncewardError, Parked
 from onceward.once import Once
-from onceward.watch.incidents import DEFAULTS, LEVELS, NAME, Incident, IncidentLimits, incidents_of, warnings_of
+from onceward.watch.incidents import (
+    DEFAULTS,
+    LEVELS,
+    NAME,
+    Incident,
+    IncidentLimits,
+    incidents_of,
+    is_of_another_host,
+    warnings_of,
+)
 from onceward.watch.notices import Event, Notice, Tell, notices_of
 
 if TYPE_CHECKING:
@@ -79,13 +88,17 @@ class Watcher:
         found = {one.id: one for one in (*incidents_of(self._once.ledger, self._limits), *self._settings())}
         new = [one for key, one in found.items() if not noted.get(key, "").startswith(_TOLD)]
         gone = (Incident.of_note(_bare(note), key) for key, note in noted.items() if key not in found)
-        over = [one for one in gone if self._doctor or one.kind not in LEVELS]  # who has not looked does not know
+        over = [one for one in gone if self._knows(one)]
         done = Round([], [])
         for notice in notices_of("began", new, self._once.store.url):
             self._claimed(notice, done)
         for notice in notices_of("over", over, self._once.store.url):
             self._claimed(notice, done)
         return done
+
+    def _knows(self, gone: Incident) -> bool:
+        """Return whether this watcher would have found an incident that is not over."""
+        return (self._doctor or gone.kind not in LEVELS) and not is_of_another_host(gone)
 
     def _noted(self) -> dict[str, str]:
         """Return the notes of the incidents that are not over, by their keys."""

@@ -6,13 +6,15 @@ import threading
 import pytest
 
 from onceward import Once
+from onceward.core import worker
 from onceward.core.drivers import drive
 from onceward.core.outbox_writes import noting
 from onceward.core.record import COMPLETED, PARKED
 from onceward.core.writes import ended, first_claim
+from onceward.stores.inspection import Finding
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.watch import IncidentLimits, Notice, Watcher
+from onceward.watch import IncidentLimits, Notice, Watcher, incidents
 from onceward.watch.incidents import NAME, Incident
 
 
@@ -208,6 +210,26 @@ def test_doctors_warnings_are_told(once, told, watch, clock):
     (notice,) = told
     assert notice.kind in {"warning", "error"}  # a ledger in memory forgets
     assert watcher.round() == ([], [])
+
+
+def test_a_clock_that_is_wrong_for_one_host_is_over_for_that_host_alone(once, told, watch, clock, monkeypatch):
+    off = Finding("warning", "clock", "the server's clock is 3.0 s ahead of this host's")
+
+    def look(host, *findings):
+        monkeypatch.setattr(worker, "process", f"{host}/1")
+        monkeypatch.setattr(incidents, "diagnosis", lambda _: findings)
+        return watch(doctor=True).round()
+
+    look("late", off)
+    for _ in range(3):
+        clock.advance(4000)
+        assert look("right") == ([], [])
+        assert look("late", off) == ([], [])
+    look("late")
+    assert [(one.event, one.incidents[0].subject) for one in told] == [
+        ("began", "clock, seen from late"),
+        ("over", "clock, seen from late"),
+    ]
 
 
 def test_a_watcher_that_does_not_ask_doctor_does_not_say_that_a_warning_is_over(once, told, watch):
