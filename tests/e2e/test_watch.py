@@ -11,6 +11,7 @@ import pytest
 from command_line import Cli
 from onceward import Once, StoreError
 from onceward.cli.watch import _round
+from waiting import until
 
 
 @pytest.fixture
@@ -86,6 +87,18 @@ def test_a_watcher_ends_at_a_signal(cli, url):
     assert (watcher.returncode, errors) == (0, b"")
 
 
+def test_a_watcher_that_is_told_to_stop_ends_after_the_notice_that_it_tells(cli, url):
+    """A webhook that hangs takes ten seconds for each notice."""
+    for number in range(60):
+        Once(url).acquire(number, name="pay").park("no")
+    script = cli.script("slow", "echo told >> seen; sleep 3")
+    watcher = cli.start("watch", "--store", url, "--every", "1h", "--no-doctor", "--exec", script)
+    until((cli.folder / "seen").exists)
+    watcher.send_signal(signal.SIGTERM)
+    watcher.communicate(timeout=60)
+    assert (watcher.returncode, (cli.folder / "seen").read_text()) == (0, "told\n")
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -111,8 +124,8 @@ def test_a_wrong_option_is_refused(cli, url, options, says):
 )
 def test_a_ledger_that_is_away_is_asked_again(capsys, error, says):
     class Away:
-        def round(self):
+        def round(self, _):
             raise error
 
-    assert _round(Away())
+    assert _round(Away(), bool)
     assert capsys.readouterr().err == f"onceward: {says}\n"

@@ -4,6 +4,7 @@ import shlex
 import shutil
 import sys
 import threading
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -92,16 +93,16 @@ def _rounds(watcher: Watcher, pause: float | None) -> None:
     stopped = threading.Event()
     with signals(stopped.set, stopped.set):
         while True:
-            failed = _round(watcher)
+            failed = _round(watcher, stopped.is_set)
             if pause is None:
                 raise typer.Exit(TROUBLE if failed else 0)
             if stopped.wait(pause):
                 return
 
 
-def _round(watcher: Watcher) -> bool:
+def _round(watcher: Watcher, is_stopped: Callable[[], bool]) -> bool:
     try:
-        errors = watcher.round().errors
+        errors = watcher.round(is_stopped).errors
     except (
         Exception
     ) as error:  # mostly the ledger is away. A watcher that ends tells nothing: the next round asks again

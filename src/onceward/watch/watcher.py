@@ -7,7 +7,7 @@ another one tells again: at least once, and normally once.
 The notes are read before the incidents. So an incident with a note that is not found any more is over.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.core.clock import Clock, boottime
@@ -82,17 +82,22 @@ class Watcher:
         self._warnings: tuple[float, list[Incident]] | None = None
         self._heard: set[tuple[int, str, str]] = set()  # who has heard what others have not
 
-    def round(self) -> Round:
-        """Look once, and tell what is new and what is over. Raises StoreError if the ledger cannot be read."""
+    def round(self, is_stopped: Callable[[], bool] = bool) -> Round:
+        """Look once, and tell what is new and what is over. Raises StoreError if the ledger cannot be read.
+
+        Args:
+            is_stopped: asked before each notice; what is left then is for the next round, or another watcher.
+        """
         noted = self._noted()
         found = {one.id: one for one in (*incidents_of(self._once.ledger, self._limits), *self._settings())}
         new = [one for key, one in found.items() if not noted.get(key, "").startswith(_TOLD)]
         gone = (Incident.of_note(_bare(note), key) for key, note in noted.items() if key not in found)
         over = [one for one in gone if self._knows(one)]
         done = Round([], [])
-        for notice in notices_of("began", new, self._once.store.url):
-            self._claimed(notice, done)
-        for notice in notices_of("over", over, self._once.store.url):
+        ledger = self._once.store.url
+        for notice in (*notices_of("began", new, ledger), *notices_of("over", over, ledger)):
+            if is_stopped():
+                break
             self._claimed(notice, done)
         return done
 
