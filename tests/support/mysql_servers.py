@@ -41,8 +41,11 @@ class Mariadb(SqlServer):
         super().__init__("mysql")
         make = ["mariadb-install-db", "--no-defaults", f"--datadir={self._scratch / 'data'}", "--skip-test-db"]
         make += ["--auth-root-authentication-method=normal", f"--innodb-log-file-size={_SMALL['innodb_log_file_size']}"]
+        own = _PLAIN | {
+            "TMPDIR": str(self._scratch)
+        }  # each server that starts deletes what others have in a common one
         made = subprocess.run(
-            make, check=False, capture_output=True, text=True, cwd=self._scratch, env=_PLAIN, **self._user
+            make, check=False, capture_output=True, text=True, cwd=self._scratch, env=own, **self._user
         )
         assert made.returncode == 0, made.stdout + made.stderr
         self.start()

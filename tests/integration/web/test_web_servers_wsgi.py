@@ -152,7 +152,7 @@ def test_a_server_told_to_stop_waits_for_a_payment_whose_client_has_left(tmp_pat
         with pytest.raises(TimeoutError):
             server.post("/payments", payment("a"), keyed("k"), 0.4)
         server.process.terminate()
-        server.process.wait(30)
+        server.process.wait(120)  # gunicorn kills a worker after 30 s that it stopped as it began
     assert [record.status for record, _ in Once(url).ledger.records()] == [COMPLETED]
 
 
