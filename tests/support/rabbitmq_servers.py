@@ -129,7 +129,16 @@ class Rabbitmq(BrokerServer):
         async def declare(channel):
             await channel.declare_queue(name, durable=True, arguments=told)
 
-        self.do(declare)
+        from aio_pika.exceptions import AMQPConnectionError
+
+        for tries_left in (2, 1, 0):  # a busy node can fail to start a quorum queue, and says INTERNAL_ERROR
+            try:
+                self.do(declare)
+            except AMQPConnectionError:
+                if not tries_left:
+                    raise
+            else:
+                break
         return name
 
     def publish(self, queue: str, *bodies: object, headers: Mapping[str, object] | None = None, **more: object) -> None:
