@@ -6,7 +6,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,6 +96,54 @@ def test_a_member_that_is_added_extends_the_whole_set(values):
     while values.get("gone") is not None:
         time.sleep(0.1)
     assert sorted(values.get("k")) == [1, 2]
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mysql"])
+def test_first_uses_at_once_make_one_table(request, tmp_path, dialect):
+    for name in (f"values_{next(NAMES)}" for _ in range(10)):
+        url = _fresh(request, tmp_path, dialect, name)
+        several = [SqlValues(url, "", "/") for _ in range(8)]
+        meet = threading.Barrier(len(several))
+
+        def use(values, meet=meet, url=url):
+            with values._database.connection():  # it is open when the others are
+                meet.wait(PATIENCE)
+            values.add("k", url, None)
+            return values.get("k")
+
+        with ThreadPoolExecutor(len(several)) as pool:
+            assert list(pool.map(use, several)) == [[url]] * len(several)
+        for values in several:
+            values.close()
+
+
+def test_a_role_that_may_not_make_tables_can_use_one(postgres15):
+    name = f"values_{next(NAMES)}"
+    postgres15.sql(f"CREATE SCHEMA {name}", database="test")
+    postgres15.sql(f"CREATE ROLE {name} LOGIN", database="test")
+    owner, worker = (
+        f"{url}?options=-csearch_path%3D{name}"
+        for url in (postgres15.url, postgres15.url.replace("postgres@", f"{name}@"))
+    )
+    made, values = SqlValues(owner, "", "/"), SqlValues(worker, "", "/")
+    made.set("k", 1, None)
+    postgres15.sql(f"GRANT USAGE ON SCHEMA {name} TO {name}", database="test")
+    postgres15.sql(f"GRANT SELECT, INSERT, UPDATE ON {name}.onceward_values TO {name}", database="test")
+    values.set("k", 2, None)
+    assert values.get("k") == 2
+    made.close()
+    values.close()
+
+
+def _fresh(request, folder, dialect, name):
+    """Return the URL of a database or a schema without tables."""
+    if dialect == "sqlite":
+        return f"sqlite:///{folder}/{name}.db"
+    if dialect == "mysql":
+        return request.getfixturevalue("mariadb").database(name)
+    server = request.getfixturevalue("postgres15")
+    server.sql(f"CREATE SCHEMA {name}", database="test")
+    return f"{server.url}?options=-csearch_path%3D{name}"
 
 
 def test_spaces_are_apart(place):

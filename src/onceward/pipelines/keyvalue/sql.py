@@ -27,6 +27,14 @@ _CREATE: Final[dict[Dialect, str]] = {
     "member CHAR(64) NOT NULL, value LONGTEXT NOT NULL, expires_at DOUBLE, PRIMARY KEY (space, name, member)) "
     "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
 }
+# Where it is there, CREATE would ask for the right to make tables all the same.
+_LOOK: Final[dict[Dialect, str]] = {
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'onceward_values'",
+    "postgresql": "SELECT 1 WHERE to_regclass('onceward_values') IS NOT NULL",
+    "mysql": "SELECT 1 FROM information_schema.tables WHERE table_schema = database() AND table_name = 'onceward_values'",
+}
+# PostgreSQL's, if another session makes the table at the same time.
+_MADE_MEANWHILE: Final = frozenset({"23505", "42P07", "42710"})
 _CONFLICT: Final[dict[Dialect, str]] = {
     "sqlite": "ON CONFLICT (space, name, member) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
     "postgresql": "ON CONFLICT (space, name, member) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
@@ -95,6 +103,12 @@ class SqlValues:
                 self._database.execute(connection, self._extend, row)
 
     def _made(self, connection: Any) -> None:
-        if not self._is_made:
-            self._database.run(connection, _CREATE[self._database.dialect])
-            self._is_made = True
+        """Make the table if it is missing."""
+        dialect = self._database.dialect
+        if not self._is_made and not self._database.run(connection, _LOOK[dialect])["rows"]:
+            try:
+                self._database.run(connection, _CREATE[dialect])
+            except Exception as error:
+                if getattr(error, "sqlstate", None) not in _MADE_MEANWHILE:
+                    raise
+        self._is_made = True
