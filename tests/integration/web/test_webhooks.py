@@ -329,6 +329,30 @@ def test_an_accepted_event_of_a_coroutine_is_answered_while_it_runs(once, handle
     assert handled == [("evt_1", 1)]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_handler_of_an_accepted_event_can_give_it_to_another_receiver(once, handled, is_async):
+    async def awaited(event: WebhookEvent) -> None:
+        await other(event)
+
+    def handle(event: WebhookEvent) -> None:
+        other(event)
+
+    async def note(event: WebhookEvent) -> None:
+        handled.append(event.id)
+
+    async def main():
+        assert (await hook.answer_async(by_stripe(), BODY)).status == 202
+        async with asyncio.timeout(60):
+            while once.ledger.show("hooks:evt_1")[0].status == "IN_PROGRESS":
+                await asyncio.sleep(0.01)
+
+    other = WebhookReceiver(once, Stripe(SECRET), note if is_async else lambda e: handled.append(e.id), name="other")
+    hook = receiver(once, awaited if is_async else handle, accept=True)
+    asyncio.run(main())
+    assert [once.ledger.show(f"{name}:evt_1")[0].status for name in ("hooks", "other")] == ["COMPLETED"] * 2
+    assert handled == ["evt_1"]
+
+
 def test_an_accepted_event_that_fails_is_handled_again_from_the_ledger(once, handled):
     def handle(event: WebhookEvent) -> None:
         handled.append(event)

@@ -232,6 +232,7 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
     def given() -> dict[str, object]:
         tell = _BEGUN.get()
         if tell is not None:
+            _BEGUN.set(None)  # the handler can call other receivers
             tell(current())
         return {} if known.claim is None else {known.claim: current()}
 
