@@ -14,6 +14,7 @@ import pytest
 
 import pipeline_runs
 from onceward.pipelines import PipelineInvalid, load
+from onceward.pipelines.keyvalue.csv import CsvValues
 from onceward.pipelines.keyvalue.dynamodb import DynamoValues
 from onceward.pipelines.keyvalue.redis import RedisValues
 from onceward.pipelines.keyvalue.sql import SqlValues
@@ -237,6 +238,22 @@ sinks:
     pipeline_runs.written(tmp_path, ledger, parts, [{"id": 3, "item": "soap"}])
     (outcome,) = pipeline_runs.run(file)
     assert (outcome.value[0]["price"], outcome.value[0]["name"]) == ("44", None)
+
+
+def test_a_csv_file_with_a_byte_order_mark_has_the_same_columns(tmp_path):
+    tmp_path.joinpath("prices.csv").write_text("\ufeffsku,price\ntea,2\n")
+    assert CsvValues("csv:prices.csv?key=sku", "", tmp_path).get("tea") == {"sku": "tea", "price": "2"}
+
+
+@pytest.mark.parametrize("row", ["soap,3,4", "soap", "soap," + "x" * 200_000], ids=["long", "short", "huge"])
+def test_a_row_that_does_not_fit_is_told_and_finds_no_wrong_value(tmp_path, row):
+    file = tmp_path / "prices.csv"
+    file.write_text("sku,price\ntea,2\n")
+    values = CsvValues("csv:prices.csv", "", tmp_path)
+    file.write_text(f"sku,price\ntea,2\n{row}\n")
+    for use in (lambda: values.get("soap"), lambda: CsvValues("csv:prices.csv", "", tmp_path)):
+        with pytest.raises(ValueError, match=r"prices\.csv(: line 3 has more or fewer values| is no CSV)"):
+            use()
 
 
 @pytest.mark.parametrize(

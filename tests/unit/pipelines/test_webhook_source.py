@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import socket
 import sys
 import threading
 import uuid
@@ -15,6 +16,8 @@ from onceward import Once
 from onceward.core.record import PARKED
 from onceward.pipelines import load
 from onceward.pipelines.flow import Flow, opened
+from onceward.pipelines.sources import inbox
+from onceward.service.heads import TimedHeads
 from waiting import until
 
 PATIENCE = 60
@@ -100,6 +103,32 @@ def test_what_is_no_event_is_refused_and_not_recorded(endpoint, headers, body, s
     shop = endpoint()
     assert shop.post(body, **headers).status_code == status
     assert list(Once(shop.ledger).ledger.records()) == []
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /ho",
+        b"POST /hook HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t0ken\r\nIdempotency-Key: k\r\nContent-Length: 9\r\n\r\n{",
+    ],
+    ids=["head", "body"],
+)
+def test_a_sender_that_stops_in_the_middle_is_not_waited_for(endpoint, monkeypatch, sent):
+    monkeypatch.setattr(TimedHeads, "within", 0.2)
+    monkeypatch.setattr(inbox, "_ARRIVAL", 0.2)
+    shop = endpoint()
+    with socket.create_connection(("127.0.0.1", shop.runs.port), timeout=PATIENCE) as connection:
+        connection.sendall(sent)
+        said = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert (b" 408 " in said) is (b"{" in sent)
+    assert shop.post({"id": 7}, Idempotency_Key="k", **TOKEN).status_code == 202
+
+
+def test_an_event_of_a_sender_that_offers_an_upgrade_keeps_its_body(endpoint):
+    shop = endpoint()
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAB"}
+    assert shop.post({"id": 7}, Idempotency_Key="k", **offer, **TOKEN).status_code == 202
+    until(lambda: shop.made == [{"id": 7}])
 
 
 def test_a_key_with_another_body_is_refused(endpoint):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -29,6 +29,7 @@ from onceward.errors import InputNotKept, Mismatch, OncewardError, StoreError
 from onceward.observe.logs import logger
 from onceward.pipelines.settings import seconds
 from onceward.results.outcomes import describe
+from onceward.service.heads import TimedHeads
 from onceward.web.webhooks.events import WebhookEvent
 from onceward.web.webhooks.receiver import WebhookReceiver
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from onceward.pipelines.sources.webhook import WebhookSource
 
 SOURCE: Final = "webhook"
+_ARRIVAL: Final = 30.0  # seconds in which a body must arrive
 _MOST: Final = 1000  # events in this process; more are told to come later
 _LOOK: Final = 5.0  # seconds between two looks for events of killed processes
 _RELEASED: Final = (
@@ -125,6 +127,8 @@ class WebhookRuns:
             self.port = listener.getsockname()[1]
             config = uvicorn.Config(
                 self._application(),
+                http=TimedHeads,
+                ws="none",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
@@ -154,10 +158,14 @@ class WebhookRuns:
             if len(self._tasks) >= _MOST:
                 return PlainTextResponse("too many events wait", 503, {"Retry-After": "5"})
             body = bytearray()
-            async for part in request.stream():
-                body += part
-                if len(body) > LONGEST:
-                    return PlainTextResponse(f"an event takes at most {LONGEST} bytes", 413)
+            try:
+                async with asyncio.timeout(_ARRIVAL):
+                    async for part in request.stream():
+                        body += part
+                        if len(body) > LONGEST:
+                            return PlainTextResponse(f"an event takes at most {LONGEST} bytes", 413)
+            except (TimeoutError, ClientDisconnect):
+                return PlainTextResponse("the event did not arrive in time", 408, {"Connection": "close"})
             try:
                 answer = await self._receiver.answer_async(request.headers, bytes(body))
             except InputNotKept as error:
