@@ -35,6 +35,7 @@ from onceward.web.webhooks import (
     WebhookEvent,
     WebhookReceiver,
 )
+from onceward.web.webhooks.django import view as django_view
 from onceward.web.webhooks.flask import view as flask_view
 from onceward.web.webhooks.starlette import endpoint
 from places import SOURCES
@@ -478,6 +479,9 @@ def test_wrong_receivers_are_refused(once):
         receiver(once, once(key="event.id", name="x")(_note))
     with pytest.raises(TypeError, match="answer_async"):
         receiver(once, _awaited).answer(by_stripe(), BODY)
+    for view in (flask_view, django_view):  # when the application starts, and not at the first event
+        with pytest.raises(TypeError, match="is a coroutine function"):
+            view(receiver(once, _awaited))
 
 
 async def _awaited(event: WebhookEvent) -> None:

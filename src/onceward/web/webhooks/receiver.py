@@ -98,8 +98,7 @@ class WebhookReceiver:
             TypeError: the handler is a coroutine function.
             Exception: what the handler raised.
         """
-        if self.is_async:
-            raise TypeError("the handler is a coroutine function: await answer_async(...)")
+        check_plain(self)
         event = self._verified(headers, body)
         if isinstance(event, Answer):
             return event
@@ -211,6 +210,14 @@ class WebhookReceiver:
         self._running.discard(task)
         if claim is not None and not task.cancelled() and (error := task.exception()) is not None:
             _tell(event, claim, error)
+
+
+def check_plain(receiver: WebhookReceiver) -> None:
+    """Raise TypeError if the handler is a coroutine function, which :meth:`WebhookReceiver.answer` cannot call."""
+    if receiver.is_async:
+        raise TypeError(
+            f"the handler of {receiver.__name__} is a coroutine function: give a plain one, or await answer_async(...)"
+        )
 
 
 def _tell(event: WebhookEvent, claim: Claim, error: BaseException) -> None:
