@@ -17,6 +17,7 @@ from onceward.core.record import PARKED
 from onceward.pipelines import load
 from onceward.pipelines.flow import Flow, opened
 from onceward.pipelines.sources import inbox
+from onceward.pipelines.sources.inbox import WebhookNotServed
 from onceward.service.heads import TimedHeads
 from waiting import until
 
@@ -171,6 +172,14 @@ def test_an_event_that_is_parked_is_kept_and_runs_when_it_is_unparked(endpoint, 
     asyncio.run(opened(load(shop.file)).run_async(until_empty=True))
     assert once.ledger.stats()["COMPLETED"] == 2
     once.close()
+
+
+def test_a_port_that_is_taken_is_told(endpoint):
+    shop = endpoint()
+    shop.file.write_text(shop.file.read_text().replace('"port": 0', f'"port": {shop.runs.port}'))
+    pipeline = load(shop.file)
+    with pytest.raises(WebhookNotServed, match=f"pipeline hooks cannot listen: .*{shop.runs.port}"):
+        asyncio.run(pipeline.source.open(Flow(pipeline)).run_async())
 
 
 def test_input_is_held_while_a_key_is_held(endpoint, tmp_path):

@@ -22,6 +22,7 @@ from onceward.claim.claim import Claim
 from onceward.claim.completer import Completer, keeping
 from onceward.claim.inputs import LONGEST
 from onceward.consumers.backoff import Backoff, time_away
+from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery
 from onceward.core.policy import Options
@@ -55,6 +56,17 @@ class NotHandled(OncewardError):
 
     Fix: Look at the key in the ledger: ``onceward show KEY``. After the fix, ``onceward unpark`` the keys of the pipeline and the inbox.
     """
+
+
+class WebhookNotServed(BrokerError):
+    """The source ``webhook`` cannot listen at its address.
+
+    Cause: Another program listens there, this machine has no such address, or this user must not take the port.
+
+    Fix: Correct ``host:`` and ``port:`` in the pipeline, or stop the other program.
+    """
+
+    gone = True
 
 
 class _QuietServer(uvicorn.Server):
@@ -122,8 +134,7 @@ class WebhookRuns:
         if self._stopping.is_set():
             return
         host = self._settings.host
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.create_server((host, self._settings.port), family=family, backlog=2048) as listener:
+        with self._listening() as listener:
             self.port = listener.getsockname()[1]
             config = uvicorn.Config(
                 self._application(),
@@ -152,6 +163,14 @@ class WebhookRuns:
                 for task in self._tasks:
                     task.cancel()  # their keys stay claimed, and lapse
                 await asyncio.gather(looks, *self._tasks, return_exceptions=True)
+
+    def _listening(self) -> socket.socket:
+        host, port = self._settings.host, self._settings.port
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server((host, port), family=family, backlog=2048)
+        except OSError as error:
+            raise WebhookNotServed(f"pipeline {self._name} cannot listen: {error.strerror or error}") from error
 
     def _application(self) -> Starlette:
         async def receive(request: Request) -> Response:
