@@ -147,6 +147,19 @@ def _fresh(request, folder, dialect, name):
     return f"{server.url}?options=-csearch_path%3D{name}"
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgresql", "mysql"], indirect=True)
+def test_many_can_add_to_a_set_at_once(values):
+    members = list(range(6))
+
+    def add(number):
+        for at in range(12):
+            values.add("k", members[(number + at) % len(members)], 3600)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(add, members))
+    assert sorted(values.get("k")) == members
+
+
 def test_spaces_are_apart(place):
     kind, url, space = place
     one, other = kind(url, space, "/"), kind(url, f"{space}-other", "/")

@@ -97,8 +97,9 @@ class SqlValues:
         row = {"space": self._space, "name": key, "member": member, "value": value, "ttl": ttl}
         with self._database.connection() as connection:
             self._made(connection)
-        with self._database.transaction() as connection:
             self._database.execute(connection, self._put, row)
+            # No transaction: others who add to this set would hold a row each, and wait for all of them. If this one dies here, its
+            # step is made again.
             if member and ttl is not None:
                 self._database.execute(connection, self._extend, row)
 
