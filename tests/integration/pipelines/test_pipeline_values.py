@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import pipeline_runs
+from mysql_servers import Mariadb
 from onceward.pipelines import PipelineInvalid, load
 from onceward.pipelines.keyvalue.csv import CsvValues
 from onceward.pipelines.keyvalue.dynamodb import DynamoValues
 from onceward.pipelines.keyvalue.redis import RedisValues
-from onceward.pipelines.keyvalue.sql import SqlValues
+from onceward.pipelines.keyvalue.sql import _NOW, SqlValues
 from places import SOURCES
 from processes import PATIENCE
 from servers import numbers
@@ -88,6 +89,16 @@ def test_a_value_and_a_set_expire(values):
     assert values.get("stays") == 1
     values.add("set", 2, None)
     assert values.get("set") == [2]
+
+
+def test_the_clock_of_mysql_goes_on_in_the_hour_that_comes_twice():
+    server = Mariadb({"TZ": "Europe/Zurich"})
+    try:
+        for moment in (1_792_888_200, 1_792_891_800):  # both are 2:30 there
+            ((told,),) = server.sql(f"SET STATEMENT timestamp={moment} FOR SELECT {_NOW['mysql']}")
+            assert told == moment
+    finally:
+        server.stop()
 
 
 def test_a_member_that_is_added_extends_the_whole_set(values):

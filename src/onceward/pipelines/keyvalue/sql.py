@@ -15,7 +15,8 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each memb
 _NOW: Final[dict[Dialect, str]] = {  # seconds since 1970 on the database's clock
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
     "postgresql": "extract(epoch FROM clock_timestamp())::double precision",
-    "mysql": "unix_timestamp(now(6))",
+    # Not unix_timestamp(now(6)): the hour in which clocks are put back comes twice.
+    "mysql": "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) / 1e6",
 }
 _CREATE: Final[dict[Dialect, str]] = {
     "sqlite": "CREATE TABLE IF NOT EXISTS onceward_values (space TEXT NOT NULL, name TEXT NOT NULL, member TEXT NOT NULL, "
