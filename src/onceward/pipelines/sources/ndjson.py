@@ -11,6 +11,7 @@ from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.consumers.stop import Stop
 from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects
 from onceward.pipelines.sources.contract import SourceSettings
+from onceward.pipelines.sources.csv_rows import MARK
 
 if TYPE_CHECKING:
     from onceward.pipelines.flow import Flow
@@ -86,7 +87,7 @@ class NdjsonSource(LineSource):
             delivery = delivery_of("ndjson", line)
             if line.data is not None:
                 try:
-                    delivery.data = msgspec.json.decode(line.data)
+                    delivery.data = msgspec.json.decode(line.data.removeprefix(MARK) if line.number == 1 else line.data)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     delivery.fault = MalformedRecord(f"not JSON: {error}")
                     rejects.add(line.data if line.data.endswith(b"\n") else line.data + b"\n")
