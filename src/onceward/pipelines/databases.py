@@ -69,14 +69,6 @@ class Database:
         self._idle.append(connection)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Any]:
-        """Yield a connection in a transaction, which is committed at the end, or rolled back."""
-        with self.connection() as connection:
-            self.run(connection, "BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
-            yield connection
-            self.run(connection, "COMMIT")
-
-    @contextlib.contextmanager
     def one_by_one_at_first(self, connection: Any) -> Iterator[None]:
         """Let connections begin their first transactions with a ledger one after the other.
 

@@ -48,7 +48,7 @@ class GuardRules:
         else:
             self.options["retention"] = kit.seconds((*at, "retention"), retention)
         try:
-            kit.once.guards.policy(self.options)
+            kit.once.guards.for_keys("checked", self.options, no_skip=_NO_SKIP)  # also against the ledger's clock
         except (ValueError, TypeError) as error:
             kit.mistake(at, str(error))
             self.options = {}
@@ -84,7 +84,12 @@ class InnerGuard:
         self._rules = GuardRules(kit, settings, at)
         waits = 0.0 if settings.on_busy == "fail" else kit.seconds((*at, "on_busy"), settings.on_busy)
         options: Options = {**self._rules.options, "on_busy": waits or "raise"}
-        self._guard = kit.once.guards.for_keys(kit.guard_name((*at, "name"), name), options, no_skip=_NO_SKIP)
+        named = kit.guard_name((*at, "name"), name)
+        try:
+            self._guard = kit.once.guards.for_keys(named, options, no_skip=_NO_SKIP)
+        except (ValueError, TypeError) as error:
+            kit.mistake((*at, "name"), str(error))  # one that was made of the sink's
+            self._guard = kit.once.guards.for_keys("wrong", {}, no_skip=_NO_SKIP)  # the pipeline does not run
         self._drops = on_duplicate == "drop"
         keep = options.get("retention")
         if keep is not None and keep < kit.longest_pause + options.get("lease", 0.0):

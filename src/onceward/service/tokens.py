@@ -148,7 +148,8 @@ def add(path: str, line: str) -> None:
     name = line.partition(" ")[0]
     if os.path.exists(path) and any(grant.name == name for grant in read(path)):
         raise ValueError(f"{path}: there is a token with the name {name}. Delete its line first")
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8") as file:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND  # another process can add one at the same time
+    with os.fdopen(os.open(path, flags, 0o600), "r+", encoding="utf-8") as file:
         text = file.read()
         file.write(f"{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n")
 

@@ -133,6 +133,15 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key(ask, downstream):
     assert len(read_key([downstream.keys[0]], strict=True)) == 36
 
 
+def test_a_redirect_to_another_host_takes_no_credentials_along(ask, downstream):
+    downstream.answers = [(307, {"Location": downstream.url.replace("127.0.0.1", "localhost") + "/moved"}), LOST]
+    follow = {"follow_redirects": True} if "httpx" in ask.__name__ else {}
+    assert ask("POST", f"{downstream.url}/charges", headers={"Authorization": "Bearer x"}, **follow) == 200
+    assert [headers.get("Authorization") for _, _, headers, _ in downstream.came] == ["Bearer x", None, None]
+    first, *moved = downstream.keys
+    assert (len(set(moved)), first in moved) == (1, ask is not by_aiohttp)
+
+
 def test_each_call_outside_of_a_handler_has_its_own_key(ask, downstream):
     for _ in range(2):
         assert ask("PATCH", f"{downstream.url}/charges/1", json={}) == 200

@@ -29,6 +29,7 @@ class Shop:
                 told = json.dumps(content).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
+                self.send_header("Set-Cookie", f"session={len(shop.seen)}")
                 self.send_header("Content-Length", str(len(told)))
                 self.end_headers()
                 self.wfile.write(told)
@@ -88,6 +89,11 @@ sinks:
     assert json.loads(body) == {"id": "a/b c", "currency": "EUR"}
     assert headers["Authorization"] == "Bearer secret"
     assert headers["Idempotency-Key"].count('"') == 2
+
+
+def test_a_cookie_of_one_message_goes_with_no_other(shop, pipeline):
+    pipeline_runs.run(pipeline(f"concurrency: 1\nsteps:\n  - http: {{url: {shop.url}}}\n", {"id": 1}, {"id": 2}))
+    assert [headers.get("Cookie") for _, _, headers, _ in shop.seen] == [None] * 2
 
 
 def test_a_query_in_the_url_stays_beside_that_of_the_message(shop, pipeline):

@@ -6,15 +6,19 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import pipeline_runs
+from mysql_servers import Mariadb
 from onceward.pipelines import PipelineInvalid, load
+from onceward.pipelines.keyvalue.csv import CsvValues
 from onceward.pipelines.keyvalue.dynamodb import DynamoValues
 from onceward.pipelines.keyvalue.redis import RedisValues
-from onceward.pipelines.keyvalue.sql import SqlValues
+from onceward.pipelines.keyvalue.sql import _NOW, SqlValues
 from places import SOURCES
 from processes import PATIENCE
 from servers import numbers
@@ -87,6 +91,16 @@ def test_a_value_and_a_set_expire(values):
     assert values.get("set") == [2]
 
 
+def test_the_clock_of_mysql_goes_on_in_the_hour_that_comes_twice():
+    server = Mariadb({"TZ": "Europe/Zurich"})
+    try:
+        for moment in (1_792_888_200, 1_792_891_800):  # both are 2:30 there
+            ((told,),) = server.sql(f"SET STATEMENT timestamp={moment} FOR SELECT {_NOW['mysql']}")
+            assert told == moment
+    finally:
+        server.stop()
+
+
 def test_a_member_that_is_added_extends_the_whole_set(values):
     values.add("k", 1, 4)
     values.add("k", 2, 3600)
@@ -94,6 +108,67 @@ def test_a_member_that_is_added_extends_the_whole_set(values):
     while values.get("gone") is not None:
         time.sleep(0.1)
     assert sorted(values.get("k")) == [1, 2]
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mysql"])
+def test_first_uses_at_once_make_one_table(request, tmp_path, dialect):
+    for name in (f"values_{next(NAMES)}" for _ in range(10)):
+        url = _fresh(request, tmp_path, dialect, name)
+        several = [SqlValues(url, "", "/") for _ in range(8)]
+        meet = threading.Barrier(len(several))
+
+        def use(values, meet=meet, url=url):
+            with values._database.connection():  # it is open when the others are
+                meet.wait(PATIENCE)
+            values.add("k", url, None)
+            return values.get("k")
+
+        with ThreadPoolExecutor(len(several)) as pool:
+            assert list(pool.map(use, several)) == [[url]] * len(several)
+        for values in several:
+            values.close()
+
+
+def test_a_role_that_may_not_make_tables_can_use_one(postgres15):
+    name = f"values_{next(NAMES)}"
+    postgres15.sql(f"CREATE SCHEMA {name}", database="test")
+    postgres15.sql(f"CREATE ROLE {name} LOGIN", database="test")
+    owner, worker = (
+        f"{url}?options=-csearch_path%3D{name}"
+        for url in (postgres15.url, postgres15.url.replace("postgres@", f"{name}@"))
+    )
+    made, values = SqlValues(owner, "", "/"), SqlValues(worker, "", "/")
+    made.set("k", 1, None)
+    postgres15.sql(f"GRANT USAGE ON SCHEMA {name} TO {name}", database="test")
+    postgres15.sql(f"GRANT SELECT, INSERT, UPDATE ON {name}.onceward_values TO {name}", database="test")
+    values.set("k", 2, None)
+    assert values.get("k") == 2
+    made.close()
+    values.close()
+
+
+def _fresh(request, folder, dialect, name):
+    """Return the URL of a database or a schema without tables."""
+    if dialect == "sqlite":
+        return f"sqlite:///{folder}/{name}.db"
+    if dialect == "mysql":
+        return request.getfixturevalue("mariadb").database(name)
+    server = request.getfixturevalue("postgres15")
+    server.sql(f"CREATE SCHEMA {name}", database="test")
+    return f"{server.url}?options=-csearch_path%3D{name}"
+
+
+@pytest.mark.parametrize("place", ["sqlite", "postgresql", "mysql"], indirect=True)
+def test_many_can_add_to_a_set_at_once(values):
+    members = list(range(6))
+
+    def add(number):
+        for at in range(12):
+            values.add("k", members[(number + at) % len(members)], 3600)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(add, members))
+    assert sorted(values.get("k")) == members
 
 
 def test_spaces_are_apart(place):
@@ -187,6 +262,22 @@ sinks:
     pipeline_runs.written(tmp_path, ledger, parts, [{"id": 3, "item": "soap"}])
     (outcome,) = pipeline_runs.run(file)
     assert (outcome.value[0]["price"], outcome.value[0]["name"]) == ("44", None)
+
+
+def test_a_csv_file_with_a_byte_order_mark_has_the_same_columns(tmp_path):
+    tmp_path.joinpath("prices.csv").write_text("\ufeffsku,price\ntea,2\n")
+    assert CsvValues("csv:prices.csv?key=sku", "", tmp_path).get("tea") == {"sku": "tea", "price": "2"}
+
+
+@pytest.mark.parametrize("row", ["soap,3,4", "soap", "soap," + "x" * 200_000], ids=["long", "short", "huge"])
+def test_a_row_that_does_not_fit_is_told_and_finds_no_wrong_value(tmp_path, row):
+    file = tmp_path / "prices.csv"
+    file.write_text("sku,price\ntea,2\n")
+    values = CsvValues("csv:prices.csv", "", tmp_path)
+    file.write_text(f"sku,price\ntea,2\n{row}\n")
+    for use in (lambda: values.get("soap"), lambda: CsvValues("csv:prices.csv", "", tmp_path)):
+        with pytest.raises(ValueError, match=r"prices\.csv(: line 3 has more or fewer values| is no CSV)"):
+            use()
 
 
 @pytest.mark.parametrize(

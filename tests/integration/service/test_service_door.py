@@ -155,6 +155,23 @@ def test_a_wrong_line_in_the_file_is_refused(tmp_path, line):
     assert "Traceback" not in done.stderr
 
 
+def test_tokens_that_are_made_at_once_are_all_in_the_file(tmp_path):
+    path = tmp_path / "tokens"
+    code = "import sys; from onceward.service.tokens import add, made\n"
+    code += "lines = [made(f'{sys.argv[2]}-{number}', ['shop'], ['claim'])[1] for number in range(60)]\n"
+    code += "print('ready', flush=True); sys.stdin.read(1)\nfor line in lines: add(sys.argv[1], line)"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    several = [subprocess.Popen([sys.executable, "-c", code, path, name], env=environment, **pipes) for name in "abcd"]
+    for one in several:
+        assert one.stdout.readline() == b"ready\n"
+    for one in several:
+        one.stdin.write(b"x")
+    for one in several:
+        one.communicate(timeout=PATIENCE)
+    assert len(read(path)) == 240
+
+
 def test_two_tokens_with_one_name_are_refused(tmp_path):
     path = tmp_path / "tokens.txt"
     new_token(path, "one", "--namespace", "shop")

@@ -35,6 +35,7 @@ from onceward.web.webhooks import (
     WebhookEvent,
     WebhookReceiver,
 )
+from onceward.web.webhooks.django import view as django_view
 from onceward.web.webhooks.flask import view as flask_view
 from onceward.web.webhooks.starlette import endpoint
 from places import SOURCES
@@ -329,6 +330,30 @@ def test_an_accepted_event_of_a_coroutine_is_answered_while_it_runs(once, handle
     assert handled == [("evt_1", 1)]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_handler_of_an_accepted_event_can_give_it_to_another_receiver(once, handled, is_async):
+    async def awaited(event: WebhookEvent) -> None:
+        await other(event)
+
+    def handle(event: WebhookEvent) -> None:
+        other(event)
+
+    async def note(event: WebhookEvent) -> None:
+        handled.append(event.id)
+
+    async def main():
+        assert (await hook.answer_async(by_stripe(), BODY)).status == 202
+        async with asyncio.timeout(60):
+            while once.ledger.show("hooks:evt_1")[0].status == "IN_PROGRESS":
+                await asyncio.sleep(0.01)
+
+    other = WebhookReceiver(once, Stripe(SECRET), note if is_async else lambda e: handled.append(e.id), name="other")
+    hook = receiver(once, awaited if is_async else handle, accept=True)
+    asyncio.run(main())
+    assert [once.ledger.show(f"{name}:evt_1")[0].status for name in ("hooks", "other")] == ["COMPLETED"] * 2
+    assert handled == ["evt_1"]
+
+
 def test_an_accepted_event_that_fails_is_handled_again_from_the_ledger(once, handled):
     def handle(event: WebhookEvent) -> None:
         handled.append(event)
@@ -352,12 +377,15 @@ def test_an_accepted_event_that_is_parked_tells_its_reader_to_unpark_it(once, ca
 
     async def main():
         assert (await hook.answer_async(by_stripe(), BODY)).status == 202
-        while once.ledger.show("hooks:evt_1")[0].status != "PARKED":
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while (
+                "onceward unpark hooks:evt_1" not in caplog.text
+            ):  # after the record is parked, and before the loop ends
+                await asyncio.sleep(0.01)
 
     hook = receiver(once, awaited if is_async else handle, accept=True, on_error="park")
     asyncio.run(main())
-    _until(lambda: "onceward unpark hooks:evt_1" in caplog.text)
+    assert once.ledger.show("hooks:evt_1")[0].status == "PARKED"
     caplog.clear()
     assert asyncio.run(hook.answer_async(by_stripe(), BODY)).status == 202
     assert "onceward unpark KEY" in caplog.text
@@ -451,6 +479,9 @@ def test_wrong_receivers_are_refused(once):
         receiver(once, once(key="event.id", name="x")(_note))
     with pytest.raises(TypeError, match="answer_async"):
         receiver(once, _awaited).answer(by_stripe(), BODY)
+    for view in (flask_view, django_view):  # when the application starts, and not at the first event
+        with pytest.raises(TypeError, match="is a coroutine function"):
+            view(receiver(once, _awaited))
 
 
 async def _awaited(event: WebhookEvent) -> None:

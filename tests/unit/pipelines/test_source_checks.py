@@ -89,6 +89,7 @@ def test_a_source_that_is_right_is_accepted(vetted, source):
         ({"webhook": {"provider": "github", "secret": "s", "token": "t"}}, "give provider"),
         ({"webhook": {"provider": "standard", "secret": "no base64!"}}, "base64"),
         ({"webhook": {"provider": "sns", "topics": []}}, "give the ARNs"),
+        ({"webhook": {"token": "t", "path": "/{id}"}}, "has braces"),
         ({"webhook": {"token": ""}}, "token is missing or empty"),
         ({"webhook": {"token": "t", "topics": ["arn:x"]}}, "no use here"),
         ({"webhook": {"provider": "gitlab", "secret": "s"}}, "invalid enum value 'gitlab'"),

@@ -22,6 +22,11 @@ def test_a_malformed_line_is_told_and_kept_and_others_go_on(pipelines):
     assert pipelines.folder.joinpath("bad.ndjson").read_bytes() == b'{"id": \n\xff\n'
 
 
+def test_the_first_line_may_have_a_byte_order_mark(pipelines):
+    pipelines.folder.joinpath("orders.ndjson").write_bytes(b'\xef\xbb\xbf{"id": 1}\r\n{"id": 2}\r\n')
+    assert sorted(one.value[0]["id"] for one in pipelines.write(PRINT).run()) == [1, 2]
+
+
 def test_rows_of_csv_are_objects(pipelines):
     pipelines.folder.joinpath("a.csv").write_text('id,note\n1,"two\nlines, and ""quotes"""\n2,\n\n3,too,many\n')
     pipelines.folder.joinpath("b.csv").write_bytes(b"\xef\xbb\xbfnote;id\r\nx,4\r\n".replace(b";", b","))

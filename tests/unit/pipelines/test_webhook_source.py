@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import socket
 import sys
 import threading
 import uuid
@@ -15,6 +16,9 @@ from onceward import Once
 from onceward.core.record import PARKED
 from onceward.pipelines import load
 from onceward.pipelines.flow import Flow, opened
+from onceward.pipelines.sources import inbox
+from onceward.pipelines.sources.inbox import WebhookNotServed
+from onceward.service.heads import TimedHeads
 from waiting import until
 
 PATIENCE = 60
@@ -102,6 +106,32 @@ def test_what_is_no_event_is_refused_and_not_recorded(endpoint, headers, body, s
     assert list(Once(shop.ledger).ledger.records()) == []
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST /ho",
+        b"POST /hook HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t0ken\r\nIdempotency-Key: k\r\nContent-Length: 9\r\n\r\n{",
+    ],
+    ids=["head", "body"],
+)
+def test_a_sender_that_stops_in_the_middle_is_not_waited_for(endpoint, monkeypatch, sent):
+    monkeypatch.setattr(TimedHeads, "within", 0.2)
+    monkeypatch.setattr(inbox, "_ARRIVAL", 0.2)
+    shop = endpoint()
+    with socket.create_connection(("127.0.0.1", shop.runs.port), timeout=PATIENCE) as connection:
+        connection.sendall(sent)
+        said = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert (b" 408 " in said) is (b"{" in sent)
+    assert shop.post({"id": 7}, Idempotency_Key="k", **TOKEN).status_code == 202
+
+
+def test_an_event_of_a_sender_that_offers_an_upgrade_keeps_its_body(endpoint):
+    shop = endpoint()
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAB"}
+    assert shop.post({"id": 7}, Idempotency_Key="k", **offer, **TOKEN).status_code == 202
+    until(lambda: shop.made == [{"id": 7}])
+
+
 def test_a_key_with_another_body_is_refused(endpoint):
     shop = endpoint()
     shop.post({"id": 7}, Idempotency_Key="k", **TOKEN)
@@ -142,6 +172,14 @@ def test_an_event_that_is_parked_is_kept_and_runs_when_it_is_unparked(endpoint, 
     asyncio.run(opened(load(shop.file)).run_async(until_empty=True))
     assert once.ledger.stats()["COMPLETED"] == 2
     once.close()
+
+
+def test_a_port_that_is_taken_is_told(endpoint):
+    shop = endpoint()
+    shop.file.write_text(shop.file.read_text().replace('"port": 0', f'"port": {shop.runs.port}'))
+    pipeline = load(shop.file)
+    with pytest.raises(WebhookNotServed, match=f"pipeline hooks cannot listen: .*{shop.runs.port}"):
+        asyncio.run(pipeline.source.open(Flow(pipeline)).run_async())
 
 
 def test_input_is_held_while_a_key_is_held(endpoint, tmp_path):

@@ -58,7 +58,7 @@ def opened(kit: "Kit", field: "Field", url: str, space: str, *, writes: bool) ->
             return None
         module, _, name = where.partition(":")
         made = cast("Values", getattr(import_module(module), name)(url, space, str(kit.folder)))
-    except ValueError as error:
+    except (ValueError, OSError) as error:  # also a file that cannot be read
         kit.mistake(field, str(error))
         return None
     if writes and not made.writes:

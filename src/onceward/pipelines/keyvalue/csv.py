@@ -19,17 +19,26 @@ class CsvValues(FileValues):
         options = options_of(url, _OPTIONS)
         self._key, self._value = options.get("key"), options.get("value")
         super().__init__(url, folder)
-        with self._file.open(newline="", encoding="utf-8") as file:
-            header = csv.DictReader(file).fieldnames or []
-        for column in (self._key, self._value):
-            if column is not None and column not in header:
-                raise ValueError(f"{self._file.name} has no column {column!r}; there are {', '.join(header)}")
-        if not header:
-            raise ValueError(f"{self._file.name} has no header")
+        self.read(self._file)
 
     def read(self, file: Path) -> dict[str, Any]:
         """Return the rows by key; of two rows with a key the last one."""
-        with file.open(newline="", encoding="utf-8") as lines:
-            rows = csv.DictReader(lines)
-            key = self._key or (rows.fieldnames or [""])[0]
-            return {row[key]: row if self._value is None else row[self._value] for row in rows}
+        try:
+            with file.open(newline="", encoding="utf-8-sig") as lines:
+                return self._read(csv.DictReader(lines), file.name)
+        except csv.Error as error:
+            raise ValueError(f"{file.name} is no CSV: {error}") from error
+
+    def _read(self, rows: "csv.DictReader[str]", name: str) -> dict[str, Any]:
+        header = rows.fieldnames
+        if not header:
+            raise ValueError(f"{name} has no header")
+        for column in (self._key, self._value):
+            if column is not None and column not in header:
+                raise ValueError(f"{name} has no column {column!r}; there are {', '.join(header)}")
+        key, found = self._key or header[0], {}
+        for row in rows:
+            if None in row or None in row.values():
+                raise ValueError(f"{name}: line {rows.line_num} has more or fewer values than the header has columns")
+            found[row[key]] = row if self._value is None else row[self._value]
+        return found

@@ -15,7 +15,8 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each memb
 _NOW: Final[dict[Dialect, str]] = {  # seconds since 1970 on the database's clock
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
     "postgresql": "extract(epoch FROM clock_timestamp())::double precision",
-    "mysql": "unix_timestamp(now(6))",
+    # Not unix_timestamp(now(6)): the hour in which clocks are put back comes twice.
+    "mysql": "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) / 1e6",
 }
 _CREATE: Final[dict[Dialect, str]] = {
     "sqlite": "CREATE TABLE IF NOT EXISTS onceward_values (space TEXT NOT NULL, name TEXT NOT NULL, member TEXT NOT NULL, "
@@ -27,6 +28,14 @@ _CREATE: Final[dict[Dialect, str]] = {
     "member CHAR(64) NOT NULL, value LONGTEXT NOT NULL, expires_at DOUBLE, PRIMARY KEY (space, name, member)) "
     "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
 }
+# Where it is there, CREATE would ask for the right to make tables all the same.
+_LOOK: Final[dict[Dialect, str]] = {
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'onceward_values'",
+    "postgresql": "SELECT 1 WHERE to_regclass('onceward_values') IS NOT NULL",
+    "mysql": "SELECT 1 FROM information_schema.tables WHERE table_schema = database() AND table_name = 'onceward_values'",
+}
+# PostgreSQL's, if another session makes the table at the same time.
+_MADE_MEANWHILE: Final = frozenset({"23505", "42P07", "42710"})
 _CONFLICT: Final[dict[Dialect, str]] = {
     "sqlite": "ON CONFLICT (space, name, member) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
     "postgresql": "ON CONFLICT (space, name, member) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at",
@@ -89,12 +98,19 @@ class SqlValues:
         row = {"space": self._space, "name": key, "member": member, "value": value, "ttl": ttl}
         with self._database.connection() as connection:
             self._made(connection)
-        with self._database.transaction() as connection:
             self._database.execute(connection, self._put, row)
+            # No transaction: others who add to this set would hold a row each, and wait for all of them. If this one dies here, its
+            # step is made again.
             if member and ttl is not None:
                 self._database.execute(connection, self._extend, row)
 
     def _made(self, connection: Any) -> None:
-        if not self._is_made:
-            self._database.run(connection, _CREATE[self._database.dialect])
-            self._is_made = True
+        """Make the table if it is missing."""
+        dialect = self._database.dialect
+        if not self._is_made and not self._database.run(connection, _LOOK[dialect])["rows"]:
+            try:
+                self._database.run(connection, _CREATE[dialect])
+            except Exception as error:
+                if getattr(error, "sqlstate", None) not in _MADE_MEANWHILE:
+                    raise
+        self._is_made = True

@@ -43,7 +43,7 @@ class Appender:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._journal = path, path.with_name(f"{path.name}.onceward")
+        self._path, self._journal = path, path.parent / f"{path.name}.onceward"
         self._lock = threading.Lock()
         self._fences: dict[bytes, int] = {}  # by key, of the claim that brought its last line
         self._read = 0  # bytes of the journal that are in _fences

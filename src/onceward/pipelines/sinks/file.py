@@ -27,9 +27,15 @@ class FileSink(SinkSettings, kw_only=True):
     def build(self, kit: "Kit") -> SinkAction:
         if not LOCKS:
             kit.mistake("", "the sink file needs the file locks of Linux or macOS, which this system does not have")
-        path = (kit.folder / self.path).resolve()  # writers by other names share its journal
-        if path.is_dir() or not path.parent.is_dir():
-            kit.mistake("path", f"{path}: {'a directory' if path.is_dir() else 'its folder does not exist'}")
+        path = kit.folder
+        try:
+            path = (kit.folder / self.path).resolve()  # writers by other names share its journal
+            is_folder, is_possible = path.is_dir(), path.parent.is_dir()
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
+            kit.mistake("path", f"this is no file: {error}")
+        else:
+            if is_folder or not is_possible:
+                kit.mistake("path", f"{path}: {'a directory' if is_folder else 'its folder does not exist'}")
         appender = Appender(path)
 
         async def write(message: PipelineMessage, call: "PipelineCall") -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -22,6 +22,7 @@ from onceward.claim.claim import Claim
 from onceward.claim.completer import Completer, keeping
 from onceward.claim.inputs import LONGEST
 from onceward.consumers.backoff import Backoff, time_away
+from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery
 from onceward.core.policy import Options
@@ -29,6 +30,7 @@ from onceward.errors import InputNotKept, Mismatch, OncewardError, StoreError
 from onceward.observe.logs import logger
 from onceward.pipelines.settings import seconds
 from onceward.results.outcomes import describe
+from onceward.service.heads import TimedHeads
 from onceward.web.webhooks.events import WebhookEvent
 from onceward.web.webhooks.receiver import WebhookReceiver
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from onceward.pipelines.sources.webhook import WebhookSource
 
 SOURCE: Final = "webhook"
+_ARRIVAL: Final = 30.0  # seconds in which a body must arrive
 _MOST: Final = 1000  # events in this process; more are told to come later
 _LOOK: Final = 5.0  # seconds between two looks for events of killed processes
 _RELEASED: Final = (
@@ -53,6 +56,17 @@ class NotHandled(OncewardError):
 
     Fix: Look at the key in the ledger: ``onceward show KEY``. After the fix, ``onceward unpark`` the keys of the pipeline and the inbox.
     """
+
+
+class WebhookNotServed(BrokerError):
+    """The source ``webhook`` cannot listen at its address.
+
+    Cause: Another program listens there, this machine has no such address, or this user must not take the port.
+
+    Fix: Correct ``host:`` and ``port:`` in the pipeline, or stop the other program.
+    """
+
+    gone = True
 
 
 class _QuietServer(uvicorn.Server):
@@ -120,11 +134,12 @@ class WebhookRuns:
         if self._stopping.is_set():
             return
         host = self._settings.host
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.create_server((host, self._settings.port), family=family, backlog=2048) as listener:
+        with self._listening() as listener:
             self.port = listener.getsockname()[1]
             config = uvicorn.Config(
                 self._application(),
+                http=TimedHeads,
+                ws="none",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
@@ -149,15 +164,27 @@ class WebhookRuns:
                     task.cancel()  # their keys stay claimed, and lapse
                 await asyncio.gather(looks, *self._tasks, return_exceptions=True)
 
+    def _listening(self) -> socket.socket:
+        host, port = self._settings.host, self._settings.port
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server((host, port), family=family, backlog=2048)
+        except OSError as error:
+            raise WebhookNotServed(f"pipeline {self._name} cannot listen: {error.strerror or error}") from error
+
     def _application(self) -> Starlette:
         async def receive(request: Request) -> Response:
             if len(self._tasks) >= _MOST:
                 return PlainTextResponse("too many events wait", 503, {"Retry-After": "5"})
             body = bytearray()
-            async for part in request.stream():
-                body += part
-                if len(body) > LONGEST:
-                    return PlainTextResponse(f"an event takes at most {LONGEST} bytes", 413)
+            try:
+                async with asyncio.timeout(_ARRIVAL):
+                    async for part in request.stream():
+                        body += part
+                        if len(body) > LONGEST:
+                            return PlainTextResponse(f"an event takes at most {LONGEST} bytes", 413)
+            except (TimeoutError, ClientDisconnect):
+                return PlainTextResponse("the event did not arrive in time", 408, {"Connection": "close"})
             try:
                 answer = await self._receiver.answer_async(request.headers, bytes(body))
             except InputNotKept as error:

@@ -11,6 +11,7 @@ from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.consumers.stop import Stop
 from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects
 from onceward.pipelines.sources.contract import SourceSettings
+from onceward.pipelines.sources.csv_rows import MARK
 
 if TYPE_CHECKING:
     from onceward.pipelines.flow import Flow
@@ -36,15 +37,25 @@ class LineSource(SourceSettings, kw_only=True):
 
     def check(self, kit: "Kit") -> None:
         seen: set[str] = set()
-        if self.rejects is not None and not (kit.folder / self.rejects).parent.is_dir():
-            kit.mistake("rejects", f"{self.rejects}: its folder does not exist")
+        try:
+            if self.rejects is not None and not (kit.folder / self.rejects).parent.is_dir():
+                kit.mistake("rejects", f"{self.rejects}: its folder does not exist")
+        except OSError as error:
+            kit.mistake("rejects", f"this is no file: {error}")
         for number, name in enumerate(self.files):
             path = kit.folder / name
-            if (same := name if name == STDIN else str(path.resolve())) in seen:
+            try:
+                same = name if name == STDIN else str(path.resolve())
+                if name != STDIN and not path.is_file():
+                    kit.mistake(
+                        ("files", number), f"{name}: {'a directory' if path.is_dir() else 'there is no such file'}"
+                    )
+            except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle
+                kit.mistake(("files", number), f"this is no file: {error}")
+                continue
+            if same in seen:
                 kit.mistake(("files", number), f"{name} is here twice")
             seen.add(same)
-            if name != STDIN and not path.is_file():
-                kit.mistake(("files", number), f"{name}: {'a directory' if path.is_dir() else 'there is no such file'}")
 
     @abstractmethod
     def records(self, lines: Lines, rejects: Rejects) -> "Iterator[LineRecord]":
@@ -76,7 +87,7 @@ class NdjsonSource(LineSource):
             delivery = delivery_of("ndjson", line)
             if line.data is not None:
                 try:
-                    delivery.data = msgspec.json.decode(line.data)
+                    delivery.data = msgspec.json.decode(line.data.removeprefix(MARK) if line.number == 1 else line.data)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     delivery.fault = MalformedRecord(f"not JSON: {error}")
                     rejects.add(line.data if line.data.endswith(b"\n") else line.data + b"\n")

@@ -46,6 +46,8 @@ class WebhookSource(SourceSettings, kw_only=True):
     ] = None
 
     def check(self, kit: "Kit") -> None:
+        if not {"{", "}"}.isdisjoint(self.path):
+            kit.mistake("path", f"{self.path!r} has braces, and is one path: write it as senders do")
         needed = [kit.needs("", module, "service") for module in ("starlette", "uvicorn")]
         if (self.provider is None) is not (self.token is not None):
             kit.mistake(

@@ -1,5 +1,6 @@
 """Sends the requests of pipelines, and says whether one that failed may have been made."""
 
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
 import httpx
@@ -59,7 +60,12 @@ class Requester:
             headers[self._key_header] = f'"{key}"' if self._key_header.lower() == HEADER.lower() else key
         if self._client is None:
             transport = AsyncHttpxTransport(_Noting(), self._rules)
-            self._client = httpx.AsyncClient(transport=transport, timeout=self._timeout, follow_redirects=False)
+            no_cookies = CookieJar(
+                DefaultCookiePolicy(allowed_domains=())
+            )  # one message's would go with another's request
+            self._client = httpx.AsyncClient(
+                transport=transport, timeout=self._timeout, follow_redirects=False, cookies=no_cookies
+            )
         in_doubt: list[str] = []
         where = f"{method} {url.partition('?')[0]}"
         try:

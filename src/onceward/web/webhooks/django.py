@@ -6,7 +6,7 @@ from typing import cast
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.views.decorators.csrf import csrf_exempt
 
-from onceward.web.webhooks.receiver import WebhookReceiver
+from onceward.web.webhooks.receiver import WebhookReceiver, check_plain
 
 
 def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
@@ -15,7 +15,11 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
     In Django: ``path("stripe", view(hook))``.
 
     With ``ATOMIC_REQUESTS``, decorate it with ``transaction.non_atomic_requests``: the answer must not wait for the commit.
+
+    Raises:
+        TypeError: the receiver's handler is a coroutine function.
     """
+    check_plain(receiver)
 
     def receive(request: HttpRequest) -> HttpResponse:
         if request.method != "POST":

@@ -4,14 +4,18 @@ from collections.abc import Callable
 
 import flask
 
-from onceward.web.webhooks.receiver import WebhookReceiver
+from onceward.web.webhooks.receiver import WebhookReceiver, check_plain
 
 
 def view(receiver: WebhookReceiver) -> Callable[[], flask.Response]:
     """Make a view.
 
     In Flask: ``app.add_url_rule("/stripe", "stripe", view(hook), methods=["POST"])``.
+
+    Raises:
+        TypeError: the receiver's handler is a coroutine function.
     """
+    check_plain(receiver)
 
     def receive() -> flask.Response:
         answer = receiver.answer(dict(flask.request.headers), flask.request.get_data())

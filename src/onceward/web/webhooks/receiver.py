@@ -98,8 +98,7 @@ class WebhookReceiver:
             TypeError: the handler is a coroutine function.
             Exception: what the handler raised.
         """
-        if self.is_async:
-            raise TypeError("the handler is a coroutine function: await answer_async(...)")
+        check_plain(self)
         event = self._verified(headers, body)
         if isinstance(event, Answer):
             return event
@@ -213,6 +212,14 @@ class WebhookReceiver:
             _tell(event, claim, error)
 
 
+def check_plain(receiver: WebhookReceiver) -> None:
+    """Raise TypeError if the handler is a coroutine function, which :meth:`WebhookReceiver.answer` cannot call."""
+    if receiver.is_async:
+        raise TypeError(
+            f"the handler of {receiver.__name__} is a coroutine function: give a plain one, or await answer_async(...)"
+        )
+
+
 def _tell(event: WebhookEvent, claim: Claim, error: BaseException) -> None:
     """Log that an accepted event has failed, and what tries it again."""
     if unparked(claim.record) is None:
@@ -232,6 +239,7 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
     def given() -> dict[str, object]:
         tell = _BEGUN.get()
         if tell is not None:
+            _BEGUN.set(None)  # the handler can call other receivers
             tell(current())
         return {} if known.claim is None else {known.claim: current()}
 
