@@ -84,6 +84,17 @@ def test_doctor_looks_at_a_cluster(cluster):
     assert found["version"] == "ok"
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_doctor_tells_of_one_node_that_evicts(cluster, number):
+    node = cluster.nodes[number]
+    node.ask("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "volatile-lru")
+    try:
+        found = {one.check: one.level for one in INSPECT.needed(open_store(cluster.url))().findings()}
+    finally:
+        node.ask("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+    assert found["eviction"] == "error"
+
+
 @pytest.fixture(scope="module")
 def doubled():
     """A Cluster in which each primary has a replica."""

@@ -277,6 +277,25 @@ def test_a_server_that_tells_nothing_of_its_memory_is_used_with_a_warning(server
     assert "whether the server evicts records cannot be read" in caplog.text
 
 
+@pytest.mark.parametrize("server", [{"rename_command": 'INFO ""'}], indirect=True)
+def test_a_server_without_info_is_used_with_a_warning(server, caplog):
+    assert Once(server.url).run("k", lambda: 1) == 1
+    assert "whether the server evicts records cannot be read" in caplog.text
+    asked = {"version": "skipped", "eviction": "unknown", "appendonly": "skipped", "failover": "skipped"}
+    assert levels(open_store(f"{server.url}?wait=1")) == asked
+
+
+def test_doctor_goes_on_without_the_right_to_info(server, worker_url):
+    server.ask("ACL", "SETUSER", "worker", "-info")
+    assert levels(open_store(worker_url))["eviction"] == "unknown"
+
+
+def test_a_password_within_the_options_is_not_shown():
+    for name in ("password", "sentinel_password", "ssl_password"):
+        url = f"rediss://a:1/0?{name}=secret" + ("&sentinel=x" if name.startswith("sentinel") else "")
+        assert "secret" not in open_store(url).url
+
+
 def test_a_wrong_password_is_told_without_it(server, worker_url):
     with pytest.raises(StoreError) as caught:
         Once(worker_url.replace("secret", "wrong")).run("k", lambda: 1)
