@@ -458,6 +458,32 @@ def test_a_frozen_server_does_not_hold_who_gives_a_connection(other_server):
         os.kill(other_server.pid, signal.SIGCONT)
 
 
+@pytest.mark.parametrize("kind", ["url", "awaited", "given"])
+def test_a_server_whose_sessions_begin_without_autocommit_keeps_what_was_recorded(other_server, kind):
+    """The server does that to users without special rights, by ``init_connect``, and tells the driver nothing of it."""
+    Once(other_server.url, name="n").run("warm", int)
+    other_server.sql("CREATE USER worker@'%'")
+    other_server.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON test.* TO worker@'%'")
+    other_server.sql("SET GLOBAL init_connect = 'SET autocommit = 0'")
+    url = other_server.url.replace("root@", "worker@")
+
+    def used():
+        """Run the handler in a process of its own, as far as the server sees."""
+        if kind == "given":
+            with pymysql.connect(**place_of(url), autocommit=True) as connection:
+                return Once(open_ledger(connection), name="n").run("k", lambda: ran.append(1) or len(ran))
+        once = Once(url, name="n")
+        try:
+            if kind == "awaited":
+                return asyncio.run(once.run_async("k", asyncio.to_thread, lambda: ran.append(1) or len(ran)))
+            return once.run("k", lambda: ran.append(1) or len(ran))
+        finally:
+            once.close()
+
+    ran = []
+    assert [used(), used()] == [1, 1]
+
+
 def test_a_batch_is_sent_in_statements_that_the_server_takes(other_server):
     other_server.sql("SET GLOBAL max_allowed_packet = 1048576")
     store = open_store(other_server.url)
