@@ -448,6 +448,7 @@ def test_a_connection_that_its_owner_connects_anew_gets_its_settings_anew(connec
 
 
 def test_a_frozen_server_does_not_hold_who_gives_a_connection(other_server):
+    Once(other_server.url, name="n").run("made", int)  # which can take longer
     with pymysql.connect(**place_of(other_server.url), autocommit=True) as connection:
         once = Once(open_ledger(connection, timeout=1), name="n")
         once.run("k", int)

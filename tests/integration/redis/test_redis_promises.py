@@ -75,7 +75,7 @@ def test_a_fence_grows_although_all_was_forgotten(server):
 
 
 def test_a_result_that_finds_no_memory_is_not_recorded_and_that_is_said(server):
-    once = Once(server.url, lease=1.5, heartbeat=0)
+    once = Once(server.url, lease=4, heartbeat=0)
     runs = []
 
     def handle():
@@ -132,7 +132,7 @@ def test_completed_records_expire_by_themselves_and_others_do_not(redis, redis_u
 
 
 def test_an_expired_record_leaves_no_trace_after_a_purge(moved_redis):
-    once = Once(moved_redis.fresh(), retention=5, lease=1)
+    once = Once(moved_redis.fresh(), retention=10, lease=10)
     for number in range(40):
         once.run(number, lambda: 1)
         once.acquire(f"given {number}").release()
