@@ -61,6 +61,22 @@ def test_waiters_in_coroutines_and_other_processes_handles_are_woken(redis, redi
     asyncio.run(main())
 
 
+def test_a_waiter_that_is_cancelled_holds_up_nobody_while_its_exception_is_kept(redis, redis_url):
+    claim = Once(redis_url, name="n", lease=600).acquire("k")
+
+    async def main():
+        once = Once(redis_url, name="n", on_busy=600.0)
+        first, *others = [asyncio.create_task(once.run_async("k", asyncio.sleep, 0)) for _ in range(3)]
+        await asyncio.to_thread(waiting, redis, once, 1)
+        first.cancel()
+        kept = await asyncio.gather(first, return_exceptions=True)
+        await asyncio.to_thread(claim.complete, 7)
+        assert await asyncio.wait_for(asyncio.gather(*others), 60) == [7, 7]
+        assert isinstance(kept[0], asyncio.CancelledError)
+
+    asyncio.run(main())
+
+
 def test_a_waiter_takes_over_when_the_holder_vanishes(redis_url):
     Once(redis_url, name="n", lease=1.0, heartbeat=0).acquire("k")
     assert Once(redis_url, name="n", on_busy=60.0).run("k", lambda: "heir") == "heir"
