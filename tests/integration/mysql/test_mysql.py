@@ -18,6 +18,7 @@ from mysql_hands import place_of
 from mysql_servers import Mariadb
 from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
+from onceward.pipelines.databases import Database
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE
 from onceward.stores.mysql import open_ledger
@@ -459,14 +460,19 @@ def test_a_frozen_server_does_not_hold_who_gives_a_connection(other_server):
         os.kill(other_server.pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("kind", ["url", "awaited", "given"])
-def test_a_server_whose_sessions_begin_without_autocommit_keeps_what_was_recorded(other_server, kind):
-    """The server does that to users without special rights, by ``init_connect``, and tells the driver nothing of it."""
-    Once(other_server.url, name="n").run("warm", int)
+@pytest.fixture
+def without_autocommit(other_server):
+    """The URL of a server whose ``init_connect`` switches autocommit off for workers, and tells the driver nothing of it."""
+    Once(other_server.url, name="n").run("made", int)
     other_server.sql("CREATE USER worker@'%'")
     other_server.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON test.* TO worker@'%'")
     other_server.sql("SET GLOBAL init_connect = 'SET autocommit = 0'")
-    url = other_server.url.replace("root@", "worker@")
+    return other_server.url.replace("root@", "worker@")
+
+
+@pytest.mark.parametrize("kind", ["url", "awaited", "given"])
+def test_a_server_whose_sessions_begin_without_autocommit_keeps_what_was_recorded(without_autocommit, kind):
+    url, ran = without_autocommit, []
 
     def used():
         """Run the handler in a process of its own, as far as the server sees."""
@@ -481,8 +487,16 @@ def test_a_server_whose_sessions_begin_without_autocommit_keeps_what_was_recorde
         finally:
             once.close()
 
-    ran = []
     assert [used(), used()] == [1, 1]
+
+
+def test_a_pipeline_commits_its_statements_on_such_a_server(without_autocommit, other_server):
+    other_server.sql("CREATE TABLE test.effects (value varchar(100))")
+    database = Database(without_autocommit)
+    with database.connection() as connection:
+        database.run(connection, "INSERT INTO effects VALUES ('effect')")
+    database.close()
+    assert other_server.sql("SELECT * FROM test.effects") == [("effect",)]
 
 
 def test_a_batch_is_sent_in_statements_that_the_server_takes(other_server):
