@@ -490,6 +490,30 @@ def test_a_server_whose_sessions_begin_without_autocommit_keeps_what_was_recorde
     assert [used(), used()] == [1, 1]
 
 
+@pytest.mark.parametrize("charset", ["utf8mb3", "latin1"])
+@pytest.mark.parametrize("how", ["init_connect", "handshake"])
+def test_a_server_that_sets_another_charset_changes_no_text(charset, how):
+    """A replay by asyncmy had question marks in place of what the charset has not, or could not be read."""
+    ignores = {"character_set_client_handshake": "OFF", "character_set_server": charset}
+    server = Mariadb(**ignores if how == "handshake" else {})
+    try:
+        once, text = Once(server.url, name="n"), "é😀漢"
+        once.run("made", int)
+        once.close()
+        server.sql("CREATE USER worker@'%'")
+        server.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON test.* TO worker@'%'")
+        if how == "init_connect":
+            server.sql(f"SET GLOBAL init_connect = 'SET NAMES {charset}'")
+        once = Once(server.url.replace("root@", "worker@"), name="n")
+        for key in ("k", "é"):
+            for _ in range(2):
+                assert asyncio.run(once.run_async(key, asyncio.sleep, 0, text)) == text
+            assert once.run(key, pytest.fail) == text
+        once.close()
+    finally:
+        server.stop()
+
+
 def test_a_pipeline_commits_its_statements_on_such_a_server(without_autocommit, other_server):
     other_server.sql("CREATE TABLE test.effects (value varchar(100))")
     database = Database(without_autocommit)
