@@ -172,10 +172,10 @@ class MysqlLinks:
         """Return the connections of an event loop."""
         pool = self._awaited.get(loop)
         if pool is None:
-            for other, theirs in list(self._awaited.items()):
-                if other.is_closed():
+            # Another thread may be adding its own loop, which items() would not bear.
+            for other in [found for ref in self._awaited.keyrefs() if (found := ref()) is not None]:
+                if other.is_closed() and (theirs := self._awaited.pop(other, None)) is not None:
                     theirs.clear()
-                    self._awaited.pop(other, None)
             pool = self._awaited[loop] = Pool(MysqlLink, self._most)
         return pool
 

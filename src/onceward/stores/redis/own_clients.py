@@ -78,8 +78,8 @@ class OwnClients(Clients):
         loop = asyncio.get_running_loop()
         found = self._awaited.get(loop)
         if found is None:
-            for other, theirs in list(self._awaited.items()):
-                if other.is_closed():  # and did not close its generators
+            for other in self._loops():
+                if other.is_closed() and (theirs := self._awaited.get(other)) is not None:  # and closed no generators
                     theirs.close(other)
             found = self._awaited[loop] = _OfLoop(
                 self._make_async(), self._awaited, loop, self.timeout, self._confirming
@@ -149,8 +149,13 @@ class OwnClients(Clients):
         if opened is not None:
             for client in (opened[0], *_sentinels(opened[0])):
                 client.close()
-        for loop, one in list(self._awaited.items()):
-            one.close(loop)
+        for loop in self._loops():
+            if (one := self._awaited.get(loop)) is not None:
+                one.close(loop)
+
+    def _loops(self) -> list[asyncio.AbstractEventLoop]:
+        """Return the loops with a client. Another thread may be adding its own, which items() would not bear."""
+        return [loop for ref in self._awaited.keyrefs() if (loop := ref()) is not None]
 
 
 def _all_packed(calls: Sequence[Sendable]) -> bytes:
