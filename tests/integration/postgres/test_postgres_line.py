@@ -140,6 +140,7 @@ def test_a_child_forked_while_it_waits_opens_its_own(store, busy):
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
 
 
+@pytest.mark.usefixtures("store")  # which has made the ledger: that can take longer than a request
 def test_who_waits_too_long_is_told_and_leaves_the_line(schema):
     store = open_store(f"{schema}&pool=1&timeout=1")
     drive(store.load("?"), store)
