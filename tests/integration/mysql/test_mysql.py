@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pymysql
 import pytest
@@ -14,6 +16,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 import processes
+from certificates import certificate
 from mysql_hands import place_of
 from mysql_servers import Mariadb
 from onceward import Busy, Completed, Once, StoreError
@@ -329,6 +332,39 @@ def test_a_server_of_its_own(other_server, database, connect):
     assert found["server"] == found["durability"] == "error"
     store.close()
     there.close()
+
+
+@pytest.fixture(scope="module")
+def secured():
+    """The URL of a user who must use TLS, and the path of the certificate that signs the server's."""
+    with tempfile.TemporaryDirectory() as folder:
+        chain, key = certificate(Path(folder))
+        for path, mode in ((Path(folder), 0o755), (chain, 0o644), (key, 0o644)):
+            path.chmod(mode)  # the server is another user's
+        server = Mariadb(ssl_cert=chain, ssl_key=key)
+        server.sql("CREATE USER worker@'%' REQUIRE SSL")
+        server.sql("GRANT ALL ON test.* TO worker@'%'")
+        yield server.url.replace("root@", "worker@"), chain
+        server.stop()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_tls_is_checked(secured, mode):
+    url, chain = secured
+
+    def run(options):
+        once = Once(f"{url}?{options}", name="n")
+        try:
+            if mode == "sync":
+                return once.run("k", lambda: "made")
+            return asyncio.run(once.run_async("k", asyncio.sleep, 0, "made"))
+        finally:
+            once.close()
+
+    assert run(f"ca={chain}") == "made"
+    assert run("tls=on") == "made"
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(StoreError, match="certificate verify failed"):
+        run(f"ca={certificate(Path(folder))[0]}")
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ def drop(wire: Any) -> None:
     elif not loop.is_closed():  # which runs once more when it is closed
         wire.close()
     else:  # nobody would run what a close leaves to the loop
-        plain, transport._sock = getattr(transport, "_sock", None), None  # noqa: SLF001 - else it warns that nobody closed it
+        inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)  # below TLS
+        plain, inner._sock = getattr(inner, "_sock", None), None  # noqa: SLF001 - else it warns that nobody closed it
+        transport._closed = True  # noqa: SLF001 - as above, with TLS
         if plain is not None:
             plain.close()
 
