@@ -1,11 +1,11 @@
 """Statements on one connection of PyMySQL or asyncmy, and what their errors mean."""
 
-import select
 from collections.abc import Sequence
 from typing import Any, Final
 
 from onceward.stores.mysql.faults import LOST
 from onceward.stores.mysql.schema import flavor_of
+from onceward.stores.sql.polling import READ, poller
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
@@ -91,6 +91,6 @@ def spoken_error(error: BaseException) -> SqlRefusal | Broken | None:
 
 def is_silent(descriptor: int) -> bool:
     """Tell whether an idle connection is still open, as far as this end knows. An idle server says nothing but its end."""
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    return not poller.poll(0)
+    waiting = poller()
+    waiting.register(descriptor, READ)
+    return not waiting.poll(0)
