@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 import processes
 from certificates import certificate
-from mysql_hands import place_of
+from mysql_hands import name_of, place_of
 from mysql_servers import Mariadb
 from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
@@ -268,6 +268,34 @@ def test_ddl_in_the_body_is_found_out(once, connect, effects):
             connection.query("INSERT INTO effects VALUES ('effect')")
             connection.query("CREATE TABLE other (n int)")
     assert [record.status for record, _ in once.ledger.records()] == ["PARKED"]
+
+
+def test_the_documented_rights_are_enough(database, sql, effects):
+    Once(database, name="n").run("made", int)
+    schema = name_of(database)
+    user = f"w{schema[-20:]}"
+    sql(f"CREATE USER {user}@'%'")
+    sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.onceward TO {user}@'%'")
+    sql(f"GRANT SELECT, UPDATE ON {schema}.onceward_meta TO {user}@'%'")
+    sql(f"GRANT INSERT ON {schema}.effects TO {user}@'%'")
+    url = database.replace("root@", f"{user}@")
+    once = Once(url, name="n", lease=60)
+    assert [once.run("k", lambda: 1) for _ in range(2)] == [1, 1]
+    with once.claim("c") as claim:
+        claim.extend()
+    once.acquire("r").release("no")
+    once.acquire("r").park("no")
+    with pymysql.connect(**place_of(url), autocommit=True) as connection:
+        with once.transaction("t", connection):
+            connection.query("INSERT INTO effects VALUES ('effect')")
+    assert [one.value for one in once.batch(lambda key: key, key="key", name="b").run(["a", "b"])] == ["a", "b"]
+    assert len(list(once.ledger.records())) == 7
+    assert len(list(once.ledger.records(status="PARKED"))) == 1
+    once.ledger.clear("n:r")
+    once.ledger.purge()
+    assert not [part for part in drive(MIGRATE.needed(once.store)(), once.store) if part.made]
+    assert effects() == ["effect"]
+    once.close()
 
 
 def test_many_make_a_ledger_at_once(database):
