@@ -29,6 +29,7 @@ from onceward.stores.mysql.schema import LONGEST_KEY, flavor_of
 from onceward.stores.mysql.statements import NOW
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, Bench
+from waiting import until
 
 
 @pytest.fixture
@@ -510,6 +511,32 @@ def test_a_connection_that_its_owner_connects_anew_gets_its_settings_anew(connec
     with connection.cursor() as cursor:
         cursor.execute("SELECT @@innodb_lock_wait_timeout, @@sql_mode LIKE '%PIPES_AS_CONCAT%'")
         assert cursor.fetchall() == ((1, 1),)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_server_that_takes_no_writes_any_more_is_left(other_server, mode):
+    """Another one may have its address by now."""
+    Once(other_server.url, name="n").run("made", int)
+    other_server.sql("CREATE USER worker@'%'")
+    other_server.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON test.* TO worker@'%'")
+    once = Once(other_server.url.replace("root@", "worker@"), name="n")
+    connected = lambda: set(other_server.sql("SELECT id FROM information_schema.processlist WHERE user = 'worker'"))
+    with asyncio.Runner() as runner:
+
+        def run(key):
+            return once.run(key, lambda: 1) if mode == "sync" else runner.run(once.run_async(key, asyncio.sleep, 0, 1))
+
+        assert run("k") == 1
+        before = connected()
+        other_server.sql("SET GLOBAL read_only = 1")
+        with pytest.raises(StoreError, match="replica or read-only") as told:
+            run("other")
+        assert told.value.transient
+        other_server.sql("SET GLOBAL read_only = 0")
+        assert run("other") == 1
+        assert connected()
+        until(lambda: not before & connected())
+        once.close()
 
 
 def test_a_frozen_server_does_not_hold_who_gives_a_connection(other_server):

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import pymysql
 
+from onceward.stores.mysql.faults import LEFT
 from onceward.stores.mysql.talk import fetch_async, is_silent, settings, spoken_error
 from onceward.stores.mysql.wire import LedgerWire
 from onceward.stores.sql.pool import Pool, PooledLink
@@ -93,7 +94,7 @@ class MysqlLinks:
 
     def _reset(self) -> None:
         self._process = os.getpid()
-        self._blocking = Pool(MysqlLink, self._most)
+        self._blocking = Pool(MysqlLink, self._most, LEFT)
         self._awaited: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool[MysqlLink]] = WeakKeyDictionary()
 
     def close(self) -> None:
@@ -178,7 +179,7 @@ class MysqlLinks:
             for other in [found for ref in self._awaited.keyrefs() if (found := ref()) is not None]:
                 if other.is_closed() and (theirs := self._awaited.pop(other, None)) is not None:
                     theirs.clear()
-            pool = self._awaited[loop] = Pool(MysqlLink, self._most)
+            pool = self._awaited[loop] = Pool(MysqlLink, self._most, LEFT)
         return pool
 
 
