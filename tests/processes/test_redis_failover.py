@@ -18,6 +18,7 @@ from wrong_clocks import wrong_clock
 
 LEASE = 60.0  # longer than any failover here
 COUNT = 200
+PACE = 0.2  # seconds that a handler takes at most, where a failover must come before all is done
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
@@ -140,7 +141,7 @@ def test_failover_doubles_only_what_the_replica_had_not_heard_of(start, serve, l
     primary = serve(Redis)
     replica = serve(Replica, primary)
     gate.turn(primary.port)
-    started = [start(f"redis://127.0.0.1:{gate.port}/0", log, COUNT, LEASE) for _ in range(8)]
+    started = [start(f"redis://127.0.0.1:{gate.port}/0", log, COUNT, LEASE, PACE) for _ in range(8)]
     wait_for(log, "told", COUNT // 4)
     replica.promote()  # from here on, what the old primary answers is lost
     kept = records(replica.url)
@@ -195,7 +196,7 @@ def test_a_node_that_fails_over_doubles_only_what_its_replica_had_not_heard_of(s
     cluster = serve(RedisCluster, 1)
     (primary, (replica,)), *_ = cluster.pairs
     mine = slots_of(primary)
-    started = [start(cluster.url, log, COUNT, LEASE) for _ in range(8)]
+    started = [start(cluster.url, log, COUNT, LEASE, PACE) for _ in range(8)]
     wait_for(log, "told", COUNT // 8)
     replica.ask("CONFIG", "SET", "masterauth", "wrong")  # it cannot follow again
     replica.ask("CLIENT", "KILL", "TYPE", "master")
@@ -262,7 +263,7 @@ def offset(server):
 def test_a_fence_grows_after_a_failover_to_a_clock_an_hour_late(serve, faketime):
     primary = serve(Redis)
     replica = serve(Replica, primary, clock_of("-1h"))
-    before = Once(primary.url, name="k", retention=1, lease=1)
+    before = Once(primary.url, name="k", retention=5, lease=5)
     held = before.acquire("held").fence
     gone = before.acquire("gone")
     gone.complete(1)
@@ -273,7 +274,7 @@ def test_a_fence_grows_after_a_failover_to_a_clock_an_hour_late(serve, faketime)
             time.sleep(0.02)
     primary.kill()
     replica.promote()
-    after = Once(replica.url, name="k", lease=1)
+    after = Once(replica.url, name="k", lease=10)
     assert after.acquire("gone").fence > gone.fence
     after.ledger.clear("k:held", live=True)
     assert after.acquire("held").fence > held

@@ -19,6 +19,7 @@ OFF = 5.0  # seconds that the standby's clock is off
 LEASE = 60.0  # so long that a worker renews in time: half of it is more than OFF and the time of a failover
 ABANDONED = 8.0
 COUNT = 240
+PACE = 0.2  # seconds that a handler takes at most, where a failover must come before all is done
 pytestmark = pytest.mark.usefixtures("faketime")
 
 
@@ -96,8 +97,8 @@ def committed(server):
     return made
 
 
-def running(start, url, log):
-    return [start(url, log, COUNT, LEASE) for _ in range(8)]
+def running(start, url, log, *pace):
+    return [start(url, log, COUNT, LEASE, *pace) for _ in range(8)]
 
 
 def end(processes):
@@ -144,7 +145,7 @@ def test_failover_to_a_synchronous_standby_loses_and_doubles_nothing(start, pair
 
 def test_failover_to_an_asynchronous_standby_doubles_only_what_it_lost(start, pair, primary, following, gate, log):
     standby = following(OFF, synchronous=False)
-    processes = running(start, pair.through(gate), log)
+    processes = running(start, pair.through(gate), log, PACE)
     wait_for(log, "told", COUNT // 4)
     standby.hold_replication()
     wait_for(log, "told", len(noted(log, "told")) + 50)

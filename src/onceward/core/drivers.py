@@ -3,7 +3,7 @@
 Every protocol step is a generator. It yields store requests, or a :class:`Sleep`, and is sent the replies. ``drive`` calls
 the store and ``drive_async`` awaits it. A driver throws an ``OncewardError`` into the generator, which decides whether to
 retry. Every other exception is an interrupt: a KeyboardInterrupt, a cancellation, or a signal handler's time limit. It stops
-the drive at once, and no step sees it. Use ``settle`` or ``settle_async`` for steps that must finish all the same.
+the drive at once, and no step sees it: the steps are closed. Use ``settle`` or ``settle_async`` for steps that must finish all the same.
 """
 
 import time
@@ -50,6 +50,9 @@ def drive(steps: Steps[T], store: Transport) -> T:
     except StopIteration as end:
         value: T = end.value
         return value
+    except BaseException:
+        steps.close()  # now, not when the last one who keeps the exception lets go of it
+        raise
 
 
 async def drive_async(steps: Steps[T], store: Transport) -> T:
@@ -67,6 +70,9 @@ async def drive_async(steps: Steps[T], store: Transport) -> T:
     except StopIteration as end:
         value: T = end.value
         return value
+    except BaseException:
+        steps.close()  # now, not when the last one who keeps the exception lets go of it
+        raise
 
 
 def settle(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:

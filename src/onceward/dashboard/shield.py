@@ -89,4 +89,7 @@ def _is_same_origin(request: Request, host: str) -> bool:
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None and site != "same-origin":
         return False
-    return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+    try:
+        return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:  # no browser sends an origin that is none
+        return False

@@ -24,8 +24,9 @@ def wire(postgres15):
 @pytest.fixture
 def swallowing(wire):
     """A network that swallows what is sent on a connection in use, and on later ones."""
-    url = f"postgresql://postgres@127.0.0.1:{wire.port}/test?schema=holes_{wire.port}&timeout=1"
-    once = Once(url)
+    url = f"postgresql://postgres@127.0.0.1:{wire.port}/test?schema=holes_{wire.port}"
+    Once(url).acquire("made").complete(None)  # which can take longer
+    once = Once(f"{url}&timeout=1")
     once.acquire("before").complete(None)
     wire.rule = lambda asked: BLACK_HOLE
     return once

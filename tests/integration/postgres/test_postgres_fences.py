@@ -31,7 +31,7 @@ def stopping(store, postgres):
     name = f"{store.names.schema}.stopping"
     postgres.sql(
         f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN IF NEW.owner = 'slow' THEN PERFORM pg_sleep(0.5); END IF; RETURN NEW; END $$",
+        "$$ BEGIN IF NEW.owner = 'slow' THEN PERFORM pg_sleep(1.5); END IF; RETURN NEW; END $$",
         database="test",
     )
     postgres.sql(

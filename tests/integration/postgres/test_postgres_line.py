@@ -47,7 +47,7 @@ def waiting(store):
 
 
 def test_threads_get_a_connection_in_their_order(store, busy):
-    busy(0.5)
+    busy(3)
     times, threads = {}, []
 
     def ask(number):
@@ -111,7 +111,7 @@ def test_a_signal_handler_goes_before_what_it_has_interrupted(store, busy):
     met = []
     before = signal.signal(signal.SIGALRM, lambda *_: met.append(store.exchange(NAME)))
     try:
-        busy(0.6)
+        busy(2)
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         assert store.exchange(NAME) == [["done"]]
     finally:
@@ -126,7 +126,7 @@ def test_a_child_forked_while_it_waits_opens_its_own(store, busy):
     children = []
     before = signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
     try:
-        busy(1)
+        busy(2)
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         ((met,),) = store.exchange(pid)
         if children == [0]:
@@ -140,6 +140,7 @@ def test_a_child_forked_while_it_waits_opens_its_own(store, busy):
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
 
 
+@pytest.mark.usefixtures("store")  # which has made the ledger: that can take longer than a request
 def test_who_waits_too_long_is_told_and_leaves_the_line(schema):
     store = open_store(f"{schema}&pool=1&timeout=1")
     drive(store.load("?"), store)

@@ -135,7 +135,15 @@ def test_a_pool_has_no_more_connections_than_it_may(schema):
     store.close()
 
 
+def make(schema):
+    """Make the ledger, which can take longer than a request."""
+    store = open_store(schema)
+    drive(store.load("?"), store)
+    store.close()
+
+
 def test_kept_errors_of_a_lost_server_do_not_use_up_the_pool(schema, postgres):
+    make(schema)
     store = open_store(f"{schema}&pool=3&timeout=1&application_name=kept-errors")
     kept = []
     for _ in range(4):
@@ -175,6 +183,7 @@ def test_kept_errors_of_coroutines_do_not_use_up_the_pool(postgres):
 @pytest.fixture
 def frozen(schema):
     """A store whose statements may take two seconds, and what freezes the session behind it."""
+    make(schema)
     store = open_store(f"{schema}&timeout=2")
     drive(store.load("?"), store)
     ((pid,),) = store.exchange(PID)

@@ -307,12 +307,12 @@ def test_migrate_makes_an_index_anew_whose_building_was_stopped(store, sql, park
 def test_migrate_waits_longer_for_an_index_than_for_a_request(store, sql, postgres):
     drive(store.load("?"), store)
     sql(f"DROP INDEX {store.names.open}")
-    hasty = open_store(f"{store.url}&timeout=0.5")
+    hasty = open_store(f"{store.url}&timeout=2")
     with psycopg.connect(postgres.url, autocommit=False) as other:
         other.execute(
             f"INSERT INTO {store.names.table} SELECT 'k', 'PARKED', 'o', 1, 1, now(), 1, NULL, NULL, NULL, now()"
         )
-        timer = threading.Timer(1.5, other.commit)
+        timer = threading.Timer(4, other.commit)
         timer.start()
         assert drive(MIGRATE.needed(hasty)(), hasty)[-1].made
         timer.join()

@@ -144,7 +144,7 @@ def test_a_deadlock_counts_as_the_bodys_failure(once, postgres, plain, table):
         with pytest.raises(psycopg.errors.DeadlockDetected), once.transaction("k", plain):
             plain.execute(change, ["a"])
             waiting.start()
-            plain.execute("SELECT pg_sleep(0.3)")
+            plain.execute("SELECT pg_sleep(1)")
             plain.execute(change, ["b"])
         waiting.join()
         other.rollback()

@@ -1,16 +1,18 @@
 """The connections that a ledger of a URL holds: each answer goes to its own request, also after an interrupt or a broken line."""
 
 import asyncio
+import gc
 import os
 import signal
 
 import pytest
+import redis.asyncio as driver_async
 
 from gates import Gate
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.stores import open_store
-from onceward.stores.redis import held_connections
+from onceward.stores.redis import held_connections, open_ledger
 from onceward.testing.bench import claim_of
 from redis_servers import Redis, Replica
 
@@ -154,6 +156,70 @@ def test_a_forked_child_opens_its_own_connections(server, store):
             os._exit(ends)
     assert key_of(drive(store.load("a"), store)) == "a"
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("how", ["use", "close"])
+def test_a_forked_child_leaves_the_connections_of_coroutines_to_its_parent(server, monkeypatch, how):
+    """To drop them would take them out of the parent's event loop, which would hear nothing any more."""
+    monkeypatch.setattr(held_connections, "HELD", 3600.0)
+    store = open_store(f"{server.url}?timeout=60")
+
+    def child():
+        if how == "use":
+            drive(store.load("a"), store)
+        store.close()
+        gc.collect()
+
+    async def use():
+        await drive_async(store.insert(claim_of("a")), store)
+        assert await asyncio.to_thread(in_a_child, child) == 0
+        before = received(server)
+        for _ in range(3):
+            assert key_of(await drive_async(store.load("a"), store)) == "a"
+        assert received(server) - before == 1  # this look
+
+    asyncio.run(asyncio.wait_for(use(), 50))
+
+
+def test_an_asynchronous_client_is_refused_in_a_forked_child(server):
+    async def use():
+        async with driver_async.Redis(port=server.port) as client:
+            store = open_ledger(client)
+            await drive_async(store.insert(claim_of("a")), store)
+
+            def child():
+                with pytest.raises(StoreError, match="forked"):
+                    asyncio.run(drive_async(store.load("a"), store))
+
+            assert await asyncio.to_thread(in_a_child, child) == 0
+            for key in "ba":
+                assert (await drive_async(store.insert(claim_of(key)), store)).record.key == key
+
+    asyncio.run(asyncio.wait_for(use(), 50))
+
+
+def in_a_child(work):
+    """Run it in a forked child, and return the child's exit status."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_loops_that_are_closed_without_their_generators_leave_no_connections(server, store):
+    open_ones = lambda: len(os.listdir("/proc/self/fd"))
+    before = open_ones()
+    for _ in range(20):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(drive_async(store.load("a"), store))
+        loop.close()  # asyncio.run() closes the generators first
+    gc.collect()
+    assert open_ones() - before < 10
 
 
 # --- requests of many tasks that share a connection -------------------------------------------------------------------------

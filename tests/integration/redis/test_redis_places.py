@@ -84,6 +84,17 @@ def test_doctor_looks_at_a_cluster(cluster):
     assert found["version"] == "ok"
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_doctor_tells_of_one_node_that_evicts(cluster, number):
+    node = cluster.nodes[number]
+    node.ask("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "volatile-lru")
+    try:
+        found = {one.check: one.level for one in INSPECT.needed(open_store(cluster.url))().findings()}
+    finally:
+        node.ask("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+    assert found["eviction"] == "error"
+
+
 @pytest.fixture(scope="module")
 def doubled():
     """A Cluster in which each primary has a replica."""
@@ -103,7 +114,7 @@ def test_a_ledger_in_a_cluster_whose_replicas_confirm_conforms(check, mode, doub
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_replica_of_a_cluster_that_does_not_confirm_fails_the_writes_of_its_slots_only(doubled, mode):
-    store = open_store(f"{doubled.url}&wait=1&timeout=2")
+    store = open_store(f"{doubled.url}&wait=1&timeout=6")
     claims = [claim_of(f"{mode}-{number}") for number in range(30)]
     (primary, (replica,)), *_ = doubled.pairs
     mine = slots_of(primary)
@@ -167,18 +178,19 @@ def slot_of(store, key):
 
 def test_a_write_that_no_replica_confirms_is_not_taken_for_made(primary):
     once = Once(f"{primary.url}?wait=1&timeout=1", name="n", lease=5)
+    patient = Once(f"{primary.url}?wait=1&timeout=60", name="n", lease=60)
     with pytest.raises(StoreError, match=r"0 replica\(s\) have confirmed"):
         once.run("k", lambda: 1)
     replica = Replica(primary)
     try:
-        assert once.run("k2", lambda: 1) == 1
+        assert patient.run("k2", lambda: 1) == 1
         replica.pause()
         with pytest.raises(StoreError, match="confirmed"):
             once.run("k3", lambda: 1)
         with pytest.raises(StoreError, match="confirmed"):  # what an earlier request wrote is not confirmed, either
             once.store.bare.exchange(_load(once.store, "n:k3"))
         replica.go_on()
-        assert once.run("k4", lambda: 1) == 1
+        assert patient.run("k4", lambda: 1) == 1
     finally:
         replica.stop()
 
@@ -320,10 +332,10 @@ def test_a_ledger_on_an_asynchronous_client(redis, redis_url, options):
 
     async def main():
         async with driver_async.Redis(port=redis.port, **options) as client:
-            once = Once(open_ledger(client, prefix=prefix), name="n", lease=1.0)
+            once = Once(open_ledger(client, prefix=prefix), name="n", lease=3.0)
 
             async def handle():
-                await asyncio.sleep(1.5)  # the heartbeat renews on this loop
+                await asyncio.sleep(4.0)  # the heartbeat renews on this loop
                 return "made"
 
             assert await once.run_async("k", handle) == "made"

@@ -75,7 +75,7 @@ def test_a_fence_grows_although_all_was_forgotten(server):
 
 
 def test_a_result_that_finds_no_memory_is_not_recorded_and_that_is_said(server):
-    once = Once(server.url, lease=1.5, heartbeat=0)
+    once = Once(server.url, lease=4, heartbeat=0)
     runs = []
 
     def handle():
@@ -132,7 +132,7 @@ def test_completed_records_expire_by_themselves_and_others_do_not(redis, redis_u
 
 
 def test_an_expired_record_leaves_no_trace_after_a_purge(moved_redis):
-    once = Once(moved_redis.fresh(), retention=5, lease=1)
+    once = Once(moved_redis.fresh(), retention=10, lease=10)
     for number in range(40):
         once.run(number, lambda: 1)
         once.acquire(f"given {number}").release()
@@ -275,6 +275,25 @@ def test_a_server_that_tells_nothing_of_its_memory_is_used_with_a_warning(server
     server.ask("ACL", "SETUSER", "worker", "-info")
     assert Once(worker_url).run("k", lambda: 1) == 1
     assert "whether the server evicts records cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("server", [{"rename_command": 'INFO ""'}], indirect=True)
+def test_a_server_without_info_is_used_with_a_warning(server, caplog):
+    assert Once(server.url).run("k", lambda: 1) == 1
+    assert "whether the server evicts records cannot be read" in caplog.text
+    asked = {"version": "skipped", "eviction": "unknown", "appendonly": "skipped", "failover": "skipped"}
+    assert levels(open_store(f"{server.url}?wait=1")) == asked
+
+
+def test_doctor_goes_on_without_the_right_to_info(server, worker_url):
+    server.ask("ACL", "SETUSER", "worker", "-info")
+    assert levels(open_store(worker_url))["eviction"] == "unknown"
+
+
+def test_a_password_within_the_options_is_not_shown():
+    for name in ("password", "sentinel_password", "ssl_password"):
+        url = f"rediss://a:1/0?{name}=secret" + ("&sentinel=x" if name.startswith("sentinel") else "")
+        assert "secret" not in open_store(url).url
 
 
 def test_a_wrong_password_is_told_without_it(server, worker_url):

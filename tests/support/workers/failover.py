@@ -1,4 +1,4 @@
-"""Go twice through keys that others go through as well, while the server fails: ``python failover.py URL LOG COUNT LEASE``.
+"""Go twice through keys that others go through as well, while the server fails: ``python failover.py URL LOG COUNT LEASE [PACE]``.
 
 The log gets ``effect KEY VALUE`` for each run of a handler, and ``told KEY VALUE`` for each outcome. If there is a table
 ``effects``, other keys make theirs in it, in transactions; the log gets ``committed KEY -`` for each.
@@ -16,7 +16,7 @@ import pymysql
 
 from onceward import Busy, Completed, LeaseLost, Once, ResultNotRecorded, StoreError
 
-url, path, count, lease = sys.argv[1:]
+url, path, count, lease, *pace = sys.argv[1:]
 AWAY = (psycopg.OperationalError, pymysql.OperationalError, pymysql.InterfaceError)
 log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 runs = itertools.count()
@@ -57,7 +57,7 @@ class Executing(pymysql.Connection):
 def handle(key):
     value = f"{os.getpid()}-{next(runs)}"
     note("effect", key, value)
-    time.sleep(random.random() * 0.05)
+    time.sleep(random.random() * float(*pace or [0.05]))
     return value
 
 

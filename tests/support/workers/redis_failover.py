@@ -1,4 +1,4 @@
-"""Go twice through keys that others go through as well, while the server fails: ``python redis_failover.py URL LOG COUNT LEASE``.
+"""Go twice through keys that others go through as well, while the server fails: ``python redis_failover.py URL LOG COUNT LEASE [PACE]``.
 
 The log gets ``effect KEY VALUE FENCE`` for each run of a handler, and ``told KEY VALUE -`` for each outcome.
 """
@@ -15,7 +15,7 @@ from onceward import Busy, LeaseLost, Once, ResultNotRecorded, StoreError, curre
 # time.sleep() asks for an absolute time, which libfaketime turns into one that the kernel refuses.
 time.sleep = lambda seconds: select.select((), (), (), seconds) and None
 
-url, path, count, lease = sys.argv[1:]
+url, path, count, lease, *pace = sys.argv[1:]
 log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 runs = itertools.count()
 once = Once(url, name="k", lease=float(lease))
@@ -28,7 +28,7 @@ def note(*words):
 def handle(key):
     value = f"{os.getpid()}-{next(runs)}"
     note("effect", key, value, current().fence)
-    time.sleep(random.random() * 0.05)
+    time.sleep(random.random() * float(*pace or [0.05]))
     return value
 
 

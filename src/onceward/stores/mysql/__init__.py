@@ -29,7 +29,7 @@ def open_ledger(given: object, *, table: str = "onceward", timeout: float = 5.0)
 
     Args:
         given: a pymysql.Connection, asyncmy.Connection or asyncmy pool, with autocommit. It stays yours to close. A connection is
-            used for one statement at a time. Its session gets the ledger's sql_mode, isolation level and innodb_lock_wait_timeout.
+            used for one statement at a time. Its session gets the ledger's sql_mode, isolation level, character set and innodb_lock_wait_timeout.
         table: the table's name; its second table is called ``TABLE_meta``.
         timeout: seconds for one statement.
 

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import pymysql
 
+from onceward.stores.mysql.faults import LEFT
 from onceward.stores.mysql.talk import fetch_async, is_silent, settings, spoken_error
 from onceward.stores.mysql.wire import LedgerWire
 from onceward.stores.sql.pool import Pool, PooledLink
@@ -69,7 +70,9 @@ def drop(wire: Any) -> None:
     elif not loop.is_closed():  # which runs once more when it is closed
         wire.close()
     else:  # nobody would run what a close leaves to the loop
-        plain, transport._sock = getattr(transport, "_sock", None), None  # noqa: SLF001 - else it warns that nobody closed it
+        inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)  # below TLS
+        plain, inner._sock = getattr(inner, "_sock", None), None  # noqa: SLF001 - else it warns that nobody closed it
+        transport._closed = True  # noqa: SLF001 - as above, with TLS
         if plain is not None:
             plain.close()
 
@@ -91,7 +94,7 @@ class MysqlLinks:
 
     def _reset(self) -> None:
         self._process = os.getpid()
-        self._blocking = Pool(MysqlLink, self._most)
+        self._blocking = Pool(MysqlLink, self._most, LEFT)
         self._awaited: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool[MysqlLink]] = WeakKeyDictionary()
 
     def close(self) -> None:
@@ -172,11 +175,11 @@ class MysqlLinks:
         """Return the connections of an event loop."""
         pool = self._awaited.get(loop)
         if pool is None:
-            for other, theirs in list(self._awaited.items()):
-                if other.is_closed():
+            # Another thread may be adding its own loop, which items() would not bear.
+            for other in [found for ref in self._awaited.keyrefs() if (found := ref()) is not None]:
+                if other.is_closed() and (theirs := self._awaited.pop(other, None)) is not None:
                     theirs.clear()
-                    self._awaited.pop(other, None)
-            pool = self._awaited[loop] = Pool(MysqlLink, self._most)
+            pool = self._awaited[loop] = Pool(MysqlLink, self._most, LEFT)
         return pool
 
 

@@ -1,11 +1,11 @@
 """Statements on one connection of PyMySQL or asyncmy, and what their errors mean."""
 
-import select
 from collections.abc import Sequence
 from typing import Any, Final
 
 from onceward.stores.mysql.faults import LOST
 from onceward.stores.mysql.schema import flavor_of
+from onceward.stores.sql.polling import READ, poller
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
@@ -16,6 +16,8 @@ IN_TRANSACTION: Final = 1  # in the status that the server tells with each answe
 def settings(server: str) -> str:
     """Return what makes a session the ledger's own: strict, with || for texts, the server's time, and never waiting long for a row.
 
+    A server's ``init_connect`` can switch autocommit off and set another charset, and the driver does not see it.
+
     Args:
         server: what the server says of its version.
     """
@@ -23,7 +25,8 @@ def settings(server: str) -> str:
     level = "tx_isolation" if flavor.mariadb and flavor.version < (11, 1) else "transaction_isolation"
     return (
         "SET SESSION sql_mode = 'STRICT_ALL_TABLES,PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION', innodb_lock_wait_timeout = 1, "
-        f"timestamp = DEFAULT, {level} = 'READ-COMMITTED'"
+        f"timestamp = DEFAULT, autocommit = 1, {level} = 'READ-COMMITTED', "
+        "character_set_client = utf8mb4, character_set_results = utf8mb4, character_set_connection = utf8mb4"
     )
 
 
@@ -88,6 +91,6 @@ def spoken_error(error: BaseException) -> SqlRefusal | Broken | None:
 
 def is_silent(descriptor: int) -> bool:
     """Tell whether an idle connection is still open, as far as this end knows. An idle server says nothing but its end."""
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    return not poller.poll(0)
+    waiting = poller()
+    waiting.register(descriptor, READ)
+    return not waiting.poll(0)

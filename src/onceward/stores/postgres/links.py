@@ -5,7 +5,6 @@ connections alone and opens its own.
 """
 
 import os
-import select
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from onceward.stores.postgres.listening import Ear
 from onceward.stores.postgres.talk import drive, drive_async, is_alive, poll_for, talk
+from onceward.stores.sql.polling import READ, Poller
 from onceward.stores.sql.pool import Pool, PooledLink
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken
@@ -29,7 +29,7 @@ class Link(PooledLink):
     """One connection of psycopg, of which the statements use only the inner one."""
 
     wire: "PGconn | None" = None
-    reading: "select.poll | None" = None
+    reading: Poller | None = None
     _opened: Any = None
 
     @property
@@ -39,7 +39,7 @@ class Link(PooledLink):
     def open(self, opened: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> "PGconn":
         """Take a new connection of psycopg's."""
         self._opened, self.wire = opened, opened.pgconn
-        self.reading = poll_for(self.wire, select.POLLIN)
+        self.reading = poll_for(self.wire, READ)
         return self.wire
 
     def close(self, *, friendly: bool = False) -> None:

@@ -9,7 +9,6 @@ just ending. So no change is missed between a waiter's look and its wait (claimi
 import asyncio
 import contextlib
 import os
-import select
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,6 +19,7 @@ from onceward.core.clock import boottime
 from onceward.observe.logs import logger
 from onceward.stores.postgres.statements import CHANNEL, waited
 from onceward.stores.postgres.talk import drive, poll_for, talk
+from onceward.stores.sql.polling import READ
 
 # Seconds between two looks. A claim that an operator or an earlier version ends notifies nobody. A batch can miss a waiter who
 # comes right before its commit.
@@ -181,8 +181,8 @@ class Ear:
         try:
             connection = self._opened()
             held: dict[int, _Key] = {}
-            poller = poll_for(connection.pgconn, select.POLLIN)  # select() takes no descriptor above 1024
-            poller.register(poke, select.POLLIN)
+            poller = poll_for(connection.pgconn, READ)  # select() takes no descriptor above 1024
+            poller.register(poke, READ)
             quiet_at = boottime() + IDLE
             while True:
                 quiet_at = self._sort(connection, held, quiet_at)

@@ -6,7 +6,6 @@ A driver that gives up leaves the connection in the middle of a statement: close
 
 import asyncio
 import os
-import select
 from collections.abc import Generator, Sequence
 from typing import Final
 
@@ -16,10 +15,11 @@ from psycopg.pq.abc import PGconn, PGresult
 
 from onceward.core.clock import boottime
 from onceward.stores.postgres.values import rows_of, written_as
+from onceward.stores.sql.polling import READ, WRITE, Poller, poller
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
-Talk = Generator[int, None, list[Row]]  # yields select.POLLIN or POLLOUT
+Talk = Generator[int, None, list[Row]]  # yields READ or WRITE
 _FAILED: Final = ExecStatus.FATAL_ERROR
 _ROWS: Final = ExecStatus.TUPLES_OK
 
@@ -36,11 +36,11 @@ def talk(connection: PGconn, statement: bytes, values: Sequence[object]) -> Talk
     try:
         connection.send_query_params(statement, sent, result_format=1)
         while connection.flush():
-            yield select.POLLOUT
+            yield WRITE
         result: PGresult | None = None
         while True:
             while connection.is_busy():
-                yield select.POLLIN
+                yield READ
                 connection.consume_input()
             more = connection.get_result()
             if more is None:
@@ -58,16 +58,16 @@ def talk(connection: PGconn, statement: bytes, values: Sequence[object]) -> Talk
     return rows_of(result) if result.status == _ROWS else []
 
 
-def drive(connection: PGconn, steps: Talk, seconds: float, reading: "select.poll | None" = None) -> list[Row]:
+def drive(connection: PGconn, steps: Talk, seconds: float, reading: Poller | None = None) -> list[Row]:
     """Run a talk, blocking, for at most this many seconds. ``reading`` is a poll of the connection's, for its answers."""
     process = os.getpid()
     try:
         event = next(steps)
         end = boottime() + seconds
-        poller = reading if reading is not None and event == select.POLLIN else poll_for(connection, event)
+        waiting = reading if reading is not None and event == READ else poll_for(connection, event)
         while True:
             left = end - boottime()
-            ready = poller.poll(max(0.0, left) * 1000)
+            ready = waiting.poll(max(0.0, left) * 1000)
             if os.getpid() != process:  # a signal handler forked
                 raise Broken(
                     "this process was forked in the middle of a statement of its parent, whose connection it is"
@@ -76,7 +76,7 @@ def drive(connection: PGconn, steps: Talk, seconds: float, reading: "select.poll
                 raise Broken(f"the server has not answered for {seconds:g} s")
             wanted = next(steps)
             if wanted != event:
-                poller, event = poll_for(connection, wanted), wanted
+                waiting, event = poll_for(connection, wanted), wanted
     except StopIteration as ended:
         rows: list[Row] = ended.value
         return rows
@@ -99,9 +99,7 @@ async def drive_async(connection: PGconn, steps: Talk, seconds: float) -> list[R
 async def _ready(loop: asyncio.AbstractEventLoop, socket: int, event: int, seconds: float) -> bool:
     """Wait until the socket is ready; return False if that takes too long."""
     ready: asyncio.Future[bool] = loop.create_future()
-    add, remove = (
-        (loop.add_reader, loop.remove_reader) if event == select.POLLIN else (loop.add_writer, loop.remove_writer)
-    )
+    add, remove = (loop.add_reader, loop.remove_reader) if event == READ else (loop.add_writer, loop.remove_writer)
     add(socket, _tell, ready, True)
     timer = loop.call_later(seconds, _tell, ready, False)
     try:
@@ -116,20 +114,20 @@ def _tell(future: "asyncio.Future[bool]", value: bool) -> None:
         future.set_result(value)
 
 
-def poll_for(connection: PGconn, event: int) -> "select.poll":
+def poll_for(connection: PGconn, event: int) -> Poller:
     """Return a poll of a connection."""
-    poller = select.poll()
-    poller.register(connection.socket, event)
-    return poller
+    made = poller()
+    made.register(connection.socket, event)
+    return made
 
 
-def is_alive(connection: PGconn, reading: "select.poll | None" = None) -> bool:
+def is_alive(connection: PGconn, reading: Poller | None = None) -> bool:
     """Tell whether an idle connection is still open, as far as this end knows. Sends nothing."""
     try:
-        poller = reading or poll_for(connection, select.POLLIN)
-        if poller.poll(0):  # it was closed, or a notice waits
+        waiting = reading or poll_for(connection, READ)
+        if waiting.poll(0):  # it was closed, or a notice waits
             connection.consume_input()
-            return not connection.is_busy() and not (poller.poll(0))
+            return not connection.is_busy() and not waiting.poll(0)
     except errors.OperationalError:
         return False
     return True

@@ -17,7 +17,7 @@ from onceward.stores.redis.store import RedisStore
 __all__ = ["CAPABILITIES", "RedisStore", "open_ledger", "open_url"]
 
 CAPABILITIES = RedisStore.capabilities
-_SECRETS = frozenset({"password", "sentinel_password"})
+_SECRETS = frozenset({"password", "sentinel_password", "ssl_password"})
 OPTIONS = ("prefix", "timeout", "eviction", "wait", "disk", "cluster", "sentinel", "sentinel_password")
 
 

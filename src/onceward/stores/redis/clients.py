@@ -1,6 +1,7 @@
 """The connections of a ledger on a client of redis-py: the caller's own, and what a client of ours has in common with it."""
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError
@@ -201,12 +202,17 @@ class GivenAsyncClient(Clients):
     def __init__(self, given: Any, replicas: int, disk: bool, timeout: float) -> None:
         super().__init__(replicas, disk, timeout)
         self._given = given
+        self._process = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def client(self) -> Any:
         return self._given
 
     def client_async(self) -> Any:
+        if os.getpid() != self._process:  # its sockets are the parent's: an answer would go to the wrong one
+            raise exceptions.DataError(
+                "this process was forked after the client was made: make its own client and Once in each process"
+            )
         self._loop = asyncio.get_running_loop()
         return self._given
 

@@ -30,6 +30,11 @@ class RightMissing(StoreError):
     """Redis refused a request for want of a right."""
 
 
+def is_refused(error: StoreError) -> bool:
+    """Tell whether the server refuses a command for good: by the user's rights, or because it has another name there."""
+    return not error.transient and isinstance(error.__cause__, exceptions.ResponseError)
+
+
 def translated(error: Exception, url: str) -> StoreError:
     """Return the error of one request."""
     text = str(error) or type(error).__name__

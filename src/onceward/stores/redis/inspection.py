@@ -1,12 +1,13 @@
 """The facts about a Redis or Valkey server and the ledger in it, for doctor."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.errors import StoreError
 from onceward.stores.inspection import Finding
 from onceward.stores.redis.confirmation import Confirmation
+from onceward.stores.redis.faults import is_refused
 from onceward.stores.redis.requests import Asking
 from onceward.stores.redis.schema import info_of, is_evicting
 
@@ -18,6 +19,11 @@ _REPLICATION: Final = "redis.io/docs/latest/operate/oss_and_stack/management/rep
 _EVICTION: Final = "redis.io/docs/latest/develop/reference/eviction"
 _OLDEST: Final = (6, 2)
 _BEHIND: Final = 0.5  # seconds; hosts with NTP differ by less
+_WORSE: Final[tuple[tuple[tuple[str, ...], Callable[[dict[str, str]], object]], ...]] = (
+    (("maxmemory", "maxmemory_policy"), is_evicting),
+    (("aof_last_write_status",), lambda info: info.get("aof_last_write_status", "ok") != "ok"),
+    (("aof_enabled",), lambda info: info.get("aof_enabled") == "0"),
+)
 
 
 class RedisServer(NamedTuple):
@@ -97,6 +103,12 @@ class RedisServer(NamedTuple):
                 _PERSISTENCE,
             )
             return
+        if "aof_enabled" not in self.info:
+            says = "the server does not say whether it has an append-only file"
+            yield Finding(
+                "skipped", "appendonly", says, "it was not looked at", "see that appendonly is yes", _PERSISTENCE
+            )
+            return
         if self.info.get("aof_last_write_status", "ok") != "ok":
             why = "a restart forgets what was recorded since then"
             yield Finding(
@@ -136,7 +148,11 @@ class RedisServer(NamedTuple):
                 "give the address of the primary, or sentinel=NAME with the Sentinels' addresses",
                 _REPLICATION,
             )
-        count = int(self.info.get("connected_slaves", "0"))
+        if "connected_slaves" not in self.info:
+            says = "the server does not say how many replicas it has"
+            yield Finding("skipped", "failover", says, "it was not looked at", "", _REPLICATION)
+            return
+        count = int(self.info["connected_slaves"])
         if count and not self.confirmation.replicas:
             yield Finding(
                 "warning",
@@ -164,10 +180,22 @@ def inspect(store: "RedisStore") -> RedisServer:
     (seconds, microseconds), *_ = bare.exchange(Asking(["TIME"]))
     shown = int(seconds) + int(microseconds) / 1e6
     off = shown - asked if shown < asked else max(0.0, shown - time.time())
-    info: dict[str, str] = {}
-    for answer in bare.exchange(Asking(["INFO"])):
-        info |= info_of(answer)
-    return RedisServer(info, _appendfsync(store), off, bare.conduit.confirmation)
+    return RedisServer(_info(store), _appendfsync(store), off, bare.conduit.confirmation)
+
+
+def _info(store: "RedisStore") -> dict[str, str]:
+    """Return what INFO says. Of several servers, the one that evicts or has no file counts; nothing if INFO is forbidden."""
+    try:
+        told = [info_of(answer) for answer in store.bare.exchange(Asking(["INFO"]))]
+    except StoreError as error:
+        if not is_refused(error):
+            raise
+        return {}
+    info = {name: value for one in told for name, value in one.items()}
+    for names, is_worse in _WORSE:
+        for one in filter(is_worse, told):
+            info |= {name: one[name] for name in names if name in one}
+    return info
 
 
 def _appendfsync(store: "RedisStore") -> str | None:

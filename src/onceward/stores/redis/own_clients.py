@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from redis import exceptions
@@ -12,6 +12,8 @@ from redis import exceptions
 from onceward.stores.redis.clients import Clients, Command
 from onceward.stores.redis.held_connections import HeldConnections, HeldConnectionsAsync, Packed
 from onceward.stores.redis.requests import Sendable, packed
+
+_INHERITED: Final[list[object]] = []  # by a fork: to drop them would take them from the parent's event loop
 
 
 class OwnClients(Clients):
@@ -66,6 +68,7 @@ class OwnClients(Clients):
 
     def _begin_anew(self) -> None:
         """Leave the connections of the process that this one was forked from to that one."""
+        _INHERITED.append(dict(self._awaited))
         self._process, self._blocking, self._awaited = os.getpid(), None, WeakKeyDictionary()
 
     def _mine(self) -> "_OfLoop":
@@ -75,6 +78,9 @@ class OwnClients(Clients):
         loop = asyncio.get_running_loop()
         found = self._awaited.get(loop)
         if found is None:
+            for other in self._loops():
+                if other.is_closed() and (theirs := self._awaited.get(other)) is not None:  # and closed no generators
+                    theirs.close(other)
             found = self._awaited[loop] = _OfLoop(
                 self._make_async(), self._awaited, loop, self.timeout, self._confirming
             )
@@ -137,12 +143,19 @@ class OwnClients(Clients):
         await mine.client.connection_pool.disconnect(inuse_connections=False)
 
     def close(self) -> None:
+        if self._process != os.getpid():
+            self._begin_anew()
         opened, self._blocking = self._blocking, None
-        if opened is not None and self._process == os.getpid():
+        if opened is not None:
             for client in (opened[0], *_sentinels(opened[0])):
                 client.close()
-        for loop, one in list(self._awaited.items()):
-            one.close(loop)
+        for loop in self._loops():
+            if (one := self._awaited.get(loop)) is not None:
+                one.close(loop)
+
+    def _loops(self) -> list[asyncio.AbstractEventLoop]:
+        """Return the loops with a client. Another thread may be adding its own, which items() would not bear."""
+        return [loop for ref in self._awaited.keyrefs() if (loop := ref()) is not None]
 
 
 def _all_packed(calls: Sequence[Sendable]) -> bytes:
@@ -191,7 +204,10 @@ class _OfLoop:
         """Close it, from anywhere."""
         end = self._end
         self._home.pop(loop, None)
-        if end is None or loop.is_closed():
+        if loop.is_closed():
+            self._drop()
+            return
+        if end is None:
             return
         if not loop.is_running():
             if asyncio._get_running_loop() is None:
@@ -199,6 +215,17 @@ class _OfLoop:
         else:
             with suppress(RuntimeError):
                 asyncio.run_coroutine_threadsafe(_ended(end), loop)
+
+    def _drop(self) -> None:
+        """Close the sockets. Nobody would run what a close leaves to the loop."""
+        pool = getattr(self.client, "connection_pool", None)
+        for connection in [] if pool is None else [*pool._available_connections, *pool._in_use_connections]:  # noqa: SLF001 - no public name
+            transport = getattr(connection._writer, "transport", None)  # noqa: SLF001 - as above
+            plain = getattr(transport, "_sock", None)  # of asyncio's own loops, without TLS
+            if transport is not None and plain is not None:
+                plain.close()
+                transport._closing, transport._sock = True, None  # noqa: SLF001 - else they warn that nobody closed them
+                connection._writer = connection._reader = None  # noqa: SLF001 - as above
 
 
 async def _ended(generator: AsyncGenerator[None]) -> None:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
-from onceward.stores.redis.faults import RightMissing
+from onceward.stores.redis.faults import is_refused
 from onceward.stores.redis.names import RedisNames
 from onceward.stores.redis.requests import Asking, RoundTrip, ScriptCall
 from onceward.stores.redis.scripts import PREPARE, READ_META
@@ -70,7 +70,9 @@ def _check_memory(url: str, *, evicts: bool) -> Steps[bool]:
     evicts_any = False
     try:
         answers = yield Asking(["INFO", "memory"])
-    except RightMissing as error:
+    except StoreError as error:
+        if not is_refused(error):
+            raise
         logger().warning("ledger %s: whether the server evicts records cannot be read: %s", url, error)
         return False
     for answer in answers:

@@ -79,8 +79,8 @@ class RedisStore(RedisExchange):
         """Wait until the claim of this key ends. One waiter of a process listens, and the others wait for that one."""
         listening = self._listening.get(key)
         if listening is not None:
-            slept = 0.0
-            while slept < most and self._listening.get(key) is listening:
+            slept, longest = 0.0, min(most, self.bare.conduit.timeout)  # in a busy event loop, it may hear nothing
+            while slept < longest and self._listening.get(key) is listening:
                 yield Sleep(_NAP)
                 slept += _NAP
             return

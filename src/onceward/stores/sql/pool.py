@@ -8,6 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
@@ -45,10 +46,11 @@ class Pool(Generic[L]):
     Args:
         make: makes one of this pool, which is not open yet.
         most: how many there are at a time.
+        left: codes of errors by which a server says that it should be left.
     """
 
-    def __init__(self, make: "Callable[[Pool[L]], L]", most: int) -> None:
-        self._make, self._most = make, most
+    def __init__(self, make: "Callable[[Pool[L]], L]", most: int, left: AbstractSet[str] = frozenset()) -> None:
+        self._make, self._most, self._left = make, most, left
         self.idle: deque[L] = deque()
         self.all: WeakSet[L] = WeakSet()
         self.line = Turns(lambda: bool(self.idle) or len(self.all) < most)
@@ -87,11 +89,11 @@ class Pool(Generic[L]):
 
     def end(self, link: L, error: BaseException) -> None:
         """Take back a connection after an error."""
-        if isinstance(error, SqlRefusal):
+        if isinstance(error, SqlRefusal) and error.state not in self._left:
             self.give_back(link)
             return
         link.close()
-        if isinstance(error, Broken):  # the others may be as dead, and each would take as long to find out
+        if isinstance(error, Broken | SqlRefusal):  # the others may be as dead, and each would take as long to find out
             self.clear()
         self.line.wake()
 

@@ -1,0 +1,42 @@
+"""An interrupt closes the steps at once, also if somebody keeps the exception."""
+
+import asyncio
+
+import pytest
+
+from onceward.core.drivers import drive, drive_async
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+class Struck:
+    """A store whose requests are interrupted."""
+
+    def exchange(self, request):
+        raise Interrupt
+
+    async def exchange_async(self, request):
+        raise Interrupt
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_an_interrupt_closes_the_steps(mode):
+    told = []
+
+    def outer():
+        yield from inner()
+
+    def inner():
+        try:
+            yield "request"
+        except Exception:
+            told.append("seen")
+        finally:
+            told.append("closed")
+
+    with pytest.raises(Interrupt) as kept:
+        drive(outer(), Struck()) if mode == "sync" else asyncio.run(drive_async(outer(), Struck()))
+    assert told == ["closed"]
+    assert kept.value.__traceback__ is not None
