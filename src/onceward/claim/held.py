@@ -12,7 +12,7 @@ from onceward.claim.replays import CallOutcome
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.core.protocol import Outcome
-from onceward.core.record import COMPLETED, Record
+from onceward.core.record import COMPLETED, RELEASED, Record
 from onceward.core.steps import Lost, Settled
 from onceward.errors import Completed, LeaseLost, OncewardError, ResultNotRecorded
 from onceward.keys.ledger_keys import derived_key
@@ -262,7 +262,12 @@ class HeldClaim(Lease):
             if self.chain is not None and not (yield from self.chain.ended()):
                 self.let_go()  # what still runs must not be repeated yet
                 return
-            yield from self.leaving(self.failure(error), "record how it failed")
+            outcome = self.failure(error)
+            if self.must_lapse(outcome):
+                self.telling.note("interrupted", self.record)
+                self.let_go()
+                return
+            yield from self.leaving(outcome, "record how it failed")
         except OncewardError as trouble:  # the handler's own exception goes on, with a note
             error.add_note(f"onceward: and then {trouble}")
         finally:
@@ -303,6 +308,10 @@ class HeldClaim(Lease):
         if isinstance(error, self.policy.final) and not isinstance(error, NotBegun) and not stopped:
             return final(error, self.policy)
         return protocol.failed(self.record, self.policy, noted(describe(error), self.policy))
+
+    def must_lapse(self, outcome: Outcome) -> bool:
+        """Return whether the key must not be given back: a step was cut short, and its work may still go on."""
+        return outcome.status == RELEASED and self.chain is not None and self.chain.is_cut_short
 
     def leaving(self, outcome: Outcome, doing: str) -> Steps[None]:
         """End it without a result; raises LeaseLost, or what the store raised."""

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -464,6 +465,19 @@ def test_a_zombies_step_does_not_begin(once, form, clock, effects):
 
     with pytest.raises(LeaseLost, match="'charge'"):
         Script(once, form, parts)()
+    assert effects == []
+
+
+def test_a_parking_step_does_not_begin_after_a_note_that_took_the_lease(form, clock, effects):
+    class Stalled(MemoryStore):
+        def swap(self, write, seen):
+            reply = yield from super().swap(write, seen)
+            clock.advance(61)
+            return reply
+
+    once = Once(Stalled(clock=clock), clock=clock)
+    with pytest.raises(LeaseLost, match="begin its step 'mail'"):
+        Script(once, form, only(step("mail", effects.append, 1, on_lapse="park")))()
     assert effects == []
 
 
@@ -1028,6 +1042,83 @@ def test_a_handler_that_fails_beside_an_endless_step_stays_claimed(once, clock, 
     assert record(once).status == "IN_PROGRESS"
     goes_on.set()
     threads[0].join()
+
+
+def test_of_two_threads_with_one_name_one_makes_the_step(effects):
+    def slow():
+        time.sleep(0.002)  # lets the other thread run
+        return time.monotonic()
+
+    once = Once(MemoryStore(), clock=slow)
+    with once.claim("1") as claim, ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(claim.step, "mail", effects.append, 1) for _ in range(2)]
+        errors = [type(one.exception()) for one in made]
+    assert effects == [1]
+    assert sorted(map(str, errors)) == sorted(map(str, (type(None), ValueError)))
+
+
+class Cut:
+    """A handler whose step goes on in a thread when its task is cancelled because another step has failed."""
+
+    def __init__(self, effects):
+        self.goes_on, self._effects = Event(), effects
+
+    def _slow(self):
+        self.goes_on.wait(30)
+        self._effects.append("slow")
+
+    async def place(self, n, claim: Claim):
+        begun = asyncio.Event()
+
+        async def slow():
+            self.running = asyncio.get_running_loop().run_in_executor(None, self._slow)
+            begun.set()
+            await asyncio.shield(self.running)
+
+        async def fails():
+            await begun.wait()
+            raise Smtp
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(claim.step_async("slow", slow))
+                group.create_task(claim.step_async("fails", fails))
+        except* Smtp:
+            raise Smtp from None
+
+    async def end(self):
+        self.goes_on.set()
+        await self.running
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [({}, "IN_PROGRESS"), ({"on_error": "park"}, "PARKED"), ({"final": (Smtp,)}, "COMPLETED")]
+)
+def test_a_key_is_not_given_back_while_work_of_a_cancelled_step_may_go_on(effects, options, status):
+    async def run():
+        try:
+            await once(key="n", name="place", **options)(cut.place)(1)
+        except Smtp:
+            assert (once.store.records["place:1"].status, effects) == (status, [])
+            raise
+        finally:
+            await cut.end()
+
+    once, cut = Once(MemoryStore()), Cut(effects)
+    with pytest.raises(Smtp):
+        asyncio.run(run())
+    assert effects == ["slow"]
+
+
+def test_a_batch_leaves_such_a_key_claimed_too(effects):
+    async def run():
+        (outcome,) = await once.batch(cut.place, key="n", name="place").run_async([1])
+        assert (once.store.records["place:1"].status, effects) == ("IN_PROGRESS", [])
+        assert isinstance(outcome.error, Smtp)
+        await cut.end()
+
+    once, cut = Once(MemoryStore()), Cut(effects)
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("on_lapse", ["retry", "park"])
