@@ -358,6 +358,19 @@ def test_sealed_messages_are_not_readable_in_the_ledger(box):
     assert "secret" not in seen[0]
 
 
+def test_why_a_sealed_message_is_refused_is_sealed_too(box):
+    flip = lambda data: bytes(byte ^ 1 for byte in data)
+    once = Once(MemoryStore(), seal=(flip, flip))
+    box.target = RecordedTarget()
+    box.target.answers.append(MessageRefused("400: no such card: secret"))
+    with once.claim("7") as claim:
+        claim.send(box.address, "secret")
+    drained()
+    left = record_of(once).unsent
+    assert "MessageRefused: sealed" in left
+    assert "secret" not in left
+
+
 @pytest.mark.parametrize("seal", [lambda _: 1 / 0, lambda _: b"redacted"])
 def test_a_message_that_cannot_be_sealed_is_refused(box, seal):
     claim = Once(MemoryStore(), seal=(seal, lambda data: data)).acquire("7")
