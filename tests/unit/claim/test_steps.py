@@ -1018,6 +1018,43 @@ def test_a_failed_handler_waits_for_steps_that_still_run(effects):
     assert (held.status, held.steps.count("slow")) == ("RELEASED", 1)
 
 
+@pytest.mark.parametrize("moment", [0.0, 0.02, 0.07])
+def test_no_step_begins_after_its_handler_has_failed(effects, moment):
+    class Slow(MemoryStore):
+        def swap(self, write, seen):
+            for part in range(2):
+                if write.status == "RELEASED":
+                    yield onceward.core.drivers.Sleep(0.05)
+                if part == 0:
+                    reply = yield from super().swap(write, seen)
+            return reply
+
+    once = Once(Slow())
+
+    @once(key="n", name="place")
+    async def place(n, claim: Claim):
+        async def fails():
+            raise Smtp
+
+        async def late():
+            await asyncio.sleep(moment)
+            with pytest.raises(OncewardError, match=r"its handler has ended|was ended before"):
+                await claim.step_async("mail", effects.append, claim.attempt)
+            effects.append("refused")
+
+        lates.append(asyncio.create_task(late()))
+        await fails()
+
+    async def run():
+        with pytest.raises(Smtp):
+            await place(1)
+        await lates[0]
+
+    lates = []
+    asyncio.run(run())
+    assert effects == ["refused"]
+
+
 def test_a_handler_that_fails_beside_an_endless_step_stays_claimed(once, clock, monkeypatch):
     @once(key="n", name="place")
     def place(n, claim: Claim):

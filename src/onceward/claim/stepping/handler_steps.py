@@ -70,12 +70,14 @@ class HandlerSteps:
         notes: what is noted of them.
         used: the names of the steps of this attempt.
         is_cut_short: whether an interrupt ended a step's function, so that work that it started may still go on.
+        is_over: whether the handler has failed, so that no task or thread that it left may begin a step.
         parks: why the key is parked if the handler raises; None if it is not.
         follows: whether an earlier attempt may have begun a step of which nothing is recorded.
         transacts: the step whose transaction is open.
     """
 
     is_cut_short = False
+    is_over = False
     transacts: str | None = None
 
     def __init__(self, claim: "HeldClaim") -> None:
@@ -135,6 +137,7 @@ class HandlerSteps:
         Returns:
             False if one still runs after a whole lease.
         """
+        self.is_over = True
         until = limit(self._claim.clock() + self._claim.policy.lease)
         while self.notes.room.running and not self._claim.lost:
             if self._claim.clock() >= until:
@@ -156,7 +159,7 @@ class HandlerSteps:
                     note = self.notes.made(step.name, step.codec, made.result, 0.0)
                     self.notes.tell(self.notes.write(note, made.result))
                     return made.result
-            self.check_lease(step.name)
+            self._check_begin(step.name)
             if step.parks:
                 self.notes.write(self.notes.begun(step.name))
                 self.check_lease(step.name)  # the write can take long
@@ -185,7 +188,7 @@ class HandlerSteps:
                     note = self.notes.made(step.name, step.codec, made.result, 0.0)
                     self.notes.tell(await self.notes.write_async(note, made.result))
                     return made.result
-            self.check_lease(step.name)
+            self._check_begin(step.name)
             if step.parks:
                 await self.notes.write_async(self.notes.begun(step.name))
                 self.check_lease(step.name)  # as above
@@ -246,7 +249,7 @@ class HandlerSteps:
             raise refusal
         if text in self.used:
             raise self._two_of(text)
-        self.check_lease(text)
+        self._check_begin(text)
         entry = self._entries().get(text)
         if entry is not None and not entry.done and parks:
             self._doubt = Doubt(text)
@@ -270,6 +273,17 @@ class HandlerSteps:
         self._claim.check_own()
         if self._claim.lost:
             raise LeaseLost(self._claim.record.key, f"begin its step {name!r}")
+
+    def _check_begin(self, name: str) -> None:
+        """Raise OncewardError too if the handler has failed, or the end of its claim is being recorded.
+
+        A step that has room is waited for, so this comes after that.
+        """
+        self.check_lease(name)
+        if self.is_over or self._claim.ending:
+            raise OncewardError(
+                f"{self._claim.record.key}: its handler has ended, so its step {name!r} cannot begin any more"
+            )
 
     def _entries(self) -> dict[str, Entry]:
         try:
