@@ -42,6 +42,7 @@ class HeldClaim(Lease):
     chain: "HandlerSteps | None" = None  # its steps, if its handler has any
     outbox: "PendingMessages | None" = None  # its messages, likewise
     thread: int | None = None  # where it was acquired; None if its handler has it in its context
+    sends = True  # whether what it sends leaves with its completion
     is_alone = True  # whether nobody else can end it as its owner
     in_vain: ResultNotRecorded | None = None  # its handler has succeeded, and that could not be recorded
 
@@ -104,6 +105,8 @@ class HeldClaim(Lease):
 
     def _check_sending(self) -> None:
         self._check_open()
+        if not self.sends:
+            raise OncewardError(f"{self.record.key}: its handler has failed, so it sends nothing any more")
         if self.ending:
             raise OncewardError(f"{self.record.key}: its completion is being recorded, so no message can join it")
         if self.lost:
@@ -132,7 +135,7 @@ class HeldClaim(Lease):
     def reopened(self, record: Record, messages: int = 0) -> None:
         """Undo an end that was rolled back: ``record`` is current again, and so are the first ``messages``."""
         super().reopened(record)
-        self.in_vain = None
+        self.in_vain, self.sends = None, True
         if self.outbox is not None:
             self.outbox.cut(messages)
 
@@ -287,7 +290,11 @@ class HeldClaim(Lease):
         return completion(self.codec, self.policy, result)
 
     def send_nothing(self) -> None:
-        """Forget the messages of a handler that has failed, also if its exception is recorded as its outcome."""
+        """Forget the messages of a handler that has failed, also if its exception is recorded as its outcome.
+
+        What its tasks and threads send after that is refused.
+        """
+        self.sends = False
         if self.outbox is not None:
             self.outbox.cut()
 
