@@ -919,6 +919,23 @@ def test_steps_side_by_side_share_their_writes(effects):
     assert store.records["place:1"].steps.count("mail") == 20
 
 
+def test_a_blocking_step_beside_an_awaited_one_does_not_wait_for_it_in_vain(effects):
+    once = Once(SlowStore())
+
+    @once(key="n", name="place", lease=5)
+    async def place(n, claim: Claim):
+        async def blocking():
+            await asyncio.sleep(0.002)  # the other one is written now
+            claim.step("blocking", effects.append, "blocking")
+
+        await asyncio.gather(claim.step_async("awaited", effects.append, "awaited"), blocking())
+
+    asyncio.run(place(1))
+    assert effects == ["awaited", "blocking"]
+    held = once.store.records["place:1"]
+    assert (held.status, held.steps.count('"name"')) == ("COMPLETED", 2)
+
+
 def test_steps_side_by_side_take_no_more_room_than_one_after_another(effects):
     store = SlowStore()
 
