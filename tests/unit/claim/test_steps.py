@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
 
@@ -1264,6 +1264,26 @@ def test_a_child_forked_in_a_step_records_nothing(once, effects):
 
     assert os.waitstatus_to_exitcode(place(1)) == 7
     assert '"child"' not in record(once).steps
+
+
+def test_a_child_that_is_forked_while_another_thread_writes_does_not_wait_for_it(once, monkeypatch):
+    def forks():
+        monkeypatch.setattr("onceward.claim.forks.generation", -1)  # as in a child
+
+    def writes():
+        with claim._chained().notes._writer._lock:
+            held.set()
+            ends.wait(30)
+
+    claim, held, ends = once.acquire("1"), Event(), Event()
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(writes)
+        held.wait(30)
+        child = pool.submit(claim.step, "fork", forks)
+        done = wait([child], timeout=20).done
+        ends.set()
+    assert done
+    assert isinstance(child.exception(), onceward.ForkedClaim)
 
 
 # --- faces --------------------------------------------------------------------------------------------------------------

@@ -131,6 +131,8 @@ class StepWriter:
             return self._writing is change
 
     def _leave(self, change: _Change) -> None:
+        if self._claim.inherited:
+            return  # in a forked child, another thread of the parent may hold the lock for ever
         with self._lock:
             if self._writing is change:
                 self._writing = None
