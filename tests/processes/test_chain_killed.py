@@ -16,7 +16,7 @@ from onceward import Once
 from places import SOURCES, WORKERS
 from servers import Dynoxide, Ministack
 
-ORDERS = int(os.environ.get("ONCEWARD_CHAIN_ORDERS", "300"))  # 5000 by hand: docs/explanation/chains.md has the figures
+ORDERS = int(os.environ.get("ONCEWARD_CHAIN_ORDERS", "300"))  # 5000 by hand
 LIMIT = 240.0 + ORDERS / 4  # seconds, on two slow cores that others use, too
 SERVICES = ("orders", "orders", "payments", "shipping")
 KILL_EVERY = 3.0  # seconds

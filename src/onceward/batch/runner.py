@@ -157,6 +157,10 @@ class Run:
             self._leave_claimed(item, error)
             return
         item.handled(value, error)
+        if error is not None and item.end is not None and claim.must_lapse(item.end):
+            item.end = None
+            self._leave_claimed(item, error)
+            return
         status = claim.settled if item.end is None else item.end.status
         self.order.ended(item, ok=status == COMPLETED)
         if item.end is None and item.outcome is None:

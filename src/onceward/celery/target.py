@@ -11,9 +11,11 @@ from kombu.messaging import Producer
 from kombu.pools import producers
 
 from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.core.clock import boottime
 from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
 
 _ANSWERED: Final = 4.0  # seconds; with the time to connect less than SENT_WITHIN
+_BEGIN_WITHIN: Final = 1.0  # seconds; a task of a batch that comes later is sent later, before its send lease can end
 _TRANSPORT: Final = {
     "confirm_publish": True,
     "max_retries": 1,
@@ -22,6 +24,7 @@ _TRANSPORT: Final = {
     "write_timeout": _ANSWERED,
     "socket_timeout": _ANSWERED,
 }
+_LATE: Final = "the tasks before it took too long"
 # The id, the name and the rest of a task are headers of its message, and one of the sender would replace them.
 # RabbitMQ takes no text as CC and BCC.
 _OWN: Final = frozenset({"BCC", "CC", "argsrepr", "kwargsrepr", "lang", "task", *dir(Context)})
@@ -60,13 +63,16 @@ class CeleryTarget:
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
         """Send tasks. On AMQP, wait until the broker has them."""
+        end = boottime() + _BEGIN_WITHIN
         told: list[Exception | None] = [refusal_of(self, message) for message in messages]
         try:
             connection = self._app.connection_for_write(connect_timeout=2.0, transport_options=_TRANSPORT)
             with producers[connection].acquire(block=True, timeout=_ANSWERED) as producer:
                 for place, message in enumerate(messages):
-                    if told[place] is None:
-                        told[place] = self._sent(producer, message)
+                    if told[place] is not None:
+                        continue
+                    is_late = place > 0 and boottime() > end
+                    told[place] = MessageNotSent(f"{self._name}: {_LATE}") if is_late else self._sent(producer, message)
         except Exception as error:  # each transport has errors of its own
             return [one or self._trouble(error) for one in told]
         return told

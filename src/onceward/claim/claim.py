@@ -165,13 +165,12 @@ class Claim:
             Its idempotency key.
 
         Raises:
-            ValueError, TypeError: the target is unknown, or can never take this message, or the message cannot be encoded. Or
-                two messages have one key, the messages of this handler take more than 64 KiB, or this ledger cannot do that.
+            ValueError, TypeError: the target is unknown, or can never take this message, or the message cannot be encoded or
+                sealed. Or two messages have one key, the messages of this handler take more than 64 KiB, or this ledger cannot do that.
             StoreError: the ledger must be prepared first, as the message says. Only its first message asks it.
             LeaseLost: the key has gone on without this worker.
             ForkedClaim: this process was forked from the one that made the claim.
-            OncewardError: the claim was ended before, or its message cannot be sealed, or this is within a step, which a later
-                attempt does not enter.
+            OncewardError: the claim was ended before, or this is within a step, which a later attempt does not enter.
         """
 
     def complete(self, result: object = None) -> None:

@@ -12,7 +12,7 @@ from onceward.claim.replays import CallOutcome
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.core.protocol import Outcome
-from onceward.core.record import COMPLETED, Record
+from onceward.core.record import COMPLETED, RELEASED, Record
 from onceward.core.steps import Lost, Settled
 from onceward.errors import Completed, LeaseLost, OncewardError, ResultNotRecorded
 from onceward.keys.ledger_keys import derived_key
@@ -42,6 +42,7 @@ class HeldClaim(Lease):
     chain: "HandlerSteps | None" = None  # its steps, if its handler has any
     outbox: "PendingMessages | None" = None  # its messages, likewise
     thread: int | None = None  # where it was acquired; None if its handler has it in its context
+    sends = True  # whether what it sends leaves with its completion
     is_alone = True  # whether nobody else can end it as its owner
     in_vain: ResultNotRecorded | None = None  # its handler has succeeded, and that could not be recorded
 
@@ -93,17 +94,19 @@ class HeldClaim(Lease):
             raise LeaseLost(self.record.key, "send a request")
         step = None if self.chain is None else self.chain.within()
         key = derived_key(self.record.key, ("request", *(() if step is None else (step,)), *parts))
-        made: set[str] = vars(self).setdefault("requested", set())
-        if key in made:
+        made: dict[str, object] = vars(self).setdefault("requested", {})
+        mine = object()
+        if made.setdefault(key, mine) is not mine:  # of several threads, one wins
             raise ValueError(
                 f"{self.record.key}: a second request to {parts[-1]} in one attempt. Its key must tell the two apart: give it one, "
                 "as in headers={'Idempotency-Key': claim.key('refund', order_id)}"
             )
-        made.add(key)
         return key
 
     def _check_sending(self) -> None:
         self._check_open()
+        if not self.sends:
+            raise OncewardError(f"{self.record.key}: its handler has failed, so it sends nothing any more")
         if self.ending:
             raise OncewardError(f"{self.record.key}: its completion is being recorded, so no message can join it")
         if self.lost:
@@ -132,7 +135,7 @@ class HeldClaim(Lease):
     def reopened(self, record: Record, messages: int = 0) -> None:
         """Undo an end that was rolled back: ``record`` is current again, and so are the first ``messages``."""
         super().reopened(record)
-        self.in_vain = None
+        self.in_vain, self.sends = None, True
         if self.outbox is not None:
             self.outbox.cut(messages)
 
@@ -262,7 +265,12 @@ class HeldClaim(Lease):
             if self.chain is not None and not (yield from self.chain.ended()):
                 self.let_go()  # what still runs must not be repeated yet
                 return
-            yield from self.leaving(self.failure(error), "record how it failed")
+            outcome = self.failure(error)
+            if self.must_lapse(outcome):
+                self.telling.note("interrupted", self.record)
+                self.let_go()
+                return
+            yield from self.leaving(outcome, "record how it failed")
         except OncewardError as trouble:  # the handler's own exception goes on, with a note
             error.add_note(f"onceward: and then {trouble}")
         finally:
@@ -282,7 +290,11 @@ class HeldClaim(Lease):
         return completion(self.codec, self.policy, result)
 
     def send_nothing(self) -> None:
-        """Forget the messages of a handler that has failed, also if its exception is recorded as its outcome."""
+        """Forget the messages of a handler that has failed, also if its exception is recorded as its outcome.
+
+        What its tasks and threads send after that is refused.
+        """
+        self.sends = False
         if self.outbox is not None:
             self.outbox.cut()
 
@@ -303,6 +315,10 @@ class HeldClaim(Lease):
         if isinstance(error, self.policy.final) and not isinstance(error, NotBegun) and not stopped:
             return final(error, self.policy)
         return protocol.failed(self.record, self.policy, noted(describe(error), self.policy))
+
+    def must_lapse(self, outcome: Outcome) -> bool:
+        """Return whether the key must not be given back: a step was cut short, and its work may still go on."""
+        return outcome.status == RELEASED and self.chain is not None and self.chain.is_cut_short
 
     def leaving(self, outcome: Outcome, doing: str) -> Steps[None]:
         """End it without a result; raises LeaseLost, or what the store raised."""

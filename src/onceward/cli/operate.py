@@ -16,6 +16,7 @@ from onceward.aws.sqs.queue import Queue
 from onceward.cli.durations import seconds
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, details
+from onceward.cli.seals import SealOption, import_here, imported_seal
 from onceward.cli.watching import WatchOption, watching
 from onceward.consumers.unparking import check_keeps
 from onceward.core.protocol import message_in
@@ -172,18 +173,26 @@ def park(
         _tell(record, f"parked: {reason}", json=json)
 
 
-def unpark(key: KeyArgument, to: ToOption = None, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+def unpark(
+    key: KeyArgument,
+    to: ToOption = None,
+    seal: SealOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    json: JsonOption = False,
+) -> None:
     """Let a parked key run again, with all its attempts.
 
-    If the key keeps the message of a queue, pass --to: it sends that message again. After an interrupt or a kill, run the
-    same command again: it continues.
+    If the key keeps the message of a queue, pass --to: it sends that message again, and --seal opens it if its worker has sealed
+    it. After an interrupt or a kill, run the same command again: it continues.
     """
+    if seal is not None and to is None:
+        refuse("--seal: it opens the message that --to sends, so give --to, too", USAGE)
     with looking_at(store) as ledger:
         if to is None:
             record = ledger.unpark(key)
             _tell(record, f"unparked; its next delivery runs{_completed(record)}", json=json)
         else:
-            _send_again(ledger, key, to, json=json)
+            _send_again(ledger, key, to, seal, json=json)
 
 
 def settle(
@@ -239,13 +248,15 @@ def _completed(record: Record) -> str:
     return "" if record.input is None else "; `onceward complete --released 0s` runs it without one"
 
 
-def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:
+def _send_again(ledger: Ledger, key: str, to: str, seal: str | None, *, json: bool) -> None:
     check_keeps(ledger.show(key)[0])  # before the queue: its mistakes must not hide this one
+    import_here()
+    pair = imported_seal(seal)
     if to.startswith(("amqp:", "amqps:")):
         from onceward.rabbitmq.unparking import unpark_at  # needs aio-pika, which other commands do not
 
         try:
-            _tell(unpark_at(ledger, key, to), f"its message was sent to {to}, and the key is unparked", json=json)
+            _tell(unpark_at(ledger, key, to, pair), f"its message was sent to {to}, and the key is unparked", json=json)
         except ValueError as error:
             refuse(str(error), USAGE)
         return
@@ -255,7 +266,9 @@ def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:
         refuse(str(error), USAGE)
     try:
         _tell(
-            unpark_to(ledger, key, queue), f"its message was sent to {queue.name}, and the key is unparked", json=json
+            unpark_to(ledger, key, queue, pair),
+            f"its message was sent to {queue.name}, and the key is unparked",
+            json=json,
         )
     finally:
         queue.close()

@@ -1,13 +1,11 @@
 """``onceward relay``: send the messages that nobody sends any more, or decide about refused ones."""
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -16,8 +14,9 @@ from typer import Option
 from onceward.cli.durations import seconds
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, looking_at, opened, refuse, said
 from onceward.cli.relay_report import RelayReport
+from onceward.cli.seals import SealOption, import_here, imported_seal
 from onceward.consumers.stop import signals
-from onceward.core.policy import Policy, Seal
+from onceward.core.policy import Seal
 from onceward.core.protocol import SOME_DAY
 from onceward.errors import OncewardError
 from onceward.observe.observers import Observers
@@ -60,9 +59,6 @@ EveryOption = Annotated[
 ImportOption = Annotated[
     list[str] | None,
     Option("--import", metavar="MODULE", help="A module to import first. It can lie in this directory."),
-]
-SealOption = Annotated[
-    str | None, Option(metavar="MODULE:NAME", help="The seal= of the guards: a pair of functions.", show_default=False)
 ]
 LimitOption = Annotated[int | None, Option(min=1, metavar="N", help="At most N records.", show_default="all")]
 RetryOption = Annotated[
@@ -188,24 +184,13 @@ def _decide(store: str, key: str, *, again: bool, json: bool) -> None:
 
 def _prepared(modules: list[str], seal: str | None) -> Seal | None:
     """Import modules, and return the seal."""
-    sys.path.insert(0, str(Path.cwd()))
+    import_here()
     for module in modules:
         try:
             import_module(module)
         except Exception as error:
             refuse(f"--import {module}: it cannot be imported: {describe(error)}", USAGE)
-    if seal is None:
-        return None
-    module, colon, name = seal.partition(":")
-    if not (module and colon and name):
-        refuse(f"--seal {seal}: write module:name, as in --seal shop.crypto:SEAL", USAGE)
-    try:
-        found: object = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-        return Policy(seal=found).checked().seal  # type: ignore[arg-type]  # which is checked
-    except Exception as error:
-        refuse(f"--seal {seal}: {describe(error)}", USAGE)
+    return imported_seal(seal)
 
 
 class _Log(logging.Handler):

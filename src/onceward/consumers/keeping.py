@@ -24,13 +24,16 @@ from onceward.core.record import Write
 from onceward.core.register import Register
 from onceward.core.retries import patience, retry_transient
 from onceward.core.steps import fetched
+from onceward.errors import OncewardError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
-from onceward.results.outcomes import describe
+from onceward.results.classes import NotReplayable
+from onceward.results.outcomes import SEALED, describe, noted, sealing
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Batch
     from onceward.batch.outcomes import BatchOutcome
+    from onceward.core.policy import Seal
 
 M = TypeVar("M")
 _TRIES: Final = 10  # writes; others may win each of them
@@ -50,6 +53,22 @@ class KeepOutcome(Enum):
     LET_GO = "its key is not parked any more"
     ANOTHER = "its record keeps another message"
     NO_ROOM = "the ledger has no room for it"
+    NOT_SEALED = "its seal failed"
+
+
+def opened_kept(key: str, text: str, seal: "Seal | None") -> str:
+    """Return a kept message as it was before sealing; raises OncewardError if the seal is missing, or cannot open it."""
+    if not text.startswith(SEALED):
+        return text
+    try:
+        opened: str = sealing().opened(seal, text)
+    except NotReplayable as error:
+        why = error if seal is not None else "it is sealed, and no seal was given"
+        raise OncewardError(
+            f"{key}: the message that it keeps cannot be opened: {why}. `onceward unpark KEY --to QUEUE --seal MODULE:NAME` takes the "
+            "seal= of its worker"
+        ) from error
+    return opened
 
 
 def keeping(
@@ -106,7 +125,8 @@ class Keeper(Generic[M]):
             return Place(outcome.key)
         limit = self._batch.guard.policy.max_attempts
         if outcome.status in {"malformed", "mismatch"} and limit is not None and receives >= limit:
-            why = outcome.status if outcome.error is None else describe(outcome.error)
+            error = outcome.error
+            why = outcome.status if error is None else noted(describe(error), self._batch.guard.policy)
             return Place(ledger_key(f"{self._batch.name}.{outcome.status}", delivery.id), why)
         return None
 
@@ -116,25 +136,41 @@ class Keeper(Generic[M]):
         Raises:
             StoreError: as :func:`keeping`.
         """
-        store, room = self._batch.guard.store, self._batch.guard.policy.max_result
-        text = self._broker.kept_text(message)
-        size = len(text.encode())
-        end = KeepOutcome.NO_ROOM
-        if room is None or size <= room:
-            end = await drive_async(keeping(store, place, text, self._broker.alike), store)
-        if (says := self._says(end, place, size)) is not None:
+        store, policy = self._batch.guard.store, self._batch.guard.policy
+        text = kept = self._broker.kept_text(message)
+        size = 0
+        try:
+            if policy.seal is not None:
+                kept = sealing().sealed_whole(policy.seal, text)
+        except NotReplayable as error:
+            end, why = KeepOutcome.NOT_SEALED, str(error)
+        else:
+            end, why, size = KeepOutcome.NO_ROOM, "", len(kept.encode())
+
+        def alike(there: str, _: str) -> bool:
+            try:
+                return self._broker.alike(opened_kept(place.key, there, policy.seal), text)
+            except OncewardError:
+                return False
+
+        if end is KeepOutcome.NO_ROOM and (policy.max_result is None or size <= policy.max_result):
+            end = await drive_async(keeping(store, place, kept, alike), store)
+        if (says := self._says(end, place, size, why)) is not None:
             logger().warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
         return end
 
-    def _says(self, end: KeepOutcome, place: Place, size: int) -> str | None:
+    def _says(self, end: KeepOutcome, place: Place, size: int, why: str) -> str | None:
         resend = self._broker.resend(place.key)
         if end is KeepOutcome.KEPT:
-            return f"is kept in the ledger under {place.key}, and deleted from the queue: {resend}"
+            sealed = " with --seal" if self._batch.guard.policy.seal is not None else ""
+            return f"is kept in the ledger under {place.key}, and deleted from the queue: {resend}{sealed}"
         if end is KeepOutcome.ANOTHER:
             return (
                 f"stays in the queue, which drops it in the end: {place.key} is parked, and keeps another message: "
                 f"{resend}"
             )
+        if end is KeepOutcome.NOT_SEALED:
+            return f"stays in the queue, which drops it in the end: {place.key} is parked, and the message cannot be sealed: {why}"
         if end is KeepOutcome.NO_ROOM:
             return (
                 f"stays in the queue, which drops it in the end: {place.key} is parked, and the ledger has no room for the "

@@ -182,7 +182,7 @@ class Serving(Generic[M]):
         away, end = self._backoff.seconds(self._broker.receives(message)), None
         try:
             end = await keeper.keep(message, delivery, place)
-            if end in {KeepOutcome.ANOTHER, KeepOutcome.NO_ROOM}:
+            if end in {KeepOutcome.ANOTHER, KeepOutcome.NO_ROOM, KeepOutcome.NOT_SEALED}:
                 away = self._backoff.longest
         except Exception as error:  # it is logged, and nothing is lost
             self._polls.ledger.met()

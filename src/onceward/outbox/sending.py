@@ -22,6 +22,7 @@ from onceward.observe.observers import Observers
 from onceward.outbox.targets import SENT_WITHIN, MessageRefused, OutboxMessage
 from onceward.results.message_entries import MessageEntry, Unsent, opened_message, unsent_of
 from onceward.results.outcomes import describe
+from onceward.results.sealing import sealed_note
 from onceward.stores.contract import Store
 
 FIRST_PAUSE: Final = 1.0  # seconds after the first try in vain; doubled each time
@@ -136,6 +137,8 @@ class SendingRecord:
             self._sent += 1
         elif isinstance(error, MessageRefused):
             why = describe(error)[:_LONGEST_REASON]
+            if entry.is_sealed and self._seal is not None:  # the target can quote the message
+                why = sealed_note(self._seal, why)
             self._entries[place] = msgspec.structs.replace(entry, refused=why)
             self._happened("refused", error=error, target=entry.to)
         else:

@@ -42,6 +42,18 @@ def sealed(seal: Seal, text: str) -> str:
         return f'{_BYTES}"{b2a_base64(token, newline=False).decode()}"}}'
 
 
+def sealed_whole(seal: Seal, text: str) -> str:
+    """Like :func:`sealed`, for what must be used again: raises NotSealed if the seal does not open what it seals."""
+    token = sealed(seal, text)
+    try:
+        is_whole = opened(seal, token) == text
+    except NotOpened as error:
+        raise NotSealed(str(error)) from error
+    if not is_whole:
+        raise NotSealed("its seal does not open what it seals")
+    return token
+
+
 def opened(seal: Seal | None, text: str) -> str:
     """Return a result as it was before sealing; raises NotOpened if there is no seal, or it cannot open this."""
     if seal is None:

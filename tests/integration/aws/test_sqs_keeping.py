@@ -193,6 +193,27 @@ def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, 
     once.close()
 
 
+def test_a_sealed_message_is_sent_again_with_the_seal(made, ministack, tmp_path):
+    flip = lambda data: bytes(byte ^ 1 for byte in data)
+    (tmp_path / "shop_seal.py").write_text("flip = lambda data: bytes(byte ^ 1 for byte in data)\nSEAL = flip, flip\n")
+    once = Once(f"sqlite:///{tmp_path}/onceward.db", name="shop", seal=(flip, flip))
+    queue = made({"id": 1, "card": "4242"})
+    assert drain(once, queue, fails, max_attempts=1) == ["parked"]
+    assert "4242" not in record_of(once, "shop:1").result
+
+    cli = Cli(tmp_path)
+    assert "4242" not in cli.run("show", "shop:1").stdout.decode()
+    refused = cli.run("unpark", "shop:1", "--to", queue)
+    assert (refused.returncode, ministack.left(queue)) == (1, 0)
+    assert "--seal MODULE:NAME" in refused.stderr
+    assert "--to" in cli.run("unpark", "shop:1", "--seal", "shop_seal:SEAL").stderr
+    assert cli.run("unpark", "shop:1", "--to", queue, "--seal", "shop_seal:SEAL").returncode == 0
+    runs = []
+    assert drain(once, queue, runs.append) == ["done"]
+    assert runs == [{"id": 1, "card": "4242"}]
+    once.close()
+
+
 def test_by_default_the_key_of_the_copy_is_that_of_its_message(once, made, ministack):
     queue = made({"total": 7})
     assert drain(once, queue, fails, key=None, max_attempts=1) == ["parked"]

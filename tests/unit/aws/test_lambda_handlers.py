@@ -112,6 +112,19 @@ def test_the_claim_can_be_reached(once):
     assert seen[0][1] == 1
 
 
+def test_a_recorded_step_is_not_made_again_when_its_message_comes_again(once, effects):
+    @on_sqs(once, key="order.id")
+    def handle(order, claim: Claim):
+        made.append(claim.step("charge", effects.make, order)["made"])
+        if claim.attempt == 1:
+            raise Failure
+
+    made = []
+    assert failed(handle(events.sqs(*orders(1, 2)), events.Context())) == ["m-0", "m-1"]
+    assert failed(handle(events.sqs(*orders(1, 2)), events.Context())) == []
+    assert (effects, made) == ([1, 2], [1, 2, 1, 2])
+
+
 def test_messages_of_one_event_are_handled_side_by_side_when_asked_for(once):
     both = threading.Barrier(2, timeout=20)
     handle = on_sqs(once, concurrency=2)(lambda payload: both.wait())

@@ -3,8 +3,9 @@
 import asyncio
 import sqlite3
 import threading
+import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
 
@@ -467,6 +468,19 @@ def test_a_zombies_step_does_not_begin(once, form, clock, effects):
     assert effects == []
 
 
+def test_a_parking_step_does_not_begin_after_a_note_that_took_the_lease(form, clock, effects):
+    class Stalled(MemoryStore):
+        def swap(self, write, seen):
+            reply = yield from super().swap(write, seen)
+            clock.advance(61)
+            return reply
+
+    once = Once(Stalled(clock=clock), clock=clock)
+    with pytest.raises(LeaseLost, match="begin its step 'mail'"):
+        Script(once, form, only(step("mail", effects.append, 1, on_lapse="park")))()
+    assert effects == []
+
+
 def test_a_zombies_step_is_refused_and_told(once, form, clock, effects):
     def late():
         clock.advance(61)
@@ -905,6 +919,23 @@ def test_steps_side_by_side_share_their_writes(effects):
     assert store.records["place:1"].steps.count("mail") == 20
 
 
+def test_a_blocking_step_beside_an_awaited_one_does_not_wait_for_it_in_vain(effects):
+    once = Once(SlowStore())
+
+    @once(key="n", name="place", lease=5)
+    async def place(n, claim: Claim):
+        async def blocking():
+            await asyncio.sleep(0.002)  # the other one is written now
+            claim.step("blocking", effects.append, "blocking")
+
+        await asyncio.gather(claim.step_async("awaited", effects.append, "awaited"), blocking())
+
+    asyncio.run(place(1))
+    assert effects == ["awaited", "blocking"]
+    held = once.store.records["place:1"]
+    assert (held.status, held.steps.count('"name"')) == ("COMPLETED", 2)
+
+
 def test_steps_side_by_side_take_no_more_room_than_one_after_another(effects):
     store = SlowStore()
 
@@ -1004,6 +1035,43 @@ def test_a_failed_handler_waits_for_steps_that_still_run(effects):
     assert (held.status, held.steps.count("slow")) == ("RELEASED", 1)
 
 
+@pytest.mark.parametrize("moment", [0.0, 0.02, 0.07])
+def test_no_step_begins_after_its_handler_has_failed(effects, moment):
+    class Slow(MemoryStore):
+        def swap(self, write, seen):
+            for part in range(2):
+                if write.status == "RELEASED":
+                    yield onceward.core.drivers.Sleep(0.05)
+                if part == 0:
+                    reply = yield from super().swap(write, seen)
+            return reply
+
+    once = Once(Slow())
+
+    @once(key="n", name="place")
+    async def place(n, claim: Claim):
+        async def fails():
+            raise Smtp
+
+        async def late():
+            await asyncio.sleep(moment)
+            with pytest.raises(OncewardError, match=r"its handler has ended|was ended before"):
+                await claim.step_async("mail", effects.append, claim.attempt)
+            effects.append("refused")
+
+        lates.append(asyncio.create_task(late()))
+        await fails()
+
+    async def run():
+        with pytest.raises(Smtp):
+            await place(1)
+        await lates[0]
+
+    lates = []
+    asyncio.run(run())
+    assert effects == ["refused"]
+
+
 def test_a_handler_that_fails_beside_an_endless_step_stays_claimed(once, clock, monkeypatch):
     @once(key="n", name="place")
     def place(n, claim: Claim):
@@ -1028,6 +1096,96 @@ def test_a_handler_that_fails_beside_an_endless_step_stays_claimed(once, clock, 
     assert record(once).status == "IN_PROGRESS"
     goes_on.set()
     threads[0].join()
+
+
+def test_of_two_threads_with_one_name_one_makes_the_step(effects):
+    def slow():
+        time.sleep(0.002)  # lets the other thread run
+        return time.monotonic()
+
+    once = Once(MemoryStore(), clock=slow)
+    with once.claim("1") as claim, ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(claim.step, "mail", effects.append, 1) for _ in range(2)]
+        errors = [type(one.exception()) for one in made]
+    assert effects == [1]
+    assert sorted(map(str, errors)) == sorted(map(str, (type(None), ValueError)))
+
+
+def test_of_two_threads_with_one_request_one_gets_a_key(once, monkeypatch):
+    class Slow(str):
+        def __hash__(self):
+            time.sleep(0.002)  # lets the other thread run
+            return super().__hash__()
+
+    monkeypatch.setattr("onceward.claim.held.derived_key", lambda *_: Slow("key"))
+    with once.claim("1") as claim, ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(claim.request_key, "POST", "https://bank.example/refunds") for _ in range(2)]
+        refused = [one for one in asked if one.exception()]
+    assert len(refused) == 1
+
+
+class Cut:
+    """A handler whose step goes on in a thread when its task is cancelled because another step has failed."""
+
+    def __init__(self, effects):
+        self.goes_on, self._effects = Event(), effects
+
+    def _slow(self):
+        self.goes_on.wait(30)
+        self._effects.append("slow")
+
+    async def place(self, n, claim: Claim):
+        begun = asyncio.Event()
+
+        async def slow():
+            self.running = asyncio.get_running_loop().run_in_executor(None, self._slow)
+            begun.set()
+            await asyncio.shield(self.running)
+
+        async def fails():
+            await begun.wait()
+            raise Smtp
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(claim.step_async("slow", slow))
+                group.create_task(claim.step_async("fails", fails))
+        except* Smtp:
+            raise Smtp from None
+
+    async def end(self):
+        self.goes_on.set()
+        await self.running
+
+
+@pytest.mark.parametrize(
+    ("options", "status"), [({}, "IN_PROGRESS"), ({"on_error": "park"}, "PARKED"), ({"final": (Smtp,)}, "COMPLETED")]
+)
+def test_a_key_is_not_given_back_while_work_of_a_cancelled_step_may_go_on(effects, options, status):
+    async def run():
+        try:
+            await once(key="n", name="place", **options)(cut.place)(1)
+        except Smtp:
+            assert (once.store.records["place:1"].status, effects) == (status, [])
+            raise
+        finally:
+            await cut.end()
+
+    once, cut = Once(MemoryStore()), Cut(effects)
+    with pytest.raises(Smtp):
+        asyncio.run(run())
+    assert effects == ["slow"]
+
+
+def test_a_batch_leaves_such_a_key_claimed_too(effects):
+    async def run():
+        (outcome,) = await once.batch(cut.place, key="n", name="place").run_async([1])
+        assert (once.store.records["place:1"].status, effects) == ("IN_PROGRESS", [])
+        assert isinstance(outcome.error, Smtp)
+        await cut.end()
+
+    once, cut = Once(MemoryStore()), Cut(effects)
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("on_lapse", ["retry", "park"])
@@ -1119,6 +1277,26 @@ def test_a_child_forked_in_a_step_records_nothing(once, effects):
 
     assert os.waitstatus_to_exitcode(place(1)) == 7
     assert '"child"' not in record(once).steps
+
+
+def test_a_child_that_is_forked_while_another_thread_writes_does_not_wait_for_it(once, monkeypatch):
+    def forks():
+        monkeypatch.setattr("onceward.claim.forks.generation", -1)  # as in a child
+
+    def writes():
+        with claim._chained().notes._writer._lock:
+            held.set()
+            ends.wait(30)
+
+    claim, held, ends = once.acquire("1"), Event(), Event()
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(writes)
+        held.wait(30)
+        child = pool.submit(claim.step, "fork", forks)
+        done = wait([child], timeout=20).done
+        ends.set()
+    assert done
+    assert isinstance(child.exception(), onceward.ForkedClaim)
 
 
 # --- faces --------------------------------------------------------------------------------------------------------------

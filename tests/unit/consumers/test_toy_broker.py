@@ -1,6 +1,7 @@
 """A broker is one class: this toy, an at-least-once queue in memory, has all that a worker does without any other file."""
 
 import asyncio
+import itertools
 import json
 import threading
 from contextlib import contextmanager
@@ -10,9 +11,10 @@ from typing import NamedTuple
 import pytest
 
 from observing import note_outcomes
-from onceward import Once, StoreError
+from onceward import Once, OncewardError, StoreError
 from onceward.consumers.broker import Broker, BrokerError
 from onceward.consumers.delivery import Delivery, MalformedRecord
+from onceward.consumers.keeping import opened_kept
 from onceward.consumers.worker import Worker
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, PARKED, RELEASED
@@ -314,3 +316,55 @@ def test_a_broker_without_what_its_letters_need_is_refused(once, mode, lacks):
     with pytest.raises(TypeError, match=lacks):
         Worker(once, Mute(dead_letters=mode), print)
     Worker(once, Mute(dead_letters="broker"), print)
+
+
+def numbered_seal():
+    """A seal that makes another token each time, as encryption does."""
+    numbers = itertools.count()
+    flip = lambda data: bytes(byte ^ 1 for byte in data)
+    return (lambda plain: b"%d:" % next(numbers) + flip(plain)), lambda token: flip(token.partition(b":")[2])
+
+
+def test_a_kept_message_is_sealed_and_known_when_it_comes_again(caplog):
+    seal = numbered_seal()
+    once = Once("memory:", name="shop", seal=seal)
+    secret = json.dumps({"id": 1, "card": "4242"})
+
+    def handler(order):
+        raise OSError("declined")
+
+    for _ in range(2):
+        assert drain(once, ToyBroker(secret), handler, key="order.id", max_attempts=1) == ["parked"]
+    held = record(once, "shop:1")
+    assert "4242" not in held.result
+    assert json.loads(opened_kept("shop:1", held.result, seal))["message"]["body"] == secret
+    with pytest.raises(OncewardError, match="no seal was given"):
+        opened_kept("shop:1", held.result, None)
+    assert "with --seal" in caplog.text
+    once.close()
+
+
+def test_why_a_malformed_message_is_kept_is_sealed_too():
+    once = Once("memory:", name="shop", seal=numbered_seal())
+    broker = ToyBroker('{"card": 4242}')
+    assert drain(once, broker, lambda order: order, key="order.id", max_attempts=1) == ["malformed"]
+    ((held, _),) = once.ledger.records()
+    assert "sealed" in held.error
+    assert "4242" not in held.error + held.result
+    once.close()
+
+
+@pytest.mark.parametrize("close", [lambda plain: 1 / 0, lambda plain: plain.replace(b"4242", b"****")])
+def test_a_message_that_cannot_be_sealed_is_not_kept_in_plain_text(close, caplog):
+    once = Once("memory:", name="shop", seal=(close, bytes))
+    broker = ToyBroker(json.dumps({"id": 1, "card": "4242"}))
+    broker.give_back = lambda message, seconds=0.0: broker.held.remove(message)
+
+    def handler(order):
+        raise OSError("declined")
+
+    assert drain(once, broker, handler, key="order.id", max_attempts=1) == ["parked"]
+    assert broker.acknowledged == []
+    assert record(once, "shop:1").result is None
+    assert "cannot be sealed" in caplog.text
+    once.close()

@@ -132,6 +132,37 @@ def test_a_handler_that_fails_sends_nothing(once, box, options):
     assert record_of(once).unsent is None
 
 
+def test_a_task_that_a_failed_handler_of_a_batch_left_sends_nothing(once, box):
+    class Declined(Exception):
+        pass
+
+    async def handle(n, claim: onceward.Claim):
+        async def late():
+            await failed.wait()
+            try:
+                claim.send(box.address, "late")
+            finally:
+                tried.set()
+
+        if n == 1:
+            lates.append(asyncio.create_task(late()))
+            raise Declined
+        failed.set()
+        await tried.wait()  # the failure is recorded after that
+
+    async def run():
+        nonlocal failed, tried
+        failed, tried = asyncio.Event(), asyncio.Event()
+        return await once.batch(handle, key="n", name="b", final=(Declined,), concurrency=1).run_async([1, 2])
+
+    failed = tried = None
+    lates = []
+    assert [outcome.status for outcome in asyncio.run(run())] == ["done", "done"]
+    assert "its handler has failed" in str(lates[0].exception())
+    drained()
+    assert box.bodies == []
+
+
 def test_the_next_attempt_begins_without_messages(once, box):
     tries = []
 
@@ -356,6 +387,19 @@ def test_sealed_messages_are_not_readable_in_the_ledger(box):
     assert box.bodies == ["secret"]
     assert box.target.sent[0].headers["to"] == "secretary"
     assert "secret" not in seen[0]
+
+
+def test_why_a_sealed_message_is_refused_is_sealed_too(box):
+    flip = lambda data: bytes(byte ^ 1 for byte in data)
+    once = Once(MemoryStore(), seal=(flip, flip))
+    box.target = RecordedTarget()
+    box.target.answers.append(MessageRefused("400: no such card: secret"))
+    with once.claim("7") as claim:
+        claim.send(box.address, "secret")
+    drained()
+    left = record_of(once).unsent
+    assert "MessageRefused: sealed" in left
+    assert "secret" not in left
 
 
 @pytest.mark.parametrize("seal", [lambda _: 1 / 0, lambda _: b"redacted"])

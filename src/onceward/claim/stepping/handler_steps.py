@@ -69,17 +69,21 @@ class HandlerSteps:
     Attributes:
         notes: what is noted of them.
         used: the names of the steps of this attempt.
+        is_cut_short: whether an interrupt ended a step's function, so that work that it started may still go on.
+        is_over: whether the handler has failed, so that no task or thread that it left may begin a step.
         parks: why the key is parked if the handler raises; None if it is not.
         follows: whether an earlier attempt may have begun a step of which nothing is recorded.
         transacts: the step whose transaction is open.
     """
 
+    is_cut_short = False
+    is_over = False
     transacts: str | None = None
 
     def __init__(self, claim: "HeldClaim") -> None:
         self._claim = claim
         self.notes = StepNotes(claim)
-        self.used: set[str] = set()
+        self.used: dict[str, object] = {}
         self.follows = claim.attempt > 1 or claim.record.steps is not None
         self._place = CallerPlace(claim)
         self._stopped: str | None = None
@@ -133,6 +137,7 @@ class HandlerSteps:
         Returns:
             False if one still runs after a whole lease.
         """
+        self.is_over = True
         until = limit(self._claim.clock() + self._claim.policy.lease)
         while self.notes.room.running and not self._claim.lost:
             if self._claim.clock() >= until:
@@ -154,9 +159,10 @@ class HandlerSteps:
                     note = self.notes.made(step.name, step.codec, made.result, 0.0)
                     self.notes.tell(self.notes.write(note, made.result))
                     return made.result
-            self.check_lease(step.name)
+            self._check_begin(step.name)
             if step.parks:
                 self.notes.write(self.notes.begun(step.name))
+                self.check_lease(step.name)  # the write can take long
             call = Call(step.call)
             with self._claim.observers.begin_step(step.name) or _NO_SPAN:
                 failure = run_under(None, call, partial(self._leave, step, self._claim.clock()))
@@ -182,9 +188,10 @@ class HandlerSteps:
                     note = self.notes.made(step.name, step.codec, made.result, 0.0)
                     self.notes.tell(await self.notes.write_async(note, made.result))
                     return made.result
-            self.check_lease(step.name)
+            self._check_begin(step.name)
             if step.parks:
                 await self.notes.write_async(self.notes.begun(step.name))
+                self.check_lease(step.name)  # as above
             call = Call(step.call)
             with self._claim.observers.begin_step(step.name) or _NO_SPAN:
                 failure = await run_under_async(None, call, partial(self._leave_async, step, self._claim.clock()))
@@ -221,7 +228,7 @@ class HandlerSteps:
             raise TypeError(f"{function!r} is a coroutine function: write await claim.step_async(...)")
         check_options(on_lapse, not_made)
         text, entry = self.begin(name, parks=on_lapse == "park")
-        self.used.add(text)
+        self.use(text)
         if entry is not None and entry.done:
             return RecordedStep(entry, codec)
         call, ask = partial(function, *args, **kwargs), None
@@ -241,22 +248,42 @@ class HandlerSteps:
         if (refusal := self.refusal()) is not None:
             raise refusal
         if text in self.used:
-            raise ValueError(
-                f"{self._claim.record.key}: two steps of this attempt have the name {text!r}. Give each its own, in a loop "
-                'for example ("mail", n)'
-            )
-        self.check_lease(text)
+            raise self._two_of(text)
+        self._check_begin(text)
         entry = self._entries().get(text)
         if entry is not None and not entry.done and parks:
             self._doubt = Doubt(text)
             raise self._stop(f"attempt {entry.attempt} ended in its step {text!r}, which may have been made")
         return text, entry
 
+    def use(self, name: str) -> None:
+        """Note that this attempt has a step of this name; raises ValueError if another thread was faster."""
+        mine = object()
+        if self.used.setdefault(name, mine) is not mine:
+            raise self._two_of(name)
+
+    def _two_of(self, name: str) -> ValueError:
+        return ValueError(
+            f"{self._claim.record.key}: two steps of this attempt have the name {name!r}. Give each its own, in a loop "
+            'for example ("mail", n)'
+        )
+
     def check_lease(self, name: str) -> None:
         """Raise LeaseLost or ForkedClaim if this process must not begin a step any more."""
         self._claim.check_own()
         if self._claim.lost:
             raise LeaseLost(self._claim.record.key, f"begin its step {name!r}")
+
+    def _check_begin(self, name: str) -> None:
+        """Raise OncewardError too if the handler has failed, or the end of its claim is being recorded.
+
+        A step that has room is waited for, so this comes after that.
+        """
+        self.check_lease(name)
+        if self.is_over or self._claim.ending:
+            raise OncewardError(
+                f"{self._claim.record.key}: its handler has ended, so its step {name!r} cannot begin any more"
+            )
 
     def _entries(self) -> dict[str, Entry]:
         try:
@@ -304,7 +331,7 @@ class HandlerSteps:
         failure, note = called.failure(call), None
         if failure is None:
             note = self.notes.write(self._noted(step, call, since), call[RETURNED])
-        elif self._ends_parked(step, failure):
+        elif self._ends_unmade(step, failure):
             self.notes.write(Note(step.name, None))
         call[OVER] = True
         if note is not None:
@@ -316,16 +343,19 @@ class HandlerSteps:
         failure, note = called.failure(call), None
         if failure is None:
             note = await self.notes.write_async(self._noted(step, call, since), call[RETURNED])
-        elif self._ends_parked(step, failure):
+        elif self._ends_unmade(step, failure):
             await self.notes.write_async(Note(step.name, None))
         call[OVER] = True
         if note is not None:
             self.notes.tell(note)
         return failure
 
-    def _ends_parked(self, step: Step, failure: BaseException) -> bool:
-        """Note what a failure means for a step that parks. Return whether its record must be struck out."""
-        if not step.parks or not isinstance(failure, Exception):
+    def _ends_unmade(self, step: Step, failure: BaseException) -> bool:
+        """Note what a failure means. Return whether the note of a step that parks must be struck out."""
+        if not called.is_failure(failure):
+            self.is_cut_short = True
+            return False
+        if not step.parks:
             return False
         if isinstance(failure, (*step.not_made, called.NotBegun)):
             return True

@@ -95,7 +95,7 @@ class JoinedStep(Joined):
         chain = self._chain
         name, entry = chain.begin(self._given, parks=True)
         if entry is not None:
-            chain.used.add(name)
+            chain.use(name)
             raise StepMade(
                 self._claim.record.key, name, (yield from apart(chain.recorded(RecordedStep(entry, Codec()))))
             )
@@ -129,7 +129,7 @@ class JoinedStep(Joined):
 
     def _commit(self, held: "HeldClaim", after: Aftermath, result: object) -> Steps[None]:
         yield from super()._commit(held, after, result)
-        self._chain.used.add(self._name)
+        self._chain.used[self._name] = self
         if self._won is not None:
             held.renewed(self._won._replace(record=held.record))
 

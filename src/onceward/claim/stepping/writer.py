@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from threading import Lock
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -39,13 +39,14 @@ class Note(NamedTuple):
 class _Change:
     """A note on its way. ``error`` says why it was not written.
 
-    When its caller has gone, it is ``left``, and another caller can write.
+    When its caller has gone, it is ``left``, and another caller can write. ``blocks`` is whether its caller blocks the ``thread``.
     """
 
-    __slots__ = ("error", "left", "made", "note")
+    __slots__ = ("blocks", "error", "left", "made", "note", "thread")
 
-    def __init__(self, note: Note) -> None:
+    def __init__(self, note: Note, *, blocks: bool) -> None:
         self.note = note
+        self.blocks, self.thread = blocks, get_ident()
         self.made = self.left = False
         self.error: OncewardError | None = None
 
@@ -58,7 +59,7 @@ class StepWriter:
 
     def __init__(self, claim: "HeldClaim") -> None:
         self._claim = claim
-        self._lock = Lock()
+        self._lock = RLock()  # reentrant: a signal handler may make a step in this thread
         self._waiting: list[_Change] = []
         self._writing: _Change | None = None  # of the caller who writes
 
@@ -71,7 +72,7 @@ class StepWriter:
             LeaseLost: the key has gone on without this worker.
             StoreError: the store refuses the write, or was unreachable until the lease was over.
         """
-        change = _Change(note)
+        change = _Change(note, blocks=True)
         try:
             settle(partial(self._recording, change), self._claim.store)
         finally:
@@ -81,7 +82,7 @@ class StepWriter:
 
     async def write_async(self, note: Note) -> Note:
         """Like :meth:`write`, for a coroutine."""
-        change = _Change(note)
+        change = _Change(note, blocks=False)
         try:
             await settle_async(partial(self._recording, change), self._claim.store)
         finally:
@@ -123,11 +124,15 @@ class StepWriter:
 
     def _may_write(self, change: _Change) -> bool:
         with self._lock:
-            if self._writing is None or self._writing.left:
+            writing = self._writing
+            # One that is suspended in this thread, such as a task, cannot go on while this caller blocks it.
+            if writing is None or writing.left or (change.blocks and writing.thread == change.thread):
                 self._writing = change
             return self._writing is change
 
     def _leave(self, change: _Change) -> None:
+        if self._claim.inherited:
+            return  # in a forked child, another thread of the parent may hold the lock for ever
         with self._lock:
             if self._writing is change:
                 self._writing = None
