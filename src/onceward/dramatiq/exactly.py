@@ -15,7 +15,7 @@ from dramatiq.middleware import CurrentMessage, Retries, Shutdown
 
 from onceward.claim.running import held
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
-from onceward.dramatiq.acknowledging import acknowledge_own
+from onceward.dramatiq.consuming import mend_consumers
 from onceward.dramatiq.resending import Resending
 from onceward.observe.logs import logger
 
@@ -57,8 +57,7 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[A], A]:
         guarded = _GuardedActor(actor, once, options)
         if not any(isinstance(middleware, CurrentMessage) for middleware in actor.broker.middleware):
             actor.broker.add_middleware(CurrentMessage())
-        if hasattr(actor.broker, "confirm_delivery"):  # RabbitMQ's
-            acknowledge_own(actor.broker)
+        mend_consumers(actor.broker)
         actor.options["throws"] = (*_tuple(actor.options.get("throws")), *guarded.task.refusals)
         if (wanted := _retry_when(actor)) is not None:
             actor.options["retry_when"] = wanted

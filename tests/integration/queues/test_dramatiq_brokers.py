@@ -13,6 +13,7 @@ from redis import ConnectionError as RedisIsAwayError
 
 from onceward import Once
 from onceward.dramatiq import exactly
+from redis_servers import Redis
 from waiting import PATIENCE, until
 
 TRIES = 8  # Dramatiq's RabbitmqBroker itself tries 6 times
@@ -53,6 +54,8 @@ def broker(request, failures, monkeypatch):
         monkeypatch.setattr(BlockingChannel, "basic_publish", failing(BlockingChannel.basic_publish, error))
     yield made
     made.close()
+    if request.param == "redis":
+        made.client.connection_pool.disconnect()
 
 
 @pytest.fixture
@@ -142,3 +145,28 @@ def test_a_message_is_not_acknowledged_in_the_place_of_another_after_a_reconnect
         others.set()
         worker.join()
         broker.close()
+
+
+def test_delayed_messages_that_a_worker_holds_are_not_forgotten_while_redis_is_away(work):
+    server, runs = Redis(appendonly="yes", appendfsync="always"), []
+    broker = RedisBroker(url=server.url)
+
+    def charge(order):
+        runs.append(order)
+
+    try:
+        guarded = actor(broker, charge, "orders")
+        for order in range(2):
+            guarded.send_with_options(args=(order,), delay=3000)
+        worker = work(broker)
+        until(lambda: worker.consumers["orders.DQ"].delay_queue.qsize() == 2)
+        server.kill()
+        until(lambda: worker.consumers["orders.DQ"].delay_queue.qsize() == 0)
+        server.start()
+
+        until(lambda: sorted(runs) == [0, 1])
+        until(lambda: broker.do_qsize("orders") == 0)
+        worker.stop(timeout=10_000)
+    finally:
+        broker.client.connection_pool.disconnect()
+        server.stop()
