@@ -37,6 +37,9 @@ class Rejected(Reject, Ignore):  # type: ignore[misc]  # Celery has no types
 class _RetryRefused(Reject, Retry):  # type: ignore[misc]  # as above
     """The same for a retry. It is no Ignore, which would be the recorded outcome."""
 
+    def __reduce__(self) -> tuple[type, tuple[str, bool]]:
+        return type(self), (self.reason, self.requeue)  # Retry's own would not get from the child to its worker
+
 
 def come_again(task: Task, end: TaskEnd) -> Exception:
     """Publish the task once more, for later, and return what ends this delivery. To Celery it is no retry."""
