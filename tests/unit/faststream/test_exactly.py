@@ -389,6 +389,22 @@ def test_a_guarded_broker_is_checked_when_it_starts(once):
         asyncio.run(broker.start())
 
 
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_guarded_broker_refuses_several_handlers_of_one_subscriber(once, guarded):
+    broker = NatsBroker()
+    subscriber = broker.subscriber("orders", **SAFE)
+
+    async def charge(order: Order) -> None: ...
+
+    async def refund(order: Order) -> None: ...
+
+    subscriber(exactly(once, key="order.id")(charge) if guarded else charge, filter=lambda message: False)
+    subscriber(refund)
+    guard_broker(broker, once, key="body.id")
+    with pytest.raises(SetupError, match="put @exactly over each"):
+        asyncio.run(broker.start())
+
+
 def test_a_guarded_broker_replays_under_a_test_broker(once):
     broker, runs = NatsBroker(), []
 
