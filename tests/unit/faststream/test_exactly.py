@@ -10,7 +10,7 @@ from faststream import AckPolicy, Context, Depends, Response
 from faststream.exceptions import SetupError
 from faststream.kafka import KafkaBroker, TestKafkaBroker
 from faststream.nats import NatsBroker, PullSub, TestNatsBroker
-from faststream.rabbit import QueueType, RabbitBroker, RabbitQueue, TestRabbitBroker
+from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue, TestRabbitBroker
 from faststream.redis import ListSub, RedisBroker, StreamSub, TestRedisBroker
 from nats.js import api
 from pydantic import BaseModel
@@ -290,6 +290,13 @@ def test_a_queue_that_loses_messages_is_refused(once, options, queue, fix):
     broker = RabbitBroker()
     broker.subscriber(RabbitQueue("orders", **queue), **({"ack_policy": NACK} | options))(charging(once))
     with pytest.raises(SetupError, match=fix):
+        started(broker, TestRabbitBroker)
+
+
+def test_a_broker_whose_retries_are_not_confirmed_is_refused(once):
+    broker = RabbitBroker(default_channel=Channel(publisher_confirms=False))
+    broker.subscriber("orders", ack_policy=NACK)(charging(once))
+    with pytest.raises(SetupError, match="publisher_confirms"):
         started(broker, TestRabbitBroker)
 
 
