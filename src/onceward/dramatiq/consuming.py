@@ -36,7 +36,7 @@ class _Consume:
         self._broker, self._consume, self._mended = broker, broker.consume, mended
 
     def __call__(self, queue_name: str, prefetch: int = 1, timeout: int = 30000) -> Consumer:
-        consumer = self._consume(queue_name, prefetch, timeout)
+        consumer = self._consume(queue_name=queue_name, prefetch=prefetch, timeout=timeout)
         return self._mended(consumer, self._broker, queue_name)
 
 
