@@ -69,7 +69,7 @@ def dead_letter(task: Task, end: TaskEnd) -> Exception:
 def keep_refused_retries(task: Task) -> None:
     """Let a retry of Celery's that the broker does not take requeue its message. Celery would reject the message, and lose it."""
     retry = task.retry
-    if hasattr(retry, "__wrapped__"):
+    if hasattr(retry, "onceward_keeps"):
         return
 
     @wraps(retry)
@@ -81,6 +81,7 @@ def keep_refused_retries(task: Task) -> None:
             sleep(_REFUSED)
             raise _RetryRefused(str(rejected.reason), requeue=True) from rejected
 
+    kept.onceward_keeps = True  # type: ignore[attr-defined]  # others wrap it, too
     task.retry = kept
 
 
