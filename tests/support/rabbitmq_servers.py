@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -129,7 +130,17 @@ class Rabbitmq(BrokerServer):
         async def declare(channel):
             await channel.declare_queue(name, durable=True, arguments=told)
 
-        self.do(declare)
+        from aio_pika.exceptions import AMQPConnectionError
+
+        for left in (2, 1, 0):  # on a machine that does much else, a quorum queue can be an internal error of RabbitMQ
+            try:
+                self.do(declare)
+            except AMQPConnectionError:
+                if not left:
+                    raise
+                time.sleep(1.0)
+            else:
+                break
         return name
 
     def publish(self, queue: str, *bodies: object, headers: Mapping[str, object] | None = None, **more: object) -> None:
