@@ -55,7 +55,7 @@ class NatsStation:
         """Take the dead letters: their headers and bodies."""
 
         async def take(jetstream):
-            pulled = await jetstream.pull_subscribe(DEAD, durable="redrive", stream="ORDERS-onceward-dead")
+            pulled = await jetstream.pull_subscribe(DEAD, durable="redrive")
             try:
                 messages = await pulled.fetch(1000, timeout=2)
             except TimeoutError:  # there are none

@@ -28,7 +28,8 @@ from places import SOURCES, SUPPORT
 
 MESSAGES = int(os.environ.get("ONCEWARD_CAMPAIGN_MESSAGES", "300"))
 SMALL = "ONCEWARD_CAMPAIGN_MESSAGES" not in os.environ  # as in CI: kills come three times as often
-IDLE = 20.0  # seconds without an effect after which a consumer is killed all the same
+IDLE = 10.0  # seconds without an effect after which the oldest consumer is killed all the same
+GONE = 60.0  # seconds after which what is neither in the broker nor parked is lost
 RATE = 50  # messages a second that are published, so that there is time for kills
 _NOBODY = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "eu-west-1"}
 
@@ -50,6 +51,7 @@ class Crew:
         self._environment = plain | _NOBODY | paths | environment
         self._commands = [list(map(str, command)) for command in commands]
         self._processes = [self._started(command) for command in self._commands]
+        self._oldest = list(range(len(self._commands)))  # their numbers, the one that began first before others
 
     def __len__(self) -> int:
         return len(self._commands)
@@ -67,10 +69,16 @@ class Crew:
     def kill(self, number: int | None = None) -> None:
         """Kill one, whatever it is at, and start another; those that have ended, too."""
         victim = random.randrange(len(self)) if number is None else number
+        self._oldest.remove(victim)
+        self._oldest.append(victim)
         self._processes[victim].kill()
         self._processes[victim].wait()
         self.kills += 1
         self.revive()
+
+    def kill_oldest(self) -> None:
+        """Kill the one that runs for the longest time, so that nobody holds for ever what it has lost sight of."""
+        self.kill(self._oldest[0])
 
     def revive(self) -> None:
         """Start those again that have ended: they could not start while a server was away."""
@@ -152,7 +160,7 @@ def campaign(
         crew: how many consumers there are.
         concurrency: how many handlers one consumer runs at a time.
         kill_every: seconds from one kill to the next; a small campaign kills three times as often. Without an effect in between they are
-            20: a consumer that lost a reply with its broker may hold messages until it ends, such as Dramatiq's on Redis.
+            10, and the oldest is killed: one that lost a reply with its broker may hold messages until it ends, such as Dramatiq's on Redis.
         environment: more for the consumers.
     """
     journal, fix = folder / "journal", folder / "fixed"
@@ -165,7 +173,7 @@ def campaign(
     disasters = [(messages // 4, lambda: (server.stop(), server.start())), (messages // 2, restart)]
     restarts, pause = len(disasters), kill_every / 3 if SMALL else kill_every
     publisher = _Publisher(publish, messages, copies, rate)
-    began = killed = redriven = time.monotonic()
+    began = killed = redriven = looked = held = time.monotonic()
     limit = 600.0 + messages / 2  # seconds, on a machine that is five times slower; less than faulthandler_timeout
     log, seen, spent = folder / "crew.log", 0, Counter()
     environment = {"ONCEWARD_CAMPAIGN": json.dumps(told), **(environment or {})}
@@ -176,17 +184,23 @@ def campaign(
             missing = everyone - set(spent)
             if not missing and not disasters and not publisher.is_alive() and not _left(left):
                 break
-            if time.monotonic() - began > limit:
+            parked = -1 if disasters or publisher.is_alive() else _parked(once)
+            if not 0 <= parked < len(missing):
+                held = time.monotonic()  # messages are on their way, or all that is missing waits for a person
+            elif time.monotonic() - looked > 5.0:
+                looked = time.monotonic()
+                held = held if _left(left) == 0 else looked
+            if time.monotonic() - began > limit or time.monotonic() - held > GONE:
                 raise AssertionError(
-                    f"not done after {limit:.0f} s: {len(missing)} effects are missing, such as {sorted(missing)[:9]}; "
+                    f"not done after {time.monotonic() - began:.0f} s: {len(missing)} effects are missing, such as {sorted(missing)[:9]}; "
                     f"{_left(left)} messages are left; {publisher.published} are published ({publisher.trouble!r}); {once.ledger.stats()}; {log.read_text(errors='replace')[-4000:]}"
                 )
             if disasters and len(spent) >= disasters[0][0]:
                 disasters.pop(0)[1]()
             if time.monotonic() - killed > (pause if spent.total() > seen else IDLE):
+                (consumers.kill if spent.total() > seen else consumers.kill_oldest)()
                 killed, seen = time.monotonic(), spent.total()
-                consumers.kill()
-            if missing and not fix.exists() and _parked(once) >= len(missing) >= len(poisoned):
+            if missing and not fix.exists() and parked >= len(missing) >= len(poisoned):
                 fix.touch()  # all that is missing waits for a person
             if missing and fix.exists() and redrive and time.monotonic() - redriven > 2.0:
                 redrive(sorted(missing))

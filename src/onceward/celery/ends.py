@@ -6,11 +6,13 @@ leaves a duplicate, never a gap. On AMQP the publish waits for the broker's conf
 
 import re
 from collections.abc import Mapping
+from functools import wraps
 from math import ceil
+from time import sleep
 from typing import Final
 
 from celery import Celery, Task
-from celery.exceptions import Ignore, Reject
+from celery.exceptions import Ignore, Reject, Retry
 from kombu.entity import Queue
 from kombu.pools import producers
 
@@ -24,11 +26,19 @@ _DELAY: Final = re.compile(r"^(?:[01]\.){28}")  # kombu's prefix of a routing ke
 _EXCHANGE: Final = re.compile(r"^celery_delayed.*")  # the same for the exchange
 _DEATH: Final = re.compile(r"x-(first-|last-)?death")
 _STATUSES: Final[dict[type[Exception], Status]] = {Parked: "parked", Mismatch: "mismatch"}
+_REFUSED: Final = 1.0  # seconds: a broker that takes no retry must not meet the next one in a loop
 _DEAD_AGAIN: Final = 60.0  # seconds: a worker that reads dead letters must not meet the same one in a loop
 
 
 class Rejected(Reject, Ignore):  # type: ignore[misc]  # Celery has no types
     """A Reject that ``autoretry_for=(Exception,)`` does not retry: that lets only Ignore and Retry pass."""
+
+
+class _RetryRefused(Reject, Retry):  # type: ignore[misc]  # as above
+    """The same for a retry. It is no Ignore, which would be the recorded outcome."""
+
+    def __reduce__(self) -> tuple[type, tuple[str, bool]]:
+        return type(self), (self.reason, self.requeue)  # Retry's own would not get from the child to its worker
 
 
 def come_again(task: Task, end: TaskEnd) -> Exception:
@@ -54,6 +64,25 @@ def dead_letter(task: Task, end: TaskEnd) -> Exception:
     away = _DEAD_AGAIN if dead == queue else None
     logger().warning("%s[%s] goes to %s: %s", task.name, task.request.id, dead, end.error)
     return _published(task, end, headers, queue=dead, countdown=away, expires=None) or rejected
+
+
+def keep_refused_retries(task: Task) -> None:
+    """Let a retry of Celery's that the broker does not take requeue its message. Celery would reject the message, and lose it."""
+    retry = task.retry
+    if hasattr(retry, "onceward_keeps"):
+        return
+
+    @wraps(retry)
+    def kept(*args: object, **kwargs: object) -> object:
+        try:
+            return retry(*args, **kwargs)
+        except Reject as rejected:
+            logger().warning("%s[%s] could not be sent for its retry: %s", task.name, task.request.id, rejected.reason)
+            sleep(_REFUSED)
+            raise _RetryRefused(str(rejected.reason), requeue=True) from rejected
+
+    kept.onceward_keeps = True  # type: ignore[attr-defined]  # others wrap it, too
+    task.retry = kept
 
 
 def queue_of(task: Task) -> str:

@@ -10,6 +10,7 @@ from celery import Task, current_app, current_task
 from celery.exceptions import Ignore
 
 from onceward.celery.delivery import Function, body, deliver, says_what_follows
+from onceward.celery.ends import keep_refused_retries
 from onceward.consumers.tasks import GuardedTask, TaskOptions
 from onceward.core.policy import Options, Policy
 from onceward.once import Once, check_once
@@ -46,6 +47,7 @@ class TaskGuard:
         task = args[0] if bound else self._task()
         guarded = self._guarded.get(task)
         if guarded is None:
+            keep_refused_retries(task)
             function = cast("Function", MethodType(self._function, task)) if bound else self._function
             guarded = self._guarded[task] = self._guard(function, self._options.get("name") or task.name)
         return deliver(task, guarded, args[bound:], kwargs)

@@ -15,6 +15,8 @@ from dramatiq.middleware import CurrentMessage, Retries, Shutdown
 
 from onceward.claim.running import held
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
+from onceward.dramatiq.consuming import mend_consumers
+from onceward.dramatiq.resending import Resending
 from onceward.observe.logs import logger
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[A], A]:
         guarded = _GuardedActor(actor, once, options)
         if not any(isinstance(middleware, CurrentMessage) for middleware in actor.broker.middleware):
             actor.broker.add_middleware(CurrentMessage())
+        mend_consumers(actor.broker)
         actor.options["throws"] = (*_tuple(actor.options.get("throws")), *guarded.task.refusals)
         if (wanted := _retry_when(actor)) is not None:
             actor.options["retry_when"] = wanted
@@ -69,6 +72,7 @@ class _GuardedActor:
 
     def __init__(self, actor: "Actor[..., object]", once: "Once", options: TaskOptions) -> None:
         self._name = actor.actor_name
+        self._resending = _resending(actor.broker)
         self.task = GuardedTask(once, _own_function(actor), "dramatiq", options, _is_retry)
         self._call = cast(
             "Callable[[TaskCall], TaskEnd]",
@@ -80,6 +84,12 @@ class _GuardedActor:
         message = CurrentMessage.get_current_message()
         if message is None or message.actor_name != self._name:  # called as a function
             return self._call(TaskCall(None, args, kwargs)).result()
+        try:
+            return self._run(message, args, kwargs)
+        finally:
+            self._resending.begin()
+
+    def _run(self, message: "Message[object]", args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         call = TaskCall(message.message_id, args, kwargs, message.queue_name, message.options.get)
         try:
             end = self._call(call)
@@ -97,6 +107,16 @@ class _GuardedActor:
             return end.result()
         finally:
             del end  # else the error, its traceback and this frame would keep each other alive
+
+
+def _resending(broker: "Broker") -> Resending:
+    """Return the broker's own, which is made when its first actor is guarded."""
+    for middleware in broker.middleware:
+        if isinstance(middleware, Resending):
+            return middleware
+    made = Resending()
+    broker.add_middleware(made, before=type(broker.middleware[0]))  # there is one at least: Retries
+    return made
 
 
 def _is_retry(error: Exception) -> bool:

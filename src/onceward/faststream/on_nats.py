@@ -12,7 +12,7 @@ from nats.js.errors import NoStreamResponseError
 
 from onceward.consumers.dead_letters import OURS
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.nats_headers import fitting
+from onceward.consumers.nats_headers import fitting, name_for
 from onceward.faststream.settlement import NACK, Settlement
 
 _PATIENCE: Final = 10.0  # seconds for the stream of the dead letters to answer
@@ -110,7 +110,7 @@ class NatsSettlement(Settlement):
         like = (await jetstream.stream_info(stream)).config
         await jetstream.add_stream(
             StreamConfig(
-                name=f"{stream}-onceward-dead",
+                name=name_for(self.dead),  # subscribers of one stream have dead letters of their own
                 subjects=[self.dead],
                 storage=like.storage,
                 num_replicas=like.num_replicas,

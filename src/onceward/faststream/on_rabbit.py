@@ -53,6 +53,11 @@ class RabbitSettlement(Settlement):
                 "the queue's arguments drop messages: give it x-dead-letter-exchange, or leave out x-message-ttl, x-delivery-limit, "
                 "and x-max-length without x-overflow reject-publish"
             )
+        if not self._is_confirmed():
+            return (
+                "a retry that RabbitMQ does not confirm can be lost: leave publisher_confirms=False out of the broker's "
+                "default_channel"
+            )
         channel, alone = self.subscriber.channel, told.get("x-single-active-consumer")
         classic = told.get("x-queue-type") == QueueType.CLASSIC.value  # a quorum queue puts what comes back at its end
         if self.order and not (classic and alone and channel and channel.prefetch_count == 1):
@@ -61,6 +66,12 @@ class RabbitSettlement(Settlement):
                 "and a durable classic queue with the argument x-single-active-consumer"
             )
         return None
+
+    def _is_confirmed(self) -> bool:
+        """Return whether RabbitMQ confirms what the broker publishes."""
+        manager = self.subscriber._outer_config.channel_manager  # noqa: SLF001 - FastStream has no other way to it
+        channel = getattr(manager, "_ChannelManagerImpl__default_channel", None)  # as above
+        return channel is None or channel.publisher_confirms
 
     def message_id(self, message: Any, delivery: Delivery) -> str | None:
         return delivery.raw.message_id or None

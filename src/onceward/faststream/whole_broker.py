@@ -55,7 +55,8 @@ def guard_broker(
 
     Raises:
         ValueError, TypeError: an option is not valid.
-        SetupError: of FastStream, when the broker starts: a subscriber's settings lose messages, or it reads batches.
+        SetupError: of FastStream, when the broker starts: a subscriber's settings lose messages, it reads batches, or it has
+            several handlers.
     """
     check_once(once, "guard_broker(broker, {}, key='body.id')")
     reader = KeyReader(key, fingerprint, Roots(_ROOTS, f"names none of {', '.join(_ROOTS)}", "body"))
@@ -87,7 +88,7 @@ class BrokerScope:
         """Return how a subscriber is guarded; None if its handler is guarded already, or it has none.
 
         Raises:
-            SetupError: its settings lose messages, or it reads batches.
+            SetupError: its settings lose messages, it reads batches, or it has several handlers.
         """
         if id(subscriber) not in self._known:
             self._known[id(subscriber)] = self._made(subscriber)
@@ -106,9 +107,13 @@ class BrokerScope:
 
     def _made(self, subscriber: Any) -> "GuardedSubscriber | None":
         handlers = [call.handler for call in subscriber.calls]
-        if not handlers or isinstance(handlers[0], GuardedHandler):
+        if all(isinstance(handler, GuardedHandler) for handler in handlers):
             return None
         settlement = settlement_of(subscriber, self._settling)
+        if len(handlers) > 1:  # else a message of one handler would be a duplicate of another one's
+            raise SetupError(
+                f"{settlement.source}: guard_broker cannot tell the handlers of one subscriber apart: put @exactly over each"
+            )
         settlement.check(handlers[0]._subscribers)  # noqa: SLF001 - FastStream has no other way to them
         if settlement.batched:
             raise SetupError(f"{settlement.source}: guard_broker guards no batches: put @exactly over the handler")

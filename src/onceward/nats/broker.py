@@ -17,7 +17,7 @@ from nats.js.errors import NotFoundError
 
 from onceward.consumers.broker import Broker, BrokerError, bounded
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.nats_headers import fitting
+from onceward.consumers.nats_headers import fitting, name_for
 from onceward.core.policy import Policy
 from onceward.nats.message import letter_headers, message_delivery
 from onceward.nats.settings import ACK_WAIT, consumer_of, losses, risks, takes, unfit
@@ -27,7 +27,6 @@ TROUBLE: Final = (Error, OSError, TimeoutError)  # what nats-py raises when a se
 _WAIT: Final = 1.0  # seconds that one request for messages waits; a stop waits as long
 _PATIENCE: Final = 10  # seconds for any other answer
 _CONNECTING: Final = {"connect_timeout": _PATIENCE, "max_reconnect_attempts": -1, "ping_interval": 10}
-_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 _WILD: Final = re.compile(r"[*>\s]")
 
 
@@ -92,7 +91,7 @@ class NatsBroker(Broker[Msg]):
 
     async def _prepare(self) -> tuple[str, ConsumerInfo]:
         """Check the stream and the consumer; make the consumer and the stream of the dead letters if they are missing."""
-        self.durable = _NOT_IN_A_NAME.sub("-", self.durable)
+        self.durable = name_for(self.durable)
         stream, found = await self._found()
         try:
             consumer = await self._jetstream.consumer_info(stream, self.durable)
@@ -126,7 +125,7 @@ class NatsBroker(Broker[Msg]):
         try:
             await self._jetstream.find_stream_name_by_subject(self._dead)
         except NotFoundError:
-            name = _NOT_IN_A_NAME.sub("-", self._dead)
+            name = name_for(self._dead)
             await self._jetstream.add_stream(
                 StreamConfig(name=name, subjects=[self._dead], storage=like.storage, num_replicas=like.num_replicas)
             )

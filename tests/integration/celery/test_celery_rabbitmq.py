@@ -25,9 +25,9 @@ def opened(broker, tmp_path):
     """Give a function that opens an application with a queue of its own, which has these arguments."""
     made = []
 
-    def shop(arguments, **more):
+    def shop(arguments, transport=None, **more):
         queue = {"name": f"celery-{uuid.uuid4().hex}", "arguments": arguments, **more}
-        made.append(Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", queue=queue))
+        made.append(Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", queue=queue, transport=transport or {}))
         return made[-1], queue["name"]
 
     yield shop
@@ -80,6 +80,21 @@ def test_a_task_that_cannot_be_published_again_stays_with_the_broker(opened, bro
     broker.control("delete_queue", dead)
     shop.until(lambda: broker.held().get(dead) == 1)
     assert shop.journal() == {"refused a": 1}
+
+
+@pytest.mark.parametrize("order", ["asks", "fails"])
+def test_a_retry_that_the_broker_refuses_puts_the_message_back(opened, broker, order):
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    shop, queue = opened(full, transport={"confirm_publish": True})
+    shop.start("-c", 1)
+    result = shop.send("late", order)
+    shop.until(lambda: shop.journal()[f"late {order} 0"] == 1)
+    shop.send("charge", {"id": 1})  # it waits, so the queue is full
+    shop.until(lambda: broker.ready(queue) == 1)
+    shop.open()
+    assert shop.get(result) == 1
+    assert "could not be sent for its retry" in shop.log
+    assert shop.journal()[f"late {order} 1"] == 1
 
 
 class DeafProxy:

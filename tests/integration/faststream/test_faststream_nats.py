@@ -57,18 +57,17 @@ class Shop:
         info = await self.info()
         return info.num_pending == 0 and info.num_ack_pending == 0
 
-    async def letters(self, count):
+    async def letters(self, count, subject=None):
         """Return this many dead letters."""
 
         async def came():
             try:
-                info = await self.jetstream.stream_info(f"{self.stream.name}-onceward-dead")
+                name = await self.jetstream.find_stream_name_by_subject(subject or self.dead)
             except client.js.errors.NotFoundError:
-                return False
-            return info.state.messages >= count
+                return None
+            return name if (await self.jetstream.stream_info(name)).state.messages >= count else None
 
-        await until(came)
-        dead = f"{self.stream.name}-onceward-dead"
+        dead = await until(came)
         return [await self.jetstream.get_msg(dead, number) for number in range(1, count + 1)]
 
 
@@ -327,6 +326,24 @@ def test_each_consumer_has_its_own_dead_letter_of_a_message(shop, once):
 
     letters = asyncio.run(main())
     assert sorted(letter.headers["onceward-key"] for letter in letters) == ['charge:"1"', 'ship:"1"']
+
+
+def test_each_subject_of_a_stream_has_its_own_dead_letters(shop, once):
+    for name in (shop.orders, shop.paid):
+
+        @shop.subscriber(name)
+        @exactly(once, key="order.id", name=name, max_attempts=1, backoff=(0.1, 0.1))
+        async def handle(order: Order) -> None:
+            raise ConnectionError("no bank")
+
+    async def main():
+        async with shop:
+            await shop.publish(Order(id="1"))
+            await shop.publish(Order(id="1"), subject=shop.paid)
+            return [*await shop.letters(1), *await shop.letters(1, f"{shop.paid}.onceward-dead")]
+
+    letters = asyncio.run(main())
+    assert [letter.headers["onceward-from"] for letter in letters] == [shop.orders, shop.paid]
 
 
 @pytest.mark.parametrize("headers", [{}, {"Nats-Msg-Id": "m-1"}])

@@ -103,6 +103,18 @@ def asks(self, order: str) -> int:
     return self.request.retries
 
 
+@app.task(name="shop.late", bind=True, autoretry_for=(ValueError,), default_retry_delay=1)
+@exactly(once, key="order")
+def late(self, order: str) -> int:
+    note(f"late {order} {self.request.retries}")
+    wait()
+    if self.request.retries == 0:
+        if order == "asks":
+            raise self.retry(countdown=1)
+        raise ValueError(order)
+    return self.request.retries
+
+
 @app.task(name="shop.counts", bind=True)
 @exactly(once)
 def counts(self, number: int) -> str:

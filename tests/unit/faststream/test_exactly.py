@@ -10,7 +10,7 @@ from faststream import AckPolicy, Context, Depends, Response
 from faststream.exceptions import SetupError
 from faststream.kafka import KafkaBroker, TestKafkaBroker
 from faststream.nats import NatsBroker, PullSub, TestNatsBroker
-from faststream.rabbit import QueueType, RabbitBroker, RabbitQueue, TestRabbitBroker
+from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue, TestRabbitBroker
 from faststream.redis import ListSub, RedisBroker, StreamSub, TestRedisBroker
 from nats.js import api
 from pydantic import BaseModel
@@ -293,6 +293,13 @@ def test_a_queue_that_loses_messages_is_refused(once, options, queue, fix):
         started(broker, TestRabbitBroker)
 
 
+def test_a_broker_whose_retries_are_not_confirmed_is_refused(once):
+    broker = RabbitBroker(default_channel=Channel(publisher_confirms=False))
+    broker.subscriber("orders", ack_policy=NACK)(charging(once))
+    with pytest.raises(SetupError, match="publisher_confirms"):
+        started(broker, TestRabbitBroker)
+
+
 def test_order_on_rabbitmq_needs_one_message_at_a_time(once):
     broker = RabbitBroker()
     broker.subscriber(RabbitQueue("orders"), ack_policy=NACK)(charging(once, order=True))
@@ -386,6 +393,22 @@ def test_a_guarded_broker_is_checked_when_it_starts(once):
 
     guard_broker(broker, once, key="body.id")
     with pytest.raises(SetupError, match="NACK_ON_ERROR"):
+        asyncio.run(broker.start())
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_guarded_broker_refuses_several_handlers_of_one_subscriber(once, guarded):
+    broker = NatsBroker()
+    subscriber = broker.subscriber("orders", **SAFE)
+
+    async def charge(order: Order) -> None: ...
+
+    async def refund(order: Order) -> None: ...
+
+    subscriber(exactly(once, key="order.id")(charge) if guarded else charge, filter=lambda message: False)
+    subscriber(refund)
+    guard_broker(broker, once, key="body.id")
+    with pytest.raises(SetupError, match="put @exactly over each"):
         asyncio.run(broker.start())
 
 

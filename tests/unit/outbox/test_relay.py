@@ -152,7 +152,7 @@ def test_a_relay_does_not_log_of_each_of_many_targets(once, box, crashed, clock,
         crashed(str(number), (f"{scheme}:{number}", "a"))
     clock.advance(31.0)
     monkeypatch.delitem(targets._registered, scheme)
-    monkeypatch.setattr(targets, "_opened", {})  # closing those of other tests is not its matter
+    monkeypatch.setattr(targets, "_opened", {})  # those of other tests keep their connections
     relay = Relay(once)
     assert len(relay.run(until_empty=True)) == 120
     assert len(relay._said) == 100

@@ -6,7 +6,7 @@ import dramatiq
 import pytest
 from dramatiq import Retry, Worker
 from dramatiq.brokers.stub import StubBroker
-from dramatiq.middleware import AsyncIO, CurrentMessage, Retries, Shutdown
+from dramatiq.middleware import AsyncIO, CurrentMessage, Middleware, MiddlewareError, Retries, Shutdown
 from dramatiq.results import ResultFailure, Results
 from dramatiq.results.backends import StubBackend
 
@@ -182,6 +182,40 @@ def test_a_failed_message_is_retried_by_dramatiq(broker, once, work):
 
     assert len(runs) == 3
     assert result(message, broker) == "done"
+
+
+def test_a_failed_message_is_dead_lettered_if_retry_when_raises(broker, once, work):
+    def charge(order):
+        raise ValueError("broken")
+
+    def retry_when(retries, error):
+        raise TypeError("retry_when itself")
+
+    actor(broker, once, charge, retry_when=retry_when).send(1)
+    work()
+
+    assert [letter.args for letter in dead(broker)] == [(1,)]
+
+
+@pytest.mark.parametrize("fault", ["refused", "no JSON"])
+def test_a_failed_message_whose_retry_can_never_be_sent_is_dead_lettered(broker, once, work, fault, monkeypatch):
+    monkeypatch.setattr("dramatiq.worker.POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.01)
+
+    class Refusing(Middleware):
+        def before_enqueue(self, _, message, __):
+            if message.options.get("retries") and fault == "refused":
+                raise MiddlewareError("no retries today")
+
+    def charge(order):
+        if fault == "no JSON":
+            CurrentMessage.get_current_message().options["trace"] = object()
+        raise ValueError("broken")
+
+    broker.add_middleware(Refusing())
+    actor(broker, once, charge).send(1)
+    work()
+
+    assert [letter.args for letter in dead(broker)] == [(1,)]
 
 
 def test_a_retry_that_the_actor_asks_for_gives_the_key_back(broker, once, work):

@@ -1,0 +1,108 @@
+"""What Dramatiq's consumers do after a lost connection to RabbitMQ or Redis.
+
+RabbitMQ numbers the messages of each connection from 1. After a reconnection, Dramatiq acknowledges a message of the old connection by
+its number on the new one, and so removes another message, which may not have run. If its worker ends then, that message is lost.
+
+On Redis, Dramatiq forgets the delayed messages that a worker holds, but Redis still counts them as that worker's. So retries and busy
+messages would wait until it ends.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dramatiq.broker import Consumer
+
+from onceward.observe.logs import logger
+
+if TYPE_CHECKING:
+    from dramatiq import Broker
+    from dramatiq.broker import MessageProxy
+
+
+def mend_consumers(broker: "Broker") -> None:
+    """Let the consumers of this broker lose and forget nothing, if it is a broker of RabbitMQ or Redis."""
+    if isinstance(broker.consume, _Consume):
+        return
+    kinds = {kind.__name__ for kind in type(broker).__mro__}
+    for name, mended in (("RabbitmqBroker", _OwnMessages), ("RedisBroker", _TakenUp)):
+        if name in kinds:
+            broker.consume = _Consume(broker, mended)  # type: ignore[method-assign]  # Dramatiq asks only a broker's class for another consumer
+
+
+class _Consume:
+    """A broker's ``consume``."""
+
+    def __init__(self, broker: "Broker", mended: "type[_Passed]") -> None:
+        self._broker, self._consume, self._mended = broker, broker.consume, mended
+
+    def __call__(self, queue_name: str, prefetch: int = 1, timeout: int = 30000) -> Consumer:
+        consumer = self._consume(queue_name=queue_name, prefetch=prefetch, timeout=timeout)
+        return self._mended(consumer, self._broker, queue_name)
+
+
+class _Passed(Consumer):
+    """A consumer of one connection, to which all is passed on."""
+
+    def __init__(self, consumer: Consumer, broker: Any, queue: str) -> None:
+        del broker, queue  # for Redis
+        self._consumer = consumer
+
+    def __next__(self) -> "MessageProxy | None":
+        return next(self._consumer)
+
+    def ack(self, message: "MessageProxy") -> None:
+        """Acknowledge a message."""
+        self._consumer.ack(message)
+
+    def nack(self, message: "MessageProxy") -> None:
+        """Send a message to the dead letters."""
+        self._consumer.nack(message)
+
+    def requeue(self, messages: "Iterable[MessageProxy]") -> None:
+        """Give messages back."""
+        self._consumer.requeue(messages)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+
+class _OwnMessages(_Passed):
+    """RabbitMQ's: it settles only its own messages. Those of an ended connection come again by themselves."""
+
+    def __next__(self) -> "MessageProxy | None":
+        message = super().__next__()
+        if message is not None:
+            message.onceward_consumer = self  # type: ignore[attr-defined]
+        return message
+
+    def ack(self, message: "MessageProxy") -> None:
+        if self._has(message):
+            super().ack(message)
+
+    def nack(self, message: "MessageProxy") -> None:
+        if self._has(message):
+            super().nack(message)
+
+    def _has(self, message: "MessageProxy") -> bool:
+        ours: bool = message.onceward_consumer is self
+        if not ours:
+            logger().info("%s comes again, because its connection was lost", message.message_id)
+        return ours
+
+
+class _TakenUp(_Passed):
+    """Redis': it begins with the delayed messages that this worker held before."""
+
+    def __init__(self, consumer: Consumer, broker: Any, queue: str) -> None:
+        super().__init__(consumer, broker, queue)
+        if queue in broker.delay_queues:  # what other queues gave still waits in the worker, or runs
+            held = broker.client.smembers(f"{broker.namespace}:__acks__.{broker.broker_id}.{queue}")
+            if held:
+                broker.do_requeue(queue, *held)
+
+    def requeue(self, messages: "Iterable[MessageProxy]") -> None:
+        try:
+            super().requeue(messages)
+        except Exception as error:  # the thread of the consumer would end, for good
+            logger().warning("messages could not be given back to Redis yet: %s", error)
