@@ -117,7 +117,7 @@ def test_a_command_that_a_signal_ends_keeps_its_key(cli, job, numbers, status):
     until(lambda: cli.log("up") == ["up"])
     for number in numbers:
         process.send_signal(number)
-        time.sleep(0.2)
+        time.sleep(1.0)  # of signals that come together, Python hears the one with the least number first
     _, err = process.communicate(timeout=60)
     assert process.returncode == status
     assert b"nobody knows what it has done" in err

@@ -14,7 +14,7 @@ from onceward.claim.heartbeat import HEARTBEAT
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS
 
-PATIENCE = 5.0  # seconds
+PATIENCE = 60.0  # seconds that a child may take on a slow machine
 
 
 def in_child(act):
@@ -201,7 +201,7 @@ def test_a_transaction_that_a_child_leaves_is_the_parents_alone(once, tmp_path):
 
 
 def test_heartbeats_in_a_child_forget_what_the_parent_has_claimed(once):
-    with once.using(lease=1).claim("k") as claim:
+    with once.using(lease=3).claim("k") as claim:
         before = claim.record
 
         def child():
@@ -209,7 +209,7 @@ def test_heartbeats_in_a_child_forget_what_the_parent_has_claimed(once):
 
             known = len(heartbeat.HEARTBEAT._claims)
             with once.claim("other"):
-                time.sleep(0.6)
+                time.sleep(1.5)
             return known, claim.record == before
 
         assert in_child(child) == "(0, True)"

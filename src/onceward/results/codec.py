@@ -8,6 +8,7 @@ stored as plain JSON, and all others in an envelope that names their types::
 Each value is read back and compared before it is stored. One that cannot be stored raises :class:`NotReplayable`.
 """
 
+import datetime as dt  # noqa: F401 - before msgspec: its C code drops an interrupt of this import, and then crashes
 from collections.abc import Callable, Sequence
 from typing import Never, NoReturn, Self, cast
 

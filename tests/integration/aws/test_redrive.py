@@ -346,10 +346,10 @@ def test_a_message_that_comes_back_in_the_same_run_waits_for_the_next(scene):
 
 def test_messages_stay_hidden_from_others_for_as_long_as_the_run_takes(scene):
     kept = scene.dead({"a": 1})
-    run = scene.redrive(where="body.b", visibility=1).run()
+    run = scene.redrive(where="body.b", visibility=2).run()
     assert next(run).outcome == "filtered"
     other = Queue(scene.dlq)
-    deadline = time.monotonic() + 2.5
+    deadline = time.monotonic() + 4.5
     while time.monotonic() < deadline:
         assert other.receive(wait=0) == []
         time.sleep(0.1)

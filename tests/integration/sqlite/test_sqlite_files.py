@@ -338,7 +338,7 @@ def test_any_number_of_coroutines_wait_in_one_thread_for_a_slow_file(path):
     holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     holder.execute("CREATE TABLE mine (x)")
     holder.execute("BEGIN EXCLUSIVE")
-    threading.Timer(0.5, holder.close).start()
+    threading.Timer(2.5, holder.close).start()
     once, most, longest = Once(f"sqlite:///{path}"), 0, 0.0
 
     async def watch():
@@ -356,7 +356,7 @@ def test_any_number_of_coroutines_wait_in_one_thread_for_a_slow_file(path):
     before = threading.active_count()
     asyncio.run(main())
     assert most <= before + 2, "the writer thread, and the timer of heartbeats"
-    assert longest < 0.4, "the loop goes on meanwhile"
+    assert longest < 1.5, "the loop goes on meanwhile"
 
 
 def test_a_lease_holds_through_all_of_this(once):

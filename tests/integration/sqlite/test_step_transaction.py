@@ -150,9 +150,9 @@ def test_a_zombies_step_is_refused_and_its_effect_rolled_back(once, path, connec
 
 def test_nobody_takes_over_while_it_is_open_and_its_commit_renews(once, path, connection):
     other = Once(f"sqlite:///{path}?timeout=0.1")
-    claim = once.acquire("k", lease=0.3)
+    claim = once.acquire("k", lease=1.0)
     with claim.step_transaction("stock", connection):
-        time.sleep(0.5)
+        time.sleep(1.2)
         assert not claim.lost
         with pytest.raises(StoreError):
             other.acquire("k")

@@ -406,7 +406,7 @@ def test_a_claim_that_was_ended_begins_no_transaction(once, path, connection):
 
 
 def test_nobody_takes_a_key_over_while_its_transaction_is_open(once, path):
-    claim = once.acquire("k", lease=0.2)
+    claim = once.acquire("k", lease=1.0)
     connection = sqlite3.connect(path)
     other = Once(f"sqlite:///{path}?timeout=10")
     taken = []
@@ -417,7 +417,7 @@ def test_nobody_takes_a_key_over_while_its_transaction_is_open(once, path):
         taken.append(True)
 
     with claim.transaction(connection) as tx:
-        time.sleep(0.3)
+        time.sleep(1.2)
         assert not claim.lost
         thread = threading.Thread(target=take_over)
         thread.start()

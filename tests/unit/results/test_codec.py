@@ -894,3 +894,35 @@ def test_a_script_that_imports_itself_tells_its_two_classes_apart(tmp_path):
     )
     for _ in range(2):
         assert run_program(tmp_path, "worker.py") == ["True", "True"]
+
+
+INTERRUPTED = """
+import sys
+
+from onceward import Once
+
+class Interrupts:
+    struck = False
+
+    def find_spec(self, name, *_):
+        if name == "datetime" and not self.struck:
+            self.struck = True
+            raise KeyboardInterrupt
+
+def handler():
+    import uuid
+    return uuid.UUID(int=1)
+
+sys.meta_path.insert(0, Interrupts())
+once = Once("memory:", name="n")
+try:
+    once.run("k", handler)
+except KeyboardInterrupt:
+    print(once.run("k", handler))
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupt_as_msgspec_is_loaded_reaches_the_caller_and_breaks_nothing():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{uuid.UUID(int=1)}\n", "")
