@@ -3,10 +3,8 @@
 import os
 import signal
 import threading
-import time
 
 import dramatiq
-import redis
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 from dramatiq.brokers.redis import RedisBroker
 
@@ -17,22 +15,11 @@ from onceward.dramatiq import exactly
 QUEUE = "campaign"
 
 
-class PatientBroker(RedisBroker):
-    """Waits for Redis as it enqueues. Dramatiq acknowledges a message also if its retry could not be enqueued, and so loses it."""
-
-    def enqueue(self, message: dramatiq.Message, *, delay: int | None = None) -> dramatiq.Message:
-        while True:
-            try:
-                return super().enqueue(message, delay=delay)
-            except redis.ConnectionError:
-                time.sleep(0.2)
-
-
 def broker_at(url: str) -> dramatiq.Broker:
     """Return the broker at this URL; one on Redis gives soon to others what a killed worker held."""
     if url.startswith("amqp:"):
         return RabbitmqBroker(url=url, confirm_delivery=True)
-    return PatientBroker(url=url, heartbeat_timeout=5000, maintenance_chance=1_000_000)
+    return RedisBroker(url=url, heartbeat_timeout=5000, maintenance_chance=1_000_000)
 
 
 def actor_on(broker: dramatiq.Broker) -> dramatiq.Actor:
