@@ -132,14 +132,6 @@ class Rabbitmq(BrokerServer):
 
         from aio_pika.exceptions import AMQPConnectionError
 
-<<<<<<< HEAD
-        for tries_left in (2, 1, 0):  # a busy node can fail to start a quorum queue, and says INTERNAL_ERROR
-            try:
-                self.do(declare)
-            except AMQPConnectionError:
-                if not tries_left:
-                    raise
-=======
         for left in (2, 1, 0):  # on a machine that does much else, a quorum queue can be an internal error of RabbitMQ
             try:
                 self.do(declare)
@@ -147,7 +139,6 @@ class Rabbitmq(BrokerServer):
                 if not left:
                     raise
                 time.sleep(1.0)
->>>>>>> w-queues
             else:
                 break
         return name

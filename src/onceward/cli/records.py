@@ -25,7 +25,8 @@ _NEXT = {
     NextStep.FORGOTTEN: "its next delivery runs again; `onceward purge` deletes expired records",
     NextStep.DONE: "nothing: duplicates get this result; `onceward clear KEY` lets the next delivery run again",
     NextStep.AGAIN: "deliver it again to run it, or stop that with `onceward park KEY`",
-    NextStep.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run; `onceward clear KEY` forgets the key",
+    NextStep.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run. If its message is a dead letter, use `onceward "
+    "redrive`, which brings back both. `onceward clear KEY` forgets the key",
     NextStep.SEND: "fix the cause, then `onceward unpark KEY --to QUEUE` sends its message again",
     NextStep.RELAY: "nothing, if somebody sends its messages soon; else `onceward relay --once` does",
     NextStep.DECIDE: "fix the cause, then `onceward relay --retry KEY` sends them again; `onceward relay --drop KEY` forgets them",

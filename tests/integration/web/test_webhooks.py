@@ -472,6 +472,11 @@ def test_an_accepted_event_of_a_killed_process_is_handled_by_another(once, tmp_p
     assert (tmp_path / "handled").read_text() == "evt_1\n"
 
 
+def test_a_receiver_that_would_answer_200_for_what_is_not_done_is_refused(once):
+    with pytest.raises(ValueError, match="the provider would not deliver it again"):
+        receiver(once, print, on_busy="skip")
+
+
 def test_wrong_receivers_are_refused(once):
     with pytest.raises(TypeError, match="verifier"):
         WebhookReceiver(once, "secret", _note, name="hooks")

@@ -1113,6 +1113,8 @@ def test_of_two_threads_with_one_name_one_makes_the_step(effects):
 
 def test_of_two_threads_with_one_request_one_gets_a_key(once, monkeypatch):
     class Slow(str):
+        __slots__ = ()
+
         def __hash__(self):
             time.sleep(0.002)  # lets the other thread run
             return super().__hash__()
