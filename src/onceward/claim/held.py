@@ -94,13 +94,13 @@ class HeldClaim(Lease):
             raise LeaseLost(self.record.key, "send a request")
         step = None if self.chain is None else self.chain.within()
         key = derived_key(self.record.key, ("request", *(() if step is None else (step,)), *parts))
-        made: set[str] = vars(self).setdefault("requested", set())
-        if key in made:
+        made: dict[str, object] = vars(self).setdefault("requested", {})
+        mine = object()
+        if made.setdefault(key, mine) is not mine:  # of several threads, one wins
             raise ValueError(
                 f"{self.record.key}: a second request to {parts[-1]} in one attempt. Its key must tell the two apart: give it one, "
                 "as in headers={'Idempotency-Key': claim.key('refund', order_id)}"
             )
-        made.add(key)
         return key
 
     def _check_sending(self) -> None:

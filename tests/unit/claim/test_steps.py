@@ -1111,6 +1111,21 @@ def test_of_two_threads_with_one_name_one_makes_the_step(effects):
     assert sorted(map(str, errors)) == sorted(map(str, (type(None), ValueError)))
 
 
+def test_of_two_threads_with_one_request_one_gets_a_key(once, monkeypatch):
+    class Slow(str):
+        __slots__ = ()
+
+        def __hash__(self):
+            time.sleep(0.002)  # lets the other thread run
+            return super().__hash__()
+
+    monkeypatch.setattr("onceward.claim.held.derived_key", lambda *_: Slow("key"))
+    with once.claim("1") as claim, ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(claim.request_key, "POST", "https://bank.example/refunds") for _ in range(2)]
+        refused = [one for one in asked if one.exception()]
+    assert len(refused) == 1
+
+
 class Cut:
     """A handler whose step goes on in a thread when its task is cancelled because another step has failed."""
 
