@@ -27,6 +27,8 @@ _DIALECTS: Final[dict[str, Dialect]] = {
 }
 _LIBRARIES: Final = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}
 _WAIT: Final = 30.0  # seconds for a lock of SQLite, and for an answer of MySQL
+# So that a PostgreSQL that has vanished from the network holds no message for ever; the URL can say otherwise.
+_POSTGRES: Final = {"connect_timeout": "10", "keepalives_idle": "30", "tcp_user_timeout": "60000"}
 _IDLE: Final = 5.0  # seconds after which a connection is asked whether it still works: a server can have been restarted
 
 
@@ -133,13 +135,15 @@ class Database:
             return sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
         if self.dialect == "postgresql":
             import psycopg
+            from psycopg.conninfo import conninfo_to_dict
 
             from onceward.stores.postgres import OPTIONS
 
             theirs = {name: value for name, value in self._options.items() if name not in OPTIONS}
             place = self._parts._replace(query=urlencode(theirs, quote_via=quote))
             # Behind PgBouncer, a prepared statement is in another session, or another client's has its name.
-            return psycopg.connect(place.geturl(), autocommit=True, prepare_threshold=None)
+            options: Any = _POSTGRES | conninfo_to_dict(place.geturl())
+            return psycopg.connect(**options, autocommit=True, prepare_threshold=None)
         import pymysql
 
         from onceward.stores.mysql import place_of

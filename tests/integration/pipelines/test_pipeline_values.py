@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 import pipeline_runs
@@ -128,6 +130,14 @@ def test_first_uses_at_once_make_one_table(request, tmp_path, dialect):
             assert list(pool.map(use, several)) == [[url]] * len(several)
         for values in several:
             values.close()
+
+
+def test_a_postgresql_that_takes_a_connection_and_says_nothing_is_given_up(monkeypatch):
+    monkeypatch.setitem(databases._POSTGRES, "connect_timeout", "2")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        values = SqlValues(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x", "", "/")
+        with pytest.raises(psycopg.OperationalError, match="timeout"):
+            values.get("k")
 
 
 @pytest.mark.parametrize("kind", [Postgres, Mariadb])
