@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import msgspec
 
+from onceward.core.clock import boottime
 from onceward.pipelines.statements import Dialect, Statement
 from onceward.stores import url_parts
 
@@ -26,6 +27,9 @@ _DIALECTS: Final[dict[str, Dialect]] = {
 }
 _LIBRARIES: Final = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}
 _WAIT: Final = 30.0  # seconds for a lock of SQLite, and for an answer of MySQL
+# So that a PostgreSQL that has vanished from the network holds no message for ever; the URL can say otherwise.
+_POSTGRES: Final = {"connect_timeout": "10", "keepalives_idle": "30", "tcp_user_timeout": "60000"}
+_IDLE: Final = 5.0  # seconds after which a connection is asked whether it still works: a server can have been restarted
 
 
 class Database:
@@ -49,7 +53,7 @@ class Database:
         if dialect == "sqlite" and self._parts.path in {"", "/", "/:memory:"}:
             raise ValueError("name a file, as in sqlite:///orders.db: each connection would have a database of its own")
         self.dialect: Dialect = dialect
-        self._idle: deque[Any] = deque()
+        self._idle: deque[tuple[float, Any]] = deque()  # since when, and the connection
         self._process = os.getpid()
         self._known: WeakSet[Any] = WeakSet()
         self._first = threading.Lock()
@@ -59,14 +63,14 @@ class Database:
         """Yield a connection that is in no transaction, and commits each statement. After an error it is closed."""
         if self._process != os.getpid():  # a fork: they are the parent's
             self._idle, self._process = deque(), os.getpid()
-        connection = self._idle.pop() if self._idle else self._connected()
+        connection = self._working() or self._connected()
         try:
             yield connection
         except BaseException:
             with contextlib.suppress(Exception):
                 connection.close()
             raise
-        self._idle.append(connection)
+        self._idle.append((boottime(), connection))
 
     @contextlib.contextmanager
     def one_by_one_at_first(self, connection: Any) -> Iterator[None]:
@@ -105,7 +109,25 @@ class Database:
         """Close the idle connections."""
         while self._idle:
             with contextlib.suppress(Exception):
-                self._idle.pop().close()
+                self._idle.pop()[1].close()
+
+    def _working(self) -> Any:
+        """Return an idle connection that works; None if there is none. A message must not fail for each that does not."""
+        while self._idle:
+            try:
+                since, connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if self.dialect == "sqlite" or boottime() - since < _IDLE:
+                return connection
+            try:
+                self.run(connection, "SELECT 1")
+            except Exception:
+                with contextlib.suppress(Exception):
+                    connection.close()
+            else:
+                return connection
+        return None
 
     def _connected(self) -> Any:
         if self.dialect == "sqlite":
@@ -113,13 +135,15 @@ class Database:
             return sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
         if self.dialect == "postgresql":
             import psycopg
+            from psycopg.conninfo import conninfo_to_dict
 
             from onceward.stores.postgres import OPTIONS
 
             theirs = {name: value for name, value in self._options.items() if name not in OPTIONS}
             place = self._parts._replace(query=urlencode(theirs, quote_via=quote))
             # Behind PgBouncer, a prepared statement is in another session, or another client's has its name.
-            return psycopg.connect(place.geturl(), autocommit=True, prepare_threshold=None)
+            options: Any = _POSTGRES | conninfo_to_dict(place.geturl())
+            return psycopg.connect(**options, autocommit=True, prepare_threshold=None)
         import pymysql
 
         from onceward.stores.mysql import place_of

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -10,16 +11,18 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 import pipeline_runs
 from mysql_servers import Mariadb
-from onceward.pipelines import PipelineInvalid, load
+from onceward.pipelines import PipelineInvalid, databases, load
 from onceward.pipelines.keyvalue.csv import CsvValues
 from onceward.pipelines.keyvalue.dynamodb import DynamoValues
 from onceward.pipelines.keyvalue.redis import RedisValues
 from onceward.pipelines.keyvalue.sql import _NOW, SqlValues
 from places import SOURCES
+from postgres_servers import Postgres
 from processes import PATIENCE
 from servers import numbers
 
@@ -127,6 +130,36 @@ def test_first_uses_at_once_make_one_table(request, tmp_path, dialect):
             assert list(pool.map(use, several)) == [[url]] * len(several)
         for values in several:
             values.close()
+
+
+def test_a_postgresql_that_takes_a_connection_and_says_nothing_is_given_up(monkeypatch):
+    monkeypatch.setitem(databases._POSTGRES, "connect_timeout", "2")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        values = SqlValues(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x", "", "/")
+        with pytest.raises(psycopg.OperationalError, match="timeout"):
+            values.get("k")
+
+
+@pytest.mark.parametrize("kind", [Postgres, Mariadb])
+def test_connections_that_a_restart_has_ended_fail_no_message(monkeypatch, kind):
+    monkeypatch.setattr(databases, "_IDLE", 0.0)
+    server = kind()
+    try:
+        values, meet = SqlValues(server.url, "", "/"), threading.Barrier(3)
+
+        def connect(_):
+            with values._database.connection():
+                meet.wait(PATIENCE)
+
+        values.set("k", 1, None)
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(connect, range(3)))
+        server.crash()
+        server.start()
+        assert values.get("k") == 1
+        values.close()
+    finally:
+        server.stop()
 
 
 def test_a_role_that_may_not_make_tables_can_use_one(postgres15):
