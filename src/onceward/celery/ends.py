@@ -26,7 +26,7 @@ _DELAY: Final = re.compile(r"^(?:[01]\.){28}")  # kombu's prefix of a routing ke
 _EXCHANGE: Final = re.compile(r"^celery_delayed.*")  # the same for the exchange
 _DEATH: Final = re.compile(r"x-(first-|last-)?death")
 _STATUSES: Final[dict[type[Exception], Status]] = {Parked: "parked", Mismatch: "mismatch"}
-_REFUSED: Final = 1.0  # seconds: a broker that takes no retry must not meet the next one in a loop
+_REFUSED: Final = 1.0  # seconds: a task that the broker does not take must not come again in a hot loop
 _DEAD_AGAIN: Final = 60.0  # seconds: a worker that reads dead letters must not meet the same one in a loop
 
 
@@ -137,5 +137,6 @@ def _published(
             again.apply_async(producer=producer, add_to_parent=False)
     except Exception as trouble:  # each transport has errors of its own
         logger().warning("%s[%s] could not be published again: %s", task.name, request.id, trouble)
+        sleep(_REFUSED)
         return Rejected(f"{end.error}; and then: {trouble}", requeue=True)
     return None
