@@ -24,7 +24,7 @@ from onceward.core.drivers import drive
 from onceward.pipelines.databases import Database
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE
-from onceward.stores.mysql import open_ledger
+from onceward.stores.mysql import links, open_ledger
 from onceward.stores.mysql.schema import LONGEST_KEY, flavor_of
 from onceward.stores.mysql.statements import NOW
 from onceward.testing.bench import claim_of
@@ -487,6 +487,26 @@ def test_a_ledger_outlives_the_event_loops_that_used_it(database):
         assert runner.run(once.run_async("again", asyncio.sleep, 0, "told")) == "told"
     assert once.run("k", lambda: "blocking") == "blocking"
     once.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_session_whose_settings_were_refused_is_not_used(database, monkeypatch, mode):
+    Once(database, name="n").run("made", int)
+    once = Once(database, name="n")
+    with asyncio.Runner() as runner:
+
+        def run(key):
+            return once.run(key, lambda: 1) if mode == "sync" else runner.run(once.run_async(key, asyncio.sleep, 0, 1))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(links, "settings", lambda _: "SET SESSION nothing = 1")
+            with pytest.raises(StoreError, match="nothing"):
+                run("k")
+        assert run("k") == 1
+        conduit, asked = once.store.plain.conduit, ["SELECT @@innodb_lock_wait_timeout"]
+        ((waits,),) = conduit.run(asked) if mode == "sync" else runner.run(conduit.run_async(asked))
+        assert waits == 1
+        once.close()
 
 
 def test_an_open_transaction_keeps_nobody_from_deleting_and_claiming_other_keys(once, connect, effects):

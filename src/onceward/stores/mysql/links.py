@@ -27,10 +27,11 @@ class MysqlLink(PooledLink):
     """One connection of PyMySQL or asyncmy."""
 
     wire: Any = None
+    is_set = False  # whether its session has the ledger's settings
 
     @property
     def is_alive(self) -> bool:
-        if self.wire is None:
+        if self.wire is None or not self.is_set:
             return False
         try:
             return is_silent(_socket_of(self.wire).fileno())
@@ -127,6 +128,7 @@ class MysqlLinks:
                 if wire is None:
                     wire = link.wire = LedgerWire(**self._place, read_timeout=self.timeout, write_timeout=self.timeout)
                     wire.rows([settings(wire.get_server_info())])
+                    link.is_set = True
                 rows: list[Row] = wire.rows(texts)
             except Exception as error:
                 raise spoken_error(error) or error from error
@@ -148,6 +150,7 @@ class MysqlLinks:
                     if link.wire is None:
                         link.wire = await _opened(self._place)
                         await fetch_async(link.wire, [settings(link.wire.get_server_info())])
+                        link.is_set = True
                     rows = await fetch_async(link.wire, texts)
             except TimeoutError as error:
                 raise Broken(f"the server has not answered for {self.timeout:g} s") from error
