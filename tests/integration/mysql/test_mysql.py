@@ -442,6 +442,34 @@ def test_a_ledger_on_a_pool_of_asyncmy_serves_coroutines_and_threads(database):
     asyncio.run(main())
 
 
+def test_two_ledgers_on_one_connection_do_not_read_each_others_answers(database, connect):
+    connection, told = connect(), []
+    onces = [Once(open_ledger(connection, table=table), name="n", on_busy=60.0) for table in ("one", "two")]
+
+    def work(once):
+        told.extend(once.run(number, lambda number=number: number) == number for number in range(40))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, onces * 2))
+    assert told == [True] * 160
+
+
+def test_two_ledgers_on_one_connection_of_asyncmy_do_not_read_each_others_answers(database):
+    import asyncmy
+
+    async def main():
+        connection = await asyncmy.connect(**place_of(database), autocommit=True)
+        onces = [Once(open_ledger(connection, table=table), name="n", on_busy=60.0) for table in ("one", "two")]
+
+        async def work(once):
+            return [await once.run_async(number, asyncio.sleep, 0, number) for number in range(40)]
+
+        assert await asyncio.wait_for(asyncio.gather(*map(work, onces * 2)), 60) == [list(range(40))] * 4
+        await connection.ensure_closed()
+
+    asyncio.run(main())
+
+
 def test_a_connection_that_does_not_fit_is_refused(connect):
     with pytest.raises(TypeError, match=r"pymysql\.Connection"):
         open_ledger(object())

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from onceward.stores.mysql.connections import limited
@@ -13,6 +13,9 @@ from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 _CHARSETS = frozenset({"utf8mb4"})
+# Of connections. Two ledgers on one must not read each other's answers.
+_LOCKS: Final[WeakKeyDictionary[Any, threading.Lock]] = WeakKeyDictionary()
+_AWAITED: Final[WeakKeyDictionary[Any, tuple[asyncio.AbstractEventLoop, asyncio.Lock]]] = WeakKeyDictionary()
 
 
 class SessionSettings:
@@ -48,7 +51,7 @@ class GivenBlocking(Blocking[Sequence[str]]):
         super().__init__(timeout)
         self._connection = connection
         self._settings = SessionSettings()
-        self._lock = threading.Lock()
+        self._lock = _LOCKS.setdefault(connection, threading.Lock())
 
     def run(self, texts: Sequence[str]) -> list[Row]:
         """Run statements one after another, and return the rows of all."""
@@ -85,22 +88,26 @@ class GivenAwaited(Awaiting[Sequence[str]]):
         super().__init__(timeout, "a URL")
         self._given, self._pools = given, pools
         self._settings = SessionSettings()
-        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     async def served(self, texts: Sequence[str]) -> list[Row]:
         """Run statements one after another on the running loop, and return the rows of all."""
-        loop = asyncio.get_running_loop()
-        if self._lock is None or self._lock[0] is not loop:
-            self._lock = loop, asyncio.Lock()
         try:
             async with asyncio.timeout(self.timeout):
                 if self._pools:
                     async with self._given.acquire() as connection:
                         return await self._spoken(connection, texts)
-                async with self._lock[1]:
+                async with self._lock():
                     return await self._spoken(self._given, texts)
         except TimeoutError as error:
             raise Broken(f"the server has not answered for {self.timeout:g} s") from error
+
+    def _lock(self) -> asyncio.Lock:
+        """Return the lock of the connection, on this loop."""
+        loop, (known, lock) = asyncio.get_running_loop(), _AWAITED.get(self._given, (None, asyncio.Lock()))
+        if known is not loop:
+            lock = asyncio.Lock()
+            _AWAITED[self._given] = loop, lock
+        return lock
 
     async def _spoken(self, connection: Any, texts: Sequence[str]) -> list[Row]:
         try:
