@@ -21,7 +21,6 @@ from mysql_hands import name_of, place_of
 from mysql_servers import Mariadb
 from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
-from onceward.pipelines.databases import Database
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE
 from onceward.stores.mysql import links, open_ledger
@@ -29,7 +28,6 @@ from onceward.stores.mysql.schema import LONGEST_KEY, flavor_of
 from onceward.stores.mysql.statements import NOW
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, Bench
-from waiting import until
 
 
 @pytest.fixture
@@ -561,32 +559,6 @@ def test_a_connection_that_its_owner_connects_anew_gets_its_settings_anew(connec
         assert cursor.fetchall() == ((1, 1),)
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_server_that_takes_no_writes_any_more_is_left(other_server, mode):
-    """Another one may have its address by now."""
-    Once(other_server.url, name="n").run("made", int)
-    other_server.sql("CREATE USER worker@'%'")
-    other_server.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON test.* TO worker@'%'")
-    once = Once(other_server.url.replace("root@", "worker@"), name="n")
-    connected = lambda: set(other_server.sql("SELECT id FROM information_schema.processlist WHERE user = 'worker'"))
-    with asyncio.Runner() as runner:
-
-        def run(key):
-            return once.run(key, lambda: 1) if mode == "sync" else runner.run(once.run_async(key, asyncio.sleep, 0, 1))
-
-        assert run("k") == 1
-        before = connected()
-        other_server.sql("SET GLOBAL read_only = 1")
-        with pytest.raises(StoreError, match="replica or read-only") as told:
-            run("other")
-        assert told.value.transient
-        other_server.sql("SET GLOBAL read_only = 0")
-        assert run("other") == 1
-        assert connected()
-        until(lambda: not before & connected())
-        once.close()
-
-
 def test_a_frozen_server_does_not_hold_who_gives_a_connection(other_server):
     Once(other_server.url, name="n").run("made", int)  # which can take longer
     with pymysql.connect(**place_of(other_server.url), autocommit=True) as connection:
@@ -597,69 +569,6 @@ def test_a_frozen_server_does_not_hold_who_gives_a_connection(other_server):
             once.run("other", pytest.fail)
         assert told.value.transient
         os.kill(other_server.pid, signal.SIGCONT)
-
-
-@pytest.fixture
-def without_autocommit(other_server):
-    """The URL of a server whose ``init_connect`` switches autocommit off for workers, and tells the driver nothing of it."""
-    Once(other_server.url, name="n").run("made", int)
-    other_server.sql("CREATE USER worker@'%'")
-    other_server.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON test.* TO worker@'%'")
-    other_server.sql("SET GLOBAL init_connect = 'SET autocommit = 0'")
-    return other_server.url.replace("root@", "worker@")
-
-
-@pytest.mark.parametrize("kind", ["url", "awaited", "given"])
-def test_a_server_whose_sessions_begin_without_autocommit_keeps_what_was_recorded(without_autocommit, kind):
-    url, ran = without_autocommit, []
-
-    def used():
-        """Run the handler in a process of its own, as far as the server sees."""
-        if kind == "given":
-            with pymysql.connect(**place_of(url), autocommit=True) as connection:
-                return Once(open_ledger(connection), name="n").run("k", lambda: ran.append(1) or len(ran))
-        once = Once(url, name="n")
-        try:
-            if kind == "awaited":
-                return asyncio.run(once.run_async("k", asyncio.to_thread, lambda: ran.append(1) or len(ran)))
-            return once.run("k", lambda: ran.append(1) or len(ran))
-        finally:
-            once.close()
-
-    assert [used(), used()] == [1, 1]
-
-
-@pytest.mark.parametrize("charset", ["utf8mb3", "latin1"])
-@pytest.mark.parametrize("how", ["init_connect", "handshake"])
-def test_a_server_that_sets_another_charset_changes_no_text(charset, how):
-    """A replay by asyncmy had question marks in place of what the charset has not, or could not be read."""
-    ignores = {"character_set_client_handshake": "OFF", "character_set_server": charset}
-    server = Mariadb(**ignores if how == "handshake" else {})
-    try:
-        once, text = Once(server.url, name="n"), "é😀漢"
-        once.run("made", int)
-        once.close()
-        server.sql("CREATE USER worker@'%'")
-        server.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON test.* TO worker@'%'")
-        if how == "init_connect":
-            server.sql(f"SET GLOBAL init_connect = 'SET NAMES {charset}'")
-        once = Once(server.url.replace("root@", "worker@"), name="n")
-        for key in ("k", "é"):
-            for _ in range(2):
-                assert asyncio.run(once.run_async(key, asyncio.sleep, 0, text)) == text
-            assert once.run(key, pytest.fail) == text
-        once.close()
-    finally:
-        server.stop()
-
-
-def test_a_pipeline_commits_its_statements_on_such_a_server(without_autocommit, other_server):
-    other_server.sql("CREATE TABLE test.effects (value varchar(100))")
-    database = Database(without_autocommit)
-    with database.connection() as connection:
-        database.run(connection, "INSERT INTO effects VALUES ('effect')")
-    database.close()
-    assert other_server.sql("SELECT * FROM test.effects") == [("effect",)]
 
 
 def test_a_batch_is_sent_in_statements_that_the_server_takes(other_server):
