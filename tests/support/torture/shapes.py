@@ -214,16 +214,22 @@ def _effect_and_messages(actor: "Actor", key: str, run: str, held: Claim) -> Non
 # --- many at once -------------------------------------------------------------------------------------------------
 
 
+def _current(actor: "Actor") -> Claim:
+    """Return the claim of the handler. A strike in between would be one in the handler: its fork would make the effect, too."""
+    actor.points.phase = None
+    return current()
+
+
 def batch(actor: "Actor", keys: list[str]) -> None:
     def handler(key: str) -> str:
-        return handle(actor, key, current())
+        return handle(actor, key, _current(actor))
 
     _tell_outcomes(actor, actor.once.batch(handler, key="key").run(keys))
 
 
 def batch_async(actor: "Actor", keys: list[str]) -> None:
     async def handler(key: str) -> str:
-        return await handle_async(actor, key, current())
+        return await handle_async(actor, key, _current(actor))
 
     async def main() -> list:
         actor.task = asyncio.current_task()
