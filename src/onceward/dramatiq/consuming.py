@@ -3,8 +3,8 @@
 RabbitMQ numbers the messages of each connection from 1. After a reconnection, Dramatiq acknowledges a message of the old connection by
 its number on the new one, and so removes another message, which may not have run. If its worker ends then, that message is lost.
 
-On Redis, Dramatiq forgets the delayed messages that a worker holds, but Redis still counts them as that worker's. So retries and busy
-messages would wait until it ends.
+On Redis, Dramatiq forgets what it has fetched and not begun, and all delayed messages, but Redis still counts them as that worker's. So
+they would wait until it ends.
 """
 
 from collections.abc import Iterable
@@ -34,17 +34,18 @@ class _Consume:
 
     def __init__(self, broker: "Broker", mended: "type[_Passed]") -> None:
         self._broker, self._consume, self._mended = broker, broker.consume, mended
+        self._held: dict[str, set[str]] = {}  # by queue
 
     def __call__(self, queue_name: str, prefetch: int = 1, timeout: int = 30000) -> Consumer:
         consumer = self._consume(queue_name=queue_name, prefetch=prefetch, timeout=timeout)
-        return self._mended(consumer, self._broker, queue_name)
+        return self._mended(consumer, self._broker, queue_name, self._held.setdefault(queue_name, set()))
 
 
 class _Passed(Consumer):
     """A consumer of one connection, to which all is passed on."""
 
-    def __init__(self, consumer: Consumer, broker: Any, queue: str) -> None:
-        del broker, queue  # for Redis
+    def __init__(self, consumer: Consumer, broker: Any, queue: str, held: set[str]) -> None:
+        del broker, queue, held  # for Redis
         self._consumer = consumer
 
     def __next__(self) -> "MessageProxy | None":
@@ -92,14 +93,32 @@ class _OwnMessages(_Passed):
 
 
 class _TakenUp(_Passed):
-    """Redis': it begins with the delayed messages that this worker held before."""
+    """Redis': it begins with what Redis has given to this worker, and what the worker does not have any more."""
 
-    def __init__(self, consumer: Consumer, broker: Any, queue: str) -> None:
-        super().__init__(consumer, broker, queue)
-        if queue in broker.delay_queues:  # what other queues gave still waits in the worker, or runs
-            held = broker.client.smembers(f"{broker.namespace}:__acks__.{broker.broker_id}.{queue}")
-            if held:
-                broker.do_requeue(queue, *held)
+    def __init__(self, consumer: Consumer, broker: Any, queue: str, held: set[str]) -> None:
+        super().__init__(consumer, broker, queue, held)
+        self._held = held  # what waits for a thread of the worker, or is in one
+        if queue in broker.delay_queues:
+            held.clear()
+        given = broker.client.smembers(f"{broker.namespace}:__acks__.{broker.broker_id}.{queue}")
+        names = {name.decode() if isinstance(name, bytes) else name for name in given}
+        forgotten = names - held
+        if forgotten:
+            broker.do_requeue(queue, *forgotten)
+
+    def __next__(self) -> "MessageProxy | None":
+        message = super().__next__()
+        if message is not None:
+            self._held.add(message.options["redis_message_id"])
+        return message
+
+    def ack(self, message: "MessageProxy") -> None:
+        super().ack(message)
+        self._held.discard(message.options["redis_message_id"])
+
+    def nack(self, message: "MessageProxy") -> None:
+        super().nack(message)
+        self._held.discard(message.options["redis_message_id"])
 
     def requeue(self, messages: "Iterable[MessageProxy]") -> None:
         try:
