@@ -25,6 +25,7 @@ _ELSEWHERE = (
     ("onceward.rabbitmq.connection", "RabbitError"),
     ("onceward.stores.dynamodb.batch", "StoreWarning"),
     ("onceward.pipelines.sources.inbox", "NotHandled"),
+    ("onceward.pipelines.sources.inbox", "WebhookNotServed"),
     ("onceward.pipelines.sources.lambda_events", "EventUnknown"),
     ("onceward.pipelines.sources.lambda_events", "RunsInLambda"),
     ("onceward.pipelines.sources.lines", "LinesUnreadable"),
