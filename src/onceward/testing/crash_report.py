@@ -10,6 +10,8 @@ _TWICE = """\
 The ledger cannot tell a crash before an effect from one after it, so the next attempt makes the effect again. Either
 - give the downstream a key that is the same on each attempt, claim.key("charge"), and tell this test of it, by="...";
 - or let a step find out: claim.step("charge", bank.charge, order, on_lapse=function), or on_lapse="park";
+- or let a person decide: on_lapse="park" and on_error="park" of the guard. With on_lapse="park" alone, a handler that raises after its
+  effect runs again;
 - or commit the effect with the record: claim.transaction(connection), claim.step_transaction(...), claim.transact(...)."""
 _MISSING = """\
 The delivery counts as done although an effect is missing. Look for

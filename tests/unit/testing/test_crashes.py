@@ -271,6 +271,17 @@ def complaint(handler, depth=1):
     return str(met.value)
 
 
+@shop(key="order.id", on_lapse="park")
+def that_parks_after_a_death_alone(order: dict, bank) -> str:
+    return bank.charge(order["id"])
+
+
+def test_the_advice_for_an_effect_after_which_the_handler_raised_is_on_error():
+    told = complaint(that_parks_after_a_death_alone)
+    assert "is made, but its reply is lost" in told
+    assert 'on_lapse="park" and on_error="park" of the guard' in told
+
+
 @pytest.mark.parametrize("handler", TWICE, ids=lambda one: one.__name__)
 def test_effects_that_happen_twice_are_found(handler):
     assert "happened twice instead of once" in complaint(handler)
