@@ -12,11 +12,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 from generated import PAGES
 from generated.python_api import PUBLIC
 
+from onceward.aws.sqs.queue_steps import LONGEST_WAIT
+from onceward.consumers.worker import PAUSES
+from onceward.web.webhooks.signatures import TOLERANCE
+
 ROOT = Path(__file__).parents[1]
 SHOWN = ("examples", "observability")  # folders whose files become pages, so that links to them work
 OUT_OF_DOCS = re.compile(rf"\]\((?:\.\./)+((?:{'|'.join(SHOWN)})/[^)#]+|\w+\.md)\)")
 NOT_RUN = re.compile(r"^( *)<!-- not run: ([^>]+) -->\n+ *(```\w+)", re.MULTILINE)
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|exc|data|obj):<code>~?([^<]*)</code>")
+CONSTANTS = {"PAUSES": PAUSES, "LONGEST_WAIT": LONGEST_WAIT, "TOLERANCE": TOLERANCE}  # as defaults of public functions
+CONSTANT = re.compile(rf'(<span class="n">|<code>)({"|".join(CONSTANTS)})<')
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 LANGUAGES = {".py": "python", ".sh": "bash", ".yml": "yaml", ".yaml": "yaml", ".json": "json"}
 
@@ -52,14 +58,17 @@ def _code(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Send links to files outside this folder to their pages on the site, and show why a block is not run."""
+    """Send links to files outside this folder to their pages on the site, and show why the tests do not run a block."""
     del config, files
     up = "../" * page.file.src_uri.count("/")
-    markdown = NOT_RUN.sub(r'\1\3 title="Not run: \2"', markdown)
+    markdown = NOT_RUN.sub(r'\1\3 title="Our tests leave this block out: \2"', markdown)
     return OUT_OF_DOCS.sub(lambda link: f"]({up}{link[1].removesuffix('.md')}.md)", markdown)
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Show the names that docstrings mark for Sphinx as plain code."""
-    del page, config, files
-    return ROLE.sub(r"<code>\1</code>", html)
+    """Show the names that docstrings mark for Sphinx as plain code, and the values of constants in signatures."""
+    del config, files
+    html = ROLE.sub(r"<code>\1</code>", html)
+    if page.file.src_uri.startswith("reference/python/"):
+        html = CONSTANT.sub(lambda name: f"{name[1]}{CONSTANTS[name[2]]}<", html)
+    return html
