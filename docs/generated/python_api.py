@@ -21,6 +21,7 @@ _MODULES = {  # what is public in modules that list nothing
     "onceward.observe.prometheus": ("PrometheusLedger", "PrometheusMetrics"),
     "onceward.observe.cloudwatch": ("EmbeddedMetrics",),
     "onceward.observe.json_lines": ("JsonLines",),
+    "onceward.stores.sqlite": ("SqliteStore",),
     "onceward.stores.gauges": ("LedgerGauges",),
     "onceward.testing.crashes": ("CrashOptions",),
     "onceward.watch.reconciling": ("Mismatched", "Naming", "mismatches"),

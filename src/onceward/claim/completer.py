@@ -91,7 +91,10 @@ def decorated(function: Function) -> KeepingHandler | None:
 def _checked(guard: Guard, function: Function) -> KeepingHandler:
     if guard.inputs is None:
         name = getattr(function, "__qualname__", repr(function))
-        raise ValueError(f"{name}: its calls keep no arguments, so nobody can run them again: give it keep_input=True")
+        raise ValueError(
+            f"{name}: its calls keep no arguments, so nobody can run them again: give it keep_input=True "
+            "(a WebhookReceiver: accept=True)"
+        )
     return KeepingHandler(guard, guard.inputs, function, describe(function).is_async)
 
 

@@ -33,11 +33,20 @@ T = TypeVar("T")
 _UNSETTLED = {NextStep.TAKE_OVER, NextStep.FORGOTTEN, NextStep.AGAIN, NextStep.UNPARK, NextStep.SEND}
 _LISTED = 20  # records that `show` lists when several have the client's key
 
-KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
+
+def _not_empty(key: str) -> str:
+    if not key:
+        refuse("KEY is empty, and no key can be. `onceward ls` shows the keys", USAGE)
+    return key
+
+
+KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.", callback=_not_empty)]
 AnyKeyArgument = Annotated[
     str,
     Argument(
-        metavar="KEY", help="The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header."
+        metavar="KEY",
+        help="The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header.",
+        callback=_not_empty,
     ),
 ]
 YesOption = Annotated[bool, Option("--yes", "-y", help="Do it even if a worker holds the key.")]

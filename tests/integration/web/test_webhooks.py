@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from fastapi import FastAPI
 
 from onceward import Busy, Claim, Once, ResultUnavailable
+from onceward.claim.completer import decorated
 from onceward.web.webhooks import (
     GitHub,
     Shopify,
@@ -482,6 +483,10 @@ def test_wrong_receivers_are_refused(once):
         WebhookReceiver(once, "secret", _note, name="hooks")
     with pytest.raises((TypeError, ValueError)):
         receiver(once, once(key="event.id", name="x")(_note))
+    with pytest.raises(TypeError, match="the verifier gives the key"):
+        receiver(once, _note, key="event.id")
+    with pytest.raises(ValueError, match="WebhookReceiver: accept=True"):
+        decorated(receiver(once, _note))
     with pytest.raises(TypeError, match="answer_async"):
         receiver(once, _awaited).answer(by_stripe(), BODY)
     for view in (flask_view, django_view):  # when the application starts, and not at the first event

@@ -109,3 +109,8 @@ def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):
     result = run(*arguments)
     refused(result)
     assert text in result.output + capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["show"], ["clear"], ["park"], ["unpark"], ["settle", "--result", "1"]])
+def test_an_empty_key_is_refused_before_the_ledger_is_asked(run, command):
+    refused(run(*command, "", "--store", f"redis://{NOBODY}/0"), "KEY is empty")

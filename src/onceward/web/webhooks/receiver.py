@@ -69,6 +69,8 @@ class WebhookReceiver:
         if not callable(getattr(verifier, "verify", None)):
             raise TypeError(f"verifier={verifier!r}: give the provider's rules, as in Stripe(secret)")
         refuse_guarded(handler)
+        if "key" in options:
+            raise TypeError("key= is not an option: the verifier gives the key, which is the event's id. Leave it out")
         if options.get("on_busy", once.guards.defaults.on_busy) == "skip":
             raise ValueError(
                 'on_busy="skip" would answer 200 for an event that is not done, such as one whose worker was killed, and the provider '
