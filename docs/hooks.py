@@ -11,7 +11,6 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).parent))
 from generated import PAGES
 from generated.python_api import PUBLIC
-
 from onceward.aws.sqs.queue_steps import LONGEST_WAIT
 from onceward.consumers.worker import PAUSES
 from onceward.web.webhooks.signatures import TOLERANCE
