@@ -21,7 +21,7 @@ OUT_OF_DOCS = re.compile(rf"\]\((?:\.\./)+((?:{'|'.join(SHOWN)})/[^)#]+|\w+\.md)
 NOT_RUN = re.compile(r"^( *)<!-- not run: ([^>]+) -->\n+ *(```\w+)", re.MULTILINE)
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|exc|data|obj):<code>~?([^<]*)</code>")
 CONSTANTS = {"PAUSES": PAUSES, "LONGEST_WAIT": LONGEST_WAIT, "TOLERANCE": TOLERANCE}  # as defaults of public functions
-CONSTANT = re.compile(rf'(<span (?:class="n"|title="[^"]*")>|<code>)({"|".join(CONSTANTS)})<')
+CONSTANT = re.compile(rf'(<span class="n">|<code>|<autoref [^>]*>)({"|".join(CONSTANTS)})<')
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 LANGUAGES = {".py": "python", ".sh": "bash", ".yml": "yaml", ".yaml": "yaml", ".json": "json"}
 
