@@ -225,7 +225,7 @@ def refused(ledger, request):
 
 def test_workers_whose_clocks_are_wrong_neither_steal_nor_forget(ledger, refused, start, faketime):
     """An hour fast, an hour slow, through both changes of the clocks, and in odd zones: all at the same time."""
-    once = Once(ledger.url, lease=60.0, retention=60.0)
+    once = Once(ledger.url, lease=120.0, retention=120.0)
     once.acquire("live")
     once.acquire("done").complete("result")
     off = {"fast": 3600.0, "slow": -3600.0, "east": 0.0, "west": 0.0}
@@ -247,8 +247,8 @@ def test_workers_whose_clocks_are_wrong_neither_steal_nor_forget(ledger, refused
         worker.stdin.flush()
     for worker in running.values():
         assert worker.stdout.readline() == "long\n"
-    # Their leases of three seconds are over, were they not renewed, and the clocks are changed.
-    time.sleep(max(3.5, changed + 0.5 - time.monotonic()))
+    # Their leases of six seconds are over, were they not renewed, and the clocks are changed.
+    time.sleep(max(6.5, changed + 0.5 - time.monotonic()))
     for name in running:
         with pytest.raises(Busy):
             once.acquire(("long", name))

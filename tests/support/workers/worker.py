@@ -151,12 +151,12 @@ def _survived(once, ledger, log, key):
 
 
 def skewed(url, name):
-    """The parent holds "live" for 60 s and has completed "done" with a retention of 60 s."""
+    """The parent holds "live" for 120 s and has completed "done" with a retention of 120 s."""
     summer = time.localtime().tm_isdst
     say("summer" if summer else "no summer")
     sys.stdin.readline()
     told = [("time", time.time())]
-    once = Once(url, lease=3.0, retention=60.0)
+    once = Once(url, lease=6.0, retention=120.0)
     try:
         once.acquire("live")
         told.append(("live", "stolen"))
