@@ -3,6 +3,7 @@
 import random
 from typing import NamedTuple
 
+from onceward.core import history
 from onceward.core.policy import Policy
 from onceward.core.protocol import FREE, STATUSES, Verdict, decide
 from onceward.core.record import Record, Write
@@ -11,6 +12,7 @@ from onceward.stores.sql import rules
 
 FIELDS = [row.field for row in FOLLOWING]
 TIMES = (1.0, 2.0, 2.5, 3.0)
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TEXTS = (None, "", "f", "g")
 LINE = '\n{"attempt":1,"begin":1000e-3,"worker":"w","outcome":"RELEASED","error":"no","fence":%s,"end":1500e-3}'
 OPEN = '\n{"begin":1000e-3,"fence":%s'
@@ -22,13 +24,15 @@ HISTORIES = (
     LINE * 30 % ((6,) * 30),
     LINE * 40 % ((6,) * 40) + OPEN,
     "h" * 3000,
-    "\n" + "h" * 1536,
+    "\n" + "h" * (history.MOST - history.LINE),
+    "\n" + "h" * (history.MOST - history.LINE - 1),
 )
 # The types of the columns of `cases`: the record, what the claim has itself, and what it asks with.
 COLUMNS = {
     "n": "int",
     **dict.fromkeys(
-        ("key", "status", "owner", "fingerprint", "error", "needs", "steps", "origin", "history", "worker"), "text"
+        ("key", "status", "owner", "fingerprint", "error", "needs", "steps", "origin", "history", "worker", "trace"),
+        "text",
     ),
     **dict.fromkeys(("fence", "beat", "attempts"), "bigint"),
     **dict.fromkeys(("lease_until", "created_at", "updated_at", "expires_at", "now"), "float8"),
@@ -90,6 +94,7 @@ def cases(count: int, seed: int) -> list[Case]:
             origin=pick([None, "o"]),
             updated_at=pick([None, *TIMES]),
             worker=pick([None, "host/1", 'a "quoted" \\ name', "long" * 100]),
+            trace=pick([None, TRACE, TRACE[:-1], ""]),
         )
         text = pick(HISTORIES)
         if text is not None and text.endswith(OPEN):

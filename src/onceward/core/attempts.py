@@ -19,6 +19,7 @@ class Attempt(NamedTuple):
         outcome: COMPLETED, RELEASED or PARKED; LAPSED if its worker has vanished; IN_PROGRESS if it still runs.
         error: why it failed: at most 500 characters. A sealed text stays sealed.
         fence: its fencing token.
+        trace: the W3C traceparent of its span; None without OpenTelemetry.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Attempt(NamedTuple):
     outcome: str
     error: str | None
     fence: int
+    trace: str | None = None
 
 
 def attempts_of(record: Record, now: float) -> list[Attempt]:
@@ -44,6 +46,7 @@ def attempts_of(record: Record, now: float) -> list[Attempt]:
         outcome=history.LAPSED if is_lapsed(record, now) else record.status,
         error=record.error if done else None,
         fence=record.fence,
+        trace=record.trace,
     )
     return [*made, last]
 
@@ -70,7 +73,7 @@ def _attempt(line: dict[str, Any], record: Record) -> Attempt | None:
     end = _number(line.get("end"))
     if end is None and fence == record.fence and outcome == record.status:
         end = record.lease_until  # the write that ends a claim leaves no lease
-    worker, error = line.get("worker"), line.get("error")
+    worker, error, trace = line.get("worker"), line.get("error"), line.get("trace")
     return Attempt(
         number=number,
         begin=_number(line.get("begin")),
@@ -79,6 +82,7 @@ def _attempt(line: dict[str, Any], record: Record) -> Attempt | None:
         outcome=outcome,
         error=error if isinstance(error, str) else None,
         fence=fence,
+        trace=trace if isinstance(trace, str) else None,
     )
 
 

@@ -16,8 +16,9 @@ MOST: Final = 2048  # bytes; all text is ASCII
 LAPSED: Final = "LAPSED"  # the outcome of an attempt whose worker has vanished
 LONGEST_WORKER: Final = 200
 BY_HAND: Final = "by hand"  # the worker of a completion that a person made
-_LONGEST_ERROR: Final = 500  # of its JSON
-LINE: Final = 512  # more than a line without an error has
+TRACE: Final = 55  # characters of a W3C traceparent; another text is not added
+_LONGEST_ERROR: Final = 500  # of its JSON, with the trace
+LINE: Final = 580  # more than a line without an error has
 _END: Final = 32  # more than the end of a line has
 _BEGIN: Final = re.compile(r'"begin":([0-9]+e-3),')
 
@@ -39,9 +40,10 @@ def ended(record: Record, outcome: str, error: str | None) -> str:
     told = (
         f'{{"attempt":{record.attempts},"begin":{_time(begin(record))},"worker":{_worker(record)},"outcome":"{outcome}"'
     )
+    trace = "" if record.worker == BY_HAND else _trace(record)
     if error is not None:
-        told += f',"error":{_error(error)}'
-    line = f"\n{told},{_mark(record)}"
+        told += f',"error":{_error(error, _LONGEST_ERROR - len(trace))}'
+    line = f"\n{told}{trace},{_mark(record)}"
     return _tail(without_begin(record), MOST - len(line) - _END) + line
 
 
@@ -57,7 +59,7 @@ def closed(record: Record) -> str | None:
 def lapsed(record: Record) -> str:
     """Return the history with a line for an attempt whose lease lapsed. Nobody knows when it ended."""
     head = "" if is_open(record) else _head(record)
-    rest = f',"attempt":{record.attempts},"worker":{_worker(record)},"outcome":"{LAPSED}"}}'
+    rest = f',"attempt":{record.attempts},"worker":{_worker(record)},"outcome":"{LAPSED}"{_trace(record)}}}'
     return _tail(record.history, MOST - LINE) + head + rest
 
 
@@ -123,13 +125,18 @@ def _worker(record: Record) -> str:
     return '"' + record.worker[:LONGEST_WORKER].replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _error(error: str) -> str:
+def _trace(record: Record) -> str:
+    """Return the trace of the record's own attempt, if it has one. A span's trace needs no escapes (``observe/spans.py``)."""
+    return f',"trace":"{record.trace}"' if record.trace is not None and len(record.trace) == TRACE else ""
+
+
+def _error(error: str, most: int) -> str:
     from json import dumps  # a cold start does without
 
-    text = error[:_LONGEST_ERROR]
-    if text == error and len(told := dumps(text)) <= _LONGEST_ERROR:
+    text = error[:most]
+    if text == error and len(told := dumps(text)) <= most:
         return told
-    while len(told := dumps(f"{text}…")) > _LONGEST_ERROR:
+    while len(told := dumps(f"{text}…")) > most:
         text = text[: len(text) * 9 // 10]
     return told
 

@@ -4,9 +4,10 @@ An observer may have a method ``begin``, see :class:`SpanMaker`. It may also hav
 each invocation of a Lambda handler. Without them an observer is only told of events.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from onceward.core.steps import Bid
 from onceward.observe.events import Event
@@ -28,6 +29,8 @@ class Incoming(NamedTuple):
     id: str | None = None
 
 
+# https://www.w3.org/TR/trace-context/#traceparent-header-field-values. Stores print it into JSON as it is.
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 Comes = Callable[[], Incoming]  # only asked when somebody makes spans
 
 
@@ -35,7 +38,7 @@ class Span(Protocol):
     """One call or step, from asking for its key to its end.
 
     Attributes:
-        trace: its W3C traceparent, which the record keeps; None if it has none.
+        trace: its W3C traceparent, which the record keeps; None if it has none. The record keeps no other text.
     """
 
     trace: str | None
@@ -88,7 +91,8 @@ class CallSpan:
         self._failed = failed
         self._depth = 0  # how often it was entered and not left
         self._ended = False
-        self.trace = span.trace
+        trace = span.trace
+        self.trace = trace if trace is not None and _TRACEPARENT.fullmatch(trace) else None
 
     def on(self, bid: Bid) -> Bid:
         """Return a bid whose record keeps this trace."""

@@ -7,7 +7,7 @@ from base64 import b64encode
 import pytest
 
 from onceward import Attempt, Once
-from onceward.core import history
+from onceward.core import history, worker
 from onceward.core.attempts import attempts_of
 from onceward.core.record import PARKED, RELEASED, Record
 from onceward.core.writes import next_version
@@ -20,10 +20,44 @@ class Failure(Exception):
     pass
 
 
+TRACES = [f"00-{number:032x}-{number:016x}-01" for number in range(1, 5)]
+
+
+class Tracing:
+    """Makes spans whose trace is ``trace``."""
+
+    trace = None
+
+    def __call__(self, event):
+        pass
+
+    def begin(self, name, key, incoming):
+        return Span(self.trace)
+
+    def headers(self):
+        return {}
+
+
+class Span:
+    def __init__(self, trace):
+        self.trace = trace
+
+    def note(self, event):
+        pass
+
+    link = end = note
+
+    def enter(self):
+        pass
+
+    leave = enter
+
+
 @dataclasses.dataclass
 class Scene:
     once: Once
     clock: ManualClock
+    tracing: Tracing
 
     @property
     def record(self):
@@ -58,8 +92,8 @@ class Scene:
 
 @pytest.fixture
 def scene():
-    clock = ManualClock()
-    return Scene(Once(MemoryStore(clock), clock=clock), clock)
+    clock, tracing = ManualClock(), Tracing()
+    return Scene(Once(MemoryStore(clock), clock=clock, observe=[tracing]), clock, tracing)
 
 
 def test_a_first_attempt_that_succeeds_writes_no_history(scene):
@@ -98,6 +132,113 @@ def test_each_attempt_has_its_times_worker_error_and_fence(scene):
         Attempt(2, began + 12.0, began + 15.0, worker, "RELEASED", "Failure: second", fence + 1),
         Attempt(3, began + 25.0, began + 29.0, worker, "COMPLETED", None, fence + 2),
     ]
+
+
+def traced(scene):
+    return [one.trace for one in scene.once.ledger.attempts("n:k")]
+
+
+def test_each_attempt_has_its_trace(scene):
+    scene.tracing.trace = TRACES[0]
+    scene.attempt("first")
+    scene.tracing.trace = TRACES[1]
+    scene.vanish()
+    assert traced(scene) == TRACES[:2]
+    scene.tracing.trace = TRACES[2]
+    scene.attempt("third", on_error="park")
+    scene.once.ledger.unpark("n:k")
+    scene.tracing.trace = TRACES[3]
+    scene.attempt(None)
+    assert traced(scene) == TRACES
+    assert [outcome for _, outcome, _ in scene.told()] == ["RELEASED", "LAPSED", "PARKED", "COMPLETED"]
+
+
+def test_an_attempt_without_a_trace_has_not_that_of_another(scene):
+    scene.attempt("first")
+    scene.tracing.trace = TRACES[0]
+    scene.attempt("second")
+    scene.tracing.trace = None
+    scene.vanish()
+    scene.attempt("fourth")
+    claim = scene.once.acquire("k", name="n")
+    assert traced(scene) == [None, TRACES[0], None, None, None]
+    claim.complete(None)
+    assert traced(scene) == [None, TRACES[0], None, None, None]
+
+
+def test_lines_without_a_trace_are_those_of_earlier_versions(scene):
+    scene.attempt("first")
+    scene.vanish()
+    scene.attempt("third")
+    worker, fence, at = scene.record.worker, scene.record.fence, round(scene.record.created_at * 1000)
+    assert scene.record.history == (
+        f'\n{{"attempt":1,"begin":{at}e-3,"worker":"{worker}","outcome":"RELEASED","error":"Failure: first","fence":{fence - 2},'
+        f'"end":{at + 1000}e-3}}'
+        f'\n{{"begin":{at + 11000}e-3,"fence":{fence - 1},"attempt":2,"worker":"{worker}","outcome":"LAPSED"}}'
+        f'\n{{"attempt":3,"begin":{at + 111000}e-3,"worker":"{worker}","outcome":"RELEASED","error":"Failure: third","fence":{fence}'
+    )
+
+
+def test_lines_of_an_earlier_version_have_no_trace(scene):
+    scene.tracing.trace = TRACES[0]
+    scene.attempt("first")
+    scene.vanish()
+    scene.attempt("third")
+    record = scene.record._replace(history=scene.record.history.replace(f',"trace":"{TRACES[0]}"', ""))
+    ours, theirs = (attempts_of(one, scene.clock()) for one in (scene.record, record))
+    assert theirs == [one._replace(trace=None) for one in ours]
+
+
+def test_a_completion_by_hand_has_no_trace(scene):
+    scene.tracing.trace = TRACES[0]
+    claim = scene.once.acquire("k", name="n")
+    claim.step("pay", lambda: 1)
+    scene.clock.advance(100.0)
+    scene.once.ledger.settle("n:k", "1")
+    assert traced(scene) == [TRACES[0], None]
+    scene.once.ledger.retry("n:k", "pay")
+    assert traced(scene) == [TRACES[0], None]
+
+
+def test_a_completed_key_that_is_retried_keeps_the_trace_of_its_attempt(scene):
+    scene.tracing.trace = TRACES[0]
+    with scene.once.claim("k", name="n") as claim:
+        claim.step("pay", lambda: 1)
+    scene.tracing.trace = TRACES[1]
+    scene.once.ledger.retry("n:k", "pay")
+    scene.attempt("second")
+    assert traced(scene) == TRACES[:2]
+
+
+@pytest.mark.parametrize(
+    "trace", ['"', TRACES[0][:-1] + '"', TRACES[0][:-1] + "\\", TRACES[0] + "\n", TRACES[0].upper() + "é"]
+)
+def test_a_text_that_is_no_traceparent_is_not_kept(scene, trace):
+    scene.tracing.trace = trace
+    scene.attempt("first")
+    scene.vanish()
+    assert scene.record.trace is None
+    scene.attempt("third")
+    assert traced(scene) == [None] * 3
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_the_longest_lines_of_workers_that_vanish_fit(scene, traced):
+    scene.tracing.trace = TRACES[0] if traced else None
+    named = worker.NAMED.set('"' * 300)
+    try:
+        for number in range(12):
+            claim = scene.once.using().acquire("k", name="n")
+            if number % 2:
+                claim.extend()
+            fence = scene.record.fence
+            scene.clock.advance(100.0)
+            assert len(scene.record.history or "") <= history.MOST
+        text = history.lapsed(scene.record._replace(fence=2**63 - 1, attempts=2**31, history=None))
+    finally:
+        worker.NAMED.reset(named)
+    assert len(text) < history.LINE
+    assert fence in {one.fence for one in scene.once.ledger.attempts("n:k")}
 
 
 def test_renewals_do_not_move_the_begin_of_a_later_attempt(scene):
@@ -201,7 +342,9 @@ def test_a_completed_key_that_is_retried_keeps_its_attempt(scene):
 
 
 @pytest.mark.parametrize("text", ["no", "long " * 1000, "é" * 300, '"quoted" \\ \n\t\x00 \ud800', "\U0001f600" * 400])
-def test_the_history_is_bounded_and_drops_the_oldest(scene, text):
+@pytest.mark.parametrize("trace", [None, TRACES[0]])
+def test_the_history_is_bounded_and_drops_the_oldest(scene, text, trace):
+    scene.tracing.trace = trace
     for _ in range(60):
         scene.attempt(text)
         assert len(scene.record.history.encode("ascii")) <= history.MOST

@@ -43,7 +43,7 @@ local function tail(text, most)
   return line and rest:sub(line) or ''
 end
 local function lapsed_history(h)
-  local head, worker = '', 'null'
+  local head, worker, trace = '', 'null', ''
   if not is_open(h) then
     local begin = nil
     if tonumber(h.beat) == 0 then begin = h.updated_at
@@ -58,8 +58,9 @@ local function lapsed_history(h)
     end
     worker = '"' .. h.worker:sub(1, cut):gsub('\\\\', '\\\\\\\\'):gsub('"', '\\\\"') .. '"'
   end
+  if h.trace and #h.trace == {history.TRACE} then trace = ',"trace":"' .. h.trace .. '"' end
   return tail(h.history, {history.MOST - history.LINE}) .. head .. ',"attempt":' .. h.attempts .. ',"worker":' .. worker
-    .. ',"outcome":"{history.LAPSED}"}}'
+    .. ',"outcome":"{history.LAPSED}"' .. trace .. '}}'
 end
 local function closed_history(h)
   return is_open(h) and h.history .. ',"end":' .. milliseconds(h.lease_until) .. '}}' or h.history

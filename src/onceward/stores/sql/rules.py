@@ -100,9 +100,10 @@ def _added(held: str, epoch: str) -> str:
     head = f"""'\n{{"begin":' || coalesce({begin}, 'null') || ',"fence":' || {held}.fence"""
     escaped = f"""replace(replace(substr({held}.worker, 1, {history.LONGEST_WORKER}), '\\', '\\\\'), '"', '\\"')"""
     worker = f"""coalesce('"' || {escaped} || '"', 'null')"""
+    trace = f"""CASE WHEN length({held}.trace) = {history.TRACE} THEN ',"trace":"' || {held}.trace || '"' ELSE '' END"""
     return (
         f"{lines} || CASE WHEN {_is_open(held)} THEN '' ELSE {head} END || "
-        f"""',"attempt":' || {held}.attempts || ',"worker":' || {worker} || ',"outcome":"{history.LAPSED}"}}'"""
+        f"""',"attempt":' || {held}.attempts || ',"worker":' || {worker} || ',"outcome":"{history.LAPSED}"' || {trace} || '}}'"""
     )
 
 
