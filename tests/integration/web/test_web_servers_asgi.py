@@ -62,7 +62,7 @@ def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(ledger):
         nonlocal deaths
         time.sleep(0.5 + chance.random() * 0.5)
         if deaths < 6 and (workers := server.workers()):
-            os.kill(chance.choice(workers), signal.SIGKILL)
+            os.kill(workers[0], signal.SIGKILL)  # the oldest, which has begun to work
             deaths += 1
 
     with uvicorn("web_asgi_slow:app", "--workers", "3", **environment, BANK_SECONDS="0.3") as server:
