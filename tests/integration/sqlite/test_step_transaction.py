@@ -5,11 +5,13 @@ import signal
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 
 from onceward import Busy, Claim, LeaseLost, Once, OncewardError, Parked, ResultWarning, StepMade, StoreError
+from onceward.claim.stepping.handler_steps import HandlerSteps
 from sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
 
 
@@ -202,6 +204,31 @@ def test_a_transaction_within_it_is_refused_and_frees_nothing(once, path, connec
             claim.complete(5)
     assert effects(path) == ["effect"]
     second.close()
+
+
+def test_of_two_threads_with_one_name_one_makes_the_step(once, path, monkeypatch):
+    both, begin = threading.Barrier(2, timeout=30), HandlerSteps.begin
+
+    def begins(*args, **options):
+        found = begin(*args, **options)
+        both.wait()  # neither has begun its transaction
+        return found
+
+    monkeypatch.setattr(HandlerSteps, "begin", begins)
+
+    def make(claim):
+        connection = sqlite3.connect(path, isolation_level=None)
+        try:
+            with claim.step_transaction("stock", connection):
+                act(connection)
+        finally:
+            connection.close()
+
+    with once.claim("k") as claim, ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(make, claim).exception for _ in range(2)]
+        (refused,) = [error for exception in made if (error := exception()) is not None]
+    assert "two steps of this attempt have the name 'stock'" in str(refused)
+    assert effects(path) == ["effect"]
 
 
 def test_a_message_sent_in_it_is_refused_and_after_it_is_not(once, connection):

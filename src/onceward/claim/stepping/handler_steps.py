@@ -256,11 +256,19 @@ class HandlerSteps:
             raise self._stop(f"attempt {entry.attempt} ended in its step {text!r}, which may have been made")
         return text, entry
 
-    def use(self, name: str) -> None:
-        """Note that this attempt has a step of this name; raises ValueError if another thread was faster."""
-        mine = object()
+    def use(self, name: str, by: object = None) -> None:
+        """Note that this attempt has a step of this name; raises ValueError if another thread was faster.
+
+        ``by`` is who may take that back.
+        """
+        mine = object() if by is None else by
         if self.used.setdefault(name, mine) is not mine:
             raise self._two_of(name)
+
+    def unuse(self, name: str, by: object) -> None:
+        """Take back what ``by`` has noted with :meth:`use`, if it has: its step was rolled back, and can be made again."""
+        if self.used.get(name) is by:
+            del self.used[name]
 
     def _two_of(self, name: str) -> ValueError:
         return ValueError(

@@ -99,6 +99,7 @@ class JoinedStep(Joined):
             raise StepMade(
                 self._claim.record.key, name, (yield from apart(chain.recorded(RecordedStep(entry, Codec()))))
             )
+        chain.use(name, self)  # before the transaction: of several threads, one makes the step
         self._name = name
         chain.notes.check_room(name)
         self._since = self._claim.clock()
@@ -129,7 +130,6 @@ class JoinedStep(Joined):
 
     def _commit(self, held: "HeldClaim", after: Aftermath, result: object) -> Steps[None]:
         yield from super()._commit(held, after, result)
-        self._chain.used[self._name] = self
         if self._won is not None:
             held.renewed(self._won._replace(record=held.record))
 
@@ -139,6 +139,8 @@ class JoinedStep(Joined):
             self._chain.transacts = None
         super().forget()
         self._chain.notes.room.leave(self._name)
+        if not self.committed:
+            self._chain.unuse(self._name, self)
 
     def warn(self) -> None:
         """Warn if what was committed has no result, and tell observers."""
