@@ -936,6 +936,49 @@ def test_a_blocking_step_beside_an_awaited_one_does_not_wait_for_it_in_vain(effe
     assert (held.status, held.steps.count('"name"')) == ("COMPLETED", 2)
 
 
+class GatedStore(MemoryStore):
+    """Sends a coroutine's request when its gate is open."""
+
+    def __init__(self):
+        super().__init__()
+        self.gates = []
+
+    async def exchange_async(self, request):
+        if self.gates:
+            await self.gates.pop(0).wait()
+        return self.exchange(request)
+
+
+def test_an_awaited_write_that_a_blocking_step_has_overtaken_takes_back_no_step(effects):
+    once = Once(GatedStore())
+
+    @once(key="n", name="place", lease=30)
+    async def place(n, claim: Claim):
+        def park(name):
+            return claim.step_async(name, effects.append, name, on_lapse="park")
+
+        if claim.attempt == 2:
+            return [await park(name) for name in "abc"]
+        first, second = once.store.gates = [asyncio.Event(), asyncio.Event()]
+        others = [asyncio.create_task(claim.step_async("first", effects.append, "first"))]
+        await asyncio.sleep(0.01)
+        others += [asyncio.create_task(park(name)) for name in "abc"]
+        await asyncio.sleep(0.01)  # they wait for the first one's write
+        first.set()
+        await asyncio.sleep(0.1)  # one of them is about to write the beginnings of all
+        claim.step("blocking", effects.append, "blocking")  # and this one does
+        await asyncio.sleep(0.1)  # the two others are made, and recorded
+        second.set()
+        await asyncio.gather(*others)
+        raise Smtp("later")
+
+    with pytest.raises(Smtp):
+        asyncio.run(place(1))
+    assert [(name, effects.count(name)) for name in "abc"] == [("a", 1), ("b", 1), ("c", 1)]
+    assert asyncio.run(place(1)) == [None, None, None]  # none is parked for a step that was made
+    assert len(effects) == 5
+
+
 def test_steps_side_by_side_take_no_more_room_than_one_after_another(effects):
     store = SlowStore()
 

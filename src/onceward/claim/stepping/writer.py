@@ -155,7 +155,8 @@ class StepWriter:
         outcome = yield from write_steps(
             claim.store,
             claim.record,
-            partial(with_notes, [one.note for one in together]),
+            # Not those that a blocking caller in this thread has written meanwhile: their steps may have gone on.
+            lambda text: with_notes([one.note for one in together if not one.made], text),
             claim.policy,
             lease=lambda: claim.renewal,
             clock=claim.clock,
