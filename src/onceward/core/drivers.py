@@ -51,7 +51,7 @@ def drive(steps: Steps[T], store: Transport) -> T:
         value: T = end.value
         return value
     except BaseException:
-        steps.close()  # now, not when the last one who keeps the exception lets go of it
+        _close(steps)
         raise
 
 
@@ -71,8 +71,16 @@ async def drive_async(steps: Steps[T], store: Transport) -> T:
         value: T = end.value
         return value
     except BaseException:
-        steps.close()  # now, not when the last one who keeps the exception lets go of it
+        _close(steps)
         raise
+
+
+def _close(steps: Steps[object]) -> None:
+    """Close steps now, not when the last one who keeps their exception lets go of it. The caller must see that exception."""
+    try:
+        steps.close()
+    except Exception:  # such as that of a store of the user's whose steps yield once more
+        pass
 
 
 def settle(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:

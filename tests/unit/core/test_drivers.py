@@ -40,3 +40,15 @@ def test_an_interrupt_closes_the_steps(mode):
         drive(outer(), Struck()) if mode == "sync" else asyncio.run(drive_async(outer(), Struck()))
     assert told == ["closed"]
     assert kept.value.__traceback__ is not None
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_the_caller_sees_the_interrupt_also_if_the_steps_yield_once_more(mode):
+    def steps():
+        try:
+            yield "request"
+        finally:
+            yield "give it back"  # a store of the user's can do that
+
+    with pytest.raises(Interrupt):
+        drive(steps(), Struck()) if mode == "sync" else asyncio.run(drive_async(steps(), Struck()))
