@@ -58,12 +58,12 @@ def trouble(ledger: Ledger, survey: Survey) -> Needs:
             continue
         seen = 0
         for record, now in first(ledger, criteria):
+            seen += 1
             if record.key.startswith(f"{NAME}:"):  # a watcher's note of an incident waits for its end
                 continue
             name = (record.key.partition(":")[0], state, _reason(record, state, now))
             count, oldest = found.get(name, (0, now))
             found[name] = count + 1, min(oldest, last_change(record, now))
-            seen += 1
         if seen == _MOST:
             cut.append(state)
     if (due := _due(ledger)) is not None:

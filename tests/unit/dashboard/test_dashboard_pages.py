@@ -113,6 +113,17 @@ def test_what_a_watcher_notes_needs_nobody():
     assert [(group.handler, group.state) for group in groups] == [("shop", "PARKED")]
 
 
+def test_notes_of_watchers_that_fill_the_list_do_not_hide_that_there_is_more():
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), name="shop", clock=clock)
+    for number in range(needs._MOST):
+        once.acquire(f"order-{number}").park("CardDeclined")
+    once.acquire("stuck").release("the bank did not answer")
+    Watcher(once, [], doctor=False).round()
+    clock.advance(needs.WAITING + 1)
+    assert "RELEASED" in needs.trouble(once.ledger, once.ledger.survey()).cut
+
+
 def test_messages_that_nobody_sends_are_told(once, client):
     completed_with_messages(once, "shop.mail:late", -600.0)
     completed_with_messages(once, "shop.ship:soon", 20.0)
