@@ -259,7 +259,8 @@ def _completed(record: Record) -> str:
 
 def _send_again(ledger: Ledger, key: str, to: str, seal: str | None, *, json: bool) -> None:
     check_keeps(ledger.show(key)[0])  # before the queue: its mistakes must not hide this one
-    import_here()
+    if seal is not None:  # else the working directory could give another module in the place of one of ours
+        import_here()
     pair = imported_seal(seal)
     if to.startswith(("amqp:", "amqps:")):
         from onceward.rabbitmq.unparking import unpark_at  # needs aio-pika, which other commands do not

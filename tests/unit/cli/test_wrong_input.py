@@ -5,7 +5,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from onceward import Once
 from onceward.cli.app import app
+from onceward.consumers.keeping import Place, keeping
+from onceward.core.drivers import drive
 
 NOBODY = "127.0.0.1:9"  # a port at which nothing listens
 
@@ -114,3 +117,13 @@ def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):
 @pytest.mark.parametrize("command", [["show"], ["clear"], ["park"], ["unpark"], ["settle", "--result", "1"]])
 def test_an_empty_key_is_refused_before_the_ledger_is_asked(run, command):
     refused(run(*command, "", "--store", f"redis://{NOBODY}/0"), "KEY is empty")
+
+
+def test_unpark_without_a_seal_imports_nothing_of_the_working_directory(run):
+    once = Once("sqlite:///ledger.db", name="n")
+    once.acquire("k").park("ValueError")
+    drive(keeping(once.store, Place("n:k"), '{"message": 1}'), once.store)
+    once.close()
+    before = [*sys.path]
+    refused(run("unpark", "n:k", "--to", "a b", "--store", "sqlite:///ledger.db"), "a b")
+    assert sys.path == before
