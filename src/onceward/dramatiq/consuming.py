@@ -29,6 +29,15 @@ def mend_consumers(broker: "Broker") -> None:
             broker.consume = _Consume(broker, mended)  # type: ignore[method-assign]  # Dramatiq asks only a broker's class for another consumer
 
 
+def comes_again(message: "MessageProxy") -> bool:
+    """Tell whether RabbitMQ delivers a message once more, because its connection was closed. If so, it is not acknowledged."""
+    consumer = getattr(message, "onceward_consumer", None)
+    if not isinstance(consumer, _OwnMessages) or not consumer.is_closed:
+        return False
+    message.onceward_consumer = None  # type: ignore[attr-defined]  # so that no consumer acknowledges it
+    return True
+
+
 class _Consume:
     """A broker's ``consume``."""
 
@@ -71,6 +80,8 @@ class _Passed(Consumer):
 class _OwnMessages(_Passed):
     """RabbitMQ's: it settles only its own messages. Those of an ended connection come again by themselves."""
 
+    is_closed = False
+
     def __next__(self) -> "MessageProxy | None":
         message = super().__next__()
         if message is not None:
@@ -84,6 +95,10 @@ class _OwnMessages(_Passed):
     def nack(self, message: "MessageProxy") -> None:
         if self._has(message):
             super().nack(message)
+
+    def close(self) -> None:
+        self.is_closed = True
+        super().close()
 
     def _has(self, message: "MessageProxy") -> bool:
         ours: bool = message.onceward_consumer is self

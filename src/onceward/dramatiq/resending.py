@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dramatiq.errors import ConnectionClosed
 from dramatiq.middleware import Middleware, MiddlewareError
 
+from onceward.dramatiq.consuming import comes_again
 from onceward.observe.logs import logger
 
 if TYPE_CHECKING:
@@ -77,8 +78,13 @@ class Resending(Middleware):
         message.fail()
 
     def before_ack(self, broker: "Broker", message: "MessageProxy") -> None:
-        """Send what is owed. If that fails, Dramatiq comes again in 5 seconds."""
+        """Send what is owed. If that fails, Dramatiq comes again in 5 seconds.
+
+        A message that RabbitMQ delivers once more owes nothing: what follows it is sent then, and this thread need not wait for RabbitMQ.
+        """
         owed = self._following.owed or {}
+        if owed and comes_again(message):
+            owed = {}
         for other in list(owed.values()):
             try:
                 broker.enqueue(other)

@@ -125,6 +125,7 @@ class Database:
             except Exception:
                 with contextlib.suppress(Exception):
                     connection.close()
+                self.close()  # the others were idle for longer, and each could take as long to find out
             else:
                 return connection
         return None

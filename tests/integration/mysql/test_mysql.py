@@ -468,6 +468,14 @@ def test_two_ledgers_on_one_connection_of_asyncmy_do_not_read_each_others_answer
     asyncio.run(main())
 
 
+def test_a_connection_of_the_callers_keeps_its_collation(connect):
+    connection = connect(charset="utf8mb4", collation="utf8mb4_bin")
+    assert Once(open_ledger(connection), name="n").run("k", lambda: "é😀漢") == "é😀漢"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT @@collation_connection, 'a' = 'A'")
+        assert cursor.fetchone() == ("utf8mb4_bin", 0)
+
+
 def test_a_connection_that_does_not_fit_is_refused(connect):
     with pytest.raises(TypeError, match=r"pymysql\.Connection"):
         open_ledger(object())

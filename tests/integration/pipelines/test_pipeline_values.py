@@ -162,6 +162,26 @@ def test_connections_that_a_restart_has_ended_fail_no_message(monkeypatch, kind)
         server.stop()
 
 
+def test_a_server_that_has_vanished_holds_a_message_for_one_idle_connection_and_not_for_each(monkeypatch):
+    asked, closed = [], []
+
+    class Silent:
+        def cursor(self):
+            asked.append(self)
+            raise TimeoutError  # after a long time
+
+        def close(self):
+            closed.append(self)
+
+    database, fresh = databases.Database("mysql://root@127.0.0.1/test"), Silent()
+    monkeypatch.setattr(database, "_connected", lambda: fresh)
+    database._idle.extend((float("-inf"), Silent()) for _ in range(5))
+    with database.connection() as connection:
+        assert connection is fresh
+    assert len(asked) == 1
+    assert len(closed) == 5
+
+
 def test_a_role_that_may_not_make_tables_can_use_one(postgres15):
     name = f"values_{next(NAMES)}"
     postgres15.sql(f"CREATE SCHEMA {name}", database="test")

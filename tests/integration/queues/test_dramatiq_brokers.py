@@ -147,6 +147,34 @@ def test_a_message_is_not_acknowledged_in_the_place_of_another_after_a_reconnect
         broker.close()
 
 
+def test_no_thread_waits_for_rabbitmq_with_a_message_that_is_delivered_once_more(rabbitmq, work, monkeypatch):
+    """It would also hold up a worker that is stopped while RabbitMQ is away."""
+    queue, runs, away, publish = f"q{uuid.uuid4().hex}", [], threading.Event(), BlockingChannel.basic_publish
+    broker = RabbitmqBroker(url=rabbitmq.url, confirm_delivery=True)
+
+    def published(*args, **kwargs):
+        if away.is_set():
+            raise pika.exceptions.StreamLostError("reset by peer")
+        return publish(*args, **kwargs)
+
+    def charge(order):
+        runs.append(order)
+        if len(runs) == 1:
+            away.set()
+            raise ValueError
+
+    monkeypatch.setattr(BlockingChannel, "basic_publish", published)
+    actor(broker, charge, queue).send(1)
+    worker = work(broker)
+    until(away.is_set)
+    connection = worker.consumers[queue].consumer._consumer.connection
+    connection.add_callback_threadsafe(connection.close)
+    until(lambda: runs == [1, 1])
+    worker.stop(timeout=10_000)
+    assert not any(thread.is_alive() for thread in worker.workers)
+    broker.close()
+
+
 def test_delayed_messages_that_a_worker_holds_are_not_forgotten_while_redis_is_away(work):
     server, runs = Redis(appendonly="yes", appendfsync="always"), []
     broker = RedisBroker(url=server.url)

@@ -198,6 +198,16 @@ def test_an_asynchronous_client_is_refused_in_a_forked_child(server):
     asyncio.run(asyncio.wait_for(use(), 50))
 
 
+def test_an_asynchronous_client_that_was_made_and_not_used_before_a_fork_works_in_the_child(server):
+    """Servers that preload an application make it before they fork their workers."""
+    store = open_ledger(driver_async.Redis(port=server.port))
+
+    def child():
+        assert asyncio.run(drive_async(store.insert(claim_of("a")), store)).record.key == "a"
+
+    assert in_a_child(child) == in_a_child(child) == 0
+
+
 def in_a_child(work):
     """Run it in a forked child, and return the child's exit status."""
     child = os.fork()

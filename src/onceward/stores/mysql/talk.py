@@ -16,7 +16,8 @@ IN_TRANSACTION: Final = 1  # in the status that the server tells with each answe
 def settings(server: str) -> str:
     """Return what makes a session the ledger's own: strict, with || for texts, the server's time, and never waiting long for a row.
 
-    A server's ``init_connect`` can switch autocommit off and set another charset, and the driver does not see it.
+    A server's ``init_connect`` can switch autocommit off and set another charset, and the driver does not see it. A collation of
+    that charset stays: a connection of the caller's compares its own texts by it.
 
     Args:
         server: what the server says of its version.
@@ -26,7 +27,8 @@ def settings(server: str) -> str:
     return (
         "SET SESSION sql_mode = 'STRICT_ALL_TABLES,PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION', innodb_lock_wait_timeout = 1, "
         f"timestamp = DEFAULT, autocommit = 1, {level} = 'READ-COMMITTED', "
-        "character_set_client = utf8mb4, character_set_results = utf8mb4, character_set_connection = utf8mb4"
+        "character_set_client = utf8mb4, character_set_results = utf8mb4, collation_connection = "
+        "IF(@@character_set_connection = 'utf8mb4', @@collation_connection, 'utf8mb4_general_ci')"
     )
 
 

@@ -202,16 +202,19 @@ class GivenAsyncClient(Clients):
     def __init__(self, given: Any, replicas: int, disk: bool, timeout: float) -> None:
         super().__init__(replicas, disk, timeout)
         self._given = given
-        self._process = os.getpid()
+        self._process: int | None = None  # that has used it; before that it has no sockets, and a child may begin
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def client(self) -> Any:
         return self._given
 
     def client_async(self) -> Any:
-        if os.getpid() != self._process:  # its sockets are the parent's: an answer would go to the wrong one
+        process = os.getpid()
+        if self._process is None:
+            self._process = process
+        elif process != self._process:  # its sockets are the parent's: an answer would go to the wrong one
             raise exceptions.DataError(
-                "this process was forked after the client was made: make its own client and Once in each process"
+                "this process was forked after the client was used: make its own client and Once in each process"
             )
         self._loop = asyncio.get_running_loop()
         return self._given
