@@ -59,7 +59,9 @@ class Actor:
     def work(self) -> None:
         for delivery in self.plan.workers[self.number].deliveries:
             self.deliver(delivery)
-            with contextlib.suppress(SoftLimit, HardStop):  # a timer may ring when the delivery has ended
+            with contextlib.suppress(
+                SoftLimit, HardStop, KeyboardInterrupt
+            ):  # a timer may ring when the delivery has ended
                 time.sleep(0.005)
         self.reap()
         self.journal("end")
