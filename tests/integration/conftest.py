@@ -4,6 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from ledgers import LEDGERS
 from onceward import Once
 from redis_servers import Redis
 from waiting import working
@@ -14,6 +15,17 @@ def once():
     made = Once("memory:", name="shop")
     yield made
     made.close()
+
+
+@pytest.fixture(params=[*LEDGERS, "redis"])
+def every_url(request, tmp_path):
+    """The URL of an empty ledger of each store in turn, on Redis with a server of its own that loses nothing."""
+    if request.param != "redis":
+        yield LEDGERS[request.param].fresh(request, tmp_path).url
+        return
+    server = Redis(appendonly="yes", appendfsync="always")
+    yield server.url
+    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -5,33 +5,21 @@ import re
 
 import pytest
 
-from ledgers import LEDGERS
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.core.record import PARKED
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard import dashboard
 from onceward.watch import Watcher
-from redis_servers import Redis
 from visitors import DashboardVisitor
 
 TOKEN = "correct horse battery staple"
 HOSTILE = "\"'><img src=x onerror=alert(1)>%_[*?\\\u202e\U0010ffff"
 
 
-@pytest.fixture(params=[*LEDGERS, "redis"])
-def url(request, tmp_path):
-    if request.param != "redis":
-        yield LEDGERS[request.param].fresh(request, tmp_path).url
-        return
-    server = Redis(appendonly="yes", appendfsync="always")
-    yield server.url
-    server.stop()
-
-
 @pytest.fixture
-def once(url):
-    made = Once(url, name="shop")
+def once(every_url):
+    made = Once(every_url, name="shop")
     for number in range(70):
         made.acquire(f"order-{number:02}").complete({"n": number})
     made.acquire("broken").park(f"no {HOSTILE}")

@@ -8,30 +8,18 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from command_line import Cli
-from ledgers import LEDGERS
 from onceward import Once
 from onceward.dashboard import dashboard
 from onceward.observe.otel_traces import OtelTraces
-from redis_servers import Redis
 from visitors import DashboardVisitor
 from waiting import until
 
 KEY = "shop:order-7"
 
 
-@pytest.fixture(params=[*LEDGERS, "redis"])
-def url(request, tmp_path):
-    if request.param != "redis":
-        yield LEDGERS[request.param].fresh(request, tmp_path).url
-        return
-    server = Redis(appendonly="yes", appendfsync="always")
-    yield server.url
-    server.stop()
-
-
 @pytest.fixture
-def once(url):
-    made = Once(url, name="shop", observe=[OtelTraces(TracerProvider())])
+def once(every_url):
+    made = Once(every_url, name="shop", observe=[OtelTraces(TracerProvider())])
     yield made
     made.close()
 
@@ -47,7 +35,7 @@ def shown_on_page(once):
     return re.findall(r'data-name="Trace" class="worker">([^<]*)<', page)[::-1]
 
 
-def test_each_attempt_is_shown_with_the_trace_of_its_span(once, url, tmp_path):
+def test_each_attempt_is_shown_with_the_trace_of_its_span(once, every_url, tmp_path):
     seen = []
 
     def handle(fails):
@@ -66,7 +54,7 @@ def test_each_attempt_is_shown_with_the_trace_of_its_span(once, url, tmp_path):
     once.run("order-7", handle, False)
     assert len(set(seen)) == 4
     outcomes = ["RELEASED", "LAPSED", "RELEASED", "COMPLETED"]
-    assert shown_by_command(url, tmp_path) == list(zip(outcomes, seen, strict=True))
+    assert shown_by_command(every_url, tmp_path) == list(zip(outcomes, seen, strict=True))
     assert shown_on_page(once) == seen
 
 

@@ -59,9 +59,8 @@ class Actor:
     def work(self) -> None:
         for delivery in self.plan.workers[self.number].deliveries:
             self.deliver(delivery)
-            with contextlib.suppress(
-                SoftLimit, HardStop, KeyboardInterrupt
-            ):  # a timer may ring when the delivery has ended
+            # A timer may ring when the delivery has ended.
+            with contextlib.suppress(SoftLimit, HardStop, KeyboardInterrupt):
                 time.sleep(0.005)
         self.reap()
         self.journal("end")
