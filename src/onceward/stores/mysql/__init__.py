@@ -11,7 +11,7 @@ except ImportError as error:
 from onceward.stores import StoreUrl
 from onceward.stores.mysql.exchange import MysqlConduit
 from onceward.stores.mysql.given import GivenAwaited, GivenBlocking
-from onceward.stores.mysql.links import MysqlLinks
+from onceward.stores.mysql.lane import MysqlLanes
 from onceward.stores.mysql.schema import MysqlNames
 from onceward.stores.mysql.store import MysqlStore
 
@@ -55,7 +55,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
 
     Args:
         parts: the URL.
-        options: ``table=onceward``, ``pool=10`` (connections at a time), ``timeout=5`` (seconds for one statement). ``socket=`` is
+        options: ``table=onceward``, ``pool=2`` (connections at a time, for all threads together and for each event loop), ``timeout=5`` (seconds for one statement). ``socket=`` is
             the path of a Unix socket. ``ca=`` is a file of certificates: the server's is checked. ``tls=on`` encrypts, and checks nothing.
 
     Raises:
@@ -67,13 +67,13 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
         if name not in OPTIONS:
             raise ValueError(f"{shown!r}: {name} is no option; there are {', '.join(OPTIONS)}")
     try:
-        timeout, most = _checked(float(options.get("timeout", "5"))), int(options.get("pool", "10"))
+        timeout, most = _checked(float(options.get("timeout", "5"))), int(options.get("pool", "2"))
     except ValueError:
         raise ValueError(f"{shown!r}: timeout must be seconds above 0, and pool a number of connections") from None
     if most < 1:
         raise ValueError(f"{shown!r}: pool must be at least 1")
     names = MysqlNames(options.get("table", "onceward"))
-    return MysqlStore(MysqlLinks(place_of(parts, options), most, timeout), names, shown)
+    return MysqlStore(MysqlLanes(place_of(parts, options), most, timeout), names, shown)
 
 
 def place_of(parts: StoreUrl, options: dict[str, str]) -> dict[str, Any]:

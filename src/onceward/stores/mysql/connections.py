@@ -8,7 +8,7 @@ from typing import Any
 import pymysql
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.mysql.links import drop
+from onceward.stores.mysql.lane import drop
 from onceward.stores.mysql.talk import IN_TRANSACTION, fetch, fetch_async
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken

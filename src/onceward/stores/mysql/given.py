@@ -53,7 +53,7 @@ class GivenBlocking(Blocking[Sequence[str]]):
         self._settings = SessionSettings()
         self._lock = _LOCKS.setdefault(connection, threading.Lock())
 
-    def run(self, texts: Sequence[str]) -> list[Row]:
+    def fetch(self, texts: Sequence[str]) -> list[Row]:
         """Run statements one after another, and return the rows of all."""
         self.check_own()
         if not self._lock.acquire(timeout=self.timeout):  # also in a signal handler, which interrupted its holder

@@ -52,11 +52,17 @@ class MysqlQuery(SqlQuery):
 class ClaimQuery(MysqlQuery):
     """The insert of one key."""
 
-    __slots__ = ("_fence", "_number", "key", "write")
+    __slots__ = ("_fence", "_number", "key", "size", "write")
+    kind = "insert"
 
     def __init__(self, write: Write, fence: int) -> None:
         super().__init__("insert")
         self.write, self._fence, self.key, self._number = write, fence, write.key, number()
+        self.size = size_of(write)
+
+    def merged(self, requests: Sequence["ClaimQuery"]) -> "ClaimManyQuery":
+        """Return one request for several."""
+        return ClaimManyQuery(sorted(((one.write, one._fence) for one in requests), key=lambda one: one[0].key))
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
@@ -70,11 +76,19 @@ class ClaimQuery(MysqlQuery):
 class SwapQuery(MysqlQuery):
     """The swap of one key."""
 
-    __slots__ = ("_fence", "_number", "_seen", "key", "write")
+    __slots__ = ("_fence", "_number", "_seen", "key", "size", "write")
+    kind = "swap"
+    rank = 0
 
     def __init__(self, write: Write, seen: Record, fence: int) -> None:
         super().__init__("swap")
         self.write, self._seen, self._fence, self.key, self._number = write, seen, fence, write.key, number()
+        self.size = size_of(write)
+
+    def merged(self, requests: Sequence["SwapQuery"]) -> "SwapManyQuery":
+        """Return one request for several."""
+        swaps = ((one.write, one._seen, one._fence) for one in requests)
+        return SwapManyQuery(sorted(swaps, key=lambda one: one[0].key))
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
@@ -260,6 +274,11 @@ def reply_in(row: Row) -> Reply:
     if fields[0] is None:
         return Reply(False, None, now / 1e6)
     return tuple.__new__(Reply, (won == 1, record_in(fields), now / 1e6, None))
+
+
+def size_of(write: Write) -> int:
+    """Return about how many characters of SQL a write takes: two for each byte of UTF-8."""
+    return sum(len(value) * (2 if value.isascii() else 8) for value in write if isinstance(value, str))
 
 
 def _met(rows: Sequence[Row]) -> Met:

@@ -17,6 +17,7 @@ from onceward.stores.mysql.queries import (
     PageQuery,
     SwapManyQuery,
     SwapQuery,
+    size_of,
 )
 from onceward.stores.mysql.schema import LONGEST_KEY, MysqlNames
 from onceward.stores.sql.queries import SqlQuery
@@ -112,14 +113,9 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
         parts: list[list[Write]] = []
         size = _PACKET
         for write in writes:
-            length = sum(_size(value) for value in write if isinstance(value, str))
+            length = size_of(write)
             if (size := size + length) > _PACKET:
                 parts.append([])
                 size = length
             parts[-1].append(write)
         return parts
-
-
-def _size(text: str) -> int:
-    """Return how many characters of SQL a text can take: two for each byte of UTF-8."""
-    return len(text) * (2 if text.isascii() else 8)

@@ -11,7 +11,7 @@ except ImportError as error:
 
 from onceward.stores import StoreUrl
 from onceward.stores.postgres.exchange import Conduit
-from onceward.stores.postgres.links import Links
+from onceward.stores.postgres.lane import PostgresLanes
 from onceward.stores.postgres.schema import Names
 from onceward.stores.postgres.store import PostgresStore
 
@@ -54,7 +54,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
 
     Args:
         parts: the URL.
-        options: ``table=onceward``, ``schema=``, ``pool=10`` (connections at a time), ``timeout=5`` (seconds for one
+        options: ``table=onceward``, ``schema=``, ``pool=2`` (connections at a time, for all threads together and for each event loop), ``timeout=5`` (seconds for one
             statement), and libpq's.
 
     Raises:
@@ -65,17 +65,17 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     place = parts._replace(query=urlencode(theirs, quote_via=quote))
     try:
-        timeout, most = _checked(float(ours.get("timeout", "5"))), int(ours.get("pool", "10"))
+        timeout, most = _checked(float(ours.get("timeout", "5"))), int(ours.get("pool", "2"))
     except ValueError:
         raise ValueError(f"{shown!r}: timeout must be seconds above 0, and pool a number of connections") from None
     if most < 1:
         raise ValueError(f"{shown!r}: pool must be at least 1")
     names = Names(ours.get("table", "onceward"), ours.get("schema"))
     try:
-        links = Links(place.geturl(), most, timeout)
+        lanes = PostgresLanes(place.geturl(), most, timeout)
     except _psycopg.ProgrammingError as error:
         raise ValueError(f"{shown!r}: {str(error).strip()}; of our own there are {', '.join(OPTIONS)}") from None
-    return PostgresStore(links, names, shown)
+    return PostgresStore(lanes, names, shown)
 
 
 def _checked(timeout: float) -> float:

@@ -48,7 +48,7 @@ class GivenPool(PostgresBlocking):
         super().__init__(timeout)
         self._pool = pool
 
-    def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+    def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
         self.check_own()
         taken: list[Connection[Any]] = []
@@ -86,7 +86,7 @@ class GivenConnection(PostgresBlocking):
         super().__init__(timeout)
         self._connection = connection
 
-    def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+    def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
         self.check_own()
         lock = self._connection.lock

@@ -88,3 +88,8 @@ def _escaped(text: str) -> str:
     if '"' in text or "\\" in text:
         return text.replace("\\", "\\\\").replace('"', '\\"')
     return text
+
+
+def sent(values: Sequence[object]) -> list[str | None]:
+    """Return a statement's values as texts, whose types the statement says: so that it is prepared once."""
+    return [None if value is None else written_as(value).decode() for value in values]

@@ -3,7 +3,7 @@
 import contextlib
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from onceward.core.drivers import Steps, drive, drive_async
@@ -25,10 +25,10 @@ class SqlConduit(Protocol[*Ts]):
 
     timeout: float
 
-    def run(self, *asked: *Ts) -> Sequence[Any]:
-        """Run one request's statements on one connection, and return their rows."""
+    def run(self, request: Any, asked: Callable[[Any], tuple[*Ts]]) -> Any:
+        """Do one request, and return its reply. ``asked`` returns the statements of a request."""
 
-    async def run_async(self, *asked: *Ts) -> Sequence[Any]:
+    async def run_async(self, request: Any, asked: Callable[[Any], tuple[*Ts]]) -> Any:
         """As :meth:`run`, for a coroutine."""
 
     def patient(self, seconds: float) -> "SqlConduit[*Ts]":
@@ -57,7 +57,7 @@ class PlainExchange(ABC, Generic[*Ts]):
         tries = 0
         while True:
             try:
-                return query.reply(self._for(query).run(*self.asked(query)))
+                return self._for(query).run(query, self.asked)
             except (SqlRefusal, Broken, ValueError) as error:
                 tries += 1
                 if not (tries < _TRIES and self._is_anew(error)):
@@ -69,7 +69,7 @@ class PlainExchange(ABC, Generic[*Ts]):
         tries = 0
         while True:
             try:
-                return query.reply(await self._for(query).run_async(*self.asked(query)))
+                return await self._for(query).run_async(query, self.asked)
             except (SqlRefusal, Broken, ValueError) as error:
                 tries += 1
                 if not (tries < _TRIES and self._is_anew(error)):

@@ -7,10 +7,10 @@ blocking calls, such as the heartbeat's, on the event loop that used it last.
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from copy import copy
-from typing import Generic, Self
+from typing import Any, Generic, Self
 
 from onceward.stores.sql.queries import Row, Ts
 from onceward.stores.sql.refusals import Broken
@@ -46,12 +46,16 @@ class Blocking(Owned, ABC, Generic[*Ts]):
     """Serves coroutines in threads."""
 
     @abstractmethod
-    def run(self, *asked: *Ts) -> Sequence[Row]:
+    def fetch(self, *asked: *Ts) -> Sequence[Row]:
         """Run one request's statements and return their rows."""
 
-    async def run_async(self, *asked: *Ts) -> Sequence[Row]:
+    def run(self, request: Any, asked: Callable[[Any], tuple[*Ts]]) -> Any:
+        """Do one request, and return its reply."""
+        return request.reply(self.fetch(*asked(request)))
+
+    async def run_async(self, request: Any, asked: Callable[[Any], tuple[*Ts]]) -> Any:
         """As :meth:`run`, in a thread."""
-        return await asyncio.to_thread(self.run, *asked)
+        return await asyncio.to_thread(self.run, request, asked)
 
 
 class Awaiting(Owned, ABC, Generic[*Ts]):
@@ -67,8 +71,8 @@ class Awaiting(Owned, ABC, Generic[*Ts]):
         self._instead = instead
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, *asked: *Ts) -> Sequence[Row]:
-        """Run one request's statements and return their rows, from any thread but the loop's own."""
+    def run(self, request: Any, asked: Callable[[Any], tuple[*Ts]]) -> Any:
+        """Do one request, from any thread but the loop's own, and return its reply."""
         self.check_own()
         loop = self._loop
         if loop is None or not loop.is_running():
@@ -81,7 +85,7 @@ class Awaiting(Owned, ABC, Generic[*Ts]):
                 "this connection is asynchronous, and its event loop would wait for itself: await what has a form to await, "
                 "or give a URL"
             )
-        asking = self.run_async(*asked)
+        asking = self.run_async(request, asked)
         try:
             answer = asyncio.run_coroutine_threadsafe(asking, loop)
         except RuntimeError as error:  # the loop was closed just now
@@ -93,11 +97,11 @@ class Awaiting(Owned, ABC, Generic[*Ts]):
             answer.cancel()
             raise Broken(f"its event loop gave no answer within {2 * self.timeout:g} s") from error
 
-    async def run_async(self, *asked: *Ts) -> Sequence[Row]:
-        """Run one request's statements and return their rows."""
+    async def run_async(self, request: Any, asked: Callable[[Any], tuple[*Ts]]) -> Any:
+        """Do one request, and return its reply."""
         self.check_own()
         self._loop = asyncio.get_running_loop()
-        return await self.served(*asked)
+        return request.reply(await self.served(*asked(request)))
 
     @abstractmethod
     async def served(self, *asked: *Ts) -> Sequence[Row]:

@@ -16,10 +16,15 @@ class SqlQuery(ABC):
     Attributes:
         action: what it does, for events.
         seconds: for its statements, if they can take longer than the ledger's timeout.
+        kind, key, rank, size: see :class:`onceward.stores.lanes.line.Request`.
     """
 
     __slots__ = ("action",)
     seconds: float | None = None
+    kind: str | None = None
+    key: str = ""
+    rank: int = 1
+    size: int = 0
 
     def __init__(self, action: str) -> None:
         self.action = action

@@ -1,0 +1,96 @@
+"""The line for a connection is the batch.
+
+A store has a few connections, its lanes. A request that finds a free lane goes at once, alone. A request that finds none waits in
+line. When a lane comes free, what waits leaves together, in one request for many keys. There is no timer: waiting is batching.
+
+Threads share lanes, and each event loop has lanes of its own. In a thread, the first of a batch carries it. On a loop, a task does.
+
+Hazards, and what answers them:
+- One key twice in a line: the two never leave together, so that the second sees what the first did.
+- A batch that the server refuses: each of its requests goes alone, so that only the one to blame fails.
+- A lost connection, or an interrupted carrier: all of the batch is in doubt. The protocol's steps recognise their own writes.
+- A waiter that is cancelled before its request has left withdraws it. Later, it is in doubt.
+- Ends and heartbeats leave before claims: see ``rank``.
+- A fork: the child makes its own lanes. The end of a loop: its lanes are closed.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from onceward.stores.lanes.lane import Lane
+from onceward.stores.lanes.line import Asked, Request
+from onceward.stores.lanes.loops import LoopLanes
+from onceward.stores.lanes.threads import ThreadLanes
+
+L = TypeVar("L", bound=Lane)
+_INHERITED: Final[list[object]] = []  # by a fork
+
+
+class LedgerLanes(Generic[L]):
+    """The lanes of one ledger in this process.
+
+    Args:
+        make: makes a lane that is not open yet, for threads.
+        make_async: the same for coroutines: its ``fetch`` is awaited.
+        most: how many there are, for all threads together, and as many for each event loop.
+        timeout: seconds to wait for one.
+        left: codes of errors by which a server says that it should be left.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], L],
+        make_async: Callable[[], L],
+        most: int,
+        timeout: float,
+        left: frozenset[str] = frozenset(),
+    ) -> None:
+        self._make, self._make_async, self._others = make, make_async, (most, timeout, left)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._process = os.getpid()
+        self._threads = ThreadLanes(self._make, *self._others)
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes[L]] = WeakKeyDictionary()
+
+    def run(self, request: Request, asked: Asked) -> Any:
+        """Do one request, and return its reply.
+
+        Raises:
+            SqlRefusal: the server refused it.
+            Broken: the connection was lost, or there is none. It is in doubt.
+            ValueError: a value cannot be sent.
+        """
+        if os.getpid() != self._process:
+            self._forked()
+        return self._threads.run(request, asked)
+
+    async def run_async(self, request: Request, asked: Asked) -> Any:
+        """As :meth:`run`, for a coroutine."""
+        if os.getpid() != self._process:
+            self._forked()
+        loop = asyncio.get_running_loop()
+        return await (self._loops.get(loop) or self._of(loop)).run(request, asked)
+
+    def _forked(self) -> None:
+        """Leave the parent's lanes to the parent: to drop one here would say a word on its connection."""
+        _INHERITED.append((self._threads, dict(self._loops)))
+        self._reset()
+
+    def _of(self, loop: asyncio.AbstractEventLoop) -> LoopLanes[L]:
+        """Return the lanes of an event loop, and close those of loops that have ended."""
+        # Another thread may be adding its own loop, which items() would not bear.
+        for other in [there for ref in self._loops.keyrefs() if (there := ref()) is not None]:
+            if other.is_closed() and (theirs := self._loops.pop(other, None)) is not None:
+                theirs.clear()
+        return self._loops.setdefault(loop, LoopLanes(self._make_async, *self._others))
+
+    def close(self) -> None:
+        """Close the idle lanes. One in use is closed when its request ends. The next use makes others."""
+        if os.getpid() == self._process:
+            for lanes in (self._threads, *list(self._loops.values())):
+                lanes.close()
+        self._reset()

@@ -1,0 +1,89 @@
+"""A few connections, and what becomes of one after an error."""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from onceward.stores.sql.refusals import Broken, SqlRefusal
+
+
+class Lane(ABC):
+    """One connection, which is opened by its first request. Dropping it closes it."""
+
+    @property
+    @abstractmethod
+    def is_alive(self) -> bool:
+        """Whether it is not opened yet, or still open as far as this end knows."""
+
+    @abstractmethod
+    def fetch(self, *asked: Any) -> Any:
+        """Run a request's statements, and return their rows or an awaitable of them. Raises SqlRefusal, Broken or ValueError."""
+
+    @abstractmethod
+    def close(self, *, friendly: bool = False) -> None:
+        """Close it, with a word to the server if it is ``friendly``."""
+
+
+L = TypeVar("L", bound=Lane)
+
+
+class Lanes(ABC, Generic[L]):
+    """The lanes of all threads, or of one event loop.
+
+    Args:
+        make: makes a lane that is not open yet.
+        most: how many there are.
+        timeout: seconds to wait for one.
+        left: codes of errors by which a server says that it should be left.
+    """
+
+    def __init__(self, make: Callable[[], L], most: int, timeout: float, left: frozenset[str]) -> None:
+        self._make, self._most, self._timeout, self._left = make, most, timeout, left
+        self._idle: list[L] = []
+        self._all: WeakSet[L] = WeakSet()  # one that an interrupt lost counts no longer
+        self._closed = False
+
+    def _free(self) -> L | None:
+        """Return an idle lane, or a new one; None if all are in use."""
+        while self._idle:
+            lane = self._idle.pop()
+            if lane.is_alive:
+                return lane
+            self._drop(lane)
+        if len(self._all) >= self._most:
+            return None
+        lane = self._make()
+        self._all.add(lane)
+        return lane
+
+    def _drop(self, lane: L, *, friendly: bool = False) -> None:
+        self._all.discard(lane)
+        lane.close(friendly=friendly)
+
+    def _is_usable(self, error: BaseException) -> bool:
+        """Return whether a lane can be used again after this error."""
+        return isinstance(error, ValueError) or (isinstance(error, SqlRefusal) and error.state not in self._left)
+
+    def _spoil(self, lane: L, error: BaseException) -> None:
+        """Close a lane after an error. The others may be as dead, and each would take as long to find out."""
+        self._drop(lane)
+        if isinstance(error, Broken | SqlRefusal):
+            self.clear()
+
+    def clear(self, *, friendly: bool = False) -> None:
+        """Close the idle lanes."""
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self._drop(self._idle.pop(), friendly=friendly)
+
+    def close(self) -> None:
+        """Close the idle lanes, and each other one when its request has ended."""
+        self._closed = True
+        self.clear(friendly=True)
+
+    def _in_use(self) -> Broken:
+        return Broken(
+            f"all {self._most} connections are in use for {self._timeout:g} s: raise pool=, or lower the concurrency"
+        )

@@ -1,0 +1,142 @@
+"""Who waits for a lane, what leaves together, and how a batch is carried."""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from copy import copy
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from onceward.core.clock import boottime
+from onceward.stores.sql.refusals import Broken
+
+MOST_KEYS: Final = 200  # of one batch,
+MOST_BYTES: Final = 768 * 1024  # and about how much they write
+
+
+class Request(Protocol):
+    """What a lane does.
+
+    Attributes:
+        kind: requests of one kind can leave together; None: it leaves alone.
+        key: what it writes.
+        rank: requests with a smaller one leave first.
+        size: about how many bytes it writes.
+    """
+
+    kind: str | None
+    key: str
+    rank: int
+    size: int
+
+    def merged(self, requests: Sequence[Any]) -> "Request":
+        """Return one request for several of this kind. Its reply has their replies by their keys."""
+
+    def reply(self, rows: Sequence[Any]) -> Any:
+        """Return the reply that the rows are."""
+
+
+Asked = Callable[[Any], tuple[Any, ...]]  # what a connection's ``fetch`` takes for a request
+
+
+class Ticket(ABC):
+    """A request that waits."""
+
+    def __init__(self, request: Request, asked: Asked) -> None:
+        self.request, self.asked = request, asked
+        self.since = boottime()
+
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether it has its outcome, or its waiter has gone."""
+
+    @abstractmethod
+    def answer(self, reply: object) -> None:
+        """Pass the reply on."""
+
+    @abstractmethod
+    def fail(self, error: Exception) -> None:
+        """Pass an error on."""
+
+
+T = TypeVar("T", bound=Ticket)
+
+
+class Line(Generic[T]):
+    """Who waits, by rank and then in their order."""
+
+    def __init__(self) -> None:
+        self._ranks: tuple[deque[T], ...] = (deque(), deque())
+
+    def __bool__(self) -> bool:
+        for waiting in self._ranks:
+            while waiting and waiting[0].is_over:
+                waiting.popleft()
+            if waiting:
+                return True
+        return False
+
+    def add(self, ticket: T) -> None:
+        self._ranks[ticket.request.rank].append(ticket)
+
+    def remove(self, ticket: T) -> bool:
+        """Return whether it was there."""
+        try:
+            self._ranks[ticket.request.rank].remove(ticket)
+        except ValueError:
+            return False
+        return True
+
+    def pop(self) -> T | None:
+        """Take the first out, and return it."""
+        for waiting in self._ranks:
+            if waiting:
+                return waiting.popleft()
+        return None
+
+    def batch(self, first: T) -> list[T]:
+        """Return ``first`` with what leaves together with it, and take that out."""
+        request, batch, size = first.request, [first], first.request.size
+        waiting = self._ranks[request.rank]
+        if request.kind is None or not waiting:
+            return batch
+        keys, rest = {request.key}, []
+        while waiting and len(batch) < MOST_KEYS and size < MOST_BYTES:
+            ticket = waiting.popleft()
+            if ticket.request.kind != request.kind or ticket.request.key in keys:
+                rest.append(ticket)
+            elif not ticket.is_over:
+                keys.add(ticket.request.key)
+                size += ticket.request.size
+                batch.append(ticket)
+        waiting.extendleft(reversed(rest))
+        return batch
+
+
+def carried(batch: Sequence[Ticket]) -> Generator[Request, Any, None]:
+    """Do the requests of a batch: yields requests, and is sent rows or the error of one. A lost connection ends it."""
+    alone = list(batch)
+    if len(batch) > 1:
+        try:
+            merged = batch[0].request.merged([ticket.request for ticket in batch])
+        except ValueError:  # of a value, and nothing was sent
+            merged = None
+        rows = (yield merged) if merged is not None else None
+        if merged is not None and not isinstance(rows, Exception):
+            replies = merged.reply(rows).replies
+            alone = []
+            for ticket in batch:
+                reply = replies.get(ticket.request.key)
+                alone.append(ticket) if reply is None else ticket.answer(reply)
+    for ticket in alone:
+        rows = yield ticket.request
+        ticket.fail(rows) if isinstance(rows, Exception) else ticket.answer(ticket.request.reply(rows))
+
+
+def abandon(batch: Sequence[Ticket], error: BaseException) -> None:
+    """Fail what has no outcome yet: it is in doubt."""
+    for ticket in batch:
+        if not ticket.is_over:
+            ticket.fail(
+                copy(error) if isinstance(error, Broken) else Broken(f"another caller's batch was stopped: {error!r}")
+            )

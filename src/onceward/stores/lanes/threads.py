@@ -1,0 +1,154 @@
+"""The lanes that threads share. The first of a batch carries it."""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from onceward.core.clock import boottime
+from onceward.stores.lanes.lane import Lane, Lanes
+from onceward.stores.lanes.line import Asked, Line, Request, Ticket, abandon, carried
+from onceward.stores.sql.refusals import Broken, SqlRefusal
+
+_NAP: Final = 0.5  # seconds after which a waiting thread looks whether a lane was lost by an interrupt
+L = TypeVar("L", bound=Lane)
+
+
+class _ThreadTicket(Ticket):
+    """A request that waits in a thread.
+
+    Attributes:
+        lane: the lane on which this thread carries the next batch.
+    """
+
+    lane: Any = None
+    reply: object = None
+    error: Exception | None = None
+    _over = False
+
+    def __init__(self, request: Request, asked: Asked) -> None:
+        super().__init__(request, asked)
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+
+    @property
+    def is_over(self) -> bool:
+        return self._over
+
+    def answer(self, reply: object) -> None:
+        self.reply, self._over = reply, True
+        self.wake()
+
+    def fail(self, error: Exception) -> None:
+        self.error, self._over = error, True
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the thread look."""
+        with contextlib.suppress(RuntimeError):  # it is awake already
+            self._asleep.release()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until it is woken."""
+        self._asleep.acquire(timeout=max(0.0, seconds))
+
+
+class ThreadLanes(Lanes[L]):
+    """The lanes that threads share."""
+
+    def __init__(self, make: Callable[[], L], most: int, timeout: float, left: frozenset[str]) -> None:
+        super().__init__(make, most, timeout, left)
+        self._lock = threading.RLock()  # a signal handler can come in
+        self._line: Line[_ThreadTicket] = Line()
+
+    def run(self, request: Request, asked: Asked) -> Any:
+        """Do one request, and return its reply."""
+        with self._lock:
+            lane = None if self._line else self._free()
+            if lane is None:
+                ticket = _ThreadTicket(request, asked)
+                self._line.add(ticket)
+        if lane is None:
+            return self._wait(ticket)
+        try:
+            reply = request.reply(lane.fetch(*asked(request)))
+        except BaseException as error:
+            self._end(lane, error)
+            raise
+        self._pass_on(lane)
+        return reply
+
+    def _wait(self, ticket: _ThreadTicket) -> Any:
+        """Wait until another thread has done the request, or carry it."""
+        batch = [ticket]
+        try:
+            self._sleep(ticket)
+            if ticket.lane is not None:
+                with self._lock:
+                    batch = self._line.batch(ticket)
+                self._carry(ticket.lane, batch)
+        except BaseException as error:
+            self._withdraw(ticket, batch, error)
+            raise
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.reply
+
+    def _sleep(self, ticket: _ThreadTicket) -> None:
+        """Wait until the ticket has a lane or its outcome."""
+        end = ticket.since + self._timeout
+        ticket.sleep(_NAP)
+        while ticket.lane is None and not ticket.is_over:
+            with self._lock:
+                if (lane := self._free()) is not None:  # an interrupt has lost one
+                    self._pass_on(lane)
+                if ticket.lane is None and boottime() >= end and self._line.remove(ticket):
+                    raise self._in_use()
+            if boottime() >= end + 2 * self._timeout:
+                raise Broken("the thread that carries this request gives no word")
+            ticket.sleep(_NAP)
+
+    def _carry(self, lane: L, batch: list[_ThreadTicket]) -> None:
+        steps = carried(batch)
+        with contextlib.suppress(StopIteration):
+            request = next(steps)
+            while True:
+                try:
+                    rows = lane.fetch(*batch[0].asked(request))
+                except (SqlRefusal, ValueError) as error:
+                    if not self._is_usable(error):
+                        raise
+                    rows = error
+                request = steps.send(rows)
+        batch[0].lane = None
+        self._pass_on(lane)
+
+    def _withdraw(self, ticket: _ThreadTicket, batch: list[_ThreadTicket], error: BaseException) -> None:
+        """Leave the line for good. The lane goes to the next one, and nobody is left waiting."""
+        with self._lock:
+            is_waiting, lane, ticket.lane = self._line.remove(ticket), ticket.lane, None
+        if lane is not None and not is_waiting:
+            abandon(batch, error)
+            self._end(lane, error)
+
+    def _end(self, lane: L, error: BaseException) -> None:
+        """Take back a lane after an error."""
+        with self._lock:
+            if self._is_usable(error):
+                self._pass_on(lane)
+                return
+            self._spoil(lane, error)
+            if self._line and (other := self._free()) is not None:
+                self._pass_on(other)
+
+    def _pass_on(self, lane: L) -> None:
+        """Give a lane to the first in the line, who carries the next batch on it."""
+        with self._lock:
+            ticket = self._line.pop()
+            if ticket is not None:
+                ticket.lane = lane
+                ticket.wake()
+            elif self._closed:
+                self._drop(lane, friendly=True)
+            else:
+                self._idle.append(lane)

@@ -1,0 +1,146 @@
+"""A lane to MySQL: a connection of PyMySQL for threads, or of asyncmy for coroutines.
+
+A connection that was lost, interrupted or cancelled in the middle of a statement is closed.
+"""
+
+import asyncio
+import contextlib
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pymysql
+
+from onceward.stores.lanes import LedgerLanes
+from onceward.stores.lanes.lane import Lane
+from onceward.stores.mysql.faults import LEFT
+from onceward.stores.mysql.talk import fetch_async, is_silent, settings, spoken_error
+from onceward.stores.mysql.wire import LedgerWire
+from onceward.stores.sql.queries import Row
+from onceward.stores.sql.refusals import Broken
+
+
+class _MysqlLane(Lane):
+    """What both kinds have in common.
+
+    Args:
+        place: what the driver's ``connect`` takes.
+        seconds: for one statement.
+    """
+
+    _wire: Any = None
+    _is_set = False  # whether the session has the ledger's settings
+
+    def __init__(self, place: Mapping[str, Any], seconds: float) -> None:
+        self._place, self._seconds = place, seconds
+        self._process = os.getpid()
+
+    @property
+    def is_alive(self) -> bool:
+        if self._wire is None:
+            return True
+        try:
+            return self._is_set and is_silent(_socket_of(self._wire).fileno())
+        except (OSError, AttributeError, ValueError):
+            return False
+
+    def close(self, *, friendly: bool = False) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None and os.getpid() == self._process:
+            with contextlib.suppress(Exception):
+                self._close(wire, friendly=friendly)
+
+    @abstractmethod
+    def _close(self, wire: Any, *, friendly: bool) -> None:
+        """Close the driver's connection."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class MysqlLane(_MysqlLane):
+    """A lane for threads."""
+
+    def fetch(self, texts: Sequence[str]) -> list[Row]:
+        """Run statements one after another, and return the rows of all."""
+        try:
+            if self._wire is None:
+                self._wire = LedgerWire(**self._place, read_timeout=self._seconds, write_timeout=self._seconds)
+                self._wire.rows([settings(self._wire.get_server_info())])
+                self._is_set = True
+            rows: list[Row] = self._wire.rows(texts)
+        except Exception as error:
+            raise spoken_error(error) or error from error
+        return rows
+
+    def _close(self, wire: Any, *, friendly: bool) -> None:
+        wire.close() if friendly else wire._force_close()  # noqa: SLF001 - the other one talks to the server
+
+
+class AsyncMysqlLane(_MysqlLane):
+    """A lane for the coroutines of one event loop."""
+
+    async def fetch(self, texts: Sequence[str]) -> list[Row]:
+        """Run statements one after another, and return the rows of all."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                if self._wire is None:
+                    import asyncmy  # only coroutines need it
+
+                    self._wire = await asyncmy.connect(**self._place)
+                    await fetch_async(self._wire, [settings(self._wire.get_server_info())])
+                    self._is_set = True
+                return await fetch_async(self._wire, texts)
+        except TimeoutError as error:
+            raise Broken(f"the server has not answered for {self._seconds:g} s") from error
+        except Exception as error:
+            raise spoken_error(error) or error from error
+
+    def _close(self, wire: Any, *, friendly: bool) -> None:
+        del friendly
+        drop(wire)
+
+
+def _socket_of(wire: Any) -> Any:
+    if isinstance(wire, pymysql.Connection):
+        return wire._sock  # noqa: SLF001 - no public name
+    return wire._transport.get_extra_info("socket")  # noqa: SLF001 - no public name
+
+
+def drop(wire: Any) -> None:
+    """Close a connection of asyncmy, from any thread, also if its loop is closed."""
+    transport, loop = wire._transport, wire.loop  # noqa: SLF001 - no public name
+    if transport is None:
+        return
+    if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
+        wire.close()
+    elif loop.is_running():
+        loop.call_soon_threadsafe(wire.close)
+    elif not loop.is_closed():  # which runs once more when it is closed
+        wire.close()
+    else:  # nobody would run what a close leaves to the loop
+        inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)  # below TLS
+        plain, inner._sock = getattr(inner, "_sock", None), None  # noqa: SLF001 - else it warns that nobody closed it
+        transport._closed = True  # noqa: SLF001 - as above, with TLS
+        if plain is not None:
+            plain.close()
+
+
+class MysqlLanes(LedgerLanes[_MysqlLane]):
+    """The lanes to one database.
+
+    Args:
+        place: what both drivers' ``connect`` take to get there.
+        most: lanes, for all threads together and for each event loop.
+        timeout: seconds for one statement, for making a connection, and for waiting until one is free.
+    """
+
+    def __init__(self, place: Mapping[str, Any], most: int, timeout: float) -> None:
+        whole = {"connect_timeout": max(1, round(timeout)), **place, "charset": "utf8mb4", "autocommit": True}
+        self._place, self.timeout = whole, timeout
+        super().__init__(lambda: MysqlLane(whole, timeout), lambda: AsyncMysqlLane(whole, timeout), most, timeout, LEFT)
+
+    def patient(self, seconds: float) -> "MysqlLanes":
+        """Return one lane of its own, with another limit of time for a statement."""
+        return MysqlLanes(self._place, 1, seconds)
