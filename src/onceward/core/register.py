@@ -9,7 +9,13 @@ from onceward.errors import StoreError
 
 
 class KeyLocked(StoreError):
-    """An open transaction of somebody holds the key, and the store waited for it in vain: a claim finds it busy."""
+    """An open transaction of somebody holds the key, and the store waited for it in vain: a claim finds it busy.
+
+    Attributes:
+        brief: whether the wait was so short that the same request is to be tried again.
+    """
+
+    brief = False
 
     def __init__(self, message: str) -> None:
         super().__init__(message, transient=True)

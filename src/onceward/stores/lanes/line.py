@@ -117,12 +117,9 @@ def carried(batch: Sequence[Ticket]) -> Generator[Request, Any, None]:
     """Do the requests of a batch: yields requests, and is sent rows or the error of one. A lost connection ends it."""
     alone = list(batch)
     if len(batch) > 1:
-        try:
-            merged = batch[0].request.merged([ticket.request for ticket in batch])
-        except ValueError:  # of a value, and nothing was sent
-            merged = None
-        rows = (yield merged) if merged is not None else None
-        if merged is not None and not isinstance(rows, Exception):
+        merged = batch[0].request.merged([ticket.request for ticket in batch])
+        rows = yield merged
+        if not isinstance(rows, Exception):
             replies = merged.reply(rows).replies
             alone = []
             for ticket in batch:

@@ -35,6 +35,11 @@ class _ThreadTicket(Ticket):
     def is_over(self) -> bool:
         return self._over
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has neither a lane nor its outcome."""
+        return self.lane is None and not self._over
+
     def answer(self, reply: object) -> None:
         self.reply, self._over = reply, True
         self.wake()
@@ -98,11 +103,11 @@ class ThreadLanes(Lanes[L]):
         """Wait until the ticket has a lane or its outcome."""
         end = ticket.since + self._timeout
         ticket.sleep(_NAP)
-        while ticket.lane is None and not ticket.is_over:
+        while ticket.is_waiting:
             with self._lock:
                 if (lane := self._free()) is not None:  # an interrupt has lost one
                     self._pass_on(lane)
-                if ticket.lane is None and boottime() >= end and self._line.remove(ticket):
+                if boottime() >= end and self._line.remove(ticket):
                     raise self._in_use()
             if boottime() >= end + 2 * self._timeout:
                 raise Broken("the thread that carries this request gives no word")

@@ -25,7 +25,7 @@ class MysqlQuery(SqlQuery):
     """A request.
 
     Attributes:
-        patience: seconds to wait for somebody's open transaction on the key; None is the session's own.
+        patience: seconds to wait for somebody's open transaction on the key; MySQL waits as the session does.
     """
 
     __slots__ = ("patience",)
@@ -33,11 +33,7 @@ class MysqlQuery(SqlQuery):
 
     def __init__(self, action: str) -> None:
         super().__init__(action)
-        self.patience: int | None = None
-
-    def patient(self, milliseconds: int) -> None:
-        """Wait this long for somebody's open transaction on the key. The server counts whole seconds."""
-        self.patience = milliseconds // 1000
+        self.patience = 0  # the server counts whole seconds
 
     def sent(self, statements: MysqlStatements) -> list[str]:
         """Return the statements as they are sent, one after another on one connection."""
@@ -52,21 +48,21 @@ class MysqlQuery(SqlQuery):
 class ClaimQuery(MysqlQuery):
     """The insert of one key."""
 
-    __slots__ = ("_fence", "_number", "key", "size", "write")
+    __slots__ = ("_number", "fence", "key", "size", "write")
     kind = "insert"
 
     def __init__(self, write: Write, fence: int) -> None:
         super().__init__("insert")
-        self.write, self._fence, self.key, self._number = write, fence, write.key, number()
+        self.write, self.fence, self.key, self._number = write, fence, write.key, number()
         self.size = size_of(write)
 
     def merged(self, requests: Sequence["ClaimQuery"]) -> "ClaimManyQuery":
         """Return one request for several."""
-        return ClaimManyQuery(sorted(((one.write, one._fence) for one in requests), key=lambda one: one[0].key))
+        return ClaimManyQuery(sorted(((one.write, one.fence) for one in requests), key=lambda one: one[0].key))
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
-        return statements.insert([(self.write, self._fence)], self._number, self.patience)
+        return statements.insert([(self.write, self.fence)], self._number, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Reply:
         """Return it. Without a record, somebody has deleted it since."""
@@ -76,23 +72,23 @@ class ClaimQuery(MysqlQuery):
 class SwapQuery(MysqlQuery):
     """The swap of one key."""
 
-    __slots__ = ("_fence", "_number", "_seen", "key", "size", "write")
+    __slots__ = ("_number", "fence", "key", "seen", "size", "write")
     kind = "swap"
     rank = 0
 
     def __init__(self, write: Write, seen: Record, fence: int) -> None:
         super().__init__("swap")
-        self.write, self._seen, self._fence, self.key, self._number = write, seen, fence, write.key, number()
+        self.write, self.seen, self.fence, self.key, self._number = write, seen, fence, write.key, number()
         self.size = size_of(write)
 
     def merged(self, requests: Sequence["SwapQuery"]) -> "SwapManyQuery":
         """Return one request for several."""
-        swaps = ((one.write, one._seen, one._fence) for one in requests)
+        swaps = ((one.write, one.seen, one.fence) for one in requests)
         return SwapManyQuery(sorted(swaps, key=lambda one: one[0].key))
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
-        return statements.swap(self.write, self._seen, self._fence, self._number, self.patience)
+        return statements.swap(self.write, self.seen, self.fence, self._number, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Reply | None:
         """Return it; None if it was written, and another write has come since."""

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from onceward.core.drivers import Sleep, Steps
+from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
-from onceward.core.register import KeyLocked
 from onceward.errors import StoreError
 from onceward.stores.contract import MORE, Page, Polled, Purged
 from onceward.stores.mysql.exchange import MysqlConduit, MysqlExchange
@@ -20,8 +19,7 @@ from onceward.stores.mysql.queries import (
     size_of,
 )
 from onceward.stores.mysql.schema import LONGEST_KEY, MysqlNames
-from onceward.stores.sql.queries import SqlQuery
-from onceward.stores.sql.verbs import BRISK, SqlVerbs
+from onceward.stores.sql.verbs import SqlVerbs
 
 _PACKET: Final = 768 * 1024  # characters of the texts of one statement
 
@@ -29,7 +27,6 @@ _PACKET: Final = 768 * 1024  # characters of the texts of one statement
 class MysqlStore(MysqlExchange, SqlVerbs, Polled):
     """A ledger in MySQL 8 or MariaDB 10.6, or newer. Make one with :func:`onceward.stores.mysql.open_ledger`."""
 
-    _commit_wait = 1000  # the server counts whole seconds
     resolution = 0.0
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
@@ -73,17 +70,6 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
     def _deleting(self, seen: Record) -> DeleteQuery:
         """Return the deletion of one record."""
         return DeleteQuery(seen)
-
-    def _briefly(self, request: SqlQuery) -> Steps[Reply | None]:
-        """Do a request with a short wait for locks. The server itself counts whole seconds."""
-        request.patient(0)
-        reply: Reply | None
-        try:
-            reply = yield request
-        except KeyLocked:
-            yield Sleep(BRISK / 1000)
-            reply = yield request
-        return reply
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from onceward.core.drivers import Steps, drive, drive_async
+from onceward.core.register import KeyLocked
 from onceward.errors import StoreError
 from onceward.stores.observed import Observed
 from onceward.stores.sql.queries import SqlQuery, Ts
@@ -84,7 +85,10 @@ class PlainExchange(ABC, Generic[*Ts]):
 
     def _translated(self, error: SqlRefusal | Broken | ValueError) -> StoreError:
         if isinstance(error, SqlRefusal):
-            return self.faults.refused(error.state, str(error), self._url)
+            refused = self.faults.refused(error.state, str(error), self._url)
+            if isinstance(refused, KeyLocked):
+                refused.brief = True
+            return refused
         if isinstance(error, Broken):
             return lost(str(error), self._url)
         return StoreError(f"ledger {self._url}: {error}")

@@ -30,10 +30,6 @@ class SqlQuery(ABC):
         self.action = action
 
     @abstractmethod
-    def patient(self, milliseconds: int) -> None:
-        """Wait this long for somebody's open transaction on the key."""
-
-    @abstractmethod
     def reply(self, rows: Sequence[Row]) -> object:
         """Return the reply that the rows are."""
 

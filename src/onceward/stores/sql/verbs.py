@@ -1,17 +1,17 @@
 """The verbs of a ledger in an SQL server that locks rows: one request for one key, and one for many.
 
-A request waits for somebody's open transaction on its key, but only for a while. Many waits for one key must not hold all the
-connections: those that come while a verb of this process waits are brief.
+A request waits for somebody's open transaction on its key, but only for a while, and on the lane only for a moment.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered, KeyLocked
+from onceward.core.retries import FIRST_PAUSE, jittered
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged
 from onceward.stores.sql.fences import Fences, is_claim, is_doubtful, renewed
@@ -19,19 +19,18 @@ from onceward.stores.sql.queries import Met, SqlQuery
 from onceward.stores.sql.refusals import SqlError
 
 AGAIN: Final = 5  # tries of a request whose row others changed meanwhile
-BRISK: Final = 20  # milliseconds to wait for a key that is known to be waited for
-_SLOW: Final = 0.1  # seconds of waiting that tell an open transaction from a commit
+PATIENCE: Final = 1.0  # seconds to wait for somebody's open transaction on a key,
+BRISK: Final = 20  # of which so many milliseconds on a lane
+_LONGEST_PAUSE: Final = 0.2  # seconds between two tries
 
 
 class SqlVerbs(ABC):
     """Insert, swap and delete, by requests of the database's own."""
 
     url: str
-    _commit_wait: ClassVar[int]  # milliseconds that a commit on a slow disk takes
 
     def __init__(self) -> None:
         self._fences = Fences()
-        self._waited: dict[str, float] = {}  # keys that a verb of this process is writing, and since when
 
     # --- by each database -----------------------------------------------------------------------------------------
 
@@ -54,12 +53,6 @@ class SqlVerbs(ABC):
     @abstractmethod
     def _deleting(self, seen: Record) -> SqlQuery:
         """Return the deletion of one record."""
-
-    def _briefly(self, request: SqlQuery) -> Steps[Reply | None]:
-        """Do a request with a short wait for locks."""
-        request.patient(BRISK)
-        reply: Reply | None = yield request
-        return reply
 
     def _lacks(self, error: StoreError) -> bool:  # noqa: ARG002 - as a rule, nothing is lacking
         """Tell whether the request can be made in another way, and do so from now on."""
@@ -89,7 +82,7 @@ class SqlVerbs(ABC):
         for _ in range(AGAIN):
             request = self._inserting(write, self._fences.asked(write, None))
             try:
-                reply = yield from self._one(request, write.key, brief=brief)
+                reply = yield from self._one(request, brief=brief)
             except SqlError as refused:
                 if not self._lacks(refused):
                     raise
@@ -111,7 +104,7 @@ class SqlVerbs(ABC):
         for _ in range(AGAIN):
             request = self._swapping(write, seen, self._fences.asked(write, seen))
             try:
-                reply = yield from self._one(request, write.key, brief=brief)
+                reply = yield from self._one(request, brief=brief)
             except SqlError as error:
                 if not self._lacks(error):
                     raise
@@ -138,33 +131,27 @@ class SqlVerbs(ABC):
             self._fences.note(reply.record)
         return reply
 
-    def _one(self, request: SqlQuery, key: str, *, brief: bool) -> Steps[Reply | None]:
-        """Write one key. While another verb here waits for it, wait briefly."""
-        reply: Reply | None
-        if brief:
-            return (yield from self._briefly(request))
-        if (since := self._waited.get(key)) is not None:
+    def _one(self, request: SqlQuery, *, brief: bool) -> Steps[Reply | None]:
+        """Write one key. Somebody's open transaction on it is waited for here, since the others need the lane."""
+        end, pause = boottime() + PATIENCE, FIRST_PAUSE
+        while True:
             try:
-                return (yield from self._briefly(request))
-            except KeyLocked:
-                if boottime() - since > _SLOW:
+                reply: Reply | None = yield request
+            except KeyLocked as locked:
+                if brief or not locked.brief or boottime() + pause >= end:
                     raise
-                request.patient(self._commit_wait)
-                reply = yield request
+                yield jittered(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
                 return reply
-        self._waited[key] = boottime()
-        try:
-            reply = yield request
-        finally:
-            self._waited.pop(key, None)
-        return reply
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete if the record is still the version seen."""
         if isinstance(seen, Damaged):
             raise StoreError(f"ledger {self.url}: {seen.key}: an SQL server keeps no record that cannot be read")
         for _ in range(AGAIN):
-            reply: Reply = yield self._deleting(seen)
+            reply = yield from self._one(self._deleting(seen), brief=False)
+            assert reply is not None
             if not is_stale(reply, seen):
                 return reply
         raise self.restless(seen.key)
