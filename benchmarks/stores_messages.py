@@ -71,7 +71,7 @@ async def _ways(url: str, tape: dict[str, list[Statement]]) -> Ways:
     guarding, ledger = {}, {"name": "stores.handle"}
     for name, once in {
         OURS: Once(url, **ledger),
-        "onceward, ?pool=20": Once(f"{url}?pool=20", **ledger),
+        "onceward, ?lanes=20": Once(f"{url}?lanes=20", **ledger),
         "onceward on asyncpg's pool (of 10)": Once(open_ledger(pool), **ledger),
     }.items():
         guarding[name] = _tasks(once(key="order.id")(handle_async))

@@ -26,11 +26,11 @@ class Moved:
         self._conduit, self._passed = conduit, passed
         self.timeout, self.close = conduit.timeout, conduit.close
 
-    def run(self, texts):
-        return self._conduit.run(self._told(texts))
+    def run(self, request, asked):
+        return self._conduit.run(request, lambda one: (self._told(*asked(one)),))
 
-    async def run_async(self, texts):
-        return await self._conduit.run_async(self._told(texts))
+    async def run_async(self, request, asked):
+        return await self._conduit.run_async(request, lambda one: (self._told(*asked(one)),))
 
     def patient(self, seconds):
         return Moved(self._conduit.patient(seconds), self._passed)

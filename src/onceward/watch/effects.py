@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from onceward.pipe.functions import imported
 
-_OURS = frozenset({"table", "schema", "pool", "timeout"})  # of a ledger in PostgreSQL, and not libpq's
+_OURS = frozenset({"table", "schema", "lanes", "timeout"})  # of a ledger in PostgreSQL, and not libpq's
 _PAGE = 1000  # rows of a database that are fetched at a time
 
 

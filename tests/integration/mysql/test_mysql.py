@@ -23,7 +23,8 @@ from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE
-from onceward.stores.mysql import links, open_ledger
+from onceward.stores.mysql import lane, open_ledger
+from onceward.stores.mysql.queries import RowsQuery
 from onceward.stores.mysql.schema import LONGEST_KEY, flavor_of
 from onceward.stores.mysql.statements import NOW
 from onceward.testing.bench import claim_of
@@ -242,7 +243,7 @@ def test_transactions_and_batches_that_deadlock_make_each_effect_once(once, conn
 
 
 def test_many_who_wait_for_one_locked_key_leave_connections_for_others(database, connect):
-    once = Once(f"{database}?pool=2", name="claim")
+    once = Once(f"{database}?lanes=2", name="claim")
     once.run("warm", int)
     connection = connect()
     with once.transaction("k", connection):
@@ -492,7 +493,7 @@ def test_a_connection_that_does_not_fit_is_refused(connect):
     [
         ("mysql://u@h", "name the database"),
         ("mysql://u@h/d?colour=red", "is no option"),
-        ("mysql://u@h/d?pool=0", "pool must be at least 1"),
+        ("mysql://u@h/d?lanes=0", "lanes must be at least 1"),
         ("mysql://u@h/d?timeout=never", "timeout must be seconds"),
         ("mysql://u:geheim@h:x/d", "port"),
         ("mysql://u@h/d?table=Upper", "lower-case"),
@@ -533,12 +534,12 @@ def test_a_session_whose_settings_were_refused_is_not_used(database, monkeypatch
             return once.run(key, lambda: 1) if mode == "sync" else runner.run(once.run_async(key, asyncio.sleep, 0, 1))
 
         with monkeypatch.context() as patched:
-            patched.setattr(links, "settings", lambda _: "SET SESSION nothing = 1")
+            patched.setattr(lane, "settings", lambda _: "SET SESSION nothing = 1")
             with pytest.raises(StoreError, match="nothing"):
                 run("k")
         assert run("k") == 1
-        conduit, asked = once.store.plain.conduit, ["SELECT @@innodb_lock_wait_timeout"]
-        ((waits,),) = conduit.run(asked) if mode == "sync" else runner.run(conduit.run_async(asked))
+        plain, asked = once.store.plain, RowsQuery("SELECT @@innodb_lock_wait_timeout")
+        ((waits,),) = plain.exchange(asked) if mode == "sync" else runner.run(plain.exchange_async(asked))
         assert waits == 1
         once.close()
 

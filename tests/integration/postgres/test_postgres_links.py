@@ -119,7 +119,7 @@ def test_stale_connections_of_an_asynchronous_pool_cost_no_failed_request(store,
 
 
 def test_a_pool_has_no_more_connections_than_it_may(schema):
-    store = open_store(f"{schema}&pool=3")
+    store = open_store(f"{schema}&lanes=3")
     drive(store.load("?"), store)
     pids = []
 
@@ -144,7 +144,7 @@ def make(schema):
 
 def test_kept_errors_of_a_lost_server_do_not_use_up_the_pool(schema, postgres):
     make(schema)
-    store = open_store(f"{schema}&pool=3&timeout=1&application_name=kept-errors")
+    store = open_store(f"{schema}&lanes=3&timeout=1&application_name=kept-errors")
     kept = []
     for _ in range(4):
         drive(store.load("key"), store)
@@ -160,7 +160,7 @@ def test_kept_errors_of_a_lost_server_do_not_use_up_the_pool(schema, postgres):
 
 
 def test_kept_errors_of_an_absent_server_do_not_use_up_the_pool(postgres):
-    store = open_store(f"postgresql://nobody@127.0.0.1:{free_port()}/test?pool=2&timeout=1")
+    store = open_store(f"postgresql://nobody@127.0.0.1:{free_port()}/test?lanes=2&timeout=1")
     kept = []
     for _ in range(4):
         with pytest.raises(StoreError, match="refused") as caught:
@@ -169,7 +169,7 @@ def test_kept_errors_of_an_absent_server_do_not_use_up_the_pool(postgres):
 
 
 def test_kept_errors_of_coroutines_do_not_use_up_the_pool(postgres):
-    store = open_store(f"postgresql://nobody@127.0.0.1:{free_port()}/test?pool=2&timeout=1")
+    store = open_store(f"postgresql://nobody@127.0.0.1:{free_port()}/test?lanes=2&timeout=1")
 
     async def use():
         replies = [
@@ -272,13 +272,13 @@ def test_forked_children_share_no_connection(store):
 
 
 def test_a_child_forked_while_threads_wait_has_connections_of_its_own(schema):
-    store = open_store(f"{schema}&pool=1&timeout=10")
+    store = open_store(f"{schema}&lanes=1&timeout=10")
     drive(store.load("?"), store)
     slow = RawQuery("SELECT pg_sleep(2)::text")
     threads = [threading.Thread(target=store.exchange, args=[slow]) for _ in range(2)]
     for thread in threads:
         thread.start()
-    while not store.plain.conduit._pool.line:
+    while not store.plain.conduit._threads._line:
         time.sleep(0.01)
     child = os.fork()
     if not child:

@@ -78,7 +78,7 @@ def test_keys_of_a_batch_do_not_wait_for_a_lost_server_one_by_one(store):
 
 
 def test_duplicates_of_a_locked_key_do_not_hold_the_pool(schema, other, store):
-    once = Once(open_store(f"{schema}&pool=2&timeout=10"))  # less than if each held a connection for a second
+    once = Once(open_store(f"{schema}&lanes=2&timeout=10"))  # less than if each held a connection for a second
     insert(other, store, "name:slow")
     met = []
 

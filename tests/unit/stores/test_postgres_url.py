@@ -15,7 +15,7 @@ SECRET = "hush"
     [
         f"postgresql://user:{SECRET}@host/db",
         f"postgresql://host/db?password={SECRET}",
-        f"postgresql://host/db?sslpassword={SECRET}&pool=2",
+        f"postgresql://host/db?sslpassword={SECRET}&lanes=2",
         f"postgresql://host/db?p%61ssword={SECRET}",
     ],
 )

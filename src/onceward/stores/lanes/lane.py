@@ -85,5 +85,5 @@ class Lanes(ABC, Generic[L]):
 
     def _in_use(self) -> Broken:
         return Broken(
-            f"all {self._most} connections are in use for {self._timeout:g} s: raise pool=, or lower the concurrency"
+            f"all {self._most} connections are in use for {self._timeout:g} s: raise lanes=, or lower the concurrency"
         )

@@ -3,11 +3,10 @@
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from copy import copy
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from onceward.core.clock import boottime
-from onceward.stores.sql.refusals import Broken
+from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 MOST_KEYS: Final = 200  # of one batch,
 MOST_BYTES: Final = 768 * 1024  # and about how much they write
@@ -134,6 +133,11 @@ def abandon(batch: Sequence[Ticket], error: BaseException) -> None:
     """Fail what has no outcome yet: it is in doubt."""
     for ticket in batch:
         if not ticket.is_over:
-            ticket.fail(
-                copy(error) if isinstance(error, Broken) else Broken(f"another caller's batch was stopped: {error!r}")
-            )
+            ticket.fail(_for_another(error))
+
+
+def _for_another(error: BaseException) -> Exception:
+    """Return an error for one more waiter: a raised one collects the tracebacks of all."""
+    if isinstance(error, SqlRefusal):
+        return SqlRefusal(error.state, str(error))
+    return Broken(str(error) if isinstance(error, Broken) else f"the batch was stopped by {error!r}")

@@ -18,7 +18,7 @@ from onceward.stores.mysql.store import MysqlStore
 __all__ = ["CAPABILITIES", "MysqlStore", "open_ledger", "open_url"]
 
 CAPABILITIES = MysqlStore.capabilities
-OPTIONS = ("table", "pool", "timeout", "socket", "ca", "tls")
+OPTIONS = ("table", "lanes", "timeout", "socket", "ca", "tls")
 
 
 def open_ledger(given: object, *, table: str = "onceward", timeout: float = 5.0) -> MysqlStore:
@@ -55,7 +55,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
 
     Args:
         parts: the URL.
-        options: ``table=onceward``, ``pool=2`` (connections at a time, for all threads together and for each event loop), ``timeout=5`` (seconds for one statement). ``socket=`` is
+        options: ``table=onceward``, ``lanes=2`` (connections at a time, for all threads together and for each event loop), ``timeout=5`` (seconds for one statement). ``socket=`` is
             the path of a Unix socket. ``ca=`` is a file of certificates: the server's is checked. ``tls=on`` encrypts, and checks nothing.
 
     Raises:
@@ -67,11 +67,11 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
         if name not in OPTIONS:
             raise ValueError(f"{shown!r}: {name} is no option; there are {', '.join(OPTIONS)}")
     try:
-        timeout, most = _checked(float(options.get("timeout", "5"))), int(options.get("pool", "2"))
+        timeout, most = _checked(float(options.get("timeout", "5"))), int(options.get("lanes", "2"))
     except ValueError:
-        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and pool a number of connections") from None
+        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and lanes a number of connections") from None
     if most < 1:
-        raise ValueError(f"{shown!r}: pool must be at least 1")
+        raise ValueError(f"{shown!r}: lanes must be at least 1")
     names = MysqlNames(options.get("table", "onceward"))
     return MysqlStore(MysqlLanes(place_of(parts, options), most, timeout), names, shown)
 

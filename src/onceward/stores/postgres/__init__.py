@@ -19,7 +19,7 @@ __all__ = ["CAPABILITIES", "PostgresStore", "open_ledger", "open_url"]
 
 CAPABILITIES = PostgresStore.capabilities
 _SECRETS = frozenset({"password", "sslpassword"})
-OPTIONS = ("table", "schema", "pool", "timeout")
+OPTIONS = ("table", "schema", "lanes", "timeout")
 _GIVE = (
     "give a psycopg.Connection, AsyncConnection, psycopg_pool.ConnectionPool, AsyncConnectionPool, asyncpg.Connection or "
     "asyncpg.Pool"
@@ -54,7 +54,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
 
     Args:
         parts: the URL.
-        options: ``table=onceward``, ``schema=``, ``pool=2`` (connections at a time, for all threads together and for each event loop), ``timeout=5`` (seconds for one
+        options: ``table=onceward``, ``schema=``, ``lanes=2`` (connections at a time, for all threads together and for each event loop), ``timeout=5`` (seconds for one
             statement), and libpq's.
 
     Raises:
@@ -65,11 +65,11 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     place = parts._replace(query=urlencode(theirs, quote_via=quote))
     try:
-        timeout, most = _checked(float(ours.get("timeout", "5"))), int(ours.get("pool", "2"))
+        timeout, most = _checked(float(ours.get("timeout", "5"))), int(ours.get("lanes", "2"))
     except ValueError:
-        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and pool a number of connections") from None
+        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and lanes a number of connections") from None
     if most < 1:
-        raise ValueError(f"{shown!r}: pool must be at least 1")
+        raise ValueError(f"{shown!r}: lanes must be at least 1")
     names = Names(ours.get("table", "onceward"), ours.get("schema"))
     try:
         lanes = PostgresLanes(place.geturl(), most, timeout)

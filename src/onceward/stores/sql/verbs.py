@@ -20,7 +20,7 @@ from onceward.stores.sql.refusals import SqlError
 
 AGAIN: Final = 5  # tries of a request whose row others changed meanwhile
 PATIENCE: Final = 1.0  # seconds to wait for somebody's open transaction on a key,
-BRISK: Final = 20  # of which so many milliseconds on a lane
+BRISK: Final = 10  # of which so many milliseconds on a lane
 _LONGEST_PAUSE: Final = 0.2  # seconds between two tries
 
 
