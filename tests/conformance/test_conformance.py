@@ -7,14 +7,12 @@ import sqlite3
 import pytest
 
 from onceward.core.clock import boottime
-from onceward.core.protocol import taking
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite import clock as sqlite_clock
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.conformance import CHECKS, MODES, Bench, NotConforming, conform
 from onceward.testing.faults import Faults
-from plain_store import TakesNothing
 
 
 @pytest.fixture
@@ -26,7 +24,7 @@ def files(tmp_path):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("check", CHECKS, ids=str)
 def test_the_memory_store_conforms(check, mode):
-    check.run(Bench(MemoryStore, mode=mode, takes=True))
+    check.run(Bench(MemoryStore, mode=mode))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -35,7 +33,7 @@ def test_the_sqlite_store_conforms(check, mode, files):
     def again(store, clock):
         return SqliteStore(store.path, clock=clock)
 
-    check.run(Bench(lambda clock: SqliteStore(files(), clock=clock), again, mode=mode, unknown=column, takes=True))
+    check.run(Bench(lambda clock: SqliteStore(files(), clock=clock), again, mode=mode, unknown=column))
 
 
 def column(store, key):
@@ -68,11 +66,7 @@ def test_a_store_that_writes_whole_records_does_not_conform(files):
 
 
 def test_a_store_behind_faults_that_never_happen_conforms():
-    conform(lambda clock: Faults(MemoryStore(clock), lambda ask: None), takes=True)
-
-
-def test_a_store_whose_insert_takes_nothing_conforms():
-    conform(TakesNothing)
+    conform(lambda clock: Faults(MemoryStore(clock), lambda ask: None))
 
 
 @pytest.mark.parametrize("check", ["times_are_the_stores", "every_reply_has_the_time", "purge_deletes_the_expired"])
@@ -163,87 +157,7 @@ class TakesNoResult(MemoryStore):
     max_result = None
 
 
-class Takes(MemoryStore):
-    """It judges an insert by another write, or another time."""
-
-    late = 0.0
-
-    def judged(self, write: Write) -> Write:
-        return write
-
-    def _insert(self, write: Write) -> Reply:
-        now, held = self._clock(), self.records.get(write.key)
-        if held is not None and write.taking and (taken := taking(self.judged(write), held, now + self.late)):
-            self.records[write.key] = made = taken._replace(owner=write.owner, fingerprint=write.fingerprint).at(now)
-            return Reply(True, made, now, held)
-        return super()._insert(write._replace(taking=None))
-
-
-class TakesAnyFingerprint(Takes):
-    def judged(self, write: Write) -> Write:
-        return write._replace(fingerprint=None)
-
-
-class TakesWithoutAttempts(Takes):
-    def judged(self, write: Write) -> Write:
-        return write._replace(taking=write.taking._replace(max_attempts=None))
-
-
-class TakesWhatItShouldPark(Takes):
-    def judged(self, write: Write) -> Write:
-        return write._replace(taking=write.taking._replace(on_lapse="retry"))
-
-
-class TakesItsOwn(Takes):
-    def judged(self, write: Write) -> Write:
-        return write._replace(owner="")
-
-
-class TakesByAnotherClock(Takes):
-    late = 3600.0
-
-
-class TakesWithoutGrowing(Takes):
-    def _insert(self, write: Write) -> Reply:
-        reply = super()._insert(write)
-        if reply.before is not None:
-            self.records[write.key] = made = reply.record._replace(fence=reply.before.fence)
-            reply = reply._replace(record=made)
-        return reply
-
-
-class TakesAndForgets(Takes):
-    def _insert(self, write: Write) -> Reply:
-        return super()._insert(write)._replace(before=None)
-
-
-class TakesUnseen(MemoryStore):
-    """Between the look and the write, another can write."""
-
-    def exchange(self, request):
-        import time
-
-        write = request.args[0] if request.args else None
-        if not isinstance(write, Write) or write.taking is None:
-            return super().exchange(request)
-        now, held = self._clock(), self.records.get(write.key)
-        taken = held and taking(write, held, now)
-        time.sleep(0.001)
-        if taken is None:
-            return super().exchange(request)
-        self.records[write.key] = made = taken.at(now)
-        return Reply(True, made, now, held)
-
-
 BROKEN = {
-    TakesAnyFingerprint: "what is not taken is returned",
-    TakesWithoutAttempts: "what is not taken is returned",
-    TakesWhatItShouldPark: "what is not taken is returned",
-    TakesItsOwn: "such an insert is lost",
-    TakesByAnotherClock: "what is not taken is returned",
-    TakesWithoutGrowing: "the fence grows",
-    TakesAndForgets: "the reply has the record that was replaced",
-    TakesUnseen: "exactly one insert is won",
     IgnoresTheOwner: "swap with another owner is refused",
     IgnoresTheBeat: "swap of an earlier beat is refused",
     Overwrites: "insert of a key that is held is lost",

@@ -19,7 +19,7 @@ def test_the_postgres_store_conforms(check, mode, moved, postgres):
 
     url, move = moved
     make = lambda *_: open_store(url)
-    check.run(Bench(make, make, mode=mode, advance=move, unknown=column, takes=True))
+    check.run(Bench(make, make, mode=mode, advance=move, unknown=column))
 
 
 @pytest.mark.parametrize("check", ["times_are_the_stores", "every_reply_has_the_time", "purge_deletes_the_expired"])

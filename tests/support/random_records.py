@@ -8,7 +8,6 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import FREE, STATUSES, Verdict, decide
 from onceward.core.record import Record, Write
 from onceward.core.writes import FOLLOWING, Provenance, first_claim, next_claim
-from onceward.stores.sql import rules
 
 FIELDS = [row.field for row in FOLLOWING]
 TIMES = (1.0, 2.0, 2.5, 3.0)
@@ -104,17 +103,6 @@ def cases(count: int, seed: int) -> list[Case]:
         claim = first_claim("k", "me", pick(TEXTS), policy, Provenance(origin=pick([None, "p"])))
         made.append(Case(pick([held] * 19 + [None]), claim, pick(TIMES)))
     return made
-
-
-def query() -> str:
-    """Return the statement that decides about all rows of `cases`."""
-    names = ("owner", "fingerprint")
-    asked = {name: f"t.my_{name}" for name in names} | {name: f"t.{name}" for name in ("on_lapse", "max_attempts")}
-    verdict = f"CASE WHEN t.key IS NOT NULL THEN {rules.verdict('t', 't.now', asked)} END"
-    made = rules.taken("held", {field: f"held.my_{field}" for field in FIELDS})
-    values = ", ".join(made[field] for field in FIELDS)
-    free = rules.is_free("held.verdict")
-    return f"SELECT verdict, {values}, {free} FROM (SELECT t.*, {verdict} AS verdict FROM cases t) held ORDER BY n"
 
 
 def check(made: list[Case], rows: list[tuple]) -> None:

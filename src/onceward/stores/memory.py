@@ -7,7 +7,7 @@ from typing import cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
-from onceward.core.protocol import SOME_DAY, is_known, taking
+from onceward.core.protocol import SOME_DAY, is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.stores import StoreUrl
 from onceward.stores.contract import MORE, Damaged, DuePage, OneByOne, Page, Purged
@@ -93,11 +93,7 @@ class MemoryStore(OneByOne, Observed):
         now = self._clock()
         held = self.records.get(write.key)
         if held is not None:
-            taken = taking(write, held, now)
-            if taken is None:
-                return tuple.__new__(Reply, (False, held, now, None))
-            self.records[write.key] = record = taken.at(now)
-            return Reply(True, record, now, held)
+            return tuple.__new__(Reply, (False, held, now, None))
         record = write.at(now)
         if record.fence <= self._fence and not write.fence:
             record = record._replace(fence=self._fence + 1)

@@ -364,5 +364,5 @@ def test_a_role_that_may_notify_nobody_completes_all_the_same(postgres):
             transaction.result = "done"
     assert once.run("k", lambda: "its own") == "done"
     assert once.run("other", lambda: "done") == "done"
-    assert not once.store.takes
+    assert not once.store.tells
     once.close()

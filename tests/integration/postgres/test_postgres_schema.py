@@ -112,8 +112,7 @@ def test_a_newer_version_adds_its_columns_beside_an_older_one(store, monkeypatch
     monkeypatch.setattr(ledger_schema, "MINOR", ledger_schema.MINOR + 1)
     newer = open_store(store.url)
     parts = drive(MIGRATE.needed(newer)(), newer)
-    functions = [(f"function {name}", False) for name in store.names.functions]
-    rest = [*functions, *((f"index {name}", False) for name in (store.names.due, store.names.origin, store.names.open))]
+    rest = [(f"index {name}", False) for name in (store.names.due, store.names.origin, store.names.open)]
     assert parts == [("column later", True), *rest]
     assert not any(part.made for part in drive(MIGRATE.needed(newer)(), newer))
     sql(f"UPDATE {store.names.table} SET later = 'x'")

@@ -1,24 +1,14 @@
-"""Completions and heartbeats on PostgreSQL call functions of the database; without them they do the same."""
+"""Completions and heartbeats on PostgreSQL."""
 
-import asyncio
 import threading
 
 import psycopg
 import pytest
 
-from onceward import current
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.core.register import KeyLocked
 from onceward.testing.bench import claim_of, next_of
-
-
-@pytest.fixture(params=["with the functions", "without"])
-def make_ready(request, store, sql):
-    """Drop the functions or not; called when the ledger has what the test needs."""
-    there = request.param == "with the functions"
-    yield lambda: there or sql(f"DROP FUNCTION {', '.join(store.names.functions)}")
-    assert store.takes is there
 
 
 def claimed(store, *keys):
@@ -29,9 +19,8 @@ def completing(held):
     return next_of(held, status=COMPLETED, result='{"a": 1}', keep=60.0)
 
 
-def test_a_swap_is_won_once_and_then_refused_with_what_it_met(store, make_ready):
+def test_a_swap_is_won_once_and_then_refused_with_what_it_met(store):
     (held,) = claimed(store, "key")
-    make_ready()
     won = drive(store.swap(completing(held), held), store)
     assert (won.won, won.record.status, won.record.result, won.before) == (True, COMPLETED, '{"a": 1}', None)
     assert (won.record.fence, won.record.beat) == (held.fence, held.beat + 1)
@@ -44,11 +33,10 @@ def test_a_swap_is_won_once_and_then_refused_with_what_it_met(store, make_ready)
     assert missing.now >= late.now
 
 
-def test_a_batch_of_swaps_wins_is_refused_and_misses_by_key(store, make_ready):
+def test_a_batch_of_swaps_wins_is_refused_and_misses_by_key(store):
     first, second = claimed(store, "k1", "k2")
     gone = first._replace(key="k0")
     second_now = drive(store.swap(next_of(second), second), store).record
-    make_ready()
     pairs = [(completing(held), held) for held in (second, gone, first)]
     refused, missing, won = drive(store.swap_many(pairs), store)
     assert (won.won, won.record.key, won.record.status, won.record.beat) == (True, "k1", COMPLETED, first.beat + 1)
@@ -57,9 +45,8 @@ def test_a_batch_of_swaps_wins_is_refused_and_misses_by_key(store, make_ready):
     assert min(won.now, refused.now, missing.now) > 0
 
 
-def test_swaps_of_a_key_in_an_open_transaction_are_locked(store, make_ready, postgres):
+def test_swaps_of_a_key_in_an_open_transaction_are_locked(store, postgres):
     first, second = claimed(store, "k1", "k2")
-    make_ready()
     with psycopg.connect(postgres.url) as other:
         other.execute(f"UPDATE {store.names.table} SET worker = 'me' WHERE key = 'k1'")
         with pytest.raises(KeyLocked):
@@ -71,9 +58,8 @@ def test_swaps_of_a_key_in_an_open_transaction_are_locked(store, make_ready, pos
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_swap_that_waited_for_a_takeover_is_refused_with_it(many, store, make_ready, postgres):
+def test_a_swap_that_waited_for_a_takeover_is_refused_with_it(many, store, postgres):
     (held,) = claimed(store, "key")
-    make_ready()
     with psycopg.connect(postgres.url) as other:
         other.execute(f"UPDATE {store.names.table} SET owner = 'me', fence = fence + 1")
         timer = threading.Timer(0.3, other.commit)
@@ -84,21 +70,9 @@ def test_a_swap_that_waited_for_a_takeover_is_refused_with_it(many, store, make_
     assert (reply.won, reply.record.owner, reply.record.fence) == (False, "me", held.fence + 1)
 
 
-def test_a_new_fence_is_asked_for_by_a_swap_too(store, make_ready):
+def test_a_new_fence_is_asked_for_by_a_swap_too(store):
     (held,) = claimed(store, "key")
     held = drive(store.swap(next_of(held, status=RELEASED, lease=0.0), held), store).record
-    make_ready()
     won = drive(store.swap(claim_of("key", "b", attempts=2), held), store)
     assert (won.won, won.record.owner) == (True, "b")
     assert won.record.fence > held.fence
-
-
-def test_a_swap_in_a_transaction_of_the_caller_needs_no_function(store, sql, once, hand, effects):
-    async def handle():
-        sql(f"DROP FUNCTION {', '.join(store.names.functions)}")
-        async with hand.connection() as connection, hand.within(current().transaction(connection)):
-            await hand.act(connection)
-
-    asyncio.run(once.run_async("key", handle))
-    ((record, _),) = once.ledger.records()
-    assert (record.status, effects()) == (COMPLETED, ["effect"])

@@ -32,7 +32,6 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before
-from plain_store import TakesNothing
 from processes import lines, workers
 from timing import within
 
@@ -310,7 +309,7 @@ def test_a_batch_is_one_claim_and_one_recording(form, once):
     assert set(verbs(counted.store)) == {"insert_many"}
 
 
-def test_a_second_try_is_claimed_in_the_same_request(form, once):
+def test_a_second_try_is_claimed_together_too(form, once):
     def fails(order):
         raise ValueError
 
@@ -319,20 +318,7 @@ def test_a_second_try_is_claimed_in_the_same_request(form, once):
     counted = Once(counting(once.store), lease=10)
     assert statuses(form.run(form.batch(counted, lambda order: 1), records)) == ["done"] * 3
     claims = [ask for ask in counted.store.asked if any(w.status == IN_PROGRESS for w in ask.writes)]
-    assert {ask.verb for ask in claims} == {"insert_many"}
-
-
-def test_without_inserts_that_take_a_second_try_is_claimed_together_too(form):
-    def fails(order):
-        raise ValueError
-
-    once = Once(TakesNothing(), lease=10)
-    records = orders("a", "b", "c")
-    form.run(form.batch(once, fails), records)
-    counted = Once(counting(once.store), lease=10)
-    assert statuses(form.run(form.batch(counted, lambda order: 1), records)) == ["done"] * 3
-    claims = [ask for ask in counted.store.asked if any(w.status == IN_PROGRESS for w in ask.writes)]
-    assert [(ask.verb, len(ask.writes)) for ask in claims] == [("insert_many", 3)] * 3 + [("swap_many", 3)] * 3
+    assert {(ask.verb, len(ask.writes)) for ask in claims} == {("insert_many", 3), ("swap_many", 3)}
 
 
 def test_large_batches_are_claimed_in_chunks_of_a_hundred(form, once):

@@ -27,7 +27,6 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
 from onceward.testing.bench import claim_of
 from onceward.testing.faults import Kind, at, fail_after, fail_before, late, settling, twice, when
-from plain_store import TakesNothing
 
 NOW = 1_000_000.0
 LEASE = 60.0
@@ -154,12 +153,6 @@ def stage():
     return Stage()
 
 
-@pytest.fixture
-def two_step():
-    """On a store whose insert takes no record."""
-    return Stage(TakesNothing)
-
-
 class Both:
     """The sync and the async face of Once, as one."""
 
@@ -211,8 +204,7 @@ def test_1_a_heartbeat_makes_the_lease_longer(stage):
     assert isinstance(stage.beat(beat.record), Lost)
 
 
-def test_1_of_two_takeovers_only_one_succeeds(two_step):
-    stage = two_step
+def test_1_of_two_takeovers_only_one_succeeds(stage):
     stage.claim("gone")
     stage.clock.advance(61.0)
     asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
@@ -227,9 +219,8 @@ def test_1_of_two_takeovers_only_one_succeeds(two_step):
     assert stage.record.owner == "b"
 
 
-def test_1_a_request_that_arrives_late_takes_nothing_from_a_live_lease(two_step):
+def test_1_a_request_that_arrives_late_takes_nothing_from_a_live_lease(stage):
     """The explorer's find: one bid may claim twice, and a version of its first claim must not fit its second."""
-    stage = two_step
 
     def fail(steps):
         request = steps.throw(StoreError("timed out", transient=True))
@@ -935,7 +926,7 @@ def test_a_cancelled_claim_of_released_key_is_given_back_behind_its_write(tmp_pa
 
 
 def test_a_store_that_refuses_what_it_shows_is_not_asked_for_ever():
-    class Refuses(TakesNothing):
+    class Refuses(MemoryStore):
         def _swap(self, write, seen):
             return Reply(False, self.records[write.key], self._clock())
 

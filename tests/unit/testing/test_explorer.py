@@ -8,7 +8,6 @@ import pytest
 from onceward.core import many, protocol, steps, writes
 from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
-from onceward.core.protocol import taking
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply, Write
 from onceward.core.step_writes import write_steps
 from onceward.core.steps import Bid, Lost, Won
@@ -17,7 +16,6 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.actors import Parts
 from onceward.testing.explorer import Explored, explore
 from onceward.testing.states import Bounds
-from plain_store import TakesNothing
 
 
 def seen_by(capsys, label: str, **options) -> Explored:
@@ -96,17 +94,6 @@ def test_the_steps_of_batches_keep_them_too(capsys, label):
     assert seen.states > 3_000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("parts", [Parts(), TOGETHER], ids=["one", "batches"])
-@pytest.mark.parametrize("label", ["redelivered, two lapses", "failing handlers, redelivered", "interrupted claims"])
-def test_on_a_store_whose_insert_takes_nothing_they_hold_too(capsys, label, parts):
-    seen = seen_by(
-        capsys, f"2 workers, takes nothing, {label}", workers=2, parts=parts, store=TakesNothing, **TWO[label]
-    )
-    assert not seen.violations
-    assert seen.states > 3_000
-
-
 THREE = {
     "a crash, a lapse and a fault": {"fails": False, "bounds": Bounds(lapses=1, faults=1, crashes=1)},
     "failing handlers": {"fails": True, "bounds": Bounds(lapses=1, faults=1, crashes=0)},
@@ -164,7 +151,7 @@ class ForgetsTheBeat(MemoryStore):
         return held.owner == seen.owner
 
 
-class ForgetsTheFence(TakesNothing):
+class ForgetsTheFence(MemoryStore):
     def _matches(self, held: Record, seen: Record) -> bool:
         return (held.owner, held.beat) == (seen.owner, seen.beat)
 
@@ -225,44 +212,6 @@ class OwnWallClock:
 def test_a_worker_that_decides_with_its_own_wall_clock_is_caught(capsys):
     found = finds(capsys, "own wall clock", view=OwnWallClock, bounds=Bounds(lapses=0, faults=0, crashes=0))
     assert any("whose lease" in wrong or "believes" in wrong for wrong in found)
-
-
-class TakesByItsOwnClock(OwnWallClock):
-    """The store as a worker sees it whose request says by the worker's clock what has lapsed."""
-
-    def insert(self, write: Write) -> Steps[Reply]:
-        def insert() -> Reply:
-            held = self._store.records.get(write.key)
-            taken = held and taking(write, held, self._wall())
-            return self._store._insert(write) if not taken else self._store._swap(taken, held)
-
-        return (yield insert)
-
-    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        return self._store.swap(write, seen)
-
-    def swap_many(self, pairs) -> Steps[list[Reply]]:
-        return self._store.swap_many(pairs)
-
-
-def test_an_insert_that_takes_by_the_workers_clock_is_caught(capsys):
-    found = finds(
-        capsys, "takes by its own clock", view=TakesByItsOwnClock, bounds=Bounds(lapses=0, faults=0, crashes=0)
-    )
-    assert any("whose lease" in wrong for wrong in found)
-
-
-class TakesItsOwn(MemoryStore):
-    def _insert(self, write: Write) -> Reply:
-        held = self.records.get(write.key)
-        if held is not None and (taken := taking(write._replace(owner=""), held, self._clock())) is not None:
-            return self._swap(taken._replace(owner=write.owner), held)
-        return super()._insert(write)
-
-
-def test_an_insert_that_takes_what_its_own_claim_has_ended_is_caught(capsys):
-    found = finds(capsys, "takes its own", store=TakesItsOwn, beats=0, bounds=Bounds(lapses=1, faults=1, crashes=0))
-    assert "the fence changed under one owner" in found
 
 
 def believing(until: Callable[[Bid, Won, float], float]) -> Parts:

@@ -7,7 +7,7 @@ from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.postgres.faults import DENIED, FAULTS, NO_TABLE
 from onceward.stores.postgres.queries import InsertQuery, ManyRows, PurgeQuery, Query, RawQuery
-from onceward.stores.postgres.schema import CLAIM, ENCODING, Names, check, is_complete, make, make_claim, read_meta
+from onceward.stores.postgres.schema import ENCODING, TELLS, Names, check, is_complete, make, read_meta
 from onceward.stores.postgres.statements import Statements
 from onceward.stores.sql.exchange import PlainExchange, SqlConduit, SqlExchange
 from onceward.stores.sql.refusals import SqlError
@@ -57,14 +57,15 @@ class PostgresExchange(SqlExchange[PostgresPlain]):
     def __init__(self, conduit: Conduit, names: Names, url: str) -> None:
         super().__init__(PostgresPlain(conduit, url), url)
         self.names = names
-        self.statements = Statements(names.table, names.meta, *names.functions)
-        self.takes = False  # whether its functions can be called
+        self.statements = Statements(names.table, names.meta)
+        self.tells = True  # whether the end of a claim can tell those who wait for its key
 
     def _prepared(self, request: object) -> Steps[None]:
         """Make the ledger, or what it lacks."""
-        self.takes = CLAIM in (yield from prepared(self.names, self.url))
-        if isinstance(request, InsertQuery):
-            request.choose(takes=self.takes)
+        del request
+        self.tells = TELLS in (yield from prepared(self.names, self.url))
+        if not self.tells:
+            self.statements = Statements(self.names.table, self.names.meta, tells=False)
 
     def _needs_ledger(self, request: object) -> bool:
         """Tell whether the ledger must be there for a request."""
@@ -122,12 +123,5 @@ def prepared(names: Names, url: str) -> Steps[dict[str, str]]:
                 f"ledger {url}: this role may not make what is missing ({error}). Let the tables' owner run "
                 f"`onceward {what}` once"
             ) from error
-        meta = dict((yield RawQuery(read_meta(names))))
-    if CLAIM not in meta:
-        try:
-            yield RawQuery(make_claim(names))
-        except SqlError as error:  # another was faster; or this role may not, and inserts take nothing
-            if error.transient:
-                raise
         meta = dict((yield RawQuery(read_meta(names))))
     return meta

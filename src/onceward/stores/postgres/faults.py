@@ -9,7 +9,6 @@ CANCELED: Final = "57014"  # query_canceled: by statement_timeout, which can be 
 ANEW: Final = frozenset({"40001", "40P01"})  # serialization_failure, deadlock_detected: the statement starts anew
 NO_TABLE: Final = frozenset({"42P01", "3F000"})  # undefined_table, invalid_schema_name
 DENIED: Final = "42501"
-NO_FUNCTION: Final = "42883"
 
 _FIXES: Final = {
     DENIED: "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on its _meta table (docs/reference/stores.md)",

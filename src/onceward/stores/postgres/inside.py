@@ -7,11 +7,10 @@ whether it is still the one that made the claim. Times are numbers, whatever the
 import re
 from collections.abc import Sequence
 from typing import Any, Final
-from weakref import ref
 
 from onceward.core.record import Reply, Write
 from onceward.stores.postgres.queries import Query
-from onceward.stores.postgres.statements import CHANNEL, ONE, SEEN, WRITE, Statements, waited
+from onceward.stores.postgres.statements import ONE, SEEN, WRITE, Statements, told
 from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.sql.columns import COLUMNS, FIELDS, VERSION
 
@@ -40,7 +39,6 @@ class InsideStatements(Statements):
     Attributes:
         claim: claims a key that is absent. It is half as long as ``insert``, which PostgreSQL plans anew each time.
         complete: swaps the record that this transaction holds, or fails. So the COMMIT can be sent with it.
-        complete_untold: the same, for a role that may not tell those who wait for the key.
     """
 
     # OFFSET 0 keeps the planner from reading the setting after it was changed.
@@ -49,8 +47,8 @@ class InsideStatements(Statements):
         "AS patience FROM (SELECT current_setting('lock_timeout') AS was OFFSET 0) w)"
     )
 
-    def __init__(self, table: str, meta: str, *functions: str) -> None:
-        super().__init__(table, meta, *functions)
+    def __init__(self, table: str, meta: str, *, tells: bool = True) -> None:
+        super().__init__(table, meta, tells=tells)
         new = self.record(ONE)
         self.claim = self.first + self.answer(
             f"INSERT INTO {table} ({COLUMNS}) SELECT {', '.join(new.values())} FROM c ON CONFLICT (key) DO NOTHING "
@@ -60,19 +58,13 @@ class InsideStatements(Statements):
         given = dict.fromkeys(types, "NULL") | {name: f"${at}::{types[name]}" for at, name in enumerate(_SENT, 1)}
         made = self.record(given)
         same = " AND ".join(f"t.{name} = {given['seen_' + name]}" for name in VERSION)
-        number = waited(given["key"])  # waiters are told, as in claiming.py
-        told = f"CASE WHEN pg_try_advisory_xact_lock({number}) THEN '' ELSE pg_notify('{CHANNEL}', {number}::text)::text END"
-        self.complete, self.complete_untold = (
+        telling = told(given["status"], given["key"]) if tells else "NULL"
+        self.complete = (
             f"WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now), a AS (UPDATE {table} t SET "
             f"{', '.join(f'{name} = {made[name]}' for name in _CHANGES)} FROM c WHERE t.key = {given['key']} AND {same} "
-            f"AND {_XID} = ${len(_SENT) + 1}::text RETURNING {', '.join(f't.{name}' for name in FIELDS)}) "
-            f"SELECT true, date_part('epoch', c.now), {_READ}, ln((SELECT count(*) + 0 * count({one}) FROM a)::float8) FROM c LEFT JOIN a ON true"
-            for one in (told, "1")
+            f"AND {_XID} = ${len(_SENT) + 1}::text RETURNING {', '.join(f't.{name}' for name in FIELDS)}, {telling} AS told) "
+            f"SELECT true, date_part('epoch', c.now), {_READ}, ln((SELECT count(*) FROM a)::float8) FROM c LEFT JOIN a ON true"
         )
-
-    def calling(self, function: str) -> str:
-        """Return the statement that calls a function; ``{}`` stands for its first argument."""
-        return self.first + self.answer(f"SELECT f.* FROM c, LATERAL {function.format('c.patience')} f")
 
     def answer(self, rows: str) -> str:
         """Return the end of a verb's statement. What is selected last happens after the write."""
@@ -88,17 +80,11 @@ class Inside:
     def __init__(self, store: PostgresStore, schema: str) -> None:
         place = '"{}"."{}"'
         quoted, table = schema.replace('"', '""'), store.names.plain
-        names = (table, f"{table}_meta", *store.names.plain_functions)
-        moved = InsideStatements(*(place.format(quoted, name) for name in names))
+        moved = InsideStatements(place.format(quoted, table), place.format(quoted, f"{table}_meta"), tells=store.tells)
         theirs = store.statements
-        self._texts: dict[str, str] = {
-            getattr(theirs, verb): getattr(moved, verb) for verb in ("take", "insert", "load")
-        }
-        # Swaps stay statements here: a missing function would fail the caller's transaction. The completion is another one.
-        self._texts |= dict.fromkeys((theirs.swap, theirs.call_swap), moved.swap)
-        self._texts |= dict.fromkeys((theirs.swap_many, theirs.call_swap_many), moved.swap_many)
-        self.claim, self._complete, self._untold = moved.claim, moved.complete, moved.complete_untold
-        self._store = ref(store)
+        verbs = ("insert", "insert_many", "swap", "swap_many", "load")
+        self._texts: dict[str, str] = {getattr(theirs, verb): getattr(moved, verb) for verb in verbs}
+        self.claim, self._complete = moved.claim, moved.complete
 
     def text(self, text: str) -> str:
         """Return the store's statement as it runs inside."""
@@ -107,8 +93,7 @@ class Inside:
     def completion(self, swap: Query, xid: str | None) -> Asked:
         """Return the statement of a swap that completes the claim which the transaction ``xid`` holds, and its values."""
         given = dict(zip(_ALL, swap.values[1:], strict=True))
-        store = self._store()
-        return self._complete if store is None or store.takes else self._untold, (*(given[name] for name in _SENT), xid)
+        return self._complete, (*(given[name] for name in _SENT), xid)
 
     def expected(self, swap: Query) -> Reply:
         """Return the reply that a completion is to have, but for its times, which are the server's."""

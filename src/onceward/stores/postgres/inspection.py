@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onceward.stores.inspection import Finding
 from onceward.stores.postgres.faults import NO_TABLE
 from onceward.stores.postgres.queries import RawQuery
-from onceward.stores.postgres.schema import can_claim
+from onceward.stores.postgres.schema import CAN_TELL
+from onceward.stores.postgres.statements import TELLING
 from onceward.stores.sql.clocks import clock_findings, off_by
 from onceward.stores.sql.refusals import SqlError
 
@@ -47,7 +48,7 @@ class Server(NamedTuple):
         live: rows of the ledger, about; None if there is no ledger.
         dead: rows that no vacuum has removed, about.
         unvacuumed: whether autovacuum is off for the ledger.
-        claims: whether this role can call the ledger's function.
+        tells: whether this role can tell those who wait for a key.
     """
 
     version: int
@@ -64,7 +65,7 @@ class Server(NamedTuple):
     live: int | None = None
     dead: int = 0
     unvacuumed: bool = False
-    claims: bool = True
+    tells: bool = True
 
     @property
     def is_local(self) -> bool:
@@ -99,13 +100,13 @@ class Server(NamedTuple):
             )
         yield from clock_findings(self.off, self.ahead, "standbys")
         yield from self._of_churn()
-        if not self.claims:
+        if not self.tells:
             yield Finding(
                 "warning",
-                "function",
-                "this role cannot call the ledger's functions, or there are none",
-                "each claim and completion costs the server twice as much, and the retry of a failed one a request more",
-                "let the tables' owner run `onceward migrate`, and GRANT EXECUTE as `onceward init --print sql` says",
+                "waiters",
+                "this role may not call pg_notify, or the functions of advisory locks",
+                "a call that waits for a busy key is not told of its end: it looks every now and then",
+                f"GRANT EXECUTE ON FUNCTION {', '.join(TELLING)} to the workers' role",
             )
 
     def _of_crashes(self) -> Iterator[Finding]:
@@ -167,5 +168,5 @@ def inspect(store: "PostgresStore") -> Server:
         return server  # it is made on first use
     rows = plain.exchange(RawQuery(_DEAD, store.names.table))
     live, dead, unvacuumed = rows[0] if rows else (0, 0, False)
-    ((claims,),) = plain.exchange(RawQuery(f"SELECT {can_claim(store.names)} IS TRUE"))
-    return server._replace(ahead=ahead, live=live, dead=dead, unvacuumed=unvacuumed, claims=claims)
+    ((tells,),) = plain.exchange(RawQuery(f"SELECT {CAN_TELL}"))
+    return server._replace(ahead=ahead, live=live, dead=dead, unvacuumed=unvacuumed, tells=tells)

@@ -3,7 +3,7 @@
 NOTIFY makes commits wait for each other, so a claim that ends notifies only if somebody waits for its key. A listener says that
 it waits by an advisory lock on a hash of the key, shared with other listeners; it goes with the connection. A claim that ends
 tries the same lock for itself until its commit. If it gets the lock, nobody waits. If the listener cannot get it, a claim is
-just ending. So no change is missed between a waiter's look and its wait (claiming.py has the other half).
+just ending. So no change is missed between a waiter's look and its wait (statements.py has the other half).
 """
 
 import asyncio

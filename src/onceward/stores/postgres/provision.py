@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text) IS NOT NULL"
 _COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
-
-_THERE_TOO: Final = "SELECT to_regproc(name) IS NOT NULL FROM unnest($1::text[]) WITH ORDINALITY f(name, n) ORDER BY n"
 _BUILDING: Final = "SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid = to_regclass($1::text))"
 
 
@@ -41,23 +39,15 @@ def provision(store: "PostgresStore", options: AbstractSet[str]) -> Steps[list[P
 
 
 def migrate(store: "PostgresStore") -> Steps[list[Part]]:
-    """Add the columns, the functions and the indexes that an earlier version's ledger lacks (:data:`onceward.stores.capabilities.MIGRATE`).
+    """Add the columns and the indexes that an earlier version's ledger lacks (:data:`onceward.stores.capabilities.MIGRATE`).
 
     Raises:
         StoreError: the ledger is of another major version, or this role may not alter it.
     """
     rows = yield RawQuery(_COLUMNS, store.names.table)
     had = {row[0] for row in rows}
-    were = yield RawQuery(_THERE_TOO, list(store.names.functions))
     yield from prepared(store.names, store.url)
-    are = yield RawQuery(_THERE_TOO, list(store.names.functions))
-    columns = [Part(f"column {name}", name not in had) for name in schema.ADDED]
-    functions = [
-        Part(f"function {name}", not was)
-        for name, (was,), (there,) in zip(store.names.functions, were, are, strict=True)
-        if there
-    ]
-    parts = [*columns, *functions]
+    parts = [Part(f"column {name}", name not in had) for name in schema.ADDED]
     for name, statement in schema.indexes(store.names, concurrently=True).items():
         parts.append(Part(f"index {name}", (yield from _indexed(store, name, statement))))
     return parts
@@ -92,16 +82,10 @@ def template(store: "PostgresStore", form: str, options: AbstractSet[str]) -> st
     if form != "sql":
         raise ValueError(f"--print {form}: PostgreSQL's ledger is printed as sql")
     names = store.names
-    statements = [
-        *schema.schema(names),
-        *schema.indexes(names).values(),
-        *schema.comments(names),
-        schema.make_claim(names),
-    ]
+    statements = [*schema.schema(names), *schema.indexes(names).values(), *schema.comments(names)]
     granted = [
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {names.table} TO worker",
         f"GRANT SELECT, UPDATE ON {names.meta} TO worker",
-        f"GRANT EXECUTE ON FUNCTION {', '.join(names.functions)} TO worker",
     ]
     if names.schema is not None:
         statements.insert(0, f'CREATE SCHEMA IF NOT EXISTS "{names.schema}"')

@@ -9,7 +9,7 @@ from typing import Final
 
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import Page
-from onceward.stores.postgres.statements import WRITE, Statements
+from onceward.stores.postgres.statements import WRITE
 from onceward.stores.sql.finding import end_of
 from onceward.stores.sql.queries import Met, Row, SqlQuery
 
@@ -49,25 +49,9 @@ class OneRow(Query):
 
 
 class InsertQuery(OneRow):
-    """The insert of one key: a call of the ledger's function, which takes what is free, or a statement."""
+    """The insert of one key."""
 
-    __slots__ = ("_given", "_statements")
-
-    def __init__(self, statements: Statements, write: Write, fence: int, *, takes: bool) -> None:
-        self._given = [*values_of(write, fence), *(value for (value,) in policies_of([write]))]
-        self._statements = statements
-        super().__init__("insert", "", self._given)
-        self.choose(takes=takes)
-
-    def choose(self, *, takes: bool) -> None:
-        """Call the function, or not."""
-        self.text = self._statements.take if takes else self._statements.insert
-        self.values = (self.values[0], *(self._given if takes else self._given[: len(WRITE)]))
-
-    def reply(self, rows: Sequence[Row]) -> Reply:
-        """Return it; the second row is the record that was taken."""
-        reply = super().reply(rows[:1])
-        return reply if len(rows) < 2 else reply._replace(before=Record._make(rows[1][2:]))
+    __slots__ = ()
 
 
 class ManyRows(Query):
@@ -85,9 +69,6 @@ class ManyRows(Query):
     def reply(self, rows: Sequence[Row]) -> Met:
         """Return the replies by their keys."""
         replies = {row[2]: reply_of(row) for row in rows if row[0] is not None}
-        for row in rows:
-            if row[0] is None and (reply := replies.get(row[2])) is not None:
-                replies[row[2]] = reply._replace(before=Record._make(row[2:]))
         return Met(replies, rows[0][1] if rows else 0.0)
 
 
@@ -146,15 +127,6 @@ def reply_of(row: Row) -> Reply:
     if won is None:
         return Reply(False, None, row[1])
     return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1], None))
-
-
-def policies_of(writes: Sequence[Write]) -> tuple[list[object], list[object]]:
-    """Return what inserts that can also take what is free say of it, by columns."""
-    policies = [write.taking for write in writes]
-    return (
-        [None if policy is None else policy.on_lapse for policy in policies],
-        [None if policy is None else policy.max_attempts for policy in policies],
-    )
 
 
 def columns_of(writes: Sequence[Write], fences: list[int]) -> list[list[object]]:

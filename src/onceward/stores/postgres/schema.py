@@ -6,7 +6,7 @@ from typing import Final
 from onceward.core.protocol import STATUSES
 from onceward.core.record import COMPLETED
 from onceward.errors import StoreError
-from onceward.stores.postgres.claiming import DIGEST, TELLING, VERBS, functions
+from onceward.stores.postgres.statements import TELLING
 from onceward.stores.sql.finding import having
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
@@ -24,12 +24,12 @@ PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _LOCK: Final = 7162831505713  # a number of our own, for all ledgers of a database
 LONGEST: Final = 50  # characters of a table's name: those of its index and second table have 63
 UNFINISHED: Final = STATUSES - {COMPLETED}  # what an index finds
-_PLACE: Final = "@schema@"  # stands for the schema in the text of a function
 _TAKEN: Final = ("_meta", "_expiry", "_pkey", "_open", "_due", "_origin")  # what belongs to a ledger ends with these
 # A hash of the root of an origin (core/origin.py). Keys come from others, and an index refuses what is longer than 2.7 KB.
 ROOT: Final = """hashtextextended(split_part({}, '"parent":"', 1), 0)"""
+CAN_TELL: Final = " AND ".join(f"has_function_privilege('{name}', 'EXECUTE')" for name in TELLING)
 _ENCODINGS: Final = frozenset({"UTF8", "SQL_ASCII"})  # in which a server keeps every text
-CLAIM: Final = "claim"  # what a ledger says of itself if its functions can be called
+TELLS: Final = "tells"  # what a ledger says of itself if this role can tell those who wait for a key
 ENCODING: Final = "SELECT 'encoding', current_setting('server_encoding')"
 
 _SAYS: Final = {  # psql shows it by \d+
@@ -82,8 +82,6 @@ class Names:
         self.open = f'{place}"{table}_open"'
         self.due = f'{place}"{table}_due"'
         self.origin = f'{place}"{table}_origin"'
-        self.plain_functions = tuple(f"{table}_{verb}_{DIGEST}" for verb in VERBS)
-        self.functions = tuple(f'{place}"{name}"' for name in self.plain_functions)
 
 
 def schema(names: Names) -> list[str]:
@@ -169,42 +167,9 @@ def _unless(there: str, statement: str) -> str:
     return f"IF NOT EXISTS (SELECT FROM {there}) THEN {statement}; END IF"
 
 
-def make_claim(names: Names) -> str:
-    """Return one statement that makes the functions of claiming.py that are missing.
-
-    They name the tables with their schema, because a caller's connection can have another search path.
-    """
-    named = functions(*(f'{_PLACE}."{name}"' for name in (names.plain, f"{names.plain}_meta", *names.plain_functions)))
-    texts = [text.replace("%", "%%").replace(_PLACE, "%1$I") for text in named]  # for format()
-    place = f"SELECT relnamespace::regnamespace::name FROM pg_class WHERE oid = to_regclass('{names.table}')"
-    made = " ".join(
-        _unless(_of_ledger(names, name), f"EXECUTE format($make$ {text} $make$, ({place}))") + ";"
-        for name, text in zip(names.functions, texts, strict=True)
-    )
-    return f"DO $onceward$ BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made} END $onceward$"
-
-
-def _of_ledger(names: Names, function: str) -> str:
-    """Return the query that finds a function if it is this ledger's: not of another schema, nor of its schema's former name."""
-    return (
-        "pg_proc p JOIN pg_class t ON t.relnamespace = p.pronamespace "
-        f"WHERE p.oid = to_regproc('{function}') AND t.oid = to_regclass('{names.table}') "
-        f'AND strpos(p.prosrc, format($s$ %I."{names.plain}" $s$, t.relnamespace::regnamespace::name)) > 0'
-    )
-
-
 def read_meta(names: Names) -> str:
     """Return the statement that reads what a ledger says of itself."""
-    return f"SELECT name, value FROM {names.meta} UNION ALL {ENCODING} UNION ALL SELECT '{CLAIM}', '' WHERE {can_claim(names)}"
-
-
-def can_claim(names: Names) -> str:
-    """Return the condition that this role can call the functions, and those that they call."""
-    ours = [
-        f"EXISTS (SELECT FROM {_of_ledger(names, name)} AND has_function_privilege(p.oid, 'EXECUTE'))"
-        for name in names.functions
-    ]
-    return " AND ".join(ours + [f"has_function_privilege('{name}', 'EXECUTE')" for name in TELLING])
+    return f"SELECT name, value FROM {names.meta} UNION ALL {ENCODING} UNION ALL SELECT '{TELLS}', '' WHERE {CAN_TELL}"
 
 
 def check(meta: Mapping[str, str], url: str) -> None:

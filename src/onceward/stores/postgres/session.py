@@ -86,11 +86,9 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
             self.last = request
             return self.known.expected(request)
         if self._xid is None and isinstance(request, InsertQuery):
-            request.choose(takes=False)
             rows = yield "fetch", (self.known.claim, request.values)
             if rows[0][0]:
                 return self._answered(request, rows)
-            request.choose(takes=self.store.takes)
         return self._answered(request, (yield "fetch", (self.known.text(request.text), request.values)))
 
     def _answered(self, request: Query, rows: Sequence[Row]) -> object:

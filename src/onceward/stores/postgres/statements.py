@@ -5,14 +5,15 @@ transaction, which without BEGIN is this statement. PostgreSQL looks at ``lock_t
 also behind PgBouncer. Every write joins ``c``, so it is evaluated first.
 
 An insert reads before it writes. A duplicate then writes nothing: ``ON CONFLICT DO UPDATE`` would flush the log each time.
-The insert of a batch also takes what is free. For one key, the function in claiming.py does so. Inserts and swaps are functions
-there; the statements here are for who cannot call them.
+
+A swap that ends a claim tells those who wait for its key (listening.py). Who waits has locked the key, so that NOTIFY, which
+makes commits wait for each other, is for nobody else.
 """
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from onceward.stores.sql import rules
+from onceward.core.record import IN_PROGRESS
 from onceward.stores.sql.columns import COLUMNS, FIELDS, KNOWN, VERSION
 
 FIRST: Final = (
@@ -61,9 +62,8 @@ WRITE: Final = (
     Parameter("trace", "text"),
 )
 SEEN: Final = (Parameter("seen_owner", "text"), Parameter("seen_fence", "bigint"), Parameter("seen_beat", "bigint"))
-POLICY: Final = (Parameter("on_lapse", "text"), Parameter("max_attempts", "bigint"))  # NULL takes nothing
 ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SEEN, 2)}
-_EACH: Final = {one.name: f"b.{one.name}" for one in WRITE + SEEN + POLICY}
+_EACH: Final = {one.name: f"b.{one.name}" for one in WRITE + SEEN}
 
 
 def _arguments(parameters: tuple[Parameter, ...], many: str = "") -> str:
@@ -76,24 +76,44 @@ def _unnested(parameters: tuple[Parameter, ...]) -> str:
     )
 
 
+TELLING: Final = (
+    "pg_notify(text, text)",
+    "pg_try_advisory_xact_lock(bigint)",
+    "pg_try_advisory_lock(bigint)",
+    "pg_advisory_unlock(bigint)",
+)  # what a role must be allowed to call, as each is by default
+
+
+def told(status: str, key: str) -> str:
+    """Return the expression that tells those who wait for a key, if its write has this status and ends a claim."""
+    number = waited(key)
+    return (
+        f"CASE WHEN {status} <> '{IN_PROGRESS}' AND NOT pg_try_advisory_xact_lock({number}) "
+        f"THEN pg_notify('{CHANNEL}', {number}::text)::text END"
+    )
+
+
+_TOLD: Final = told(ONE["status"], ONE["key"])
+# Of many keys the locks are not kept: the server has room for a few thousand.
+_TOLD_EACH: Final = (
+    f"(SELECT count(pg_notify('{CHANNEL}', h::text)::text)::text FROM (SELECT {waited('key')} AS h FROM made "
+    f"WHERE status <> '{IN_PROGRESS}' OFFSET 0) ended WHERE NOT (pg_try_advisory_lock(h) AND pg_advisory_unlock(h)))"
+)
+
+
 class Statements:
     """The statements for one ledger. Each returns rows of ``won``, the time and a record; without a record, won is NULL.
 
     Args:
         table: its name, quoted, with its schema if that is given.
         meta: the name of its second table, quoted.
-        functions: the names of its functions, quoted: see claiming.py.
+        tells: whether the role can call :data:`TELLING`.
     """
 
     first = FIRST
 
-    def __init__(self, table: str, meta: str, *functions: str) -> None:
+    def __init__(self, table: str, meta: str, *, tells: bool = True) -> None:
         self._meta = meta
-        take, takes, swap, swaps = functions
-        self.take = self.calling(f"{take}({{}}, {_arguments(WRITE + POLICY)})")
-        self.take_many = self.calling(f"{takes}({{}}, {_arguments(WRITE + POLICY, '[]')})")
-        self.call_swap = self.calling(f"{swap}({{}}, {_arguments(WRITE + SEEN)})")
-        self.call_swap_many = self.calling(f"{swaps}({{}}, {_arguments(WRITE + SEEN, '[]')})")
         new, each = self.record(ONE), self.record(_EACH)
         changes = ", ".join(f"{name} = {new[name]}" for name in FIELDS[1:])
         changes_each = ", ".join(f"{name} = {each[name]}" for name in FIELDS[1:])
@@ -101,7 +121,7 @@ class Statements:
         same_each = " AND ".join(f"t.{name} = b.seen_{name}" for name in VERSION)
         of_t = ", ".join(f"t.{name}" for name in FIELDS)
         written = "clock_timestamp() AS written"  # the time after the row was written: see fences.py
-        made = "SELECT true, made.* FROM made"
+        made = f"SELECT true, written, {COLUMNS} FROM made"
         # What a refused write met, or no record.
         met = (
             f"UNION ALL SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2 "
@@ -114,27 +134,21 @@ class Statements:
             f"ON CONFLICT (key) DO NOTHING RETURNING {written}, {COLUMNS})"
             + self.answer(f"{made} UNION ALL SELECT false, c.now, held.* FROM c, held")
         )
-        # What is free in the snapshot is taken if its version has not changed. ``won`` is NULL for such a row of ``held``.
-        is_free = rules.is_free("held.verdict")
         self.insert_many = (
-            f"{self.first}, b AS MATERIALIZED (SELECT * FROM {_unnested(WRITE + POLICY)}), "
-            f"held AS MATERIALIZED (SELECT {of_t}, {self.verdict(_EACH)} AS verdict FROM c, b, {table} t "
-            f"WHERE t.key = ANY ($2) AND t.key = b.key), made AS (INSERT INTO {table} AS t ({COLUMNS}) "
-            f"SELECT {', '.join(self.taken(each).values())} FROM c CROSS JOIN b LEFT JOIN held ON held.key = b.key "
-            f"WHERE held.key IS NULL OR {is_free} ORDER BY b.n ON CONFLICT (key) "
-            f"DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in FIELDS[1:])} "
-            f"WHERE (t.key, {', '.join(f't.{name}' for name in VERSION)}) IN (SELECT key, {', '.join(VERSION)} FROM held) "
-            f"RETURNING {written}, {of_t})"
-            + self.answer(
-                f"{made} UNION ALL SELECT nullif({is_free} IS TRUE, true), c.now, {', '.join(f'held.{name}' for name in FIELDS)} "
-                "FROM c, held"
-            )
+            f"{self.first}, b AS MATERIALIZED (SELECT * FROM {_unnested(WRITE)}), "
+            f"held AS MATERIALIZED (SELECT {of_t} FROM c, {table} t WHERE t.key = ANY ($2)), "
+            f"made AS (INSERT INTO {table} ({COLUMNS}) SELECT {', '.join(each.values())} FROM c CROSS JOIN b "
+            f"WHERE b.key NOT IN (SELECT key FROM held) ORDER BY b.n ON CONFLICT (key) DO NOTHING "
+            f"RETURNING {written}, {COLUMNS})"
+            + self.answer(f"{made} UNION ALL SELECT false, c.now, held.* FROM c, held")
         )
+        told, told_each = (_TOLD, _TOLD_EACH) if tells else ("NULL", "NULL")
         self.swap = (
             f"{self.first}, made AS (UPDATE {table} t SET {changes} FROM c WHERE t.key = $2 AND {same} "
-            f"RETURNING {written}, {of_t})" + self.answer(f"{made} {met}")
+            f"RETURNING {written}, {of_t}, {told} AS told)" + self.answer(f"{made} {met}")
         )
         # All rows are locked in the order of their keys before the first is written: batches cannot deadlock.
+        # The last row is without a record: it has the time, and how many keys were told.
         self.swap_many = (
             f"{self.first}, b AS MATERIALIZED (SELECT * FROM {_unnested(WRITE + SEEN)}), "
             f"locked AS MATERIALIZED (SELECT t.key FROM c, b, {table} t WHERE t.key = ANY ($2) AND t.key = b.key "
@@ -143,7 +157,7 @@ class Statements:
             f"WHERE t.key = l.key AND b.key = l.key AND {same_each} RETURNING {written}, {of_t})"
             + self.answer(
                 f"{made} UNION ALL SELECT false, c.now, {of_t} FROM c, {table} t "
-                "WHERE t.key = ANY ($2) AND t.key NOT IN (SELECT key FROM made) UNION ALL SELECT NULL, c.now, NULL"
+                f"WHERE t.key = ANY ($2) AND t.key NOT IN (SELECT key FROM made) UNION ALL SELECT NULL, c.now, {told_each}"
                 f"{', NULL' * (len(FIELDS) - 1)} FROM c"
             )
         )
@@ -173,21 +187,6 @@ class Statements:
     def answer(self, rows: str) -> str:
         """Return the end of a verb's statement, with the SELECT of its rows."""
         return f" {rows}"
-
-    def calling(self, function: str) -> str:
-        """Return the statement that calls a function; ``{}`` stands for its first argument."""
-        return f"SELECT * FROM {function.format('$1::text')}"
-
-    def verdict(self, given: Mapping[str, str]) -> str:
-        """Return the verdict about a record; NULL for a write that takes nothing, or meets a record of its own owner."""
-        asked = f"{given['on_lapse']} IS NOT NULL AND t.owner <> {given['owner']}"
-        return f"CASE WHEN {asked} THEN {rules.verdict('t', 'c.now', given)} END"
-
-    def taken(self, made: Mapping[str, str]) -> dict[str, str]:
-        """Return what each column becomes in an insert that can take the record ``held``."""
-        taken = rules.taken("held", made, epoch="date_part('epoch', {})")
-        # The fence of an insert asks for a new one.
-        return {**made, **taken, "fence": f"greatest({made['fence']}, held.fence + 1)"}
 
     def record(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return what each column of a write becomes."""

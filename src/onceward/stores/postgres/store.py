@@ -7,7 +7,7 @@ from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import MORE, Page, Purged
 from onceward.stores.postgres.exchange import ChangeRequest, Conduit, PostgresExchange
-from onceward.stores.postgres.faults import CANCELED, DENIED, NO_FUNCTION
+from onceward.stores.postgres.faults import CANCELED
 from onceward.stores.postgres.queries import (
     InsertQuery,
     ManyRows,
@@ -15,7 +15,6 @@ from onceward.stores.postgres.queries import (
     Query,
     ScanQuery,
     columns_of,
-    policies_of,
     values_of,
 )
 from onceward.stores.postgres.schema import Names
@@ -52,36 +51,27 @@ class PostgresStore(PostgresExchange, SqlVerbs):
         SqlVerbs.__init__(self)
 
     def _inserting(self, write: Write, fence: int) -> InsertQuery:
-        """Return the insert of one key, which takes what is free if the ledger's function can be called."""
-        return InsertQuery(self.statements, write, fence, takes=self.takes)
+        """Return the insert of one key."""
+        return InsertQuery("insert", self.statements.insert, values_of(write, fence))
 
     def _swapping(self, write: Write, seen: Record, fence: int) -> Query:
         """Return the swap of one key."""
-        text = self.statements.call_swap if self.takes else self.statements.swap
-        return OneRow("swap", text, (*values_of(write, fence), *version_of(seen)))
+        return OneRow("swap", self.statements.swap, (*values_of(write, fence), *version_of(seen)))
 
     def _inserting_all(self, writes: Sequence[tuple[Write, int]]) -> Query:
         """Return the insert of many keys."""
-        text = self.statements.take_many if self.takes else self.statements.insert_many
-        given, fences = [write for write, _ in writes], [fence for _, fence in writes]
-        return ManyRows("insert_many", text, (*columns_of(given, fences), *policies_of(given)))
+        columns = columns_of([write for write, _ in writes], [fence for _, fence in writes])
+        return ManyRows("insert_many", self.statements.insert_many, columns)
 
     def _swapping_all(self, swaps: Sequence[tuple[Write, Record, int]]) -> Query:
         """Return the swap of many keys."""
-        text = self.statements.call_swap_many if self.takes else self.statements.swap_many
         columns = columns_of([write for write, *_ in swaps], [fence for *_, fence in swaps])
         versions = map(list, zip(*(version_of(seen) for _, seen, _ in swaps), strict=True))
-        return ManyRows("swap_many", text, (*columns, *versions))
+        return ManyRows("swap_many", self.statements.swap_many, (*columns, *versions))
 
     def _deleting(self, seen: Record) -> Query:
         """Return the deletion of one record."""
         return OneRow("delete", self.statements.delete, (seen.key, *version_of(seen)))
-
-    def _lacks(self, error: StoreError) -> bool:
-        """Tell whether a function is missing that was there, or may not be called any more. Then go on without."""
-        lacks = self.takes and isinstance(error, SqlError) and error.state in {NO_FUNCTION, DENIED}
-        self.takes = self.takes and not lacks
-        return lacks
 
     def _stops_all(self, error: StoreError) -> bool:
         """Tell whether one key of a batch can have stopped the whole statement, also by the session's ``statement_timeout``."""
@@ -95,7 +85,7 @@ class PostgresStore(PostgresExchange, SqlVerbs):
     def changed(self, key: str, seconds: float, most: float, /) -> Steps[None]:
         """Wait until told that the claim on a key has ended, where a connection can listen."""
         ear = self.plain.conduit.ear
-        if ear is None or not self.takes or seconds < self.poll / 2 or not (yield ChangeRequest(ear, (key, most))):
+        if ear is None or not self.tells or seconds < self.poll / 2 or not (yield ChangeRequest(ear, (key, most))):
             yield Sleep(seconds)
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:

@@ -6,7 +6,7 @@ from functools import partial, reduce
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from onceward.core.protocol import NEEDS, STATUSES, taking
+from onceward.core.protocol import NEEDS, STATUSES
 from onceward.core.record import RARE, Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, Page
@@ -79,27 +79,22 @@ class SqlRequest(NamedTuple):
 
 
 def insert(write: Write, connection: sqlite3.Connection, now: float) -> Reply:
-    """Insert, or take what is free."""
+    """Insert if the key is absent."""
     record = write.at(now)
     plain = record.result is record.error is None and record[_FROM:] == _NOTHING_RARE
     statement = (INSERT_FIRST if plain else INSERT) if write.fence else FRESH_FIRST if plain else FRESH
     while connection.execute(statement, _of_first(record) if plain else record).rowcount != 1:
         held = find(connection, record.key)
-        if held is None:
-            record = record._replace(fence=max(record.fence, connection.execute(HIGHEST).fetchone()[0] + 1))
-        elif (taken := taking(write, held, now)) is None:
+        if held is not None:
             return Reply(False, held, now)
-        elif (reply := swap(taken, held, connection, now)).won:
-            return reply._replace(before=held)
+        record = record._replace(fence=max(record.fence, connection.execute(HIGHEST).fetchone()[0] + 1))
     return tuple.__new__(Reply, (True, record, now, None))
 
 
 def look(write: Write, connection: sqlite3.Connection, now: float) -> Reply | None:
-    """Return the reply to an insert that meets a record which is not free."""
+    """Return the reply to an insert that meets a record."""
     held = find(connection, write.key)
-    if held is None or taking(write, held, now) is not None:
-        return None
-    return tuple.__new__(Reply, (False, held, now, None))
+    return None if held is None else tuple.__new__(Reply, (False, held, now, None))
 
 
 def swap(write: Write, seen: Record, connection: sqlite3.Connection, now: float) -> Reply:
