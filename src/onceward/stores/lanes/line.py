@@ -19,13 +19,15 @@ class Request(Protocol):
         kind: requests of one kind can leave together; None: it leaves alone.
         key: what it writes.
         rank: requests with a smaller one leave first.
-        size: about how many bytes it writes.
     """
 
     kind: str | None
     key: str
     rank: int
-    size: int
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it writes."""
 
     def merged(self, requests: Sequence[Any]) -> "Request":
         """Return one request for several of this kind. Its reply has their replies by their keys."""

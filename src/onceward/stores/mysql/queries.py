@@ -48,13 +48,17 @@ class MysqlQuery(SqlQuery):
 class ClaimQuery(MysqlQuery):
     """The insert of one key."""
 
-    __slots__ = ("_number", "fence", "key", "size", "write")
+    __slots__ = ("_number", "fence", "key", "write")
     kind = "insert"
 
     def __init__(self, write: Write, fence: int) -> None:
         super().__init__("insert")
         self.write, self.fence, self.key, self._number = write, fence, write.key, number()
-        self.size = size_of(write)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it writes."""
+        return size_of(self.write)
 
     def merged(self, requests: Sequence["ClaimQuery"]) -> "ClaimManyQuery":
         """Return one request for several."""
@@ -72,14 +76,18 @@ class ClaimQuery(MysqlQuery):
 class SwapQuery(MysqlQuery):
     """The swap of one key."""
 
-    __slots__ = ("_number", "fence", "key", "seen", "size", "write")
+    __slots__ = ("_number", "fence", "key", "seen", "write")
     kind = "swap"
     rank = 0
 
     def __init__(self, write: Write, seen: Record, fence: int) -> None:
         super().__init__("swap")
         self.write, self.seen, self.fence, self.key, self._number = write, seen, fence, write.key, number()
-        self.size = size_of(write)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it writes."""
+        return size_of(self.write)
 
     def merged(self, requests: Sequence["SwapQuery"]) -> "SwapManyQuery":
         """Return one request for several."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.postgres.faults import DENIED, FAULTS, NO_TABLE
-from onceward.stores.postgres.queries import InsertQuery, ManyRows, PurgeQuery, Query, RawQuery
+from onceward.stores.postgres.queries import ManyRows, PurgeQuery, Query, RawQuery, WriteQuery
 from onceward.stores.postgres.schema import ENCODING, TELLS, Names, check, is_complete, make, read_meta
 from onceward.stores.postgres.statements import Statements
 from onceward.stores.sql.exchange import PlainExchange, SqlConduit, SqlExchange
@@ -78,9 +78,9 @@ class PostgresExchange(SqlExchange[PostgresPlain]):
 
     def _claimed(self, request: object) -> int:
         """Return how many keys a request claims."""
-        if type(request) is InsertQuery:
+        if type(request) is WriteQuery and request.kind == "insert":
             return 1
-        return request.size if type(request) is ManyRows and request.action == "insert_many" else 0
+        return request.count if type(request) is ManyRows and request.action == "insert_many" else 0
 
     def exchange(self, request: object) -> object:
         """Run one request, blocking."""

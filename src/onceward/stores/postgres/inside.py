@@ -10,12 +10,10 @@ from typing import Any, Final
 
 from onceward.core.record import Reply, Write
 from onceward.stores.postgres.queries import Query
-from onceward.stores.postgres.statements import ONE, SEEN, WRITE, Statements, told
+from onceward.stores.postgres.statements import ONE, READ, SEEN, WRITE, Statements, told
 from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.sql.columns import COLUMNS, FIELDS, VERSION
 
-_TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at"})
-_READ: Final = ", ".join(f"date_part('epoch', a.{name})" if name in _TIMES else f"a.{name}" for name in FIELDS)
 Asked = tuple[str, Sequence[object]]  # a statement and its values
 _PARAMETER: Final = re.compile(r"\$(\d+)")
 # Which schema the ledger's tables are in: the caller's search path can be another one.
@@ -63,13 +61,13 @@ class InsideStatements(Statements):
             f"WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now), a AS (UPDATE {table} t SET "
             f"{', '.join(f'{name} = {made[name]}' for name in _CHANGES)} FROM c WHERE t.key = {given['key']} AND {same} "
             f"AND {_XID} = ${len(_SENT) + 1}::text RETURNING {', '.join(f't.{name}' for name in FIELDS)}, {telling} AS told) "
-            f"SELECT true, date_part('epoch', c.now), {_READ}, ln((SELECT count(*) FROM a)::float8) FROM c LEFT JOIN a ON true"
+            f"SELECT true, date_part('epoch', c.now), {READ}, ln((SELECT count(*) FROM a)::float8) FROM c LEFT JOIN a ON true"
         )
 
     def answer(self, rows: str) -> str:
         """Return the end of a verb's statement. What is selected last happens after the write."""
         return (
-            f", a(won, now, {COLUMNS}) AS MATERIALIZED ({rows}) SELECT a.won, date_part('epoch', a.now), {_READ}, "
+            f", a(won, now, {COLUMNS}) AS MATERIALIZED ({rows}) SELECT a.won, date_part('epoch', a.now), {READ}, "
             f"{_XID}, set_config('lock_timeout', c.was, true) FROM c LEFT JOIN a ON true"
         )
 

@@ -151,7 +151,7 @@ class PostgresLane(_PostgresLane[_Connection]):
                     self._is_own = True
                     self._cursor.execute(_SETTINGS)
             cursor = self._cursor.execute(text, given, prepare=self._is_own, binary=True)
-            return cursor.fetchall() if cursor.description else ()
+            return cursor.fetchall() if cursor.pgresult.nfields else ()
         except psycopg.Error as error:
             raise _failure(error) from error
 
@@ -171,7 +171,7 @@ class AsyncPostgresLane(_PostgresLane[_AsyncConnection]):
                     self._is_own = True
                     await self._cursor.execute(_SETTINGS)
             cursor = await self._cursor.execute(text, given, prepare=self._is_own, binary=True)
-            return await cursor.fetchall() if cursor.description else ()
+            return await cursor.fetchall() if cursor.pgresult.nfields else ()
         except psycopg.Error as error:
             raise _failure(error) from error
 

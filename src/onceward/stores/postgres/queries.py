@@ -12,9 +12,10 @@ from onceward.stores.contract import Page
 from onceward.stores.postgres.statements import WRITE
 from onceward.stores.sql.finding import end_of
 from onceward.stores.sql.queries import Met, Row, SqlQuery
+from onceward.stores.sql.verbs import BRISK
 
-PATIENCE: Final = "1000"  # milliseconds to wait for somebody's open transaction on a key
 _OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
+_BRISK: Final = str(BRISK)
 _FENCE, _ERROR = ([kind.name for kind in WRITE].index(name) for name in ("fence", "error"))
 
 
@@ -31,7 +32,7 @@ class Query(SqlQuery):
     def __init__(self, action: str, text: str, values: Sequence[object]) -> None:
         super().__init__(action)
         self.text = text
-        self.values = (PATIENCE, *values)
+        self.values = (_BRISK, *values)
 
     def patient(self, milliseconds: int | None) -> None:
         """Wait this long for a lock. None leaves the connection's own ``lock_timeout``, as in a transaction of the caller."""
@@ -48,10 +49,32 @@ class OneRow(Query):
         return reply_of(rows[0]) if rows else Reply(False, None, 0.0)
 
 
-class InsertQuery(OneRow):
-    """The insert of one key."""
+class WriteQuery(OneRow):
+    """The insert or the swap of one key.
 
-    __slots__ = ()
+    Args:
+        kind: insert or swap.
+        text: its statement.
+        many: the statement for many keys.
+        values: those of the write, and the version seen.
+    """
+
+    __slots__ = ("_many", "key", "kind", "rank")
+
+    def __init__(self, kind: str, text: str, many: str, values: Sequence[object]) -> None:
+        super().__init__(kind, text, values)
+        self.kind, self.key, self.rank, self._many = kind, str(values[0]), int(kind == "insert"), many
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it writes."""
+        return sum(len(value) for value in self.values if isinstance(value, str))
+
+    def merged(self, requests: Sequence["WriteQuery"]) -> "ManyRows":
+        """Return one request for several, in the order of their keys: so that batches of processes do not deadlock."""
+        ordered = sorted(requests, key=lambda one: one.key)
+        columns = map(list, zip(*(one.values[1:] for one in ordered), strict=True))
+        return ManyRows(f"{self.kind}_many", self._many, list(columns))
 
 
 class ManyRows(Query):
@@ -60,7 +83,7 @@ class ManyRows(Query):
     __slots__ = ()
 
     @property
-    def size(self) -> int:
+    def count(self) -> int:
         """How many keys."""
         keys = self.values[1]
         assert isinstance(keys, list)

@@ -14,7 +14,7 @@ from onceward.stores.capabilities import Apart, Ended
 from onceward.stores.postgres.connections import sqlstate, state_of
 from onceward.stores.postgres.faults import FAULTS
 from onceward.stores.postgres.inside import NOT_OURS, PLACE, TRY_LOCK, XID, Inside
-from onceward.stores.postgres.queries import InsertQuery, OneRow, Query, RawQuery, reply_of
+from onceward.stores.postgres.queries import OneRow, Query, RawQuery, WriteQuery, reply_of
 from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.session import Acts, SqlSession, Turn
@@ -85,7 +85,7 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
         if self.ending and request.action == "swap":
             self.last = request
             return self.known.expected(request)
-        if self._xid is None and isinstance(request, InsertQuery):
+        if self._xid is None and isinstance(request, WriteQuery) and request.kind == "insert":
             rows = yield "fetch", (self.known.claim, request.values)
             if rows[0][0]:
                 return self._answered(request, rows)

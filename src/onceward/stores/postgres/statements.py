@@ -66,6 +66,11 @@ ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SE
 _EACH: Final = {one.name: f"b.{one.name}" for one in WRITE + SEEN}
 
 
+_TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at", "due_at"})
+# Times are numbers, whatever a connection makes of a timestamptz.
+READ: Final = ", ".join(f"date_part('epoch', a.{name})" if name in _TIMES else f"a.{name}" for name in FIELDS)
+
+
 def _arguments(parameters: tuple[Parameter, ...], many: str = "") -> str:
     return ", ".join(f"${at}::{one.type}{many}" for at, one in enumerate(parameters, 2))
 
@@ -174,7 +179,8 @@ class Statements:
         )
         self.delete = (
             f"{FIRST}, made AS (DELETE FROM {table} t USING c WHERE t.key = $2 AND t.owner = $3 AND t.fence = $4::bigint "
-            f"AND t.beat = $5::bigint RETURNING {written}, {of_t}), {keep_high} {made} {met}"
+            f"AND t.beat = $5::bigint RETURNING {written}, {of_t}), {keep_high}"
+            + self.answer(f"{made} {met}")
         )
         # Rows that somebody works on are left for the next purge.
         self.purge = (
@@ -186,7 +192,7 @@ class Statements:
 
     def answer(self, rows: str) -> str:
         """Return the end of a verb's statement, with the SELECT of its rows."""
-        return f" {rows}"
+        return f" SELECT a.won, date_part('epoch', a.now), {READ} FROM ({rows}) a(won, now, {COLUMNS})"
 
     def record(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return what each column of a write becomes."""

@@ -9,11 +9,11 @@ from onceward.stores.contract import MORE, Page, Purged
 from onceward.stores.postgres.exchange import ChangeRequest, Conduit, PostgresExchange
 from onceward.stores.postgres.faults import CANCELED
 from onceward.stores.postgres.queries import (
-    InsertQuery,
     ManyRows,
     OneRow,
     Query,
     ScanQuery,
+    WriteQuery,
     columns_of,
     values_of,
 )
@@ -25,7 +25,6 @@ from onceward.stores.sql.verbs import SqlVerbs, version_of
 class PostgresStore(PostgresExchange, SqlVerbs):
     """A ledger in a PostgreSQL database, 13 or newer. Make one with :func:`onceward.stores.postgres.open_ledger`."""
 
-    _commit_wait = 200  # less than a verb's own wait, so that fewer of them hold a connection
     resolution = 0.0
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
@@ -50,13 +49,14 @@ class PostgresStore(PostgresExchange, SqlVerbs):
         PostgresExchange.__init__(self, conduit, names, url)
         SqlVerbs.__init__(self)
 
-    def _inserting(self, write: Write, fence: int) -> InsertQuery:
+    def _inserting(self, write: Write, fence: int) -> Query:
         """Return the insert of one key."""
-        return InsertQuery("insert", self.statements.insert, values_of(write, fence))
+        return WriteQuery("insert", self.statements.insert, self.statements.insert_many, values_of(write, fence))
 
     def _swapping(self, write: Write, seen: Record, fence: int) -> Query:
         """Return the swap of one key."""
-        return OneRow("swap", self.statements.swap, (*values_of(write, fence), *version_of(seen)))
+        values = (*values_of(write, fence), *version_of(seen))
+        return WriteQuery("swap", self.statements.swap, self.statements.swap_many, values)
 
     def _inserting_all(self, writes: Sequence[tuple[Write, int]]) -> Query:
         """Return the insert of many keys."""

@@ -54,42 +54,45 @@ def _column(result: PGresult, column: int, count: int) -> Sequence[object]:
 
 def written_as(value: Any) -> bytes:
     """Return a statement's value as libpq takes it."""
-    if type(value) is list:
-        return b"{" + _array(value) + b"}" if value else b"{}"
-    text = value if type(value) is str else repr(value)
+    text = text_of(value)
     if "\0" in text:
         raise ValueError("PostgreSQL keeps no NUL in a text")
     return text.encode()
 
 
-def _array(values: list[Any]) -> bytes:
+def sent(values: Sequence[Any]) -> list[str | None]:
+    """Return a statement's values as texts. The statement says their types, so that it is prepared once."""
+    return [value if value is None or type(value) is str else text_of(value) for value in values]
+
+
+def text_of(value: Any) -> str:
+    """Return a value as PostgreSQL reads it: a number, a text, or a list of them."""
+    if type(value) is list:
+        return "{" + _array(value) + "}" if value else "{}"
+    return value if type(value) is str else repr(value)
+
+
+def _array(values: list[Any]) -> str:
     first, count = values[0], len(values)
     if values.count(first) == count:
-        return b",".join([_element(first)] * count)
+        return ",".join([_element(first)] * count)
     if None in values:
-        return b",".join(map(_element, values))
+        return ",".join(map(_element, values))
     if type(first) is not str:
-        return repr(values)[1:-1].encode()
+        return repr(values)[1:-1]
     text = "\0".join(values)
     if text.count("\0") != count - 1:
         raise ValueError("PostgreSQL keeps no NUL in a text")
-    return b'"' + _escaped(text).replace("\0", '","').encode() + b'"'
+    return '"' + _escaped(text).replace("\0", '","') + '"'
 
 
-def _element(value: object) -> bytes:
+def _element(value: object) -> str:
     if value is None:
-        return b"NULL"
-    if type(value) is str:
-        return b'"' + written_as(_escaped(value)) + b'"'
-    return repr(value).encode()
+        return "NULL"
+    return f'"{_escaped(value)}"' if type(value) is str else repr(value)
 
 
 def _escaped(text: str) -> str:
     if '"' in text or "\\" in text:
         return text.replace("\\", "\\\\").replace('"', '\\"')
     return text
-
-
-def sent(values: Sequence[object]) -> list[str | None]:
-    """Return a statement's values as texts, whose types the statement says: so that it is prepared once."""
-    return [None if value is None else written_as(value).decode() for value in values]

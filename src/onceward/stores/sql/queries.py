@@ -16,7 +16,7 @@ class SqlQuery(ABC):
     Attributes:
         action: what it does, for events.
         seconds: for its statements, if they can take longer than the ledger's timeout.
-        kind, key, rank, size: see :class:`onceward.stores.lanes.line.Request`.
+        kind, key, rank: see :class:`onceward.stores.lanes.line.Request`.
     """
 
     __slots__ = ("action",)
@@ -24,7 +24,11 @@ class SqlQuery(ABC):
     kind: str | None = None
     key: str = ""
     rank: int = 1
-    size: int = 0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it writes."""
+        return 0
 
     def __init__(self, action: str) -> None:
         self.action = action
