@@ -111,7 +111,7 @@ def test_the_wait_leaves_no_trace_in_the_session(store):
     held = drive(store.insert(claim_of()), store).record
     held = drive(store.swap(next_of(held), held), store).record
     drive(store.swap_many([(next_of(held), held)]), store)
-    assert store.exchange(RawQuery("SHOW lock_timeout")) == [["0"]]
+    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("0",)]
 
 
 def test_in_a_transaction_of_the_caller_a_released_key_is_taken_too(once, hand, effects):

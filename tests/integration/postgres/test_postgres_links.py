@@ -186,15 +186,20 @@ def frozen(schema):
     make(schema)
     store = open_store(f"{schema}&timeout=2")
     drive(store.load("?"), store)
-    ((pid,),) = store.exchange(PID)
-    yield store, lambda: os.kill(pid, signal.SIGSTOP)
-    os.kill(pid, signal.SIGCONT)
+    frozen = []
+
+    def freeze(rows):
+        frozen.append(rows[0][0])
+        os.kill(frozen[0], signal.SIGSTOP)
+
+    yield store, freeze
+    os.kill(frozen[0], signal.SIGCONT)
     store.close()
 
 
 def test_a_frozen_server_does_not_hold_a_blocking_caller(frozen):
     store, freeze = frozen
-    freeze()
+    freeze(store.exchange(PID))
     with pytest.raises(StoreError, match=r"not answered for 2 s") as caught:
         drive(store.load("key"), store)
     assert caught.value.transient
@@ -203,9 +208,9 @@ def test_a_frozen_server_does_not_hold_a_blocking_caller(frozen):
 
 def test_a_frozen_server_does_not_hold_a_coroutine(frozen):
     store, freeze = frozen
-    freeze()
 
     async def use():
+        freeze(await store.exchange_async(PID))
         with pytest.raises(StoreError, match=r"not answered for 2 s"):
             await drive_async(store.load("key"), store)
         return await drive_async(store.insert(claim_of("key", "a")), store)
@@ -222,7 +227,7 @@ def test_a_cancelled_statement_leaves_no_answer_for_the_next(store):
             await asking
         return await asyncio.gather(*[store.exchange_async(RawQuery("SELECT 'next'")) for _ in range(5)])
 
-    assert asyncio.run(use()) == [[["next"]]] * 5
+    assert asyncio.run(use()) == [[("next",)]] * 5
 
 
 def test_an_interrupted_statement_leaves_no_answer_for_the_next(store):
@@ -240,7 +245,7 @@ def test_an_interrupted_statement_leaves_no_answer_for_the_next(store):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert store.exchange(RawQuery("SELECT 'next'")) == [["next"]]
+    assert store.exchange(RawQuery("SELECT 'next'")) == [("next",)]
 
 
 def test_forked_children_share_no_connection(store):
@@ -268,7 +273,7 @@ def test_forked_children_share_no_connection(store):
     with os.fdopen(read) as told:
         theirs = [int(line) for line in told]
     assert len({*theirs, mine}) == 9
-    assert store.exchange(PID) == [[mine]]  # no child has closed it
+    assert store.exchange(PID) == [(mine,)]  # no child has closed it
 
 
 def test_a_child_forked_while_threads_wait_has_connections_of_its_own(schema):
@@ -476,6 +481,6 @@ def test_it_works_behind_a_pooler_of_transactions(bouncer, schema):
     for thread in threads:
         thread.join()
     assert wins == [True] * 20
-    assert stores[0].exchange(RawQuery("SHOW lock_timeout")) == [["0"]]
+    assert stores[0].exchange(RawQuery("SHOW lock_timeout")) == [("0",)]
     for store in stores:
         store.close()

@@ -162,4 +162,4 @@ def test_the_wait_leaves_no_trace_in_the_session(store):
     drive(store.insert(claim_of("key", "a")), store)
     from onceward.stores.postgres.queries import RawQuery
 
-    assert store.exchange(RawQuery("SHOW lock_timeout")) == [["0"]]
+    assert store.exchange(RawQuery("SHOW lock_timeout")) == [("0",)]

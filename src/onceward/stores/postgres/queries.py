@@ -1,7 +1,7 @@
 """The queries of a PostgreSQL ledger: a statement, its values, and how its rows become a reply.
 
 A connection of any driver can run one: send ``text`` with ``values`` (``$1`` and so on), and pass the rows to ``reply``. The
-first value is the longest wait for a lock; see :meth:`Query.patient`.
+first value is the longest wait for a lock, in milliseconds.
 """
 
 from collections.abc import Sequence
@@ -33,10 +33,6 @@ class Query(SqlQuery):
         super().__init__(action)
         self.text = text
         self.values = (_BRISK, *values)
-
-    def patient(self, milliseconds: int | None) -> None:
-        """Wait this long for a lock. None leaves the connection's own ``lock_timeout``, as in a transaction of the caller."""
-        self.values = (None if milliseconds is None else str(milliseconds), *self.values[1:])
 
 
 class OneRow(Query):

@@ -19,6 +19,7 @@ from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.session import Acts, SqlSession, Turn
 
+_PATIENCE: Final = "1000"  # milliseconds to wait for somebody's open transaction on a key
 _LIBRARIES: Final = frozenset({"psycopg", "psycopg2", "asyncpg"})
 
 
@@ -80,6 +81,8 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
     def talk(self, request: object) -> Acts:
         """Do one request of the ledger's, and return its reply."""
         assert isinstance(request, Query)
+        if not isinstance(request, RawQuery):
+            request.values = (_PATIENCE, *request.values[1:])
         if self.trouble is not None:  # the transaction has failed, and this would hide why
             raise self.trouble
         if self.ending and request.action == "swap":
