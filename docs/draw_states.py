@@ -25,7 +25,7 @@ write. A person can also clear a record of any status, if it is still the one th
 DECISIONS = """## What a worker does about the record that it meets
 
 The first row that holds decides. "Now" is always the store's own time, never the worker's. A record is *free* if it says START or NEXT.
-An insert can take a free record in the same request, if the store reads and writes in one. SQL stores print this table as one expression.
+A claim takes a free record by a write that is made only if the record is still the one seen.
 """
 
 

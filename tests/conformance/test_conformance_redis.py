@@ -19,7 +19,7 @@ def test_the_redis_store_conforms(check, mode, moved_redis):
         moved_redis.ask("HSET", record, "later", "x")
         return lambda: moved_redis.ask("HGET", record, "later") == "x"
 
-    check.run(Bench(make, make, mode=mode, advance=moved_redis.move, unknown=field, takes=True))
+    check.run(Bench(make, make, mode=mode, advance=moved_redis.move, unknown=field))
 
 
 @pytest.mark.parametrize("check", ["times_are_the_stores", "every_reply_has_the_time", "purge_deletes_the_expired"])

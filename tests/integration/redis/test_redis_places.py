@@ -70,7 +70,7 @@ def test_a_ledger_in_a_cluster_conforms(check, mode, cluster):
     for node in cluster.nodes:
         node.ask("FLUSHALL")
     make = lambda *_: open_store(cluster.url)
-    check.run(Bench(make, make, mode=mode, advance=time.sleep, takes=True))
+    check.run(Bench(make, make, mode=mode, advance=time.sleep))
 
 
 def test_a_cluster_without_its_option_is_told(cluster):
@@ -109,7 +109,7 @@ def test_a_ledger_in_a_cluster_whose_replicas_confirm_conforms(check, mode, doub
     for primary, _ in doubled.pairs:
         primary.ask("FLUSHALL")
     make = lambda *_: open_store(f"{doubled.url}&wait=1&timeout=60")
-    check.run(Bench(make, make, mode=mode, advance=time.sleep, takes=True))
+    check.run(Bench(make, make, mode=mode, advance=time.sleep))
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

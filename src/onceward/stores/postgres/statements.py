@@ -179,8 +179,7 @@ class Statements:
         )
         self.delete = (
             f"{FIRST}, made AS (DELETE FROM {table} t USING c WHERE t.key = $2 AND t.owner = $3 AND t.fence = $4::bigint "
-            f"AND t.beat = $5::bigint RETURNING {written}, {of_t}), {keep_high}"
-            + self.answer(f"{made} {met}")
+            f"AND t.beat = $5::bigint RETURNING {written}, {of_t}), {keep_high}" + self.answer(f"{made} {met}")
         )
         # Rows that somebody works on are left for the next purge.
         self.purge = (

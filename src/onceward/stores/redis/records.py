@@ -33,8 +33,6 @@ def reply_to(write: Write, answer: bytes) -> Reply:
     made, now = told[0], float(told[1])
     if made == 1:
         return Reply(True, _made(write, now, told), now)
-    if made == 2:
-        return Reply(True, record_of(told[2]), now, record_of(told[3]))
     return Reply(False, record_of(told[2]) if len(told) > 2 else None, now)
 
 

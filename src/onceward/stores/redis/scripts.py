@@ -5,12 +5,12 @@ script, because Redis then checks its memory limit: after it, nothing of a scrip
 one argument and one answer cost a client far less than thirty.
 """
 
+from collections.abc import Iterable
 from hashlib import sha1
 from typing import Final
 
-from onceward.core.protocol import SOME_DAY
+from onceward.core.protocol import NEEDS, SOME_DAY, STATUSES
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
-from onceward.stores.redis import rules
 from onceward.stores.redis.names import INDEXES
 
 NUMBERS: Final = ("fence", "beat", "attempts", "lease_until", "created_at")  # each record has them
@@ -49,6 +49,20 @@ _WHOLE: Final = (
     f"  return h.key and h.status and h.owner and {' and '.join(f'tonumber(h.{name})' for name in NUMBERS)}\n"
     "    and (not h.expires_at or tonumber(h.expires_at))\nend\n"
 )
+
+
+def _set(names: Iterable[str]) -> str:
+    return "{" + ", ".join(f"['{name}'] = true" for name in sorted(names)) + "}"
+
+
+# A status or a need that this version does not know may mean that the record is still needed.
+_KNOWN: Final = f"""
+local NEEDS, STATUSES = {_set(NEEDS)}, {_set(STATUSES)}
+local function is_known(h)
+  for need in (h.needs or ''):gmatch('%S+') do if not NEEDS[need] then return false end end
+  return STATUSES[h.status]
+end
+"""
 _INDEXED: Final = f"""
 local OPEN = {{{", ".join(f"['{name}'] = {_INDEX[name]}" for name in _UNFINISHED)}}}
 local function trace(key, origin)
@@ -82,7 +96,7 @@ local function forget(record, key, h)
 end
 """
 # The argument of a write: status, owner, fence, beat, attempts, created_at, lease, keep, until, due, key, the texts by name, and
-# three of the verb. What is compared with a hash is a text.
+# the version that a swap compares. What is compared with a hash is a text.
 _ARGUMENT: Final = "local a = cmsgpack.unpack(ARGV[1])\n"
 _SAVED: Final = f"""
 local function time(at) return string.format('%.6f', at) end
@@ -151,42 +165,21 @@ local function save(w, before)
   return {{1, stamp, w.fence, w.lease_until, w.created_at, w.expires_at or '', w.due_at or ''}}
 end
 """
-# a[13] to a[15]: whether it can take what is free, on_lapse, max_attempts. A duplicate ends first, for a script pays for each
-# function that it defines.
+# A duplicate ends first, for a script pays for each function that it defines.
 INSERT: Final = Script(
     "insert",
     _FIRST,
-    _WHOLE,
     _ARGUMENT,
     """
 local h = hash(KEYS[1])
-local found
-if h then
-  if not a[13] or h.owner == a[2] or not is_whole(h) then return cmsgpack.pack({0, stamp, h}) end
-""",
-    rules.JUDGING,
-    """
-  local own = a[12]
-  own.owner = a[2]
-  found = verdict(h, own, a[14], a[15])
-  if not FREE[found] then return cmsgpack.pack({0, stamp, h}) end
-end
+if h then return cmsgpack.pack({0, stamp, h}) end
 """,
     _INDEXED,
     _SAVED,
     """
 local w = written()
-if not h then
-  if w.fence == '0' then w.fence = new_fence(0) end
-  return cmsgpack.pack(save(w, nil))
-end
-""",
-    rules.TAKING,
-    """
-follow(w, h, written(), found)
-w.fence = new_fence(tonumber(w.fence))
-save(w, h)
-return cmsgpack.pack({2, stamp, w, h})
+if w.fence == '0' then w.fence = new_fence(0) end
+return cmsgpack.pack(save(w, nil))
 """,
 )
 # a[13] to a[15]: the version seen
@@ -242,7 +235,7 @@ PURGE: Final = Script(
     _WHOLE,
     _INDEXED,
     _FORGET,
-    rules.JUDGING,
+    _KNOWN,
     f"""
 local gone, stay, damaged = 0, 0, {{}}
 local names = redis.call('ZRANGEBYSCORE', {_INDEX["ends"]}, '-inf', stamp, 'LIMIT', ARGV[1], ARGV[2])

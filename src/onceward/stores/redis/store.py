@@ -40,7 +40,7 @@ class RedisStore(RedisExchange):
     }
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent, or its record is free."""
+        """Write if the key is absent."""
         (answer,) = yield RoundTrip("insert", [self._insert(write)])
         return reply_to(write, answer)
 
@@ -63,9 +63,8 @@ class RedisStore(RedisExchange):
         return (yield from _many("swap_many", [one for one, _ in pairs], [self._swap(*pair) for pair in pairs]))
 
     def _insert(self, write: Write) -> WriteCall:
-        key, policy = encoded(write.key), write.taking
-        taking = (False, None, None) if policy is None else (True, policy.on_lapse, policy.max_attempts)
-        return WriteCall(INSERT, self.names.shard_of(key), key, arguments(write, *taking))
+        key = encoded(write.key)
+        return WriteCall(INSERT, self.names.shard_of(key), key, arguments(write))
 
     def _swap(self, write: Write, seen: Record) -> WriteCall:
         key = encoded(write.key)

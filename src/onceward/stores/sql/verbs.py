@@ -16,7 +16,6 @@ from onceward.errors import StoreError
 from onceward.stores.contract import Damaged
 from onceward.stores.sql.fences import Fences, is_claim, is_doubtful, renewed
 from onceward.stores.sql.queries import Met, SqlQuery
-from onceward.stores.sql.refusals import SqlError
 
 AGAIN: Final = 5  # tries of a request whose row others changed meanwhile
 PATIENCE: Final = 1.0  # seconds to wait for somebody's open transaction on a key,
@@ -54,10 +53,6 @@ class SqlVerbs(ABC):
     def _deleting(self, seen: Record) -> SqlQuery:
         """Return the deletion of one record."""
 
-    def _lacks(self, error: StoreError) -> bool:  # noqa: ARG002 - as a rule, nothing is lacking
-        """Tell whether the request can be made in another way, and do so from now on."""
-        return False
-
     def _stops_all(self, error: StoreError) -> bool:
         """Tell whether one key of a batch can have stopped the whole statement, because somebody's transaction holds it."""
         return isinstance(error, KeyLocked)
@@ -73,7 +68,7 @@ class SqlVerbs(ABC):
     # --- one key --------------------------------------------------------------------------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent, or its record is free."""
+        """Write if the key is absent."""
         return self._insert(write, brief=False)
 
     def _insert(self, write: Write, *, brief: bool) -> Steps[Reply]:
@@ -81,12 +76,7 @@ class SqlVerbs(ABC):
             raise error
         for _ in range(AGAIN):
             request = self._inserting(write, self._fences.asked(write, None))
-            try:
-                reply = yield from self._one(request, brief=brief)
-            except SqlError as refused:
-                if not self._lacks(refused):
-                    raise
-                continue
+            reply = yield from self._one(request, brief=brief)
             if reply is not None and reply.record is not None:
                 return (yield from self._fenced(write, None, reply))
             # It waited for a claim that was not committed yet when this statement began: a new one sees that.
@@ -103,12 +93,7 @@ class SqlVerbs(ABC):
     def _swapped(self, write: Write, seen: Record, *, brief: bool = False) -> Steps[Reply]:
         for _ in range(AGAIN):
             request = self._swapping(write, seen, self._fences.asked(write, seen))
-            try:
-                reply = yield from self._one(request, brief=brief)
-            except SqlError as error:
-                if not self._lacks(error):
-                    raise
-                continue
+            reply = yield from self._one(request, brief=brief)
             if reply is None:  # as with a lost reply, the caller asks again
                 break
             if not is_stale(reply, seen):
@@ -121,10 +106,10 @@ class SqlVerbs(ABC):
         if not is_claim(write, seen):
             return reply
         if is_doubtful(write, reply) and reply.record is not None:
-            won, before = reply.won, reply.before
+            won = reply.won
             try:
                 reply = yield from self._swapped(renewed(write, reply.record), reply.record)
-                reply = reply._replace(won=won and reply.won, before=before)
+                reply = reply._replace(won=won and reply.won)
             except KeyLocked:  # which would mean that another claim has the key
                 raise self.restless(write.key) from None
         if reply.record is not None and reply.record.owner == write.owner:
@@ -170,7 +155,7 @@ class SqlVerbs(ABC):
         for write in writes:
             answer = met[write.key]
             if isinstance(answer, Reply) and first.get(write.key) is not write:
-                answer = answer._replace(won=False, before=None)
+                answer = answer._replace(won=False)
             answers.append(answer)
         return answers
 
@@ -203,10 +188,10 @@ class SqlVerbs(ABC):
         trouble: StoreError | None = None
         brief = False
         for part in self._parts(todo) if todo else ():
-            met = None
+            met: Met | None = None
             if len(part) > 1 and trouble is None:
                 try:
-                    met = yield from self._all(all_of, part)
+                    met = yield all_of(part)
                 except StoreError as error:
                     if not self._stops_all(error):
                         raise
@@ -223,15 +208,6 @@ class SqlVerbs(ABC):
                     if isinstance(answer, StoreError) and answer.transient and not self._stops_all(answer):
                         trouble = answer  # a server that does not answer: the others would wait as long, one by one
         return answers
-
-    def _all(self, all_of: Callable[[list[Write]], SqlQuery], part: list[Write]) -> Steps[Met]:
-        try:
-            met: Met = yield all_of(part)
-        except StoreError as error:
-            if not self._lacks(error):
-                raise
-            met = yield all_of(part)
-        return met
 
     def restless(self, key: str) -> StoreError:
         """Return the error for a key that others changed at every try."""
