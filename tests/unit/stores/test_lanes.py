@@ -122,7 +122,7 @@ def of_threads(server, writes, lanes):
     until(lambda: lanes._threads._all and not lanes._threads._idle)
     for number, write in enumerate(writes):
         threads.append(start(number, write))
-        until(lambda: sum(map(len, lanes._threads._line._ranks)) > number)
+        until(lambda before=number: sum(map(len, lanes._threads._line._ranks)) > before)
     server.go.set()
     for thread in threads:
         thread.join()
