@@ -20,12 +20,12 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from onceward.stores.lanes.lane import Lane
-from onceward.stores.lanes.line import Asked, Request
+from onceward.stores.lanes.lane import StoreLane
+from onceward.stores.lanes.line import Asked, LaneRequest
 from onceward.stores.lanes.loops import LoopLanes
 from onceward.stores.lanes.threads import ThreadLanes
 
-L = TypeVar("L", bound=Lane)
+L = TypeVar("L", bound=StoreLane)
 _INHERITED: Final[list[object]] = []  # by a fork
 
 
@@ -56,7 +56,7 @@ class LedgerLanes(Generic[L]):
         self._threads = ThreadLanes(self._make, *self._others)
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes[L]] = WeakKeyDictionary()
 
-    def run(self, request: Request, asked: Asked) -> Any:
+    def run(self, request: LaneRequest, asked: Asked) -> Any:
         """Do one request, and return its reply.
 
         Raises:
@@ -68,7 +68,7 @@ class LedgerLanes(Generic[L]):
             self._forked()
         return self._threads.run(request, asked)
 
-    async def run_async(self, request: Request, asked: Asked) -> Any:
+    async def run_async(self, request: LaneRequest, asked: Asked) -> Any:
         """As :meth:`run`, for a coroutine."""
         if os.getpid() != self._process:
             self._forked()

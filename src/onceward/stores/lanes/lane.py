@@ -9,7 +9,7 @@ from weakref import WeakSet
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 
-class Lane(ABC):
+class StoreLane(ABC):
     """One connection, which is opened by its first request. Dropping it closes it."""
 
     @property
@@ -26,7 +26,7 @@ class Lane(ABC):
         """Close it, with a word to the server if it is ``friendly``."""
 
 
-L = TypeVar("L", bound=Lane)
+L = TypeVar("L", bound=StoreLane)
 
 
 class Lanes(ABC, Generic[L]):

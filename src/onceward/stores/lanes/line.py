@@ -12,7 +12,7 @@ MOST_KEYS: Final = 200  # of one batch,
 MOST_BYTES: Final = 768 * 1024  # and about how much they write
 
 
-class Request(Protocol):
+class LaneRequest(Protocol):
     """What a lane does.
 
     Attributes:
@@ -29,7 +29,7 @@ class Request(Protocol):
     def size(self) -> int:
         """About how many bytes it writes."""
 
-    def merged(self, requests: Sequence[Any]) -> "Request":
+    def merged(self, requests: Sequence[Any]) -> "LaneRequest":
         """Return one request for several of this kind. Its reply has their replies by their keys."""
 
     def reply(self, rows: Sequence[Any]) -> Any:
@@ -42,7 +42,7 @@ Asked = Callable[[Any], tuple[Any, ...]]  # what a connection's ``fetch`` takes 
 class Ticket(ABC):
     """A request that waits."""
 
-    def __init__(self, request: Request, asked: Asked) -> None:
+    def __init__(self, request: LaneRequest, asked: Asked) -> None:
         self.request, self.asked = request, asked
         self.since = boottime()
 
@@ -63,7 +63,7 @@ class Ticket(ABC):
 T = TypeVar("T", bound=Ticket)
 
 
-class Line(Generic[T]):
+class WaitingLine(Generic[T]):
     """Who waits, by rank and then in their order."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Line(Generic[T]):
         return batch
 
 
-def carried(batch: Sequence[Ticket]) -> Generator[Request, Any, None]:
+def carried(batch: Sequence[Ticket]) -> Generator[LaneRequest, Any, None]:
     """Do the requests of a batch: yields requests, and is sent rows or the error of one. A lost connection ends it."""
     alone = list(batch)
     if len(batch) > 1:

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from onceward.core.clock import boottime
-from onceward.stores.lanes.lane import Lane, Lanes
-from onceward.stores.lanes.line import Asked, Line, Request, Ticket, abandon, carried
+from onceward.stores.lanes.lane import Lanes, StoreLane
+from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
 from onceward.stores.sql.refusals import SqlRefusal
 
-L = TypeVar("L", bound=Lane)
+L = TypeVar("L", bound=StoreLane)
 
 
 class _LoopTicket(Ticket):
     """A request that waits in a coroutine."""
 
-    def __init__(self, request: Request, asked: Asked, outcome: "asyncio.Future[Any]") -> None:
+    def __init__(self, request: LaneRequest, asked: Asked, outcome: "asyncio.Future[Any]") -> None:
         super().__init__(request, asked)
         self.outcome = outcome
 
@@ -38,10 +38,10 @@ class LoopLanes(Lanes[L]):
 
     def __init__(self, make: Callable[[], L], most: int, timeout: float, left: frozenset[str]) -> None:
         super().__init__(make, most, timeout, left)
-        self._line: Line[_LoopTicket] = Line()
+        self._line: WaitingLine[_LoopTicket] = WaitingLine()
         self._tasks: set[asyncio.Task[None]] = set()  # a loop does not keep them alive
 
-    async def run(self, request: Request, asked: Asked) -> Any:
+    async def run(self, request: LaneRequest, asked: Asked) -> Any:
         """Do one request, and return its reply."""
         lane = None if self._line else self._free()
         if lane is None:

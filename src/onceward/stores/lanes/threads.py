@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from onceward.core.clock import boottime
-from onceward.stores.lanes.lane import Lane, Lanes
-from onceward.stores.lanes.line import Asked, Line, Request, Ticket, abandon, carried
+from onceward.stores.lanes.lane import Lanes, StoreLane
+from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 _NAP: Final = 0.5  # seconds after which a waiting thread looks whether a lane was lost by an interrupt
-L = TypeVar("L", bound=Lane)
+L = TypeVar("L", bound=StoreLane)
 
 
 class _ThreadTicket(Ticket):
@@ -26,7 +26,7 @@ class _ThreadTicket(Ticket):
     error: Exception | None = None
     _over = False
 
-    def __init__(self, request: Request, asked: Asked) -> None:
+    def __init__(self, request: LaneRequest, asked: Asked) -> None:
         super().__init__(request, asked)
         self._asleep = threading.Lock()
         self._asleep.acquire()
@@ -64,9 +64,9 @@ class ThreadLanes(Lanes[L]):
     def __init__(self, make: Callable[[], L], most: int, timeout: float, left: frozenset[str]) -> None:
         super().__init__(make, most, timeout, left)
         self._lock = threading.RLock()  # a signal handler can come in
-        self._line: Line[_ThreadTicket] = Line()
+        self._line: WaitingLine[_ThreadTicket] = WaitingLine()
 
-    def run(self, request: Request, asked: Asked) -> Any:
+    def run(self, request: LaneRequest, asked: Asked) -> Any:
         """Do one request, and return its reply."""
         with self._lock:
             lane = None if self._line else self._free()

@@ -16,7 +16,7 @@ class SqlQuery(ABC):
     Attributes:
         action: what it does, for events.
         seconds: for its statements, if they can take longer than the ledger's timeout.
-        kind, key, rank: see :class:`onceward.stores.lanes.line.Request`.
+        kind, key, rank: see :class:`onceward.stores.lanes.line.LaneRequest`.
     """
 
     __slots__ = ("action",)
