@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from onceward.stores.lanes import LedgerLanes
-from onceward.stores.lanes.lane import StoreLane
+from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 from waiting import until
 
@@ -74,7 +74,7 @@ class Server:
         return LedgerLanes(self.lane, self.lane_async, most, timeout, left)
 
 
-class BlockingLane(StoreLane):
+class BlockingLane(ServerLane):
     is_alive = True
 
     def __init__(self, server):

@@ -20,12 +20,12 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from onceward.stores.lanes.lane import StoreLane
+from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.lanes.line import Asked, LaneRequest
 from onceward.stores.lanes.loops import LoopLanes
 from onceward.stores.lanes.threads import ThreadLanes
 
-L = TypeVar("L", bound=StoreLane)
+L = TypeVar("L", bound=ServerLane)
 _INHERITED: Final[list[object]] = []  # by a fork
 
 

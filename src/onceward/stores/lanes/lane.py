@@ -9,7 +9,7 @@ from weakref import WeakSet
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 
-class StoreLane(ABC):
+class ServerLane(ABC):
     """One connection, which is opened by its first request. Dropping it closes it."""
 
     @property
@@ -26,7 +26,7 @@ class StoreLane(ABC):
         """Close it, with a word to the server if it is ``friendly``."""
 
 
-L = TypeVar("L", bound=StoreLane)
+L = TypeVar("L", bound=ServerLane)
 
 
 class Lanes(ABC, Generic[L]):

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from onceward.core.clock import boottime
-from onceward.stores.lanes.lane import Lanes, StoreLane
+from onceward.stores.lanes.lane import Lanes, ServerLane
 from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
 from onceward.stores.sql.refusals import SqlRefusal
 
-L = TypeVar("L", bound=StoreLane)
+L = TypeVar("L", bound=ServerLane)
 
 
 class _LoopTicket(Ticket):

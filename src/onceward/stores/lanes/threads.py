@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from onceward.core.clock import boottime
-from onceward.stores.lanes.lane import Lanes, StoreLane
+from onceward.stores.lanes.lane import Lanes, ServerLane
 from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 _NAP: Final = 0.5  # seconds after which a waiting thread looks whether a lane was lost by an interrupt
-L = TypeVar("L", bound=StoreLane)
+L = TypeVar("L", bound=ServerLane)
 
 
 class _ThreadTicket(Ticket):

@@ -13,7 +13,7 @@ from typing import Any
 import pymysql
 
 from onceward.stores.lanes import LedgerLanes
-from onceward.stores.lanes.lane import StoreLane
+from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.mysql.faults import LEFT
 from onceward.stores.mysql.talk import fetch_async, is_silent, settings, spoken_error
 from onceward.stores.mysql.wire import LedgerWire
@@ -21,7 +21,7 @@ from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken
 
 
-class _MysqlLane(StoreLane):
+class _MysqlLane(ServerLane):
     """What both kinds have in common.
 
     Args:

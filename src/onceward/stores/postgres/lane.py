@@ -18,7 +18,7 @@ from psycopg.rows import tuple_row
 
 from onceward.core.clock import boottime
 from onceward.stores.lanes import LedgerLanes
-from onceward.stores.lanes.lane import StoreLane
+from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.postgres.listening import Ear
 from onceward.stores.postgres.values import sent
 from onceward.stores.sql.polling import READ, Poller, poller
@@ -91,7 +91,7 @@ def _failure(error: psycopg.Error) -> Exception:
 C = TypeVar("C", bound=psycopg.Connection[Any] | psycopg.AsyncConnection[Any])
 
 
-class _PostgresLane(StoreLane, Generic[C]):
+class _PostgresLane(ServerLane, Generic[C]):
     """What both kinds have in common.
 
     Args:
