@@ -1,4 +1,4 @@
-"""The conditions of the decision table. Each has a name, and is checked here in Python; ``stores/sql/rules.py`` prints it.
+"""The conditions of the decision table, each with its name.
 
 A condition can read all of a record but its status: the table in ``protocol.py`` does that.
 """

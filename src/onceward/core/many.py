@@ -5,8 +5,8 @@ The common case ends in that exchange. For the rest (a key to park, a lost race,
 """
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from onceward.core.belief import belief
 from onceward.core.clock import Clock
@@ -21,6 +21,7 @@ from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, claim
 from onceward.core.writes import first_claim, locked, next_claim
 from onceward.errors import OncewardError, StoreError
 
+_NOTHING: Final[Mapping[int, Record]] = {}
 Claimed = Won | Replay | Refused | Exception
 Verb = Callable[[Sequence[int]], Steps[list[Answered]]]  # one exchange for the keys with these numbers
 
@@ -36,17 +37,11 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
     writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy, bid.provenance) for bid in bids]
     verb: Verb = lambda asked: store.insert_many([writes[number] for number in asked])
     met = yield from _claims(store, bids, range(len(bids)), verb, outcomes)
-    changes = {
-        number: (_next(bids[number], writes[number], held, verdict), held)
-        for number, (verdict, held) in met.items()
-        if verdict in FREE
-    }
-    if changes:
-        verb = lambda asked: store.swap_many([changes[number] for number in asked])
-        yield from _claims(store, bids, list(changes), verb, outcomes)
-        for number, (_, held) in changes.items():
-            if isinstance(won := outcomes.get(number), Won):
-                outcomes[number] = won._replace(before=held)
+    free = {number: (verdict, held) for number, (verdict, held) in met.items() if verdict in FREE}
+    if free:
+        pairs = {n: (_next(bids[n], writes[n], held, verdict), held) for n, (verdict, held) in free.items()}
+        verb = lambda asked: store.swap_many([pairs[number] for number in asked])
+        yield from _claims(store, bids, list(free), verb, outcomes, {n: held for n, (_, held) in free.items()})
     for number, bid in enumerate(bids):
         if number not in outcomes:
             try:
@@ -61,9 +56,17 @@ def _next(bid: Bid, claim: Write, held: Record, verdict: Verdict) -> Write:
 
 
 def _claims(
-    store: Register, bids: Sequence[Bid], asked: Sequence[int], verb: Verb, outcomes: dict[int, Claimed]
+    store: Register,
+    bids: Sequence[Bid],
+    asked: Sequence[int],
+    verb: Verb,
+    outcomes: dict[int, Claimed],
+    seen: Mapping[int, Record] = _NOTHING,
 ) -> Steps[dict[int, tuple[Verdict, Record]]]:
-    """Ask for the bids ``asked`` together. Note what is decided in ``outcomes``, and return what the other bids met."""
+    """Ask for the bids ``asked`` together, which replace the records ``seen``.
+
+    Note what is decided in ``outcomes``, and return what the other bids met.
+    """
     clock = bids[0].clock
     # The keys that are won wait for those that are throttled, and must not lose their lease meanwhile.
     seconds = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
@@ -88,7 +91,7 @@ def _claims(
         if verdict is Verdict.WON:
             until = belief(store, bid.policy, sent, reply, held, lease=bid.policy.lease)
             if until - clock() >= bid.policy.lease / 2:
-                outcomes[number] = tuple.__new__(Won, (held, until, reply.before))  # in half the time of Won(...)
+                outcomes[number] = tuple.__new__(Won, (held, until, seen.get(number)))  # in half the time of Won(...)
         elif verdict is Verdict.REPLAY:
             is_due = held.due_at is not None and may_send(held, reply.now)
             outcomes[number] = Replay(held, None if held.expires_at is None else held.expires_at - reply.now, is_due)

@@ -13,7 +13,7 @@ from onceward.core.comparisons import Clause, Comparison, Every, meets
 from onceward.core.conditions import Condition, Look, all_of
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
-from onceward.core.writes import NO_STEPS, STEPS, ended, first_claim, lapsed, next_claim, next_version, with_messages
+from onceward.core.writes import NO_STEPS, STEPS, ended, first_claim, lapsed, next_version, with_messages
 
 
 class Verdict(Enum):
@@ -65,7 +65,7 @@ def _is(*statuses: str) -> frozenset[str]:
 
 
 UNKNOWN_NEEDS = Condition("needs a feature not known to this version", lambda k: bool(unknown_needs(k.held)))
-# The first rule that holds decides about a record. A store that can prints them as one expression of its own.
+# The first rule that holds decides about a record.
 RULES: tuple[Rule, ...] = (
     Rule(_is(), (), Verdict.UNKNOWN),
     Rule(None, (UNKNOWN_NEEDS,), Verdict.UNKNOWN),
@@ -142,20 +142,6 @@ def decide(
         if holds(look):
             return verdict
     raise AssertionError("the last rule of each status always holds")
-
-
-def taking(write: Write, held: Record, now: float) -> Write | None:
-    """Return the write by which an insert takes a record that is free. None: it is not free, or was the insert's own.
-
-    A copy of a request can arrive late. It must not open again what its own claim has ended.
-    """
-    policy = write.taking
-    if policy is None or held.owner == write.owner:
-        return None
-    if held.status == COMPLETED and (held.expires_at is None or now < held.expires_at):
-        return None  # what the table says, too, in a tenth of the time: most duplicates end here
-    verdict = decide(held, now, write.owner, write.fingerprint, policy)
-    return next_claim(write, held, fresh=verdict is Verdict.START) if verdict in FREE else None
 
 
 def has_taken_over(won: Record, before: Record | None) -> bool:

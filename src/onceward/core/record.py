@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from onceward.core.drivers import Steps
-    from onceward.core.policy import Policy
 
 IN_PROGRESS: Final = "IN_PROGRESS"
 COMPLETED: Final = "COMPLETED"
@@ -80,8 +79,6 @@ class Write(NamedTuple):
     record of the same key. A takeover gives one more than the fence that it saw, and the store may make it larger. The record
     stays ``keep`` seconds after the lease; ``None`` is for ever. The lease ends at ``until`` (store's time) or later: a
     renewal never shortens it. Its messages are due ``due`` seconds from now; None is never.
-
-    With ``taking``, an insert can also replace a record that is free under this policy: see ``protocol.taking``.
     """
 
     key: str
@@ -106,12 +103,11 @@ class Write(NamedTuple):
     input: str | None = None
     history: str | None = None
     trace: str | None = None
-    taking: "Policy | None" = None
 
     def at(self, now: float) -> Record:
         """Return the record that this write makes at the store's time ``now`` (seconds)."""
         (key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, by, needs, did,
-            unsent, due, origin, given, history, trace, _) = self  # fmt: skip
+            unsent, due, origin, given, history, trace) = self  # fmt: skip
         until = now + lease
         if floor:  # a renewal
             until = max(until, floor)
@@ -131,12 +127,8 @@ class RepeatedWrite(Write):
 
 
 class Reply(NamedTuple):
-    """A store's answer: whether the write was made, the current record, and the store's time (seconds).
-
-    ``before`` is the record that an insert replaced, if any.
-    """
+    """A store's answer: whether the write was made, the current record, and the store's time (seconds)."""
 
     won: bool
     record: Record | None
     now: float
-    before: Record | None = None

@@ -36,11 +36,7 @@ class Register(Transport, Protocol):
     poll: float
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent. The reply is won, or has the current record.
-
-        A store can also write if the record is free, as ``protocol.taking`` tells; the reply then has it as ``before``.
-        A store that ignores ``write.taking`` costs its callers one more request.
-        """
+        """Write if the key is absent. The reply is won, or has the current record."""
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
         """Write if the record still has the owner, fence and beat of ``seen``. Won, or has the current record or None."""

@@ -157,16 +157,12 @@ def claim(
             until = belief(store, policy, sent, reply, held, lease=policy.lease)
             in_time = until - clock() >= policy.lease / 2 or (single_use and verdict is Verdict.WON)
             # What Won(...) does, in half the time.
-            return (
-                tuple.__new__(Won, (held, until, reply.before or seen))
-                if in_time
-                else (yield from renewed(store, bid, held))
-            )
+            return tuple.__new__(Won, (held, until, seen)) if in_time else (yield from renewed(store, bid, held))
         elif verdict is Verdict.REPLAY:
             held = (yield from fetched(held, clock)) if value and type(held.result) is Elsewhere else held
             is_due = held.due_at is not None and may_send(held, reply.now)
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now, is_due)
-        elif verdict in FREE:  # the store takes no free record by itself, or not this one
+        elif verdict in FREE:
             if held == seen:  # retries would never end, and cost money
                 raise RuntimeError(f"{bid.key}: the store refuses to change a record although it is the one seen")
             seen = held

@@ -1,7 +1,5 @@
 """The protocol's writes: the claim of a key, and the next version of a record."""
 
-from collections.abc import Callable
-from enum import Enum
 from typing import Final, NamedTuple
 
 from onceward.core import history, worker
@@ -34,7 +32,7 @@ def first_claim(
     lease, keep = policy.lease, policy.retention
     name = worker.NAMED.get() or worker.process
     fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None,
-        None, None, origin, given, None, trace, policy if policy.history else None)  # fmt: skip
+        None, None, origin, given, None, trace)  # fmt: skip
     return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
 
 
@@ -43,47 +41,9 @@ def locked(claim: Write) -> Reply:
     return Reply(False, claim._replace(owner="", fingerprint=None, worker=None, lease=LOCKED_FOR).at(0.0), 0.0)
 
 
-class Becomes(Enum):
-    """What a field becomes in a claim that replaces a record."""
-
-    OWN = "as the claim has it"
-    KEPT = "as the record has it"
-    NEXT = "one more than the record has"
-    LAPSED = "that the lease of the record's claim lapsed"
-    ADDED = "as the record has it, with a line for the claim that lapsed"
-    CLOSED = "as the record has it, with the end of its last line"
-
-
-class Following(NamedTuple):
-    """A field of a claim that replaces a record, which ``fresh`` forgets, or whose lease lapsed, or that was given back."""
-
-    field: str
-    fresh: Becomes
-    lapsed: Becomes
-    given_back: Becomes
-
-
-# ``stores/sql/rules.py`` prints this table. All other fields are the claim's own.
-FOLLOWING: Final = (
-    Following("fence", Becomes.NEXT, Becomes.NEXT, Becomes.NEXT),
-    Following("attempts", Becomes.OWN, Becomes.NEXT, Becomes.NEXT),
-    Following("error", Becomes.OWN, Becomes.LAPSED, Becomes.KEPT),
-    Following("created_at", Becomes.KEPT, Becomes.KEPT, Becomes.KEPT),
-    Following("needs", Becomes.KEPT, Becomes.KEPT, Becomes.KEPT),
-    Following("steps", Becomes.OWN, Becomes.KEPT, Becomes.KEPT),
-    Following("origin", Becomes.OWN, Becomes.KEPT, Becomes.KEPT),
-    Following("history", Becomes.OWN, Becomes.ADDED, Becomes.CLOSED),
-)
-LAPSED: Final = ("attempt ", " ended without a word: its lease lapsed")  # with the number between
-
-_MADE: Final[dict[Becomes, Callable[[Write, Record, str], object]]] = {
-    Becomes.OWN: lambda claim, _, field: getattr(claim, field),
-    Becomes.KEPT: lambda _, held, field: getattr(held, field),
-    Becomes.NEXT: lambda _, held, field: getattr(held, field) + 1,
-    Becomes.LAPSED: lambda _, held, __: lapsed(held),
-    Becomes.ADDED: lambda _, held, __: history.lapsed(held),
-    Becomes.CLOSED: lambda _, held, __: history.closed(held),
-}
+LAPSED: Final = "attempt {} ended without a word: its lease lapsed"
+# What a claim can have from the record that it replaces, besides its fence.
+CARRIED: Final = ("attempts", "error", "created_at", "needs", "steps", "origin", "history")
 
 
 def next_claim(claim: Write, held: Record, *, fresh: bool, noting: bool = True) -> Write:
@@ -91,18 +51,22 @@ def next_claim(claim: Write, held: Record, *, fresh: bool, noting: bool = True) 
 
     It adds to the history if it is ``noting``.
     """
-    made = {}
-    for field, if_fresh, if_lapsed, if_given_back in FOLLOWING:
-        value = if_fresh if fresh else if_lapsed if held.status == IN_PROGRESS else if_given_back
-        made[field] = _MADE[value](claim, held, field)
-    if not noting and not fresh:
-        made["history"] = held.history
-    return claim._replace(**made)  # type: ignore[arg-type]  # each is of its field's type
+    claim = claim._replace(fence=held.fence + 1, created_at=held.created_at, needs=held.needs)
+    if fresh:
+        return claim
+    error, past = (lapsed(held), history.lapsed) if held.status == IN_PROGRESS else (held.error, history.closed)
+    return claim._replace(
+        attempts=held.attempts + 1,
+        error=error,
+        steps=held.steps,
+        origin=held.origin,
+        history=past(held) if noting else held.history,
+    )
 
 
 def ended(claim: Write, status: str, result: str | None, error: str | None) -> Write:
     """Return ``claim`` as a single write that makes it and ends it."""
-    return claim._replace(status=status, result=result, error=error, lease=0.0, taking=None)
+    return claim._replace(status=status, result=result, error=error, lease=0.0)
 
 
 def next_version(
@@ -131,7 +95,7 @@ def next_version(
     if status == COMPLETED:
         given = None  # nothing runs the handler with it again
     fields = (key, status, owner, fence, beat + 1, tries, mark, result, error, made, lease, keep, until, by, needs, did,
-        None, None, origin, given, past, trace, None)  # fmt: skip
+        None, None, origin, given, past, trace)  # fmt: skip
     return tuple.__new__(Write, fields)  # as above
 
 
@@ -163,4 +127,4 @@ def with_steps(record: Record, text: str, lease: float, policy: Policy) -> Write
 
 def lapsed(record: Record) -> str:
     """Return the recorded error of a claim that was taken over."""
-    return f"{LAPSED[0]}{record.attempts}{LAPSED[1]}"
+    return LAPSED.format(record.attempts)

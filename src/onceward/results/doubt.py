@@ -8,7 +8,7 @@ from onceward.core.record import PARKED, Record
 from onceward.core.writes import LAPSED
 from onceward.results.step_entries import entries_of
 
-_LAPSED: Final = re.compile(f"{LAPSED[0]}[0-9]+{LAPSED[1]}").fullmatch
+_LAPSED: Final = re.compile(LAPSED.format("[0-9]+")).fullmatch
 
 
 class Doubt(NamedTuple):

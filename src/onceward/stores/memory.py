@@ -93,20 +93,20 @@ class MemoryStore(OneByOne, Observed):
         now = self._clock()
         held = self.records.get(write.key)
         if held is not None:
-            return tuple.__new__(Reply, (False, held, now, None))
+            return tuple.__new__(Reply, (False, held, now))
         record = write.at(now)
         if record.fence <= self._fence and not write.fence:
             record = record._replace(fence=self._fence + 1)
         self.records[write.key] = record
-        return tuple.__new__(Reply, (True, record, now, None))
+        return tuple.__new__(Reply, (True, record, now))
 
     def _swap(self, write: Write, seen: Record) -> Reply:
         now = self._clock()
         held = self.records.get(write.key)
         if held is None or not self._matches(held, seen):
-            return tuple.__new__(Reply, (False, held, now, None))
+            return tuple.__new__(Reply, (False, held, now))
         self.records[write.key] = record = write.at(now)
-        return tuple.__new__(Reply, (True, record, now, None))
+        return tuple.__new__(Reply, (True, record, now))
 
     def _matches(self, held: Record, seen: Record) -> bool:
         return (held.owner, held.fence, held.beat) == (seen.owner, seen.fence, seen.beat)

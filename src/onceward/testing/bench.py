@@ -36,7 +36,6 @@ class Bench:
         advance: lets this many seconds pass on the store's clock; None moves the clock that ``make`` was given.
         unknown: adds a field that no version knows to a key's record, and returns a function that says whether it is still
             there. None is for a store that keeps no such field.
-        takes: whether an insert of this store takes each record that is free. Without it, it can take some, or none.
     """
 
     def __init__(
@@ -47,10 +46,8 @@ class Bench:
         mode: Mode = "sync",
         advance: Callable[[float], None] | None = None,
         unknown: Callable[[Store, str], Callable[[], bool]] | None = None,
-        takes: bool = False,
     ) -> None:
         self.unknown = unknown
-        self.takes = takes
         self.clock: ManualClock | None = ManualClock() if advance is None else None
         clock = self.clock or ManualClock()
         self.store = make(clock)

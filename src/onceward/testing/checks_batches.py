@@ -83,14 +83,14 @@ def replies_of(answers: Sequence[Answered]) -> list[Reply]:
     return [one for one in answers if isinstance(one, Reply)]
 
 
-def one_winner(bench: Bench, writes: list[Write], seen: Record | None = None, *, takes: bool = True) -> None:
-    """Let all write at once. Without ``takes``, it is also right that none of them wins."""
+def one_winner(bench: Bench, writes: list[Write], seen: Record | None = None) -> None:
+    """Let all write at once. One of them wins."""
     verb = "insert" if seen is None else "swap"
     replies = bench.race(
         lambda store, n: _patiently(lambda: store.insert(writes[n]) if seen is None else store.swap(writes[n], seen))
     )
     wins = sum(reply.won for reply in replies)
-    expect(wins == 1 or (wins == 0 and not takes), f"of many at once exactly one {verb} is won")
+    expect(wins == 1, f"of many at once exactly one {verb} is won")
     # The winner can write again before they look, for a larger fence.
     owners = {reply.record.owner for reply in replies if reply.record is not None}
     expect(len(owners) == 1 and all(reply.record for reply in replies), f"the losers of {verb} see the winner's record")

@@ -31,7 +31,6 @@ from onceward.testing import (
     checks_finding,
     checks_ledger,
     checks_register,
-    checks_taking,
     checks_time,
     checks_tracing,
 )
@@ -44,7 +43,6 @@ REGISTERED = (
     checks_register,
     checks_time,
     checks_batches,
-    checks_taking,
     checks_ledger,
     checks_finding,
     checks_due,
@@ -59,7 +57,6 @@ def conform(
     modes: Sequence[Mode] = MODES,
     advance: Callable[[float], None] | None = None,
     unknown: Callable[[Store, str], Callable[[], bool]] | None = None,
-    takes: bool = False,
 ) -> None:
     """Run every check in every mode.
 
@@ -69,7 +66,6 @@ def conform(
         modes: "sync", "async" or both.
         advance: as for :class:`Bench`.
         unknown: as for :class:`Bench`.
-        takes: as for :class:`Bench`.
 
     Raises:
         NotConforming: its message lists every sentence that does not hold.
@@ -78,7 +74,7 @@ def conform(
     for mode in modes:
         for check in CHECKS:
             try:
-                check.run(Bench(make, again, mode=mode, advance=advance, unknown=unknown, takes=takes))
+                check.run(Bench(make, again, mode=mode, advance=advance, unknown=unknown))
             except Exception as error:  # a check that fails in any way is a finding
                 wrong.append(f"{check.name} ({mode}): {error if isinstance(error, NotConforming) else repr(error)}")
     if wrong:

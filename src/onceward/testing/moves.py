@@ -143,7 +143,7 @@ def _without_history(answer: Any) -> Any:
     if isinstance(answer, Record):
         return answer if answer.history is None else answer._replace(history=None)
     if isinstance(answer, Reply):
-        return answer._replace(record=_without_history(answer.record), before=_without_history(answer.before))
+        return answer._replace(record=_without_history(answer.record))
     return [_without_history(one) for one in answer] if isinstance(answer, list) else answer
 
 

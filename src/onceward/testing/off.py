@@ -73,7 +73,7 @@ class _Forgetful(MemoryStore):
 
     def _insert(self, write: Write) -> Reply:
         now = self._clock()
-        return Reply(True, write.at(now), now, None)
+        return Reply(True, write.at(now), now)
 
     def _swap(self, write: Write, _: Record) -> Reply:
         return self._insert(write)

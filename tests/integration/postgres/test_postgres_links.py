@@ -12,7 +12,6 @@ import pytest
 
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
-from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, PARKED
 from onceward.stores import open_store
 from onceward.stores.postgres import open_ledger
@@ -389,8 +388,8 @@ def test_a_duplicate_writes_nothing(store):
     for _ in range(3):  # the first read may tidy a page
         drive(store.load("key"), store)
     assert not wrote(store, store.insert(claim_of("key", "b")))
-    assert not wrote(store, store.insert(claim_of("key", "b", taking=Policy())))
-    assert not wrote(store, store.insert_many([claim_of("key", "b", taking=Policy())]))
+    assert not wrote(store, store.insert(claim_of("key", "b")))
+    assert not wrote(store, store.insert_many([claim_of("key", "b")]))
     assert not wrote(store, store.insert_many([claim_of("key", "b"), claim_of("key", "c")]))
     assert not wrote(store, store.swap(next_of(held), held))
     assert not wrote(store, store.swap_many([(next_of(held), held)]))

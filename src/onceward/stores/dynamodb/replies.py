@@ -14,7 +14,7 @@ def won(record: Record | None, answer: ServiceAnswer, stamp: float) -> Reply:
     So the lease counts from before the request was sent. If our estimate of the server's time was too old, as after a
     freeze, the answer's time counts. The request may have taken any part of the time between.
     """
-    return tuple.__new__(Reply, (True, record, stamp if answer.date is None else max(stamp, answer.date), None))
+    return tuple.__new__(Reply, (True, record, stamp if answer.date is None else max(stamp, answer.date)))
 
 
 def page(answer: ServiceAnswer) -> tuple[list[Item], Item | None]:

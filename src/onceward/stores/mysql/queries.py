@@ -277,7 +277,7 @@ def reply_in(row: Row) -> Reply:
     won, now, *fields = row
     if fields[0] is None:
         return Reply(False, None, now / 1e6)
-    return tuple.__new__(Reply, (won == 1, record_in(fields), now / 1e6, None))
+    return tuple.__new__(Reply, (won == 1, record_in(fields), now / 1e6))
 
 
 def size_of(write: Write) -> int:

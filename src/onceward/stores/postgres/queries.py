@@ -145,7 +145,7 @@ def reply_of(row: Row) -> Reply:
     won = row[0]
     if won is None:
         return Reply(False, None, row[1])
-    return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1], None))
+    return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1]))
 
 
 def columns_of(writes: Sequence[Write], fences: list[int]) -> list[list[object]]:

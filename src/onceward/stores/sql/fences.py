@@ -12,7 +12,7 @@ after it. If that is a millisecond later, or earlier, the claim takes a new fenc
 from typing import Final
 
 from onceward.core.record import Record, RepeatedWrite, Reply, Write
-from onceward.core.writes import FOLLOWING
+from onceward.core.writes import CARRIED
 
 _BRIEF: Final = 1000  # microseconds in which no other claim can come, use its fence and go
 _LARGEST: Final = 2**53 - 1  # that every reader of JSON reads exactly
@@ -51,5 +51,5 @@ def is_doubtful(write: Write, reply: Reply) -> bool:
 
 def renewed(write: Write, record: Record) -> Write:
     """Return the claim with a new fence, to be swapped for the record that it has made."""
-    kept = {field: getattr(record, field) for field, *_ in FOLLOWING if field != "fence"}
+    kept = {field: getattr(record, field) for field in CARRIED}
     return write._replace(fence=record.fence + 1, **kept)

@@ -88,13 +88,13 @@ def insert(write: Write, connection: sqlite3.Connection, now: float) -> Reply:
         if held is not None:
             return Reply(False, held, now)
         record = record._replace(fence=max(record.fence, connection.execute(HIGHEST).fetchone()[0] + 1))
-    return tuple.__new__(Reply, (True, record, now, None))
+    return tuple.__new__(Reply, (True, record, now))
 
 
 def look(write: Write, connection: sqlite3.Connection, now: float) -> Reply | None:
     """Return the reply to an insert that meets a record."""
     held = find(connection, write.key)
-    return None if held is None else tuple.__new__(Reply, (False, held, now, None))
+    return None if held is None else tuple.__new__(Reply, (False, held, now))
 
 
 def swap(write: Write, seen: Record, connection: sqlite3.Connection, now: float) -> Reply:
@@ -104,7 +104,7 @@ def swap(write: Write, seen: Record, connection: sqlite3.Connection, now: float)
     fields = _of_last(record) if plain else record
     bounds = (*fields[1:], record.key, seen.owner, seen.fence, seen.beat)
     if connection.execute(UPDATE_LAST if plain else UPDATE, bounds).rowcount == 1:
-        return tuple.__new__(Reply, (True, record, now, None))
+        return tuple.__new__(Reply, (True, record, now))
     return Reply(False, find(connection, record.key), now)
 
 
