@@ -1,9 +1,11 @@
 """The rules of the Idempotency-Key header, without any server."""
 
 import base64
+import gzip
 import json
 import math
 import re
+import zlib
 from decimal import Decimal
 
 import msgspec
@@ -938,3 +940,30 @@ def test_statuses_that_no_answer_can_have_are_refused(record):
     with pytest.raises(TypeError, match="give statuses"):
         Rules(record=record)
     assert Rules(record=range(200, 300)).records(201)
+
+
+GZIP = ("content-encoding", "gzip")
+
+
+def test_a_body_that_is_compressed_again_is_the_same_body():
+    rules, body = Rules(), b'{"amount": 12}' * 50
+    first, again = (asked(rules, keyed(UUID, GZIP), gzip.compress(body, level, mtime=level)) for level in (1, 9))
+    deflated = asked(rules, keyed(UUID, ("content-encoding", "deflate")), zlib.compress(body))
+    assert first.fingerprint == again.fingerprint == deflated.fingerprint == asked(rules, keyed(), body).fingerprint
+    assert asked(rules, keyed(UUID, GZIP), gzip.compress(body + b" 1")).fingerprint != first.fingerprint
+
+
+def test_a_key_is_read_from_a_compressed_body():
+    rules = Rules(Route("/orders", key="body.id"))
+    assert asked(rules, post("/orders", JSON, GZIP), gzip.compress(b'{"id": 7}')).key[0] == 7
+
+
+def test_a_body_that_would_grow_beyond_the_limit_is_refused():
+    rules = Rules(max_request=1000)
+    assert asked(rules, keyed(UUID, GZIP), gzip.compress(bytes(1_000_000))).status == 413
+
+
+@pytest.mark.parametrize("body", [b"no gzip", gzip.compress(b"cut off")[:-3], gzip.compress(b"a") + b"more", b""])
+def test_a_body_that_is_not_as_its_encoding_says_counts_as_it_is(body):
+    rules = Rules()
+    assert asked(rules, keyed(UUID, GZIP), body).fingerprint == asked(rules, keyed(), body).fingerprint
