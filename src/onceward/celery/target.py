@@ -12,6 +12,7 @@ from kombu.pools import producers
 
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.clock import boottime
+from onceward.core.urls import shown_url
 from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
 
 _ANSWERED: Final = 4.0  # seconds; with the time to connect less than SENT_WITHIN
@@ -50,7 +51,7 @@ class CeleryTarget:
         self._name, _, query = address.partition(":")[2].partition("?")
         self._options = dict(parse_qsl(query, keep_blank_values=True))
         if not self._name or self._options.keys() - {"queue"} or "" in self._options.values():
-            raise ValueError(f"{address!r} is no task: write celery:NAME or celery:NAME?queue=QUEUE")
+            raise ValueError(f"{shown_url(address)!r} is no task: write celery:NAME or celery:NAME?queue=QUEUE")
         self._app = app
 
     def check(self, message: OutboxMessage) -> None:

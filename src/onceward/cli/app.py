@@ -36,6 +36,8 @@ from onceward.cli import (
     trace,
     watch,
 )
+from onceward.cli.ledgers import TROUBLE, said
+from onceward.errors import OncewardError
 
 app = typer.Typer(
     name="onceward",
@@ -130,6 +132,9 @@ def run() -> None:
         app(args=arguments, obj=command, prog_name="onceward")
     except SystemExit as end:
         status = end.code
+    except OncewardError as error:  # of a ledger or a broker: a traceback would say nothing more
+        sys.stderr.write(f"onceward: {terminal.line(said(error))}\n")
+        status = TROUBLE
     # The caught exception holds the frames, and these the store, until the interpreter ends. So raise a new one.
     sys.exit(status)
 

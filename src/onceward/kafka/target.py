@@ -16,6 +16,7 @@ from aiokafka.errors import (
 )
 
 from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.core.urls import shown_url
 from onceward.kafka.client import connection
 from onceward.outbox.loop_thread import awaited
 from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, MessageRefused, OutboxMessage, refusal_of
@@ -57,7 +58,7 @@ class KafkaTarget:
             or not _TOPIC.issuperset(self._topic)
         ):
             raise ValueError(
-                f"{address!r} is no topic: write kafka:TOPIC or kafka://HOST:PORT/TOPIC, without a user. Credentials come from "
+                f"{shown_url(address)!r} is no topic: write kafka:TOPIC or kafka://HOST:PORT/TOPIC, without a user. Credentials come from "
                 "the environment (docs/reference/kafka.md)"
             )
         self._reach = connection(servers or None, settings) | {"request_timeout_ms": int(_ANSWERED * 1000)}

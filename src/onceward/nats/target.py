@@ -16,6 +16,7 @@ except ImportError as error:
 
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.nats_headers import fitting
+from onceward.core.urls import shown_url
 from onceward.outbox.loop_thread import awaited
 from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, MessageRefused, OutboxMessage, refusal_of
 
@@ -67,7 +68,7 @@ class NatsTarget:
             or not _SUBJECT.fullmatch(self._subject)
         ):
             raise ValueError(
-                f"{address!r} is no subject: write nats://HOST:PORT/SUBJECT, without a user or wildcards. For credentials, register "
+                f"{shown_url(address)!r} is no subject: write nats://HOST:PORT/SUBJECT, without a user or wildcards. For credentials, register "
                 "a target of your own (docs/reference/outbox-targets.md)"
             )
         servers = [f"nats://{one}" for one in parts.netloc.split(",")]

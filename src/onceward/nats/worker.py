@@ -8,6 +8,7 @@ from nats.aio.msg import Msg
 
 from onceward.consumers.dead_letters import dead_name
 from onceward.consumers.worker import Worker, WorkerOptions
+from onceward.core.urls import encoded_url
 from onceward.nats.broker import NatsBroker
 from onceward.once import Once, check_once
 
@@ -56,7 +57,7 @@ class NatsWorker(Worker[Msg]):
         **options: Unpack[WorkerOptions],
     ) -> None:
         check_once(once, "NatsWorker({}, 'orders.new', charge)")
-        where = url or os.environ.get("NATS_URL") or LOCAL
+        where = ",".join(map(encoded_url, (url or os.environ.get("NATS_URL") or LOCAL).split(",")))
         broker = NatsBroker(where, subject, stream=stream, dead=dead or dead_name(subject), settings=settings or {})
         super().__init__(once, broker, handler, **options)
         broker.durable = durable or self._batch.name

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from onceward.core.origin import ENCODED, encoded
+from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, MessageRefused, OutboxMessage
 from onceward.wire import tls
@@ -143,7 +144,7 @@ def _place(address: str) -> tuple[Origin, str]:
         parts = urlsplit(address)
         port = parts.port
     except ValueError as error:
-        raise ValueError(f"{address!r} is not a URL: {error}") from error
+        raise ValueError(f"{shown_url(address)!r} is not a URL: {error}") from error
     if parts.username is not None or parts.password is not None:
         raise ValueError(
             "a target's URL with a user or password: the ledger would have it. Give HttpTarget headers= instead"
@@ -151,7 +152,7 @@ def _place(address: str) -> tuple[Origin, str]:
     host = parts.hostname or ""
     if parts.scheme not in _PORTS or not host.isascii() or not host or "#" in address or _FOREIGN.search(address):
         raise ValueError(
-            f"{address!r}: give a URL in ASCII, such as https://billing.example/charges, without a fragment"
+            f"{shown_url(address)!r}: give a URL in ASCII, such as https://billing.example/charges, without a fragment"
         )
     path = (parts.path or "/") + (parts.query and f"?{parts.query}")
     return Origin(parts.scheme, host, port or _PORTS[parts.scheme]), path

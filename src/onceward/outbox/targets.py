@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, cast
 
+from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
-from onceward.stores import shown_url
 
 # Scheme → module and function. The function takes the address, and returns the target.
 TARGETS: Final = {

@@ -5,6 +5,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from onceward.core.urls import shown_url
 from onceward.proxy.connection import Connection
 from onceward.wire import tls
 from onceward.wire.endpoints import Origin
@@ -50,12 +51,11 @@ class Upstream:
             port = parts.port
             (parts.hostname or "").encode("idna")
         except ValueError as error:
-            raise ValueError(f"upstream={address!r} is not a URL: {error}") from error
+            raise ValueError(f"upstream={shown_url(address)!r} is not a URL") from error
         host = parts.hostname or ""
         if parts.scheme not in _PORTS or not host or parts.username is not None or _FOREIGN.search(address):
-            shown = address if "@" not in address else "..."  # it may have a password
             raise ValueError(
-                f"upstream={shown!r}: give a URL such as http://127.0.0.1:8000, without a user, a query and a fragment, or "
+                f"upstream={shown_url(address)!r}: give a URL such as http://127.0.0.1:8000, without a user, a query and a fragment, or "
                 "unix:/run/app.sock"
             )
         self._origin = Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port)

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
+from onceward.core.urls import shown_url
 from onceward.rabbitmq.connection import place
 
 _FORMS = "amqp:orders, amqp://host/vhost?queue=orders or amqp://host/vhost?exchange=shop&key=order.paid"
@@ -37,7 +38,7 @@ def read_address(address: str) -> RabbitPlace:
     queue = told.pop("queue", "") or ("" if parts.netloc else unquote(parts.path))
     exchange, key = told.pop("exchange", ""), told.pop("key", "")
     if told or bool(queue) is bool(exchange) or (queue and key) or parts.fragment:
-        raise ValueError(f"{address!r}: give {_FORMS}")
+        raise ValueError(f"{shown_url(address)!r}: give {_FORMS}")
     known = place(None)
     if not parts.netloc:
         return RabbitPlace(known, exchange, queue or key)

@@ -13,6 +13,7 @@ from yarl import URL
 
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.retry_queues import InTurn, fit, headers_for_copy
+from onceward.core.urls import encoded_url
 
 # What aio-pika raises when the broker is away, or closes a channel or a connection.
 TROUBLE: Final = (*CONNECTION_EXCEPTIONS, TimeoutError)
@@ -51,7 +52,7 @@ def place(url: str | None) -> str:
     found = url or os.environ.get("AMQP_URL") or LOCAL
     if not found.startswith(("amqp://", "amqps://")):
         raise ValueError("url=: give amqp://user:password@host:5672/vhost, or amqps://... for TLS")
-    return found
+    return encoded_url(found)
 
 
 async def connect(url: str) -> AbstractConnection:

@@ -8,6 +8,7 @@ import msgspec
 from aio_pika import DeliveryMode, Message
 
 from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.core.urls import shown_url
 from onceward.outbox.loop_thread import awaited
 from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, OutboxMessage, refusal_of
 from onceward.rabbitmq.address import read_address
@@ -38,7 +39,7 @@ class RabbitTarget:
     def __init__(self, address: str) -> None:
         self._place = read_address(address)
         if max(len(text.encode()) for text in (self._place.exchange, self._place.key)) > _LONGEST_NAME:
-            raise ValueError(f"{address!r}: RabbitMQ's names have up to {_LONGEST_NAME} bytes")
+            raise ValueError(f"{shown_url(address)!r}: RabbitMQ's names have up to {_LONGEST_NAME} bytes")
         self._loop: asyncio.AbstractEventLoop | None = None  # of the connection; another one after a fork
         self._opening = asyncio.Lock()
         self._connection: AbstractConnection | None = None

@@ -15,6 +15,7 @@ except ImportError as error:
     raise ImportError("Redis needs its client: pip install 'onceward[redis]'") from error
 
 from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.core.urls import shown_url
 from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
 
 _TIMEOUT: Final = 2.5  # seconds for a connection, and for an answer
@@ -42,7 +43,7 @@ class RedisStreamTarget:
         self._stream = unquote(name)
         if not (parts.hostname and number.isdecimal() and name) or "@" in parts.netloc or parts.query or parts.fragment:
             raise ValueError(
-                f"{address!r} is no stream: write redis-stream://HOST:PORT/DATABASE/STREAM, without a user. For a password, "
+                f"{shown_url(address)!r} is no stream: write redis-stream://HOST:PORT/DATABASE/STREAM, without a user. For a password, "
                 "register a target of your own (docs/reference/outbox-targets.md)"
             )
         given = {

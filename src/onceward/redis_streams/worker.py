@@ -6,6 +6,7 @@ from typing import Final, Unpack
 
 from onceward.consumers.dead_letters import dead_name
 from onceward.consumers.worker import Worker, WorkerOptions
+from onceward.core.urls import encoded_url
 from onceward.once import Once, check_once
 from onceward.redis_streams.broker import RedisStreamsBroker
 from onceward.redis_streams.message import StreamEntry
@@ -53,7 +54,7 @@ class RedisStreamsWorker(Worker[StreamEntry]):
         **options: Unpack[WorkerOptions],
     ) -> None:
         check_once(once, "RedisStreamsWorker({}, 'orders', charge)")
-        where = url or os.environ.get("REDIS_URL") or LOCAL
+        where = encoded_url(url or os.environ.get("REDIS_URL") or LOCAL)
         broker = RedisStreamsBroker(where, stream, dead=dead or dead_name(stream), idle=idle)
         super().__init__(once, broker, handler, **options)
         broker.group = group or self._batch.name

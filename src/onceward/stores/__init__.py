@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from onceward.core.urls import shown_url, split_authority
+
 if TYPE_CHECKING:
     from onceward.stores.contract import Store
 
@@ -25,6 +27,8 @@ STORES: Final = {
     "valkey": "onceward.stores.redis",
     "valkeys": "onceward.stores.redis",
 }
+_SQL: Final = frozenset({"postgresql", "postgres", "mysql", "mariadb", "sqlite"})
+_OTHERS: Final = {"postgres": "postgresql", "pgsql": "postgresql"}  # names that other libraries take
 GROUP: Final = "onceward.stores"
 
 
@@ -64,14 +68,11 @@ def open_store(url: str) -> "Store":
         raise ValueError(
             f"{shown_url(url)!r} names no store: its scheme must be one of {known}, as in sqlite:///orders.db"
         )
-    if "#" in url:
+    if "@" in parts.path and not parts.netloc and parts.scheme != "sqlite":
+        raise ValueError(f"{shown_url(url)!r}: write {parts.scheme}://USER:PASSWORD@HOST/... with //")
+    if "#" in parts.path + parts.query:
         raise ValueError(f"{shown_url(url)!r}: a # ends a URL, and what follows would be ignored: write it %23")
     return cast("Store", import_module(module).open_url(parts, _options(url, parts.query)))
-
-
-def shown_url(url: str) -> str:
-    """Return a URL for an error, without what can hold a password, also if it is not written as it must be."""
-    return f"{url.partition(':')[0]}://..." if "@" in url else url.partition("?")[0]
 
 
 def url_parts(url: str) -> tuple[StoreUrl, dict[str, str]]:
@@ -99,11 +100,15 @@ def _installed() -> dict[str, str]:
 
 def _parts(url: str) -> StoreUrl:
     scheme, _, rest = url.partition(":")
-    rest, _, query = rest.partition("?")
+    base, plus, _ = scheme.lower().partition("+")
+    if (plus and base in _SQL) or base in _OTHERS:  # a driver, as in SQLAlchemy's URLs: the ledger uses its own
+        scheme = _OTHERS.get(base, base)
+    elif plus and base in STORES:
+        raise ValueError(f"{shown_url(url)!r}: write {base}://..., without the + and what follows it")
     netloc = ""
     if rest.startswith("//"):
-        netloc, slash, path = rest[2:].partition("/")
-        rest = slash + path
+        netloc, rest = split_authority(url, rest[2:])
+    rest, _, query = rest.partition("?")
     return StoreUrl(scheme.lower(), netloc, rest, query)
 
 
@@ -115,8 +120,12 @@ def _options(url: str, query: str) -> dict[str, str]:
     from urllib.parse import unquote
 
     for text in filter(None, query.split("&")):
-        name, _, value = text.partition("=")
+        name, equals, value = text.partition("=")
         name = unquote(name)
+        if not equals:  # perhaps the end of a secret
+            raise ValueError(
+                f"{shown_url(url)!r}: a part of its query has no value: write NAME=VALUE, and & in a value as %26"
+            )
         if name in options:
             raise ValueError(f"{shown_url(url)!r}: {name} is given twice")
         if not value:

@@ -48,8 +48,7 @@ class Inspection:
         inspect = INSPECT.of(store)
         if inspect is None:
             self._gaps.note("ledger", f"doctor cannot read ledgers like {store.url}", "", needed=False)
-        else:
-            inspected = inspect()
+        elif (inspected := self._gaps.tried("ledger", inspect)) is not None:
             self._facts = self._facts._replace(ledger=inspected)
             if not any(one.level == "error" for one in inspected.findings()):
                 self._messages(store)

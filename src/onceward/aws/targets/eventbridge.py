@@ -6,6 +6,7 @@ from typing import Final, cast
 
 from onceward.aws.targets.enveloping import enveloped
 from onceward.aws.targets.sending import AwsClient, Told, by_size, options_of, send_batches, told_of, unanswered
+from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage
 from onceward.wire.calls import Service
@@ -43,12 +44,12 @@ class BusTarget:
         source, kind = options.get("source", ""), options.get("detail-type", "")
         if found is None or not source or not kind:
             raise ValueError(
-                f"{address!r} is not a bus: give its name or ARN, source= and detail-type=, as in "
+                f"{shown_url(address)!r} is not a bus: give its name or ARN, source= and detail-type=, as in "
                 "eventbridge:orders?source=shop&detail-type=Paid"
             )
         if source.startswith("aws.") or len(source) > 256 or len(kind) > 128:
             raise ValueError(
-                f"{address!r}: a source has up to 256 characters and does not begin with aws., a detail-type has up to 128"
+                f"{shown_url(address)!r}: a source has up to 256 characters and does not begin with aws., a detail-type has up to 128"
             )
         self._entry = {"EventBusName": self._bus, "Source": source, "DetailType": kind}
         self._client = AwsClient(_EVENTS, found[1] or options.get("region"), from_environment("eventbridge"))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from onceward.core.clock import boottime
+from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage
 from onceward.wire.calls import Call, Document, Service, ServiceAnswer
@@ -141,7 +142,7 @@ def options_of(address: str, known: Collection[str]) -> tuple[str, dict[str, str
         name, _, value = text.partition("=")
         if name not in known or name in options or not value:
             raise ValueError(
-                f"{address!r}: after the ? give each of {', '.join(sorted(known))} once at most, as in region=eu-west-1"
+                f"{shown_url(address)!r}: after the ? give each of {', '.join(sorted(known))} once at most, as in region=eu-west-1"
             )
         options[name] = unquote(value)
     return place, options

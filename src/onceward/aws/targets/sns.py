@@ -8,6 +8,7 @@ from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.sqs.keyed import check_group
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, check_attribute_name, check_text
 from onceward.aws.targets.sending import AwsClient, Told, by_size, send_batches, told_of, unanswered
+from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage
 from onceward.wire.calls import QUERY, Service
@@ -55,7 +56,7 @@ class SnsTarget:
         found = _ARN.fullmatch(self._arn)
         if found is None:
             raise ValueError(
-                f"{address!r} is not a topic: give its ARN, as in sns:arn:aws:sns:eu-west-1:123456789012:orders"
+                f"{shown_url(address)!r} is not a topic: give its ARN, as in sns:arn:aws:sns:eu-west-1:123456789012:orders"
             )
         self._fifo = found[2] is not None
         self._client = AwsClient(_SNS, found[1], from_environment("sns"))

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, cast
 
 from onceward.aws.targets.enveloping import enveloped
 from onceward.aws.targets.sending import AwsClient, Told, by_size, options_of, send_batches, told_of, unanswered
+from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage
 from onceward.wire.calls import Service
@@ -137,7 +138,7 @@ class KinesisTarget(_StreamTarget):
         place, options = options_of(address, {"region"})
         arn = _KINESIS_ARN.fullmatch(place)
         if (arn is None and not _NAME.fullmatch(place)) or (arn is not None and options):
-            raise ValueError(f"{address!r} is not a stream: give its name, or its ARN without a region=")
+            raise ValueError(f"{shown_url(address)!r} is not a stream: give its name, or its ARN without a region=")
         stream = {"StreamName": place} if arn is None else {"StreamARN": place}
         super().__init__(_KINESIS, stream, options.get("region") if arn is None else arn[1])
 
@@ -157,5 +158,7 @@ class FirehoseTarget(_StreamTarget):
     def __init__(self, address: str) -> None:
         place, options = options_of(address, {"region"})
         if not _NAME.fullmatch(place):
-            raise ValueError(f"{address!r} is not a stream: give its name, as in firehose:clicks?region=eu-west-1")
+            raise ValueError(
+                f"{shown_url(address)!r} is not a stream: give its name, as in firehose:clicks?region=eu-west-1"
+            )
         super().__init__(_FIREHOSE, {"DeliveryStreamName": place}, options.get("region"))

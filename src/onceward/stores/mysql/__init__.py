@@ -8,6 +8,7 @@ try:
 except ImportError as error:
     raise ImportError("MySQL and MariaDB need their driver: pip install 'onceward[mysql]'") from error
 
+from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
 from onceward.stores.mysql.exchange import MysqlConduit
 from onceward.stores.mysql.given import GivenAwaited, GivenBlocking
@@ -61,8 +62,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
     Raises:
         ValueError: an option is not valid.
     """
-    user, _, host, port = _authority(parts.netloc)
-    shown = _shown(parts, user, host, port)
+    shown = shown_url(parts.geturl())
     for name in options:
         if name not in OPTIONS:
             raise ValueError(f"{shown!r}: {name} is no option; there are {', '.join(OPTIONS)}")
@@ -79,7 +79,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
 def place_of(parts: StoreUrl, options: dict[str, str]) -> dict[str, Any]:
     """Return the place of a URL's database as the arguments of ``pymysql.connect``; raises ValueError if it is not valid."""
     user, password, host, port = _authority(parts.netloc)
-    shown = _shown(parts, user, host, port)
+    shown = shown_url(parts.geturl())
     database = unquote(parts.path.strip("/"))
     if not database or "/" in database:
         raise ValueError(f"{shown!r}: name the database, as in mysql://user@host/shop")
@@ -125,9 +125,3 @@ def _tls(options: dict[str, str], shown: str) -> Any:
     if "ca" not in options:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
-
-
-def _shown(parts: StoreUrl, user: str, host: str, port: int) -> str:
-    """Return the URL without its password."""
-    login = f"{user}@" if user else ""
-    return parts._replace(netloc=f"{login}{host}:{port}").geturl()

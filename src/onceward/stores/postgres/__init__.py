@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, urlencode
 
 try:
     import psycopg as _psycopg
 except ImportError as error:
     raise ImportError("PostgreSQL needs its driver: pip install 'onceward[postgres]'") from error
 
+from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
 from onceward.stores.postgres.exchange import Conduit
 from onceward.stores.postgres.lane import PostgresLanes
@@ -18,7 +19,6 @@ from onceward.stores.postgres.store import PostgresStore
 __all__ = ["CAPABILITIES", "PostgresStore", "open_ledger", "open_url"]
 
 CAPABILITIES = PostgresStore.capabilities
-_SECRETS = frozenset({"password", "sslpassword"})
 OPTIONS = ("table", "schema", "lanes", "timeout")
 _GIVE = (
     "give a psycopg.Connection, AsyncConnection, psycopg_pool.ConnectionPool, AsyncConnectionPool, asyncpg.Connection or "
@@ -60,7 +60,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
     Raises:
         ValueError: an option is not valid.
     """
-    shown = _shown(parts)
+    shown = shown_url(parts.geturl())
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     place = parts._replace(query=urlencode(theirs, quote_via=quote))
@@ -104,10 +104,3 @@ def _conduit(given: object, timeout: float) -> Conduit:
         if name in names:
             return kind(given, timeout)
     raise TypeError(f"{type(given).__name__}: {_GIVE}")
-
-
-def _shown(parts: StoreUrl) -> str:
-    """Return the URL without its passwords."""
-    user, at, host = parts.netloc.rpartition("@")
-    query = "&".join(text for text in parts.query.split("&") if unquote(text.partition("=")[0]) not in _SECRETS)
-    return parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=query).geturl()

@@ -1,12 +1,13 @@
 """A ledger in Redis or Valkey: ``Once("redis://host:6379/0")``, or :func:`open_ledger` for a client of your own."""
 
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, urlencode
 
 try:
     import redis as _redis
 except ImportError as error:
     raise ImportError("Redis needs its driver: pip install 'onceward[redis]'") from error
 
+from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
 from onceward.stores.redis.clients import Clients, GivenAsyncClient, GivenClient
 from onceward.stores.redis.names import RedisNames
@@ -17,7 +18,6 @@ from onceward.stores.redis.store import RedisStore
 __all__ = ["CAPABILITIES", "RedisStore", "open_ledger", "open_url"]
 
 CAPABILITIES = RedisStore.capabilities
-_SECRETS = frozenset({"password", "sentinel_password", "ssl_password"})
 OPTIONS = ("prefix", "timeout", "eviction", "wait", "disk", "cluster", "sentinel", "sentinel_password")
 
 
@@ -68,7 +68,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     Raises:
         ValueError: an option is not valid.
     """
-    shown = _shown(parts)
+    shown = shown_url(parts.geturl())
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     try:
@@ -105,10 +105,3 @@ def _replicas(wait: int) -> int:
     if not 0 <= wait < 100:
         raise ValueError(f"wait={wait!r}: give a number of replicas")
     return wait
-
-
-def _shown(parts: StoreUrl) -> str:
-    """Return the URL without its passwords."""
-    user, at, host = parts.netloc.rpartition("@")
-    query = "&".join(text for text in parts.query.split("&") if unquote(text.partition("=")[0]) not in _SECRETS)
-    return parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=query).geturl()
