@@ -26,6 +26,16 @@ def state_of(driver: Any) -> TransactionState:
     return _STATES.get(status, TransactionState.LOST)
 
 
+def check_encoding(driver: Any) -> None:
+    """Raise ValueError if a connection of psycopg, psycopg2 or asyncpg cannot carry every text: a result would come back altered."""
+    if hasattr(driver, "get_settings"):  # asyncpg
+        encoding = driver.get_settings().client_encoding
+    else:
+        encoding = driver.info.parameter_status("client_encoding")
+    if encoding not in {"UTF8", None}:
+        raise ValueError(f"the connection's client_encoding is {encoding}, and a ledger needs UTF8: SET client_encoding TO UTF8")
+
+
 def abort(driver: Connection[Any]) -> None:
     """Cancel a statement whose answer nobody will read, and close the connection: else the server keeps the key locked."""
     with contextlib.suppress(Exception):

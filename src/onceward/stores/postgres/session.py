@@ -11,7 +11,7 @@ from onceward.core.drivers import Steps
 from onceward.core.record import Record
 from onceward.errors import StoreError
 from onceward.stores.capabilities import Apart, Ended
-from onceward.stores.postgres.connections import sqlstate, state_of
+from onceward.stores.postgres.connections import check_encoding, sqlstate, state_of
 from onceward.stores.postgres.faults import FAULTS
 from onceward.stores.postgres.inside import NOT_OURS, PLACE, TRY_LOCK, XID, Inside
 from onceward.stores.postgres.queries import OneRow, Query, RawQuery, WriteQuery, reply_of
@@ -40,6 +40,11 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
         ((schema,),) = yield Apart(RawQuery(PLACE, self.store.names.table))
         return Inside(self.store, schema)
 
+    def attach(self) -> Steps[None]:
+        """Use the caller's transaction, on the ledger's database."""
+        check_encoding(self.driver.raw)
+        yield from super().attach()
+
     def check_place(self) -> Steps[None]:
         """Check that the connection is to the ledger's database: two sessions cannot have one lock of it."""
         number = int.from_bytes(os.urandom(7), "big")
@@ -54,6 +59,7 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
         """Begin a transaction, on the ledger's database."""
         self._xid = None
         yield from super().begin()
+        check_encoding(self.driver.raw)
 
     def began_here(self) -> Steps[bool]:
         """Compare the transaction's id. In one that has failed, nobody can: then the aftermath finds out."""
