@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overl
 
 from onceward.batch.many_keys import ManyKeys
 from onceward.claim.factory import GuardFactory, policy_of
+from onceward.core.arguments import check_type
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
 from onceward.keys.ledger_keys import checked_name, ledger_key
@@ -61,6 +62,8 @@ class Once(ManyKeys):
         observe: "Iterable[Observer]" = (),
         **options: Unpack[Options],
     ) -> None:
+        if not isinstance(store, str):
+            check_type("Once(store)", store, "exchange", "a URL such as 'sqlite:///orders.db', or a store")
         self.store: Store = open_store(store) if isinstance(store, str) else store
         observers = UNOBSERVED
         if observe:

@@ -11,6 +11,7 @@ from kombu.messaging import Producer
 from kombu.pools import producers
 
 from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.core.arguments import check_type
 from onceward.core.clock import boottime
 from onceward.core.urls import shown_url
 from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
@@ -48,6 +49,7 @@ class CeleryTarget:
     batch = 20
 
     def __init__(self, app: Celery, address: str) -> None:
+        check_type("CeleryTarget(app, address)", address, str, "celery:NAME")
         self._name, _, query = address.partition(":")[2].partition("?")
         self._options = dict(parse_qsl(query, keep_blank_values=True))
         if not self._name or self._options.keys() - {"queue"} or "" in self._options.values():

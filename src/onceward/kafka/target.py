@@ -16,6 +16,7 @@ from aiokafka.errors import (
 )
 
 from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.kafka.client import connection
 from onceward.outbox.loop_thread import awaited
@@ -48,6 +49,7 @@ class KafkaTarget:
     batch = 100
 
     def __init__(self, address: str, **settings: Any) -> None:
+        check_type("KafkaTarget(address)", address, str, "kafka:TOPIC")
         place = address.partition(":")[2]
         servers, _, topic = place.removeprefix("//").rpartition("/")
         self._topic = unquote(topic)

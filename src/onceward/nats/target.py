@@ -16,6 +16,7 @@ except ImportError as error:
 
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.nats_headers import fitting
+from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.outbox.loop_thread import awaited
 from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, MessageRefused, OutboxMessage, refusal_of
@@ -58,6 +59,7 @@ class NatsTarget:
     batch = 50
 
     def __init__(self, address: str, **connection: Any) -> None:
+        check_type("NatsTarget(address)", address, str, "nats://HOST:PORT/SUBJECT")
         parts = urlsplit(address)
         self._subject = unquote(parts.path.removeprefix("/"))
         if (

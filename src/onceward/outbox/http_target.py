@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from onceward.core.arguments import check_type
 from onceward.core.origin import ENCODED, encoded
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
@@ -71,6 +72,7 @@ class HttpTarget:
     batch = 1
 
     def __init__(self, address: str, *, headers: Headers | None = None) -> None:
+        check_type("HttpTarget(address)", address, str, "an https:// URL")
         self._origin, self._path = _place(address)
         self._headers = headers
 

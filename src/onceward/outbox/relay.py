@@ -9,6 +9,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from onceward.core.arguments import check_type
 from onceward.core.drivers import drive
 from onceward.core.policy import Seal
 from onceward.core.protocol import has_messages
@@ -79,6 +80,7 @@ class Relay:
     def __init__(
         self, once: "Once", *, seal: Seal | None = None, every: float = EVERY, observers: Observers | None = None
     ) -> None:
+        check_type("Relay(once)", once, "store", "a Once, as in Relay(Once('sqlite:///orders.db'))")
         if not 0 < every <= 3600:
             raise ValueError(f"every={every!r}: give a positive number of seconds, up to an hour")
         self._store = once.store

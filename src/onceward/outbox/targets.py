@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Final, NamedTuple, Protocol, cast
 
+from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
 
@@ -119,6 +120,7 @@ def register(scheme: str, factory: Factory) -> None:
     Raises:
         ValueError: the scheme is not valid, or one of onceward's own.
     """
+    check_type("register(scheme)", scheme, str, 'a text such as "mail"')
     if not _SCHEME.fullmatch(scheme):
         raise ValueError(f'scheme={scheme!r}: give lower-case letters, digits, "+", "." and "-", as in "mail"')
     if scheme in TARGETS:

@@ -11,6 +11,7 @@ from typing import cast
 from onceward.claim.handler import describe
 from onceward.claim.handler_codec import codec_of
 from onceward.claim.running import current
+from onceward.core.arguments import check_type
 from onceward.keys.roots import Roots
 from onceward.keys.signatures import given_by_place, roots_of
 from onceward.pipe.attempt import LineAttempt
@@ -32,6 +33,7 @@ class Function:
     """
 
     def __init__(self, target: str | Callable[..., object]) -> None:
+        check_type("Function(target)", target, (str, Callable), "a function, or 'module:function'")
         self._function = imported(target) if isinstance(target, str) else target
         named = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
         self.target = f"--call {named}"

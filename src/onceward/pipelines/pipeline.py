@@ -9,6 +9,7 @@ import msgspec
 from onceward.claim.claim import Claim
 from onceward.claim.running import held
 from onceward.consumers.delivery import Delivery, DeliveryOptions
+from onceward.core.arguments import check_type
 from onceward.once import Once
 from onceward.pipelines.call import PipelineCall, StandIn
 from onceward.pipelines.chain import built_chain, built_sink
@@ -226,6 +227,7 @@ def load(path: str | Path, *, ledger: str | Once | None = None) -> Pipeline:
         PipelineInvalid: the file has mistakes, and the error has all of them.
         OSError: the file cannot be read.
     """
+    check_type("load(path)", path, (str, Path), "the path of a YAML file")
     pipeline, mistakes = examine(path, ledger=ledger)
     if pipeline is None:
         raise PipelineInvalid(str(path), [one for one in mistakes if not one.is_warning])

@@ -5,6 +5,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.proxy.connection import Connection
 from onceward.wire import tls
@@ -40,6 +41,7 @@ class Upstream:
     """
 
     def __init__(self, address: str) -> None:
+        check_type("Proxy(upstream)", address, str, "a URL such as http://127.0.0.1:8000")
         self._origin: Origin | None = None
         self._socket = address.removeprefix(_UNIX) if address.startswith(_UNIX) else ""
         self._idle: list[Connection] = []

@@ -15,6 +15,7 @@ except ImportError as error:
     raise ImportError("Redis needs its client: pip install 'onceward[redis]'") from error
 
 from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
 
@@ -38,6 +39,7 @@ class RedisStreamTarget:
     batch = 50
 
     def __init__(self, address: str, **connection: Any) -> None:
+        check_type("RedisStreamTarget(address)", address, str, "redis-stream://HOST:PORT/DATABASE/STREAM")
         parts = urlsplit(address)
         number, _, name = parts.path.removeprefix("/").partition("/")
         self._stream = unquote(name)

@@ -6,6 +6,7 @@ from typing import cast
 from asgiref.sync import async_to_sync
 from django.http import HttpResponse, HttpResponseBase
 
+from onceward.core.arguments import check_type
 from onceward.http.answer import PENDING, Answer
 from onceward.http.gate import AnswerGate
 from onceward.http.held import HeldRequest
@@ -49,6 +50,7 @@ def answer(response: HttpResponseBase) -> Answer:
 
     A template response is rendered. A view of Django REST framework gives ``self.finalize_response(request, response)``.
     """
+    check_type("answer(response)", response, HttpResponseBase, "a response, such as JsonResponse(...)")
     if callable(render := getattr(response, "render", None)):
         render()
     return Answer(response.status_code, list(response.items()), response.content)

@@ -10,6 +10,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
+from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer
 from onceward.http.gate import AnswerGate
@@ -98,6 +99,7 @@ def idempotent(
 
 def answer(response: flask.Response) -> Answer:
     """Return a response as an answer, to complete a claim together with its effect. It must not be a streaming one."""
+    check_type("answer(response)", response, flask.Response, "a response, as of make_response()")
     return Answer(response.status_code, list(response.headers), response.get_data())
 
 

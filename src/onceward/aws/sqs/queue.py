@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from onceward.aws.sqs.address import address_of
 from onceward.aws.sqs.message import Attribute, AttributeValue, Message, Outgoing
 from onceward.aws.sqs.queue_steps import LONGEST_WAIT, QueueError, QueueSteps, Tries
+from onceward.core.arguments import check_type
 from onceward.core.drivers import drive, drive_async
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
@@ -41,6 +42,7 @@ class Queue:
     ) -> None:
         if not 0 < timeout < math.inf:
             raise ValueError(f"timeout={timeout!r}: give a positive number of seconds")
+        check_type("Queue(queue)", queue, str, "its name, URL or ARN")
         address = address_of(queue, region)
         self.name = address.name
         self.fifo = address.fifo

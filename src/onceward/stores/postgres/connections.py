@@ -33,7 +33,9 @@ def check_encoding(driver: Any) -> None:
     else:
         encoding = driver.info.parameter_status("client_encoding")
     if encoding not in {"UTF8", None}:
-        raise ValueError(f"the connection's client_encoding is {encoding}, and a ledger needs UTF8: SET client_encoding TO UTF8")
+        raise ValueError(
+            f"the connection's client_encoding is {encoding}, and a ledger needs UTF8: SET client_encoding TO UTF8"
+        )
 
 
 def abort(driver: Connection[Any]) -> None:
