@@ -6,7 +6,8 @@ import logging
 import math
 import shlex
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Final, Unpack
@@ -30,6 +31,8 @@ _PARKED: Final = (
     "again"
 )
 _TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)
+Around = Callable[[Callable[[], object]], object]
+_AROUND: ContextVar[Around | None] = ContextVar("onceward_webhook_around", default=None)
 _BEGUN: "ContextVar[Callable[[Claim], None] | None]" = ContextVar("onceward_webhook", default=None)
 _DONE, _ACCEPTED = Answer(200, _TEXT, b"ok"), Answer(202, _TEXT, b"accepted")
 
@@ -86,6 +89,20 @@ class WebhookReceiver:
         # What `onceward complete` and complete_lapsed() read.
         self.guarded = made.guarded
         self.__name__, self.__qualname__ = name, name
+
+    @property
+    def accepts(self) -> bool:
+        """Whether it answers before the event is handled."""
+        return self._accept
+
+    @contextmanager
+    def handling(self, around: Around | None) -> Iterator[None]:
+        """Within the block, the handler is called by ``around``, which gets the call and returns its result."""
+        token = _AROUND.set(around)
+        try:
+            yield
+        finally:
+            _AROUND.reset(token)
 
     def __call__(self, event: WebhookEvent) -> Any:
         """Handle an event that was verified elsewhere."""
@@ -254,7 +271,16 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
         await handler(event, **given())
 
     def handle(event: WebhookEvent) -> None:
-        handler(event, **given())
+        around = _AROUND.get()
+        _AROUND.set(None)  # as above
+
+        def call() -> None:
+            handler(event, **given())
+
+        if around is None:
+            call()
+        else:
+            around(call)
 
     made = handle_async if known.is_async else handle
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
