@@ -30,7 +30,7 @@ def insert(sql, table):
 
 @pytest.mark.parametrize("kind", [Session, "connect"])
 def test_a_call_in_an_open_transaction_warns_once_for_a_handler(once, engine, insert, effects, kind):
-    with pytest.raises(IntegrityError), (kind(engine) if kind is Session else engine.connect()) as ours:
+    with pytest.raises(IntegrityError), kind(engine) if kind is Session else engine.connect() as ours:
 
         @once(key="order", name="charge")
         def charge(order: str) -> None:
