@@ -75,7 +75,7 @@ class Apart(NamedTuple):
     request: object
 
 
-class Elsewhere(ValueError):
+class AnotherDatabase(ValueError):
     """The caller's connection is to another database than the ledger's, so no record can join its transaction."""
 
 

@@ -10,7 +10,7 @@ from django.db import connections, transaction
 
 from onceward.claim.open_transactions import open_in_django
 from onceward.claim.running import current
-from onceward.stores.capabilities import TRANSACTION, Elsewhere
+from onceward.stores.capabilities import TRANSACTION, AnotherDatabase
 from onceward.stores.contract import Store
 
 View = TypeVar("View", bound=Callable[..., object])
@@ -77,7 +77,7 @@ class TransactionJoined(TransactionInside):
         for alias in self.aliases:
             try:
                 TRANSACTION.needed(self._store)(connections[alias])
-            except (Elsewhere, TypeError):
+            except (AnotherDatabase, TypeError):
                 self._note(alias)
 
     def call(self, function: Callable[[], object]) -> object:
@@ -105,7 +105,7 @@ class TransactionJoined(TransactionInside):
             return None
         try:
             return stack.enter_context(current().transaction(connections[alias]))
-        except (Elsewhere, TypeError):
+        except (AnotherDatabase, TypeError):
             self._note(alias)
             return None
 

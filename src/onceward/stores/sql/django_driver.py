@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from django.db import connections, transaction
 
 from onceward.errors import StoreError
-from onceward.stores.capabilities import Elsewhere
+from onceward.stores.capabilities import AnotherDatabase
 from onceward.stores.sql.drivers import BlockingDriver
 from onceward.stores.sql.queries import Ts
 
@@ -25,7 +25,7 @@ class DjangoDriver(BlockingDriver[*Ts]):
 
     def __init__(self, connection: Any, seconds: float) -> None:
         if connection.vendor != self.vendor:
-            raise Elsewhere(f"the database {connection.alias!r} is not {self.server}, and the ledger is")
+            raise AnotherDatabase(f"the database {connection.alias!r} is not {self.server}, and the ledger is")
         super().__init__(connection, seconds)
 
     @property

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.views.decorators.csrf import csrf_exempt
 
 from onceward.web.django_transactions import TransactionJoined, refuse_transaction
-from onceward.web.webhooks.receiver import WebhookReceiver, check_plain
+from onceward.web.webhooks.receiver import AROUND, WebhookReceiver, check_plain
 
 
 def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
@@ -34,8 +34,11 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         refuse_transaction()
-        with receiver.handling(around):
+        token = AROUND.set(around)
+        try:
             answer = receiver.answer(request.headers, request.body)
+        finally:
+            AROUND.reset(token)
         return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
 
     receive._non_atomic_requests = inside  # type: ignore[attr-defined]  # noqa: SLF001 - Django reads it

@@ -6,8 +6,7 @@ import logging
 import math
 import shlex
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Any, Final, Unpack
@@ -31,8 +30,10 @@ _PARKED: Final = (
     "again"
 )
 _TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)
-Around = Callable[[Callable[[], object]], object]
-_AROUND: ContextVar[Around | None] = ContextVar("onceward_webhook_around", default=None)
+# What calls the handler of the delivery that is received here: it gets the call, and returns its result.
+AROUND: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar(
+    "onceward_webhook_around", default=None
+)
 _BEGUN: "ContextVar[Callable[[Claim], None] | None]" = ContextVar("onceward_webhook", default=None)
 _DONE, _ACCEPTED = Answer(200, _TEXT, b"ok"), Answer(202, _TEXT, b"accepted")
 
@@ -94,15 +95,6 @@ class WebhookReceiver:
     def accepts(self) -> bool:
         """Whether it answers before the event is handled."""
         return self._accept
-
-    @contextmanager
-    def handling(self, around: Around | None) -> Iterator[None]:
-        """Within the block, the handler is called by ``around``, which gets the call and returns its result."""
-        token = _AROUND.set(around)
-        try:
-            yield
-        finally:
-            _AROUND.reset(token)
 
     def __call__(self, event: WebhookEvent) -> Any:
         """Handle an event that was verified elsewhere."""
@@ -271,8 +263,8 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
         await handler(event, **given())
 
     def handle(event: WebhookEvent) -> None:
-        around = _AROUND.get()
-        _AROUND.set(None)  # as above
+        around = AROUND.get()
+        AROUND.set(None)  # as above
 
         def call() -> None:
             handler(event, **given())
