@@ -25,7 +25,7 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
         TypeError: the receiver's handler is a coroutine function.
     """
     check_plain(receiver)
-    inside = TransactionJoined(receiver.__name__, receiver.guarded[0].store)
+    inside = TransactionJoined(receiver.__name__, receiver.guarded.guard.store)
     around = None if receiver.accepts else inside.call
     if around is not None:
         inside.look()
