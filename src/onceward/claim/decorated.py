@@ -57,7 +57,7 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> GuardedFunction[P, R]: ...
 
 
-class GuardedHandler:
+class DecoratedHandler:
     """A handler with its guard, and what reads its keys. A pickled one is made anew where it arrives, with the same namespace.
 
     The functions around a handler refer to nothing else, so that cloudpickle can send them.
@@ -81,7 +81,7 @@ class GuardedHandler:
         self._given = (guards, function, key, fingerprint, self.guard.name, options)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return GuardedHandler, self._given
+        return DecoratedHandler, self._given
 
 
 def decorated(
@@ -93,7 +93,7 @@ def decorated(
     options: Options,
 ) -> Function:
     """Return ``function`` guarded, as :meth:`Once.__call__` says."""
-    of = GuardedHandler(guards, function, key, fingerprint, name, options)
+    of = DecoratedHandler(guards, function, key, fingerprint, name, options)
 
     def key_of(*args: object, **kwargs: object) -> str:
         """Return the key in the ledger of a call with these arguments."""

@@ -6,13 +6,13 @@ An adapter gets the factory as ``once.guards``. It makes its guard once, and cal
     value = guard.call(guard.key(message.id), None, handle, (message.body,), {})
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary, WeakSet
 
-from onceward.claim import open_transactions
 from onceward.core.clock import Clock
 from onceward.core.policy import Options, Policy
 from onceward.keys.ledger_keys import checked_name, function_name
@@ -60,7 +60,10 @@ class GuardFactory:
         self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], Guard]] = WeakKeyDictionary()
         self._keyed: dict[tuple[str | None, str, bool], Guard] = {}  # of keys, by the arguments of for_keys
         FACTORIES.add(self)
-        open_transactions.watch()
+        if "sqlalchemy" in sys.modules:
+            from onceward.claim import open_transactions  # `import onceward` does not load threading
+
+            open_transactions.watch()
 
     def using(self, name: str | None, options: Options) -> "GuardFactory":
         """Return a factory with other defaults. A ``name`` of None keeps this factory's."""
