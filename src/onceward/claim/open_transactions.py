@@ -55,8 +55,10 @@ def warn_of_open(store: "Store", key: str) -> None:
     """Warn, once for each namespace of a ledger, if a transaction is open in which the handler may have written."""
     watch()
     owner = next(_open(), None)
-    name = key.partition(":")[0]
-    if owner is None or name in (warned := _WARNED.setdefault(store, set())):
+    if owner is None:
+        return
+    warned, name = _WARNED.setdefault(store, set()), key.partition(":")[0]
+    if name in warned:
         return
     warned.add(name)
     warnings.warn(
@@ -73,8 +75,14 @@ def _open() -> Iterator[str]:
         yield f"a transaction of Django on the database {alias!r}"
     begun = _BEGUN.here() if _watched else ()
     for owner in list(begun):
-        if owner.in_transaction():
+        if owner.in_transaction() and not _commits_alone(owner):
             yield f"the transaction of a {type(owner).__name__} of SQLAlchemy"
+
+
+def _commits_alone(owner: Any) -> bool:
+    """Return whether it is a connection that commits each statement."""
+    options: dict[str, object] = getattr(owner, "get_execution_options", dict)()
+    return bool(options.get("isolation_level") == "AUTOCOMMIT")
 
 
 def open_in_django() -> Iterator[str]:

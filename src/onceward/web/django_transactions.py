@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -82,7 +83,7 @@ class TransactionJoined(TransactionInside):
 
     def call(self, function: Callable[[], object]) -> object:
         """Call ``function`` within the transactions, and return its result, with which the current claim completes."""
-        aliases = self.aliases
+        aliases, committed = self.aliases, set[str]()
         try:
             with ExitStack() as stack:
                 # Outermost: if its COMMIT fails after the others', all run again. Else theirs could be lost.
@@ -90,6 +91,7 @@ class TransactionJoined(TransactionInside):
                 for alias in aliases:
                     if joined is None or joined.connection.alias != alias:
                         stack.enter_context(transaction.atomic(using=alias))
+                        transaction.on_commit(partial(committed.add, alias), using=alias)
                 result = function()
                 if joined is not None:
                     if joined.connection.get_rollback():
@@ -97,6 +99,10 @@ class TransactionJoined(TransactionInside):
                     joined.result = result
         except _RolledBack:
             pass
+        except Exception:
+            if aliases and committed.issuperset(aliases):  # a later hook of on_commit has failed
+                current().complete(result)
+            raise
         return result
 
     def _join(self, stack: ExitStack, alias: str) -> Any:

@@ -164,6 +164,18 @@ def test_a_handler_that_asks_for_a_rollback_is_done_without_its_effect(once, dja
     assert (rows(), records(once)) == (0, [("COMPLETED", 1)])
 
 
+def test_a_hook_that_fails_after_the_commit_leaves_one_row(once, django, write, rows, repair):
+    repair()
+
+    def handle(event):
+        write()
+        transaction.on_commit(lambda: 1 / 0, using=django.alias)
+
+    target = view(hook(once, handle))
+    assert [deliver(target), deliver(target)] == [500, 200]
+    assert (rows(), records(once)) == (1, [("COMPLETED", 1)])
+
+
 def test_a_webhook_inside_an_open_transaction_is_refused_before_it_runs(inside, django, write, rows):
     request = RequestFactory().post("/hook", b"{}", "application/json", headers=HEADERS)
     with transaction.atomic(using=django.alias), pytest.raises(ImproperlyConfigured, match="Nothing has run"):

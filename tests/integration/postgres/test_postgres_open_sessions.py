@@ -55,6 +55,13 @@ def test_a_claim_that_is_completed_by_hand_counts(once, engine):
             claim.complete()
 
 
+def test_a_connection_that_commits_each_statement_does_not_count(once, engine):
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("SELECT 1"))
+        assert connection.in_transaction()
+        once.run("a", len, ())
+
+
 def test_an_asynchronous_session_counts_in_its_own_task_only(once, postgres, insert):
     async def charge(order: str, session: AsyncSession | None) -> None:
         if session is not None:
