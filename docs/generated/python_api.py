@@ -30,7 +30,12 @@ _MODULES = {  # what is public in modules that list nothing
     "onceward.web.webhooks.django": ("view",),
     "onceward.stores.dynamodb.layouts.powertools_keys": ("powertools_key", "powertools_name"),
 }
-_LISTED = ("onceward.web.fastapi", "onceward.web.django", "onceward.testing.conformance")  # files with an __all__
+_LISTED = (
+    "onceward.alembic",
+    "onceward.web.fastapi",
+    "onceward.web.django",
+    "onceward.testing.conformance",
+)  # files with an __all__
 
 
 def _packages() -> set[str]:

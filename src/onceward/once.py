@@ -70,12 +70,9 @@ class Once(ManyKeys):
             from onceward.claim.arguments import checked_observers
 
             observers = Observers(checked_observers(observe))
-        self.guards = GuardFactory(self.store, clock, name, policy_of(Policy(), options), observers)
-        if observers.given:
-            from onceward.stores.capabilities import OBSERVE
-
-            if (tell := OBSERVE.of(self.store)) is not None:
-                tell(observers.pass_on)
+        url = store if isinstance(store, str) else None
+        self.guards = GuardFactory(self.store, clock, name, policy_of(Policy(), options), observers, url)
+        self.guards.watch_store()
 
     @property
     def policy(self) -> Policy:
@@ -84,9 +81,10 @@ class Once(ManyKeys):
 
     def using(self, *, name: str | None = None, **options: Unpack[Options]) -> "Once":
         """Return a Once on the same store with other defaults, as in ``once.using(lease=5).run(key, function)``."""
-        other = Once(self.store)
-        other.guards = self.guards.using(name, options)
-        return other
+        return _of(self.guards.using(name, options))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _of, (self.guards,)
 
     # --- guarding functions ---------------------------------------------------------------------------------------
 
@@ -346,3 +344,10 @@ def check_once(once: object, example: str) -> None:
     url = once if isinstance(once, str) else "sqlite:///orders.db"
     right = example.format(f"Once({url!r})")
     raise TypeError(f"once={once!r}: give an Once, as in {right}")
+
+
+def _of(guards: GuardFactory) -> Once:
+    """Return a Once on the store of ``guards``."""
+    made = Once(guards.store)
+    made.guards = guards
+    return made

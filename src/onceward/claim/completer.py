@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from onceward.claim.decorated import DecoratedHandler
 from onceward.claim.guard import Guard
 from onceward.claim.handler import describe
 from onceward.claim.inputs import CallArguments, InputCodec, KeptInput, read_input
@@ -85,7 +86,7 @@ def keeping(guards: "GuardFactory", function: Function) -> KeepingHandler:
 def decorated(function: Function) -> KeepingHandler | None:
     """Return what is known of a decorated handler; None if it is not decorated. ValueError: its calls keep no arguments."""
     guarded = getattr(function, "guarded", None)
-    return _checked(*guarded) if isinstance(guarded, tuple) and isinstance(guarded[0], Guard) else None
+    return _checked(guarded.guard, guarded.function) if isinstance(guarded, DecoratedHandler) else None
 
 
 def _checked(guard: Guard, function: Function) -> KeepingHandler:

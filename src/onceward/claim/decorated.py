@@ -57,6 +57,33 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> GuardedFunction[P, R]: ...
 
 
+class DecoratedHandler:
+    """A handler with its guard, and what reads its keys. A pickled one is made anew where it arrives, with the same namespace.
+
+    The functions around a handler refer to nothing else, so that cloudpickle can send them.
+    """
+
+    def __init__(
+        self,
+        guards: GuardFactory,
+        function: Function,
+        key: KeySource,
+        fingerprint: KeySource | bool | None,
+        name: str | None,
+        options: Options,
+    ) -> None:
+        self.function = function
+        self.guard, handler = guards.for_function(function, name, options, keeps=True)
+        self.is_async = handler.is_async
+        reader = CallReader(function, key, fingerprint, handler.claim)
+        self.signature = reader.signature
+        self.read = reader.under(self.guard.name, guards.class_check(name, self.guard, function))
+        self._given = (guards, function, key, fingerprint, self.guard.name, options)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return DecoratedHandler, self._given
+
+
 def decorated(
     guards: GuardFactory,
     function: Function,
@@ -66,40 +93,38 @@ def decorated(
     options: Options,
 ) -> Function:
     """Return ``function`` guarded, as :meth:`Once.__call__` says."""
-    guard, handler = guards.for_function(function, name, options, keeps=True)
-    reader = CallReader(function, key, fingerprint, handler.claim)
-    read = reader.under(guard.name, guards.class_check(name, guard, function))
+    of = DecoratedHandler(guards, function, key, fingerprint, name, options)
 
     def key_of(*args: object, **kwargs: object) -> str:
         """Return the key in the ledger of a call with these arguments."""
-        return read(args, kwargs)[0]
+        return of.read(args, kwargs)[0]
 
-    if handler.is_async:
+    if of.is_async:
 
         @wraps(function)
         async def call_async(*args: object, **kwargs: object) -> object:
-            found, print_ = read(args, kwargs)
-            return await guard.call_async(found, print_, function, args, kwargs)
+            found, print_ = of.read(args, kwargs)
+            return await of.guard.call_async(found, print_, of.function, args, kwargs)
 
         async def outcome_async(*args: object, **kwargs: object) -> object:
-            found, print_ = read(args, kwargs)
-            return await guard.call_async(found, print_, function, args, kwargs, whole=True)
+            found, print_ = of.read(args, kwargs)
+            return await of.guard.call_async(found, print_, of.function, args, kwargs, whole=True)
 
         wrapper, whole = cast("tuple[Function, Function]", (call_async, outcome_async))
     else:
 
         @wraps(function)
         def call(*args: object, **kwargs: object) -> object:
-            found, print_ = read(args, kwargs)
-            return guard.call(found, print_, function, args, kwargs)
+            found, print_ = of.read(args, kwargs)
+            return of.guard.call(found, print_, of.function, args, kwargs)
 
         def outcome(*args: object, **kwargs: object) -> object:
-            found, print_ = read(args, kwargs)
-            return guard.call(found, print_, function, args, kwargs, whole=True)
+            found, print_ = of.read(args, kwargs)
+            return of.guard.call(found, print_, of.function, args, kwargs, whole=True)
 
         wrapper, whole = call, outcome
-    wrapper.__signature__ = reader.signature  # type: ignore[attr-defined]  # inspect reads it
+    wrapper.__signature__ = of.signature  # type: ignore[attr-defined]  # inspect reads it
     wrapper.key_of = key_of  # type: ignore[attr-defined]  # documented at Once.__call__
     wrapper.outcome = whole  # type: ignore[attr-defined]  # as above
-    wrapper.guarded = (guard, function)  # type: ignore[attr-defined]  # the completer reads it
+    wrapper.guarded = of  # type: ignore[attr-defined]  # the completer reads it
     return wrapper

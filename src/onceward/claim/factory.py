@@ -6,6 +6,7 @@ An adapter gets the factory as ``once.guards``. It makes its guard once, and cal
     value = guard.call(guard.key(message.id), None, handle, (message.body,), {})
 """
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from types import MethodType
@@ -23,20 +24,32 @@ if TYPE_CHECKING:
     from onceward.claim.handler import Handler
     from onceward.claim.inputs import InputCodec
     from onceward.keys.namesakes import Namesakes
+    from onceward.observe.events import Observer
     from onceward.results.codec import Codec
     from onceward.stores.contract import Store
+    from onceward.stores.pickling import StorePlace
 
 CLAIM_NAME: Final = "claim"  # the namespace of keys that are claimed without a function
 _NAMES: Final = 256  # namespaces whose guards are kept: names can be made from data
 
 
 class GuardFactory:
-    """Makes the guards of one Once. A ``name`` of None is one for each function; ``policy`` has the defaults."""
+    """Makes the guards of one Once. A ``name`` of None is one for each function; ``policy`` has the defaults.
+
+    A ``url`` is what opened the store; without it, the factory cannot be pickled.
+    """
 
     def __init__(
-        self, store: "Store", clock: Clock, name: str | None, policy: Policy, observers: Observers = UNOBSERVED
+        self,
+        store: "Store",
+        clock: Clock,
+        name: str | None,
+        policy: Policy,
+        observers: Observers = UNOBSERVED,
+        url: str | None = None,
     ) -> None:
         self.store = store
+        self.url = url
         self.clock = clock
         self.name = None if name is None else checked_name(name)
         self.defaults = policy
@@ -47,13 +60,32 @@ class GuardFactory:
         self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], Guard]] = WeakKeyDictionary()
         self._keyed: dict[tuple[str | None, str, bool], Guard] = {}  # of keys, by the arguments of for_keys
         FACTORIES.add(self)
+        if "sqlalchemy" in sys.modules:
+            from onceward.claim import open_transactions  # `import onceward` does not load threading
+
+            open_transactions.watch()
 
     def using(self, name: str | None, options: Options) -> "GuardFactory":
         """Return a factory with other defaults. A ``name`` of None keeps this factory's."""
         named = self.name if name is None else name
-        made = GuardFactory(self.store, self.clock, named, self.policy(options), self.observers)
+        made = GuardFactory(self.store, self.clock, named, self.policy(options), self.observers, self.url)
         made._namesakes = self._namesakes
         return made
+
+    def __reduce__(self) -> tuple[object, ...]:
+        from onceward.stores.pickling import place_of  # only who pickles pays for it
+
+        place = place_of(self.url, self.store.url)
+        return _unpickled, (place, self.clock, self.name, self.defaults, self.observers.given)
+
+    def watch_store(self) -> None:
+        """Tell the observers, if there are any, of the store's requests. Call it once for a store."""
+        if not self.observers.given:
+            return
+        from onceward.stores.capabilities import OBSERVE
+
+        if (tell := OBSERVE.of(self.store)) is not None:
+            tell(self.observers.pass_on)
 
     def policy(self, options: Options) -> Policy:
         """Return the defaults, changed by ``options``. Raises the errors of :func:`policy_of`."""
@@ -215,6 +247,19 @@ class GuardFactory:
 
 
 FACTORIES: Final[WeakSet[GuardFactory]] = WeakSet()  # those of this process, for onceward.testing
+
+
+def _unpickled(
+    place: "StorePlace", clock: Clock, name: str | None, policy: Policy, observers: "tuple[Observer, ...]"
+) -> GuardFactory:
+    """Return a factory that another process has pickled."""
+    from onceward.stores.pickling import arrived
+
+    store, is_first = arrived(place)
+    made = GuardFactory(store, clock, name, policy, Observers(observers) if observers else UNOBSERVED, place.url)
+    if is_first:
+        made.watch_store()
+    return made
 
 
 def policy_of(defaults: Policy, options: Options) -> Policy:

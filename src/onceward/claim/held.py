@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from onceward.claim import forks
 from onceward.claim.called import NotBegun
 from onceward.claim.lease import Lease
+from onceward.claim.open_transactions import warn_of_open
 from onceward.claim.replays import CallOutcome
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, settle, settle_async
@@ -220,9 +221,14 @@ class HeldClaim(Lease):
         return recording
 
     def warn(self) -> None:
-        """Warn of a completion without its result. Call it after the recording: a filter can make the warning an error."""
+        """Warn of a completion without its result, or inside a transaction of the caller's.
+
+        Call it after the recording: a filter can make the warning an error.
+        """
         if self.record.result is None and self.settled == COMPLETED:
             warn_of_missing(self.record)
+        if self.settled == COMPLETED and not self.paused:
+            warn_of_open(self.store, self.record.key)
 
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
         """Record a completion; raises LeaseLost or ResultNotRecorded, never what looks like the handler's failure.

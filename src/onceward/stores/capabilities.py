@@ -75,6 +75,10 @@ class Apart(NamedTuple):
     request: object
 
 
+class AnotherDatabase(ValueError):
+    """The caller's connection is to another database than the ledger's, so no record can join its transaction."""
+
+
 class Anew(StoreError):
     """The database has refused a transaction before its body, because of another one. Begin it anew."""
 

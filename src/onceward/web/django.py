@@ -190,6 +190,7 @@ async def _answered_async(
             response = await _responded_async(request, respond)
         asked.answered(response.status_code)
         return response
+    await sync_to_async(refuse_transaction)()  # in the thread of the synchronous middleware around
     # Django cancels a running view when the client leaves.
     return await to_its_end(_handled_async(guarded, asked, request, respond, began=began), _left)
 

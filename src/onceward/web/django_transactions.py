@@ -1,24 +1,35 @@
 """Django's transactions. One around a guarded view would be committed after the record, which is too late."""
 
-from collections.abc import Callable
-from typing import TypeVar
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
+from onceward.claim.open_transactions import open_in_django
+from onceward.claim.running import current
+from onceward.stores.capabilities import TRANSACTION, AnotherDatabase
+from onceward.stores.contract import Store
+
 View = TypeVar("View", bound=Callable[..., object])
+_log: Final = logging.getLogger("onceward")
+_BESIDE: Final = (
+    "%s: the ledger %s is not in the database %r, so the view is taken out of ATOMIC_REQUESTS. Its handler's transaction commits before "
+    "its key completes. A process that dies in between leaves the key to the end of its lease, and then the handler runs again"
+)
 
 
 def refuse_transaction() -> None:
     """Raise ImproperlyConfigured in an open transaction: it would be committed after the record."""
-    for connection in connections.all(initialized_only=True):
-        # Django's TestCase always rolls back its own
-        if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
-            raise ImproperlyConfigured(
-                f"a transaction on the database {connection.alias!r} is open around the guarded view, and would be committed "
-                "after the record. Put @idempotent around @transaction.atomic, and with ATOMIC_REQUESTS on the "
-                "dispatch of a class-based view. Nothing has run"
-            )
+    for alias in open_in_django():
+        raise ImproperlyConfigured(
+            f"a transaction on the database {alias!r} is open around the guarded view, and would be committed "
+            "after the record. Put @idempotent around @transaction.atomic, and with ATOMIC_REQUESTS on the "
+            "dispatch of a class-based view. A view of a WebhookReceiver must be called outside of it. Nothing has run"
+        )
 
 
 class TransactionInside(set[str]):
@@ -31,10 +42,84 @@ class TransactionInside(set[str]):
     def __contains__(self, alias: object) -> bool:
         return True
 
+    @property
+    def aliases(self) -> list[str]:
+        """The databases in which the view has a transaction."""
+        asked_for_none = set(self)
+        return [
+            alias
+            for alias, database in connections.settings.items()
+            if database["ATOMIC_REQUESTS"] and alias not in asked_for_none
+        ]
+
     def view(self, view: View) -> View:
         """Return the view, wrapped in its transactions."""
-        asked_for_none = set(self)
-        for alias, database in connections.settings.items():
-            if database["ATOMIC_REQUESTS"] and alias not in asked_for_none:
-                view = transaction.atomic(using=alias)(view)
+        for alias in self.aliases:
+            view = transaction.atomic(using=alias)(view)
         return view
+
+
+class TransactionJoined(TransactionInside):
+    """The same, for a handler whose record joins the transaction, if one is in the ledger's database.
+
+    Args:
+        name: the namespace of the keys, for messages.
+        store: the ledger.
+        asked_for_none: the databases for which the view wants no transaction.
+    """
+
+    def __init__(self, name: str, store: Store, asked_for_none: Iterable[str] = ()) -> None:
+        super().__init__(asked_for_none)
+        self._name, self._store = name, store
+        self._beside: set[str] = set()  # the databases in which the ledger is not
+
+    def look(self) -> None:
+        """Say now for which databases no record can join, as far as that shows without asking them."""
+        for alias in self.aliases:
+            try:
+                TRANSACTION.needed(self._store)(connections[alias])
+            except (AnotherDatabase, TypeError):
+                self._note(alias)
+
+    def call(self, function: Callable[[], object]) -> object:
+        """Call ``function`` within the transactions, and return its result, with which the current claim completes."""
+        aliases, committed = self.aliases, set[str]()
+        try:
+            with ExitStack() as stack:
+                # Outermost: if its COMMIT fails after the others', all run again. Else theirs could be lost.
+                joined = next(filter(None, (self._join(stack, alias) for alias in aliases)), None)
+                for alias in aliases:
+                    if joined is None or joined.connection.alias != alias:
+                        stack.enter_context(transaction.atomic(using=alias))
+                        transaction.on_commit(partial(committed.add, alias), using=alias)
+                result = function()
+                if joined is not None:
+                    if joined.connection.get_rollback():
+                        raise _RolledBack  # Django would roll back, too, and answer as the view has
+                    joined.result = result
+        except _RolledBack:
+            pass
+        except Exception:
+            if aliases and committed.issuperset(aliases):  # a later hook of on_commit has failed
+                current().complete(result)
+            raise
+        return result
+
+    def _join(self, stack: ExitStack, alias: str) -> Any:
+        """Return the transaction of the current claim on a database; None if there can be none."""
+        if alias in self._beside or connections[alias].in_atomic_block:  # which is a TestCase's
+            return None
+        try:
+            return stack.enter_context(current().transaction(connections[alias]))
+        except (AnotherDatabase, TypeError):
+            self._note(alias)
+            return None
+
+    def _note(self, alias: str) -> None:
+        if alias not in self._beside:
+            self._beside.add(alias)
+            _log.warning(_BESIDE, self._name, self._store.url, alias)
+
+
+class _RolledBack(Exception):
+    """Rolls back what the handler wrote, which has asked for it."""

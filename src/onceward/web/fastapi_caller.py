@@ -1,15 +1,16 @@
 """FastAPI's dependencies as scopes: a dependency of the application finds the caller, who owns the key."""
 
 from collections.abc import Callable
+from inspect import isawaitable, iscoroutinefunction
 from typing import Annotated, Any, Final
 from weakref import WeakKeyDictionary
 
 from fastapi import Depends
+from fastapi.concurrency import run_in_threadpool
 from fastapi.requests import Request as FastApiRequest
 from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
 
-from onceward.claim.arguments import check_hook
 from onceward.http.request import Request
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
@@ -26,18 +27,20 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
 
     Args:
         call: the dependency, as you give it to ``Depends``.
-        who: returns what identifies a caller; by default the dependency's result. It is readable in the ledger.
+        who: returns what identifies a caller; by default the dependency's result. It is readable in the ledger. It runs as an
+            endpoint does: while dependencies with ``yield`` are open, and in a thread unless it is a coroutine function.
 
     Raises:
-        TypeError: the dependency is one of ``fastapi.security``, which verify nobody, and ``who`` is missing.
+        TypeError: the dependency is one of ``fastapi.security``, which verify nobody, and ``who`` is missing; or ``who``
+            cannot be called.
     """
     if isinstance(call, SecurityBase) and who is None:
         raise TypeError(
             f"dependency({type(call).__name__}): it only reads the credential, which would be readable in the ledger. Give "
             "a dependency that verifies it and returns the user, who= that does, or scope=Scope.CREDENTIAL"
         )
-    if who is not None:
-        check_hook("who", who)
+    if who is not None and not callable(who):
+        raise TypeError(f"who={who!r}: give a callable, as in dependency(current_user, lambda user: user.id)")
 
     def caller(request: Request) -> object:
         if _FOUND not in request.native:
@@ -46,9 +49,22 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
                 "Nothing has run"
             )
         found: object = request.native[_FOUND][0]  # type: ignore[index]  # a list of ours
-        return found if who is None or found is None else who(found)
+        return found
 
-    return Whose(caller, "dependency(...)", call)
+    return Whose(caller, "dependency(...)", call if who is None else _identifying(call, who))
+
+
+def _identifying(call: Callable[..., Any], who: Callable[[Any], object]) -> Callable[..., Any]:
+    """Return a dependency that calls ``who`` with the result of another one, which ends after it."""
+    awaits = iscoroutinefunction(who) or iscoroutinefunction(type(who).__call__)
+
+    async def identify(found: Annotated[Any, Depends(call)]) -> object:
+        if found is None:
+            return None
+        caller = who(found) if awaits else await run_in_threadpool(who, found)
+        return await caller if isawaitable(caller) else caller
+
+    return identify
 
 
 class Caller:

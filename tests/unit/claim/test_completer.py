@@ -328,7 +328,7 @@ def test_a_call_that_does_not_fit_the_code_is_left_with_the_reason_in_the_log(ca
     shop = Shop()
     shop.crash(1)
     shop.lapse()
-    inputs = shop.place.guarded[0].inputs
+    inputs = shop.place.guarded.guard.inputs
     inputs._codecs["number"] = inputs._codecs.pop("n")  # as if it were renamed
     before = shop.record()
     assert shop.complete() == Sweep(left=1)

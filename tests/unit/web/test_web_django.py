@@ -603,6 +603,25 @@ def test_with_atomic_requests_the_effect_commits_before_its_record(once, atomic)
             once.ledger.clear(record.key)
 
 
+def atomic_around(get_response):
+    """A middleware of the site, with a transaction around the rest."""
+
+    def around(request):
+        with transaction.atomic():
+            return get_response(request)
+
+    return around
+
+
+@pytest.mark.parametrize("send", [post, lambda url: run(post_async(url))], ids=["WSGI", "ASGI"])
+def test_a_coroutine_view_is_refused_inside_a_transaction_of_a_middleware(once, send):
+    order = Order()
+    urls = (path("later/<int:number>", idempotent(once)(order.later)),)
+    with override_settings(MIDDLEWARE=[f"{__name__}.atomic_around"], ROOT_URLCONF=urls):
+        assert send("/later/7").status_code == 500
+    assert (order.runs, statuses(once)) == (0, [])
+
+
 def test_a_view_that_has_asked_for_no_transaction_gets_none(once, atomic):
     seen = []
 

@@ -13,6 +13,9 @@ from django.utils.decorators import method_decorator
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException
 from fastapi import Request as FastRequest
 from fastapi.security import APIKeyHeader, HTTPBearer, OAuth2PasswordBearer
+from sqlalchemy import ForeignKey, create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
+from sqlalchemy.pool import StaticPool
 from starlette.applications import Starlette
 from starlette.authentication import AuthCredentials, AuthenticationBackend, BaseUser, SimpleUser
 from starlette.middleware.authentication import AuthenticationMiddleware
@@ -464,6 +467,70 @@ def test_a_dependency_may_read_the_path_and_be_replaced(payments, once):
     app.dependency_overrides[current_user] = lambda: ("test", "user")
     call(app, as_user("ann", json={}) | {"url": "/acme/pay"})
     assert keys(once) == ["shop:k:acme", "shop:k:test"]
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Tenant(Base):
+    __tablename__ = "tenants"
+    name: Mapped[str] = mapped_column(primary_key=True)
+
+
+class Member(Base):
+    __tablename__ = "users"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    tenant_name: Mapped[str] = mapped_column(ForeignKey("tenants.name"))
+    tenant: Mapped[Tenant] = relationship()
+
+
+@pytest.fixture(params=["sync", "async"])
+def session(request):
+    """A dependency that closes its session, as FastAPI's documentation has it; as a coroutine, too."""
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    Base.metadata.create_all(engine)
+    with Session(engine) as made, made.begin():
+        made.add_all([Tenant(name="acme"), Member(name="ann", tenant_name="acme")])
+
+    def session():
+        with Session(engine) as made:
+            yield made
+
+    async def session_async():
+        with Session(engine) as made:
+            yield made
+
+    yield session if request.param == "sync" else session_async
+    engine.dispose()
+
+
+async def tenant_of(user: Member) -> str:
+    return user.tenant.name
+
+
+@pytest.mark.parametrize("who", [lambda user: user.tenant.name, tenant_of])
+def test_who_runs_while_the_dependencies_are_open(payments, session, who, once):
+    def loaded(db: Annotated[Session, Depends(session)]):
+        return db.get(Member, "ann")
+
+    app, _runs = payments(dependency(loaded, who))
+    assert [answer.status_code for answer in call(app, as_user("ann", json={}), as_user("ann", json={}))] == [200, 200]
+    assert keys(once) == ["shop:k:acme"]
+
+
+def test_who_may_refuse_the_caller(payments, once):
+    def refuse(user):
+        raise HTTPException(403, "not you")
+
+    app, _runs = payments(dependency(current_user, refuse))
+    (answer,) = call(app, as_user("ann", json={}))
+    assert (answer.status_code, keys(once)) == (403, [])
+
+
+def test_who_that_is_not_callable_is_refused():
+    with pytest.raises(TypeError, match="give a callable"):
+        dependency(current_user, "id")
 
 
 def test_a_dependency_in_the_middleware_is_refused_beforehand(once):

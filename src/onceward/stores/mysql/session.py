@@ -12,7 +12,7 @@ from typing import Final
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply
 from onceward.errors import StoreError
-from onceward.stores.capabilities import Apart, Ended, TransactionState
+from onceward.stores.capabilities import AnotherDatabase, Apart, Ended, TransactionState
 from onceward.stores.mysql.connections import state_of
 from onceward.stores.mysql.faults import FAULTS, NO_SAVEPOINT
 from onceward.stores.mysql.queries import LoadQuery, MysqlQuery, RowsQuery, SwapQuery
@@ -71,7 +71,7 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
         took = yield Apart(RowsQuery(f"SELECT GET_LOCK('{lock}', 0)", f"DO RELEASE_LOCK('{lock}')"))
         yield RowsQuery(f"DO RELEASE_LOCK('{lock}')")
         if took[0][0]:
-            raise ValueError(
+            raise AnotherDatabase(
                 f"the connection is to another server than the ledger {self.store.url}; effect and record commit together "
                 "only in one"
             )

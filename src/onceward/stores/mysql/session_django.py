@@ -18,7 +18,7 @@ class DjangoMysqlDriver(django_driver.DjangoDriver[Sequence[str]]):
     vendor, server = "mysql", "MySQL"
 
     def check_fits(self) -> None:
-        """Raise ValueError if the database is of another kind, or its driver is."""
+        """Raise ValueError if the driver is another one than PyMySQL."""
         super().check_fits()
         if not isinstance(self.raw, pymysql.Connection):
             raise ValueError(

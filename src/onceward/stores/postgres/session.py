@@ -10,7 +10,7 @@ from typing import Final
 from onceward.core.drivers import Steps
 from onceward.core.record import Record
 from onceward.errors import StoreError
-from onceward.stores.capabilities import Apart, Ended
+from onceward.stores.capabilities import AnotherDatabase, Apart, Ended
 from onceward.stores.postgres.connections import check_encoding, sqlstate, state_of
 from onceward.stores.postgres.faults import FAULTS
 from onceward.stores.postgres.inside import NOT_OURS, PLACE, TRY_LOCK, XID, Inside
@@ -50,7 +50,7 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
         number = int.from_bytes(os.urandom(7), "big")
         yield RawQuery(TRY_LOCK, number)
         if (yield Apart(RawQuery(TRY_LOCK, number)))[0][0]:
-            raise ValueError(
+            raise AnotherDatabase(
                 f"the connection is to another database than the ledger {self.store.url}; effect and record commit "
                 "together only in one"
             )

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from django.db import connections, transaction
 
 from onceward.errors import StoreError
+from onceward.stores.capabilities import AnotherDatabase
 from onceward.stores.sql.drivers import BlockingDriver
 from onceward.stores.sql.queries import Ts
 
@@ -21,6 +22,11 @@ class DjangoDriver(BlockingDriver[*Ts]):
     vendor: ClassVar[str]
     server: ClassVar[str]
     _atomic: Any = None
+
+    def __init__(self, connection: Any, seconds: float) -> None:
+        if connection.vendor != self.vendor:
+            raise AnotherDatabase(f"the database {connection.alias!r} is not {self.server}, and the ledger is")
+        super().__init__(connection, seconds)
 
     @property
     def raw(self) -> Any:
@@ -41,9 +47,7 @@ class DjangoDriver(BlockingDriver[*Ts]):
             raise ValueError(f"autocommit is off for the database {alias!r}, so a transaction may be open already")
 
     def check_fits(self) -> None:
-        """Raise ValueError if the database is of another kind."""
-        if self.connection.vendor != self.vendor:
-            raise ValueError(f"the database {self.connection.alias!r} is not {self.server}, and the ledger is")
+        """Connect, if Django has not. Raise ValueError if the driver is one that we cannot use."""
         self.connection.ensure_connection()
 
     def start(self) -> None:

@@ -6,7 +6,8 @@ from typing import cast
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.views.decorators.csrf import csrf_exempt
 
-from onceward.web.webhooks.receiver import WebhookReceiver, check_plain
+from onceward.web.django_transactions import TransactionJoined, refuse_transaction
+from onceward.web.webhooks.receiver import AROUND, WebhookReceiver, check_plain
 
 
 def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
@@ -14,17 +15,31 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
 
     In Django: ``path("stripe", view(hook))``.
 
-    With ``ATOMIC_REQUESTS``, decorate it with ``transaction.non_atomic_requests``: the answer must not wait for the commit.
+    With ``ATOMIC_REQUESTS`` the handler has its transaction inside the view, not around it. If the ledger is in that database, the
+    key completes in the same transaction. If it is not, the transaction commits first, and the log says so here. With
+    ``accept=True`` the handler runs after the request, in no transaction of it.
+
+    The view raises ImproperlyConfigured before anything runs, if a transaction is open around it.
 
     Raises:
         TypeError: the receiver's handler is a coroutine function.
     """
     check_plain(receiver)
+    inside = TransactionJoined(receiver.__name__, receiver.guarded.guard.store)
+    around = None if receiver.accepts else inside.call
+    if around is not None:
+        inside.look()
 
     def receive(request: HttpRequest) -> HttpResponse:
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
-        answer = receiver.answer(request.headers, request.body)
+        refuse_transaction()
+        token = AROUND.set(around)
+        try:
+            answer = receiver.answer(request.headers, request.body)
+        finally:
+            AROUND.reset(token)
         return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
 
+    receive._non_atomic_requests = inside  # type: ignore[attr-defined]  # noqa: SLF001 - Django reads it
     return cast("Callable[[HttpRequest], HttpResponse]", csrf_exempt(receive))

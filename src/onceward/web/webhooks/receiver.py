@@ -30,6 +30,10 @@ _PARKED: Final = (
     "again"
 )
 _TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"),)
+# What calls the handler of the delivery that is received here: it gets the call, and returns its result.
+AROUND: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar(
+    "onceward_webhook_around", default=None
+)
 _BEGUN: "ContextVar[Callable[[Claim], None] | None]" = ContextVar("onceward_webhook", default=None)
 _DONE, _ACCEPTED = Answer(200, _TEXT, b"ok"), Answer(202, _TEXT, b"accepted")
 
@@ -86,6 +90,11 @@ class WebhookReceiver:
         # What `onceward complete` and complete_lapsed() read.
         self.guarded = made.guarded
         self.__name__, self.__qualname__ = name, name
+
+    @property
+    def accepts(self) -> bool:
+        """Whether it answers before the event is handled."""
+        return self._accept
 
     def __call__(self, event: WebhookEvent) -> Any:
         """Handle an event that was verified elsewhere."""
@@ -254,7 +263,16 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
         await handler(event, **given())
 
     def handle(event: WebhookEvent) -> None:
-        handler(event, **given())
+        around = AROUND.get()
+        AROUND.set(None)  # as above
+
+        def call() -> None:
+            handler(event, **given())
+
+        if around is None:
+            call()
+        else:
+            around(call)
 
     made = handle_async if known.is_async else handle
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):

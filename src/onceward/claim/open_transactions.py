@@ -1,0 +1,98 @@
+"""Warns of a key that completed while a transaction of its caller was open: the handler's writes in it can still be undone.
+
+Django tells which of its transactions are open. SQLAlchemy does not, so its events note here what began one, by thread and task.
+"""
+
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary, WeakSet
+
+if TYPE_CHECKING:
+    from onceward.stores.contract import Store
+
+_ENDS: Final = 8  # frames from a warning to the call of a guard
+
+
+class _Begun(threading.local):
+    """The connections and sessions of SQLAlchemy that have begun a transaction in this thread."""
+
+    def __init__(self) -> None:
+        self._by_thread: WeakSet[Any] = WeakSet()
+        self._by_task: WeakKeyDictionary[Any, WeakSet[Any]] = WeakKeyDictionary()
+
+    def here(self) -> WeakSet[Any]:
+        """Return those of the running task, or of the thread if no task runs in it."""
+        asyncio: Any = sys.modules.get("asyncio")  # without it there is no task
+        try:
+            task = None if asyncio is None else asyncio.current_task()
+        except RuntimeError:  # no loop
+            task = None
+        return self._by_thread if task is None else self._by_task.setdefault(task, WeakSet())
+
+
+_BEGUN: Final = _Begun()
+_watched: Final[set[str]] = set()  # the modules of SQLAlchemy whose events are noted
+_WARNED: Final["WeakKeyDictionary[Store, set[str]]"] = WeakKeyDictionary()  # the namespaces, by ledger
+
+
+def watch() -> None:
+    """Note from now on which transactions SQLAlchemy begins, if it is loaded."""
+    for module, kind, event in (("engine", "Engine", "begin"), ("orm", "Session", "after_transaction_create")):
+        loaded: Any = sys.modules.get(f"sqlalchemy.{module}")
+        if module not in _watched and hasattr(loaded, kind):  # it may be halfway through its import
+            _watched.add(module)
+            sys.modules["sqlalchemy"].event.listen(getattr(loaded, kind), event, _begun)
+
+
+def _begun(owner: object, *_: object) -> None:
+    _BEGUN.here().add(owner)
+
+
+def warn_of_open(store: "Store", key: str) -> None:
+    """Warn, once for each namespace of a ledger, if a transaction is open in which the handler may have written."""
+    watch()
+    owner = next(_open(), None)
+    if owner is None:
+        return
+    warned, name = _WARNED.setdefault(store, set()), key.partition(":")[0]
+    if name in warned:
+        return
+    warned.add(name)
+    warnings.warn(
+        f"{key}: its key is COMPLETED, but {owner} around this call is open. If it does not commit, what the handler wrote in it is "
+        "lost, and duplicates get this result. Commit before the call, or call it outside, or let the record join: "
+        "once.transaction(key, connection). See docs/reference/transactions.md, 'A guarded call inside your transaction'",
+        UserWarning,
+        stacklevel=_ENDS,
+    )
+
+
+def _open() -> Iterator[str]:
+    for alias in open_in_django():
+        yield f"a transaction of Django on the database {alias!r}"
+    begun = _BEGUN.here() if _watched else ()
+    for owner in list(begun):
+        if owner.in_transaction() and not _commits_alone(owner):
+            yield f"the transaction of a {type(owner).__name__} of SQLAlchemy"
+
+
+def _commits_alone(owner: Any) -> bool:
+    """Return whether it is a connection that commits each statement."""
+    options: dict[str, object] = getattr(owner, "get_execution_options", dict)()
+    return bool(options.get("isolation_level") == "AUTOCOMMIT")
+
+
+def open_in_django() -> Iterator[str]:
+    """Yield the aliases of Django's databases with an open transaction in this thread, but for those that its TestCase opens."""
+    conf: Any = sys.modules.get("django.conf")
+    db: Any = sys.modules.get("django.db")
+    if db is None or not conf.settings.configured:
+        return
+    for connection in db.connections.all(initialized_only=True):
+        blocks = connection.atomic_blocks
+        by_hand = not blocks and connection.connection is not None and not connection.autocommit
+        if by_hand or any(not getattr(block, "_from_testcase", False) for block in blocks):
+            yield connection.alias

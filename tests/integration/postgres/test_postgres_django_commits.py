@@ -1,0 +1,226 @@
+"""Django's transactions around guarded code, on a database whose deferred constraint fails at COMMIT."""
+
+import hashlib
+import hmac
+import logging
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, connections, transaction
+from django.http import HttpResponse
+from django.test import Client, RequestFactory, override_settings
+from django.urls import path
+
+from onceward import Once
+from onceward.web import Rules, Scope
+from onceward.web.django import idempotent
+from onceward.web.webhooks import GitHub, WebhookReceiver
+from onceward.web.webhooks.django import view
+from postgres_hands import django_connection
+
+SIGNED = "sha256=" + hmac.new(b"secret", b"{}", hashlib.sha256).hexdigest()
+HEADERS = {"X-GitHub-Delivery": "1", "X-GitHub-Event": "ping", "X-Hub-Signature-256": SIGNED, "Idempotency-Key": '"k"'}
+MIDDLEWARE = "onceward.web.django.IdempotencyMiddleware"
+
+
+@pytest.fixture
+def django(postgres, schema, sql):
+    """A database with ATOMIC_REQUESTS that is not the default one. A row needs its parent when it commits."""
+    alias = schema.partition("schema=")[2]
+    sql(f"CREATE TABLE parents_{alias} (id int PRIMARY KEY)")
+    sql(f"CREATE TABLE rows_{alias} (parent int REFERENCES parents_{alias} DEFERRABLE INITIALLY DEFERRED)")
+    made = django_connection(alias, postgres.url)
+    made.settings_dict["ATOMIC_REQUESTS"] = True
+    yield made
+    made.close()
+    del connections.settings[alias]
+
+
+@pytest.fixture
+def write(django):
+    """A handler of events, requests and orders."""
+
+    def write(asked=None):
+        with django.cursor() as cursor:
+            cursor.execute(f"INSERT INTO rows_{django.alias} VALUES (1)")
+        return HttpResponse("done")
+
+    return write
+
+
+@pytest.fixture
+def rows(django, sql):
+    return lambda: len(sql(f"SELECT 1 FROM rows_{django.alias}"))
+
+
+@pytest.fixture
+def repair(django, sql):
+    """What lets the next COMMIT succeed."""
+    return lambda: sql(f"INSERT INTO parents_{django.alias} VALUES (1)")
+
+
+@pytest.fixture
+def inside(schema):
+    """A ledger in the database."""
+    made = Once(schema)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def beside(tmp_path):
+    """A ledger that is elsewhere."""
+    made = Once(f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["in the database", "in another one of its server", "elsewhere"])
+def once(request, inside, beside, schema):
+    made = {"in the database": inside, "elsewhere": beside}.get(request.param) or Once(
+        schema.replace("/test?", "/postgres?")
+    )
+    yield made
+    made.close()
+
+
+def hook(once, handler, **options):
+    return WebhookReceiver(once, GitHub("secret"), handler, name="hooks", **options)
+
+
+def deliver(target, **settings):
+    """Return the status of one request to a view."""
+    with override_settings(ROOT_URLCONF=(path("hook", target),), **settings):
+        client = Client(raise_request_exception=False)
+        return client.post("/hook", b"{}", "application/json", headers=HEADERS).status_code
+
+
+def records(once):
+    return [(record.status, record.attempts) for record, _ in once.ledger.records()]
+
+
+def fails_and_then_writes_once(once, rows, repair, target, **settings):
+    assert deliver(target, **settings) >= 500
+    assert (rows(), records(once)) == (0, [("RELEASED", 1)])
+    repair()
+    assert [deliver(target, **settings), deliver(target, **settings)] == [200, 200]
+    assert (rows(), records(once)) == (1, [("COMPLETED", 2)])
+
+
+# --- a COMMIT that fails ----------------------------------------------------------------------------------------------
+
+
+def test_a_webhook_whose_commit_fails_is_handled_by_its_redelivery(once, write, rows, repair):
+    fails_and_then_writes_once(once, rows, repair, view(hook(once, write)))
+
+
+def test_a_request_whose_commit_fails_is_handled_by_its_retry(once, write, rows, repair):
+    guard = idempotent(once, Rules(scope=Scope.EVERYBODY), name="http")
+    fails_and_then_writes_once(once, rows, repair, guard(write))
+
+
+def test_a_request_under_the_middleware_whose_commit_fails_is_handled_by_its_retry(once, write, rows, repair):
+    settings = {"once": once, "rules": Rules(scope=Scope.EVERYBODY), "name": "http"}
+    fails_and_then_writes_once(once, rows, repair, write, MIDDLEWARE=[MIDDLEWARE], ONCEWARD=settings)
+
+
+# --- webhooks -------------------------------------------------------------------------------------------------------
+
+
+def test_the_record_of_a_webhook_commits_with_its_effect_in_one_database(inside, django, write, rows, repair):
+    repair()
+    seen = []
+
+    def handle(event):
+        write()
+        transaction.on_commit(lambda: seen.append((rows(), records(inside))), using=django.alias)
+
+    assert deliver(view(hook(inside, handle))) == 200
+    assert seen == [(1, [("COMPLETED", 1)])]
+
+
+def test_a_ledger_elsewhere_is_told_when_the_view_is_made(beside, django, caplog):
+    view(hook(beside, print))
+    (told,) = caplog.records
+    assert (told.levelno, django.alias in told.message) == (logging.WARNING, True)
+    assert "taken out of ATOMIC_REQUESTS" in told.message
+
+
+def test_a_webhook_in_a_view_without_a_transaction_has_none(inside, django, write, rows):
+    seen = []
+    target = transaction.non_atomic_requests(view(hook(inside, lambda event: seen.append(django.in_atomic_block))))
+    assert deliver(transaction.non_atomic_requests(using=django.alias)(target)) == 200
+    assert seen == [False]
+
+
+def test_a_handler_that_asks_for_a_rollback_is_done_without_its_effect(once, django, write, rows, repair):
+    repair()
+
+    def handle(event):
+        write()
+        transaction.set_rollback(True, using=django.alias)
+
+    assert deliver(view(hook(once, handle))) == 200
+    assert (rows(), records(once)) == (0, [("COMPLETED", 1)])
+
+
+def test_a_hook_that_fails_after_the_commit_leaves_one_row(once, django, write, rows, repair):
+    repair()
+
+    def handle(event):
+        write()
+        transaction.on_commit(lambda: 1 / 0, using=django.alias)
+
+    target = view(hook(once, handle))
+    assert [deliver(target), deliver(target)] == [500, 200]
+    assert (rows(), records(once)) == (1, [("COMPLETED", 1)])
+
+
+def test_a_webhook_inside_an_open_transaction_is_refused_before_it_runs(inside, django, write, rows):
+    request = RequestFactory().post("/hook", b"{}", "application/json", headers=HEADERS)
+    with transaction.atomic(using=django.alias), pytest.raises(ImproperlyConfigured, match="Nothing has run"):
+        view(hook(inside, write))(request)
+    assert (rows(), records(inside)) == (0, [])
+
+
+# --- a plain guard --------------------------------------------------------------------------------------------------
+
+
+def charge(order: str, write) -> None:
+    write()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_guarded_call_inside_a_transaction_of_djangos_warns_once(inside, django, write, rows):
+    guarded = inside(key="order")(charge)
+    with pytest.raises(DatabaseError), transaction.atomic(using=django.alias):
+        with pytest.warns(UserWarning, match=f"the database '{django.alias}'.*transactions.md"):
+            guarded("a", write)
+        guarded("b", write)
+    assert (rows(), records(inside)) == (0, [("COMPLETED", 1)] * 2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_guarded_call_beside_a_transaction_of_djangos_does_not_warn(inside, django, write, repair, rows):
+    repair()
+
+    def handle(order: str) -> None:
+        with transaction.atomic(using=django.alias):
+            write()
+
+    inside(key="order", name="handle")(handle)("a")
+    with inside.transaction("b", django):
+        write()
+    assert rows() == 2
+
+
+def test_a_guarded_call_in_a_view_under_atomic_requests_warns(inside, django, write, rows):
+    guarded = inside(key="order", name="charge")(charge)
+
+    def target(request):
+        guarded("a", write)
+        return HttpResponse()
+
+    with pytest.warns(UserWarning, match="COMPLETED, but"):
+        assert deliver(target) == 500
+    assert rows() == 0

@@ -1,0 +1,100 @@
+"""A guarded call while a transaction of SQLAlchemy is open around it: its key completes, and the effect may be undone."""
+
+import asyncio
+import threading
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+OPEN = "COMPLETED, but the transaction of a (Session|Connection) of SQLAlchemy.*transactions.md"
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture
+def engine(postgres):
+    made = create_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:"))
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def insert(sql, table):
+    """A row that needs its parent when it commits, and finds none."""
+    sql(f"CREATE TABLE parents_{table} (id text PRIMARY KEY)")
+    sql(f"ALTER TABLE {table} ADD FOREIGN KEY (value) REFERENCES parents_{table} DEFERRABLE INITIALLY DEFERRED")
+    return text(f"INSERT INTO {table} VALUES ('effect')")
+
+
+@pytest.mark.parametrize("kind", [Session, "connect"])
+def test_a_call_in_an_open_transaction_warns_once_for_a_handler(once, engine, insert, effects, kind):
+    with pytest.raises(IntegrityError), kind(engine) if kind is Session else engine.connect() as ours:
+
+        @once(key="order", name="charge")
+        def charge(order: str) -> None:
+            ours.execute(insert)
+
+        with pytest.warns(UserWarning, match=OPEN):
+            charge("a")
+        charge("b")
+        ours.commit()
+    assert (effects(), [record.status for record, _ in once.ledger.records()]) == ([], ["COMPLETED"] * 2)
+
+
+def test_a_session_that_has_not_written_yet_counts(once, engine):
+    with Session(engine) as session, session.begin(), pytest.warns(UserWarning, match=OPEN):
+        once.run("a", len, ())
+
+
+def test_a_claim_that_is_completed_by_hand_counts(once, engine):
+    with Session(engine) as session, session.begin():
+        claim = once.acquire("a")
+        with pytest.warns(UserWarning, match=OPEN):
+            claim.complete()
+
+
+def test_a_connection_that_commits_each_statement_does_not_count(once, engine):
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("SELECT 1"))
+        assert connection.in_transaction()
+        once.run("a", len, ())
+
+
+def test_an_asynchronous_session_counts_in_its_own_task_only(once, postgres, insert):
+    async def charge(order: str, session: AsyncSession | None) -> None:
+        if session is not None:
+            await session.execute(insert)
+
+    guarded = once(key="order", name="charge")(charge)
+
+    async def main():
+        engine = create_async_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:"))
+        async with AsyncSession(engine) as session:
+            await session.execute(text("SELECT 1"))
+            await asyncio.create_task(guarded("another", None))
+            with pytest.warns(UserWarning, match=OPEN):
+                await guarded("a", session)
+        await engine.dispose()
+
+    asyncio.run(main())
+
+
+def test_transactions_that_have_ended_or_are_of_other_threads_or_that_the_record_joins_do_not_count(once, engine):
+    def own() -> None:
+        with Session(engine) as session, session.begin():
+            session.execute(text("SELECT 1"))
+
+    with Session(engine) as session:
+        session.execute(text("SELECT 1"))
+        session.commit()
+        once.run("a", own)
+        session.execute(text("SELECT 1"))
+        other = threading.Thread(target=once.run, args=("b", own))
+        other.start()
+        other.join()
+        session.rollback()
+        with once.transaction("c", session):
+            session.execute(text("SELECT 1"))
+    assert len(list(once.ledger.records())) == 3

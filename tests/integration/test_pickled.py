@@ -1,0 +1,141 @@
+"""A Once, and what it guards, in a process to which pickle or cloudpickle brings it."""
+
+import asyncio
+import multiprocessing
+import os
+import pickle
+import platform
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+
+import cloudpickle
+import pytest
+
+from onceward import Busy, Once, current
+from onceward.observe.events import Event
+from onceward.stores import open_store
+
+DRIVER = """
+import sys
+import cloudpickle
+from onceward import Claim, Once
+
+once = Once(sys.argv[1], lease=7)
+
+@once(key="order.id", max_attempts=2)
+def charge(order: dict, claim: Claim) -> tuple[str, float]:
+    print("charged", order["id"])
+    return order["id"], claim.record.lease_until - claim.record.updated_at
+
+charge({"id": "a"})
+sys.stdout.flush()
+sys.stdout.buffer.write(cloudpickle.dumps(charge).hex().encode())
+"""
+WORKER = """
+import pickle
+import sys
+charge = pickle.loads(bytes.fromhex(sys.argv[1]))
+print([charge({"id": key})[0] for key in "aabb"], charge.key_of({"id": "c"}))
+"""
+
+
+def run(code, argument, folder):
+    command = [sys.executable, "driver.py" if code is DRIVER else "-c", *([] if code is DRIVER else [code]), argument]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request, schema):
+    return "sqlite:///ledger.db" if request.param == "sqlite" else schema
+
+
+def test_a_function_that_cloudpickle_sends_to_another_process_has_the_same_keys_there(url, tmp_path):
+    (tmp_path / "driver.py").write_text(DRIVER)
+    said, sent = run(DRIVER, url, tmp_path)
+    assert said == "charged a"
+    assert run(WORKER, sent, "/") == ["charged b", "['a', 'a', 'b', 'b'] driver.charge:c"]
+
+
+def test_a_pool_of_processes_runs_a_key_once(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", on_busy=60)
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        processes = {pool.submit(once.run, "k", os.getpid).result() for _ in range(4)}
+    assert len(processes) == 1
+    assert os.getpid() not in processes
+    once.close()
+
+
+def test_what_arrives_has_the_same_options_and_shares_one_store(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="shop", observe=[_note], lease=7).using(max_attempts=3)
+    first, second = (pickle.loads(pickle.dumps(once)) for _ in range(2))
+    assert first.policy == once.policy
+    assert first.store is second.store
+    assert first.store is not once.store
+    claim = first.acquire("k")
+    with pytest.raises(Busy):
+        second.run("k", len, ())
+    assert [event.kind for event in _NOTED if isinstance(event, Event)] == ["claimed", "busy"]
+    first.close()
+    claim.complete(3)  # its store opens again
+    assert second.run("k", len, ()) == 3
+    second.close()
+
+
+_NOTED = []
+
+
+def _note(event):
+    _NOTED.append(event)
+
+
+def test_a_coroutine_function_travels(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db")
+
+    @once(key="order", name="charge")
+    async def charge(order: str) -> str:
+        return current().key()
+
+    arrived = cloudpickle.loads(cloudpickle.dumps(charge))
+    assert asyncio.run(arrived("a")) == asyncio.run(charge("a"))
+    once.close()
+    arrived.guarded.guard.store.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda _: Once("memory:"), "memory: cannot be pickled, because another process"),
+        (lambda path: Once(open_store(f"sqlite:///{path}/ledger.db")), "is an object of this process"),
+        (lambda path: Once(open_store(f"sqlite:///{path}/ledger.db")).using(name="a"), "is an object of this process"),
+    ],
+)
+def test_a_store_that_another_process_would_not_have_is_refused(make, why, tmp_path):
+    once = make(tmp_path)
+    for pickled in (once, once(key="order", name="charge")(lambda order: order)):
+        with pytest.raises(TypeError, match=f"{why}.*make it of a URL"):
+            cloudpickle.dumps(pickled)
+
+
+def test_a_file_is_not_looked_for_on_another_machine(tmp_path, monkeypatch):
+    sent = pickle.dumps(Once(f"sqlite:///{tmp_path}/ledger.db"))
+    monkeypatch.setattr(platform, "node", lambda: "elsewhere")
+    with pytest.raises(TypeError, match="unpickled on elsewhere, which has another file"):
+        pickle.loads(sent)
+
+
+def test_a_relative_path_arrives_as_the_file_that_it_named(tmp_path):
+    folder = tmp_path / "a b%41#?"
+    folder.mkdir()
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        once = Once("sqlite:///ledger%20of%3F.db")
+        once.run("k", len, ())
+        sent = pickle.dumps(once)
+    finally:
+        os.chdir(before)
+    once.close()
+    arrived = pickle.loads(sent)
+    assert arrived.run_outcome("k", len, ()).replayed
+    arrived.close()
