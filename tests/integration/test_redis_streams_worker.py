@@ -102,6 +102,15 @@ def test_plain_fields_without_a_key_are_a_dead_letter_with_fields(client, stream
     assert "Onceward-Key" not in told  # a malformed message names no key
 
 
+def test_a_failover_right_after_a_dead_letter_loses_the_letter_and_its_acknowledgement_together(client, stream, work):
+    publish(client, stream, "malformed")
+    with client.monitor() as commands:
+        work(lambda order: None)
+        letter(client, stream)
+        told = [next(commands.listen())["command"].split()[0] for _ in range(200)]
+    assert "MULTI XADD XACK EXEC" in " ".join(told)
+
+
 def test_an_entry_that_is_nested_without_end_is_a_dead_letter_and_the_worker_goes_on(client, stream, work):
     seen = []
     client.xadd(stream, {"__data__": '{"x": ' + 100_000 * "["})

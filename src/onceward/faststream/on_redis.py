@@ -5,12 +5,15 @@ from typing import Any, ClassVar
 
 import msgspec
 from faststream import AckPolicy
+from faststream.exceptions import SetupError
 from faststream.redis.message import bDATA_KEY
 from faststream.redis.parser import BinaryMessageFormatV1
+from redis.asyncio import Redis
 
 from onceward.consumers.dead_letters import OURS
 from onceward.consumers.delivery import Delivery
 from onceward.faststream.settlement import Settlement
+from onceward.stores.redis.schema import info_of, is_evicting
 
 
 class RedisSettlement(Settlement):
@@ -47,6 +50,23 @@ class RedisSettlement(Settlement):
         if self.order:
             return "Redis Streams keep no order when a message comes again: leave order=True out"
         return None
+
+    async def prepare(self) -> None:
+        """Refuse a server that would forget the dead letters."""
+        if self._client is None:
+            return
+        info = info_of(await self._client.info())
+        if is_evicting(info):
+            raise SetupError(
+                f"{self.source}: Redis evicts streams when it is full ({info['maxmemory_policy']}), also the dead letters {self.dead}: "
+                "set maxmemory-policy noeviction"
+            )
+
+    @property
+    def _client(self) -> Any:
+        """The client of one server; None for a cluster, and under TestRedisBroker."""
+        connection = self.subscriber._outer_config.connection  # noqa: SLF001 - FastStream has no other way to it
+        return connection.client if connection and isinstance(connection.client, Redis) else None
 
     def message_id(self, message: Any, delivery: Delivery) -> str | None:
         """Return the id that its sender gave it, or that of the entry."""
@@ -87,7 +107,14 @@ class RedisSettlement(Settlement):
         own: dict[str, str] = delivery.header.__self__  # type: ignore[attr-defined]  # the dict of its headers
         kept = {name: text for name, text in own.items() if name.lower() not in OURS}
         told = writable_headers({**kept, **headers}, self._format)
-        await broker.publish(delivery.body, stream=self.dead, headers=told)
+        message, entry = delivery.raw
+        if self._client is None or not entry:
+            await broker.publish(delivery.body, stream=self.dead, headers=told)
+            return
+        async with self._client.pipeline(transaction=True) as both:  # a failover loses both, or none
+            await broker.publish(delivery.body, stream=self.dead, headers=told, pipeline=both)
+            both.xack(self.source, message.group, entry)
+            await both.execute()
 
     async def close(self, message: Any) -> None:
         """Note that it is settled; Redis is not asked."""

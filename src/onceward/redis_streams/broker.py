@@ -218,7 +218,10 @@ class RedisStreamsBroker(Broker[StreamEntry]):
     async def dead_letter(self, message: StreamEntry, headers: Mapping[str, str]) -> None:
         fields: Any = letter_fields(message, headers)
         try:
-            await self._client.xadd(self._dead, fields)
+            async with self._client.pipeline(transaction=True) as both:  # a failover loses both, or none
+                both.xadd(self._dead, fields)
+                both.xack(self.name, self.group, message.id)
+                await both.execute()
         except TROUBLE as error:
             raise self._refused(error) from error
 
