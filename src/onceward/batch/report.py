@@ -11,6 +11,7 @@ from onceward.core.protocol import Verdict
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.core.steps import Refused, Replay
 from onceward.errors import Mismatch
+from onceward.keys.json_reading import NotJson
 from onceward.observe.events import Event, Kind, about
 from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
@@ -129,13 +130,18 @@ def _log(outcome: BatchOutcome) -> None:
     log = logger()
     where = outcome.key or _without_key(outcome.record)
     if outcome.status == "malformed":
-        log.error("%s: malformed: %s", where, _without_payload(outcome.error))
+        log_malformed(outcome.record, outcome.error)
     elif outcome.status == "failed":
         log.error("%s: %s", where, outcome.status, exc_info=outcome.error)
     elif outcome.status in {"parked", "mismatch"}:
         log.warning("%s: %s", where, describe(outcome.error) if outcome.error else outcome.status)
     else:
         log.info("%s: %s", where, outcome.status)
+
+
+def log_malformed(record: object, error: BaseException | None) -> None:
+    """Log why a record is malformed, without its payload."""
+    logger().error("%s: malformed: %s", _without_key(record), _without_payload(error))
 
 
 def _without_key(record: object) -> str:
@@ -151,7 +157,7 @@ def _without_key(record: object) -> str:
 
 def _without_payload(error: BaseException | None) -> str:
     """Return why a record is malformed, without the cause's text, which may quote a payload that must not be logged."""
-    if error is None or error.__cause__ is None:
+    if error is None or error.__cause__ is None or isinstance(error.__cause__, NotJson):
         return "" if error is None else describe(error)  # our own words
     return (
         f"{type(error).__name__} from {type(error.__cause__).__name__}, whose text may quote the payload and is not logged. "

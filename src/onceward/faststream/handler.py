@@ -179,6 +179,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         _CALL.set(run)
         assert self._wrapped_call is not None
         try:
+            settlement.check_json(message, run.delivery)
             found: CallOutcome[object] = await self._wrapped_call(message)
         except IgnoredException:
             raise  # the handler itself tells FastStream what to do

@@ -14,12 +14,14 @@ from faststream.exceptions import AckMessage, NackMessage, SetupError
 from pydantic import ValidationError as ModelError
 
 from onceward.batch.outcomes import BatchOutcome, Status
+from onceward.batch.report import log_malformed
 from onceward.consumers.backoff import Backoff, time_away
 from onceward.consumers.broker import bounded
 from onceward.consumers.dead_letters import dead_headers, dead_name, is_unhandled
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.core.policy import Options, Policy
 from onceward.errors import Busy, KeyMissing, Mismatch, Parked, ResultUnavailable, StoreError
+from onceward.keys.json_reading import without_mark
 from onceward.once import Once
 from onceward.results.outcomes import describe
 
@@ -40,6 +42,13 @@ _UNREADABLE: Final = (
     msgspec.DecodeError,
     MalformedRecord,
 )
+
+
+def _without_marks(body: Any) -> Any:
+    """Return the body of a message, or those of a batch, without byte order marks, which some readers of JSON refuse."""
+    if isinstance(body, list):
+        return [_without_marks(one) for one in body]
+    return without_mark(body) if isinstance(body, bytes) else body
 
 
 class Settling(NamedTuple):
@@ -153,10 +162,20 @@ class Settlement(ABC):
         async def parse_readable(raw: Any) -> Any:
             message = await parse(self.readable(raw))
             message.raw_message = raw
+            message.body = _without_marks(message.body)
             return message
 
         parse_readable.onceward_parse = parse  # type: ignore[attr-defined]  # as above
         self.subscriber._parser = parse_readable  # noqa: SLF001 - as above
+
+    def check_json(self, message: Any, delivery: Delivery) -> None:
+        """Refuse a payload that FastStream would read, and other readers of JSON otherwise.
+
+        Raises:
+            MalformedRecord: readers of JSON do not agree about it.
+        """
+        if delivery.body and "text" not in (message.content_type or ""):
+            delivery.data  # noqa: B018 - it reads the payload
 
     async def settle(self, delivery: Delivery, outcome: BatchOutcome) -> None:
         """Acknowledge a message, let it come again, or send it to the dead letters."""
@@ -190,6 +209,8 @@ class Settlement(ABC):
         status = status_of(error, policy, run)
         if status == "done":
             return AckMessage()
+        if status == "malformed":
+            log_malformed(run.delivery, error)
         await self.settle(run.delivery, BatchOutcome(status, run.delivery, run.key, error=error))
         await self.close(message)
         return NackMessage() if status == "busy" else error

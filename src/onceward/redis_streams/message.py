@@ -7,6 +7,7 @@ import msgspec
 
 from onceward.consumers.dead_letters import KEY_HEADER, OURS
 from onceward.consumers.delivery import Delivery
+from onceward.keys.json_reading import NotJson, read_json
 
 SOURCE: Final = "redis"
 DATA: Final = b"__data__"  # the field of the outbox's messages, and of FastStream's
@@ -70,8 +71,8 @@ def letter_fields(entry: StreamEntry, told: Mapping[str, str]) -> dict[bytes, by
 def _envelope(entry: StreamEntry) -> Envelope | None:
     """Return what the field ``__data__`` has; None if there is none, or it is no such JSON."""
     try:
-        return msgspec.json.decode(entry.fields.get(DATA, b""), type=Envelope)
-    except (msgspec.MsgspecError, RecursionError):  # a sender can nest it without end
+        return msgspec.convert(read_json(entry.fields.get(DATA, b"")), Envelope)
+    except (NotJson, msgspec.ValidationError):
         return None
 
 

@@ -853,6 +853,34 @@ def test_keys_and_options_that_are_none_are_refused_when_decorated(once):
 
 
 @pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ('{"id": 7, "at": NaN}', "NaN at byte 16"),
+        ('{"id": 7, "said": "\\ud83d"}', "half of a surrogate pair at byte 19"),
+        ('{"id": 7, "id": 8}', "the name 'id' is there twice at byte 10"),
+        ("{'id': 7}", "at byte 1"),
+        ("", "it is empty"),
+        ("id,cents", "at byte 0"),
+    ],
+)
+@pytest.mark.parametrize("key", ["order.id", None])
+def test_a_message_that_is_not_quite_json_says_so_and_where(once, caplog, body, why, key):
+    @on_sqs(once, key=key)
+    def charge(order: dict):
+        raise AssertionError("it ran")
+
+    assert charge(events.sqs(body))["batchItemFailures"]
+    (record,) = [record for record in caplog.records if why in record.getMessage()]
+    assert record.levelname == "ERROR"
+    assert "no JSON" in record.getMessage()
+
+
+def test_a_byte_order_mark_is_skipped(once):
+    payloads, _ = given(once, on_sqs, events.sqs('\ufeff{"id": 7}'), key="payload.id")
+    assert payloads == [{"id": 7}]
+
+
+@pytest.mark.parametrize(
     ("fingerprint", "clashes"),
     [("order.total", True), (True, True), (lambda order: order["total"], True), (None, False)],
 )

@@ -141,7 +141,7 @@ class WebhookReceiver:
             _log.info("a webhook is refused: %s", error)
             return Answer(401, _TEXT, str(error).encode())
         except ValueError as error:
-            _log.info("a webhook has no event: %s", error)
+            _log.error("%s: malformed: %s", self.__name__, error)
             return Answer(400, _TEXT, str(error).encode())
         if event.id:
             return event
