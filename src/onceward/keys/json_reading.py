@@ -45,7 +45,7 @@ class NotJson(ValueError):
     """
 
     def __init__(self, what: str, byte: int | None = None, *, almost: bool = True, looks: bool = True) -> None:
-        super().__init__(f"no JSON: {what}" if byte is None else f"no JSON: {what} at byte {byte}")
+        super().__init__(f"not JSON: {what}" if byte is None else f"not JSON: {what} at byte {byte}")
         self.almost, self.looks = almost, looks
 
 

@@ -87,7 +87,7 @@ def read_line(data: bytes) -> object:
     except NotJson as error:
         if not error.looks and _ROW.match(data) is not None:
             raise NotJson(
-                f"{str(error).removeprefix('no JSON: ')}. It looks like CSV, which `onceward run` reads (a source csv)"
+                f"{str(error).removeprefix('not JSON: ')}. It looks like CSV, which `onceward run` reads (a source csv)"
             ) from error
         raise
 

@@ -239,6 +239,14 @@ def receiver(once, handler, **options):
     return WebhookReceiver(once, Stripe(SECRET), handler, name="hooks", **options)
 
 
+def test_a_body_that_is_not_quite_json_is_400_and_says_where(once, caplog):
+    body = b'{"type": "paid", "id": "evt_1", "n": NaN}'
+    answer = receiver(once, lambda event: None).receive(by_standard(body), body)
+    assert answer.status == 400
+    assert "malformed: " in caplog.text
+    assert "NaN at byte 37" in caplog.text
+
+
 def test_an_event_is_handled_once_and_a_forged_one_leaves_nothing(once, handled):
     hook = receiver(once, lambda event: handled.append(event.id))
     assert hook.answer({}, BODY).status == 401

@@ -872,7 +872,7 @@ def test_a_message_that_is_not_quite_json_says_so_and_where(once, caplog, body, 
     assert charge(events.sqs(body))["batchItemFailures"]
     (record,) = [record for record in caplog.records if why in record.getMessage()]
     assert record.levelname == "ERROR"
-    assert "no JSON" in record.getMessage()
+    assert "not JSON" in record.getMessage()
 
 
 def test_a_byte_order_mark_is_skipped(once):

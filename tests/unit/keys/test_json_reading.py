@@ -37,7 +37,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("body", "why"), FAULTS)
 def test_what_is_not_quite_json_is_refused_with_its_name_and_its_byte(body, why):
-    with pytest.raises(NotJson, match=f"^no JSON: {why}$"):
+    with pytest.raises(NotJson, match=f"^not JSON: {why}$"):
         read_json(body)
 
 

@@ -53,9 +53,9 @@ def parsed(body: bytes) -> dict[str, object]:
     try:
         data = read_json(body)
     except NotJson as error:
-        raise ValueError(f"the payload is {error}") from error
+        raise ValueError(f"the body has no JSON object: the payload is {error}") from error
     if not isinstance(data, dict):
-        raise ValueError("the payload is no JSON object")
+        raise ValueError("the body has no JSON object")
     return data
 
 
