@@ -141,12 +141,15 @@ def _log(outcome: BatchOutcome) -> None:
 
 def log_malformed(record: object, error: BaseException | None) -> None:
     """Log why a record is malformed, without its payload."""
-    logger().error("%s: malformed: %s", _without_key(record), _without_payload(error))
+    where = _without_key(record)
+    logger().error("%s: malformed: %s", where, _without_payload(error).replace(f"{where}: ", "", 1))
 
 
 def _without_key(record: object) -> str:
-    """Describe a record without a key, by its id if it has one, as a delivery does."""
+    """Describe a record without a key: as a delivery does, or by its id if it has one."""
     try:
+        if isinstance(named := getattr(record, "named", None), str):
+            return named
         own = getattr(record, "id", None)
     except Exception:  # a user's property may raise anything
         own = None

@@ -54,12 +54,26 @@ class Delivery:
         destination: the queue or topic, or None.
         fault: why it cannot be read, or None.
         not_json: why ``data`` is text or bytes, or None.
+        place: where it is in its source, for people; by default its ``id``.
     """
 
     # Any: sources promise no type, and users index into it.
     raw: Any
 
-    __slots__ = ("_data", "body", "destination", "fault", "group", "header", "id", "key", "not_json", "raw", "source")
+    __slots__ = (
+        "_data",
+        "body",
+        "destination",
+        "fault",
+        "group",
+        "header",
+        "id",
+        "key",
+        "not_json",
+        "place",
+        "raw",
+        "source",
+    )
 
     def __init__(self, source: str, raw: object) -> None:
         self.source = source
@@ -72,10 +86,21 @@ class Delivery:
         self.destination: str | None = None
         self.fault: MalformedRecord | None = None
         self.not_json: NotJson | None = None
+        self.place: str | None = None
         self._data: object = _UNREAD
 
     def __repr__(self) -> str:
         return f"Delivery({self.source!r}, id={self.id!r})"
+
+    @property
+    def named(self) -> str:
+        """What names it for people, such as "the record orders/0/15 of kafka"."""
+        place = self.id if self.place is None else self.place
+        if place is None:
+            place = self.key
+        if isinstance(place, tuple):
+            place = "/".join(map(str, place))
+        return f"a record of {self.source}" if place is None else f"the record {place} of {self.source}"
 
     def comes(self) -> "Incoming":
         """Return what its handler's call came with, for traces."""

@@ -241,7 +241,7 @@ def receiver(once, handler, **options):
 
 def test_a_body_that_is_not_quite_json_is_400_and_says_where(once, caplog):
     body = b'{"type": "paid", "id": "evt_1", "n": NaN}'
-    answer = receiver(once, lambda event: None).receive(by_standard(body), body)
+    answer = receiver(once, lambda event: None).answer(by_stripe(body), body)
     assert answer.status == 400
     assert "malformed: " in caplog.text
     assert "NaN at byte 37" in caplog.text
