@@ -139,7 +139,7 @@ class KafkaSettlement(Settlement):
         told = {DELAY: f"{seconds:.3f}", RECEIVES: str(receives), FROM: _origin(delivery), GROUP: self.group}
         try:
             await self._publish(retry_name(self.source), delivery, told, OF_RETRIES)
-        except KafkaError as error:
+        except Exception as error:
             _log.warning("%s: record %s holds back its partition: %r", self.source, delivery.id, error)
             self._hold(delivery, seconds)
 

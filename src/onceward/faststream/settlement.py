@@ -168,14 +168,21 @@ class Settlement(ABC):
         parse_readable.onceward_parse = parse  # type: ignore[attr-defined]  # as above
         self.subscriber._parser = parse_readable  # noqa: SLF001 - as above
 
-    def check_json(self, message: Any, delivery: Delivery) -> None:
-        """Refuse a payload that FastStream would read, and other readers of JSON otherwise.
+    async def check_payload(self, message: Any, delivery: Delivery) -> None:
+        """Refuse a payload that cannot be read, or that FastStream would read, and other readers of JSON otherwise.
 
         Raises:
-            MalformedRecord: readers of JSON do not agree about it.
+            MalformedRecord: it cannot be read, or readers of JSON do not agree about it.
         """
-        if delivery.body and "text" not in (message.content_type or ""):
-            delivery.data  # noqa: B018 - it reads the payload
+        kind = message.content_type or ""
+        if delivery.body and "text" not in kind:
+            delivery.read()
+            if delivery.not_json is not None and "json" in kind:
+                raise MalformedRecord(f"the payload is {delivery.not_json}") from delivery.not_json
+        try:
+            await message.decode()
+        except Exception as error:  # a decoder can be anybody's
+            raise MalformedRecord(f"the payload cannot be decoded ({type(error).__name__})") from error
 
     async def settle(self, delivery: Delivery, outcome: BatchOutcome) -> None:
         """Acknowledge a message, let it come again, or send it to the dead letters."""
@@ -185,6 +192,7 @@ class Settlement(ABC):
         receives = await self.receives(delivery)
         away = time_away(outcome, receives, self.backoff, goes=False)
         if isinstance(outcome.error, StoreError):
+            _log.warning("%s: message %s waits for the ledger: %s", self.source, delivery.id, outcome.error)
             await self.wait(delivery, min(away, _TROUBLE), receives)
             return
         if is_unhandled(outcome):
@@ -202,6 +210,13 @@ class Settlement(ABC):
                     self.source, delivery.id, outcome.status, self.dead, outcome.error,
                 )  # fmt: skip
                 return
+        elif self.order or outcome.status == "failed":
+            why = type(outcome.error).__name__ if outcome.status == "failed" else outcome.error
+            holds = ", and holds back those behind it (order=True)" if self.order else ""
+            _log.warning(
+                "%s: message %s is %s, and comes again in %.0f s%s: %s",
+                self.source, delivery.id, outcome.status, away, holds, why,
+            )  # fmt: skip
         await self.give_back(delivery, away, receives)
 
     async def settle_failed(self, message: Any, run: HandlerCall, error: Exception, policy: Policy) -> Exception:

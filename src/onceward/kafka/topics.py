@@ -31,12 +31,14 @@ class Topics:
         dead: where records go that cannot be handled.
         largest: the most bytes of a record in ``retry`` and ``dead``; known after :meth:`prepare`, as the next.
         partitions: how many partitions ``retry`` and ``dead`` have.
+        keeps: for how many seconds ``main`` keeps a record; negative for ever, None if that is not known.
     """
 
     def __init__(self, main: str, retry: str | None = None, dead: str | None = None) -> None:
         self.main, self.retry, self.dead = main, retry or retry_name(main), dead or dead_name(main)
         self.largest = _LARGEST + ROOM
         self.partitions: dict[str, int] = {}
+        self.keeps: float | None = None
         if len({self.main, self.retry, self.dead}) < 3:
             raise ValueError(f"topic {main!r}, retry={self.retry!r}, dead={self.dead!r}: give three different topics")
 
@@ -62,6 +64,7 @@ class Topics:
             raise BrokerError(f"topic {self.main} does not exist: create it, or correct its name")
         configs = await configs_of(admin, self.main)
         self.largest = int(configs.get("max.message.bytes", _LARGEST)) + ROOM
+        self.keeps = int(configs["retention.ms"]) / 1000 if "retention.ms" in configs else None
         partitions = known[self.main]
         copies = max(1, min(len(partition["replicas"]) for partition in partitions))
         for name in (self.retry, self.dead):

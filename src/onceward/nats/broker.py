@@ -16,7 +16,7 @@ from nats.js.api import ConsumerInfo, PubAck, StreamConfig
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.nats_letters import (
     fitting,
@@ -28,7 +28,7 @@ from onceward.consumers.nats_letters import (
 )
 from onceward.core.policy import Policy
 from onceward.nats.message import message_delivery
-from onceward.nats.settings import ACK_WAIT, consumer_of, losses, risks, takes, unfit
+from onceward.nats.settings import ACK_WAIT, consumer_of, is_queue, losses, risks, takes, unfit
 
 _log: Final = logging.getLogger("onceward")
 TROUBLE: Final = (Error, OSError, TimeoutError)  # what nats-py raises when a server is away, or refuses
@@ -71,7 +71,7 @@ class NatsBroker(Broker[Msg]):
         self._client = await self._connected()
         self._jetstream = self._client.jetstream(timeout=_PATIENCE)
         try:
-            stream, consumer = await self._prepare()
+            stream, consumer = await self._prepare(policy)
         except BaseException as error:
             await self._client.close()
             if isinstance(error, TROUBLE):
@@ -98,7 +98,7 @@ class NatsBroker(Broker[Msg]):
             told = f"NATS, connecting: {str(why) or type(why).__name__}"
             raise BrokerError(f"{told}. Is it running there, and is NATS_URL right?") from error
 
-    async def _prepare(self) -> tuple[str, ConsumerInfo]:
+    async def _prepare(self, policy: Policy) -> tuple[str, ConsumerInfo]:
         """Check the stream and the consumer; make the consumer and the stream of the dead letters if they are missing."""
         self.durable = name_for(self.durable)
         stream, found = await self._found()
@@ -113,6 +113,8 @@ class NatsBroker(Broker[Msg]):
             raise ValueError(f"the consumer {self.durable} of stream {stream} is of no use here: {why}")
         for text in risks(found):
             _log.warning("stream %s: %s", stream, text)
+        if not is_queue(found):
+            tell_outlived(f"stream {stream}", found.max_age or None, policy)
         if consumer is None:
             consumer = await self._jetstream.add_consumer(stream, consumer_of(self.durable, self.name))
         self._letters = await prepare_letters(self._jetstream, self._dead, found)

@@ -25,7 +25,7 @@ def consumer_of(durable: str, subject: str) -> ConsumerConfig:
 
 def losses(stream: StreamConfig, consumer: ConsumerConfig | None) -> Iterator[tuple[str, str]]:
     """Yield each setting that loses messages, and its fix."""
-    if _is_queue(stream):
+    if is_queue(stream):
         yield from queue_losses(stream)
     elif stream.storage == StorageType.MEMORY:
         yield "the stream is in memory, so a restart loses it", "make it with storage=file"
@@ -51,14 +51,14 @@ def losses(stream: StreamConfig, consumer: ConsumerConfig | None) -> Iterator[tu
 
 def risks(stream: StreamConfig) -> Iterator[str]:
     """Yield what can lose messages, but does not have to."""
-    if not _is_queue(stream):
+    if not is_queue(stream):
         if stream.max_age:
             yield f"a message that is not handled within {stream.max_age:g} s is lost (max_age)"
         if is_limited(stream):
             yield "the stream drops its oldest messages when it is full, also those that are not handled yet"
 
 
-def _is_queue(stream: StreamConfig) -> bool:
+def is_queue(stream: StreamConfig) -> bool:
     """Tell whether a stream keeps messages only until they are handled. nats-py gives its kind as text."""
     return stream.retention not in (None, RetentionPolicy.LIMITS)  # a tuple: text is equal, but has another hash
 

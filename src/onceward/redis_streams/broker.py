@@ -18,7 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
 from onceward.consumers.delivery import Delivery
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
@@ -71,6 +71,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
                 raise ValueError(f"this server loses the entries of stream {self.name}: {'; '.join(told)}")
             for text in risks(info):
                 _log.warning("stream %s: %s", self.name, text)
+            tell_outlived(f"stream {self.name}", None, policy)
             await self._make_group()
             await self._client.eval(FORGET, 1, self.name, self.group, _NAMES, _FORGOTTEN)
         except BaseException as error:

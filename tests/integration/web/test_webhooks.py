@@ -322,6 +322,26 @@ def test_an_accepted_event_is_answered_while_its_handler_runs(once, handled):
     assert handled == ["evt_1"]
 
 
+def test_accepted_events_start_no_more_threads_than_there_is_room_for(once, handled, monkeypatch):
+    monkeypatch.setattr("onceward.web.webhooks.receiver._MOST", 2)
+    monkeypatch.setattr("onceward.web.webhooks.receiver._PATIENCE", 0.01)
+    go = threading.Event()
+
+    def handle(event: WebhookEvent) -> None:
+        go.wait(60)
+        handled.append(event.id)
+
+    hook = receiver(once, handle, accept=True)
+    bodies = [b'{"type": "paid", "id": "evt_%d"}' % number for number in range(3)]
+    answers = [hook.answer(by_stripe(body), body) for body in bodies]
+    assert [answer.status for answer in answers] == [202, 202, 503]
+    assert ("Retry-After", "1") in answers[2].headers
+    go.set()
+    _until(lambda: len(handled) == 2)
+    _until(lambda: hook.answer(by_stripe(bodies[2]), bodies[2]).status == 202)
+    _until(lambda: len(handled) == 3)
+
+
 def test_an_accepted_event_of_a_coroutine_is_answered_while_it_runs(once, handled):
     async def handle(event: WebhookEvent, claim: Claim) -> None:
         await go.wait()

@@ -373,7 +373,7 @@ def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark_is_sk
         async with testing(broker, connect_only=False) as fake:
             told = {"content-type": "application/json"}
             await fake.publish(b'\xef\xbb\xbf{"id": 1}', headers=told, **where)
-            for body in (b'{"id": 2, "id": 3}', b'{"id": 2, "n": NaN}'):
+            for body in (b'{"id": 2, "id": 3}', b'{"id": 2, "n": NaN}', b"[" * 100_000, b'{"n": %s}' % (b"9" * 5000)):
                 with pytest.raises(MalformedRecord):
                     await fake.publish(body, headers=told, **where)
 
@@ -381,6 +381,7 @@ def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark_is_sk
     assert runs == [1]
     assert "the payload is not JSON: the name 'id' is there twice at byte 10" in caplog.text
     assert "the payload is not JSON: NaN at byte 15" in caplog.text
+    assert "the payload is not JSON: it is nested too deep" in caplog.text
 
 
 def test_a_batch_takes_one_message_and_publishes_nothing(once):
