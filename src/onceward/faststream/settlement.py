@@ -182,7 +182,8 @@ class Settlement(ABC):
         try:
             await message.decode()
         except Exception as error:  # a decoder can be anybody's
-            raise MalformedRecord(f"the payload cannot be decoded ({type(error).__name__})") from error
+            why = delivery.not_json or type(error).__name__  # its text may quote the payload
+            raise MalformedRecord(f"the payload cannot be decoded: {why}") from None
 
     async def settle(self, delivery: Delivery, outcome: BatchOutcome) -> None:
         """Acknowledge a message, let it come again, or send it to the dead letters."""
