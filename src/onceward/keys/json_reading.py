@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+_DECODE: Final[Callable[[str | bytes], object]] = msgspec.json.Decoder().decode
+_ENCODE: Final = msgspec.json.Encoder().encode
 _BOM: Final = b"\xef\xbb\xbf"
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+', re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
@@ -49,7 +51,7 @@ class NotJson(ValueError):
         self.almost, self.looks = almost, looks
 
 
-def read_json(body: str | bytes, decode: Callable[[str | bytes], object] = msgspec.json.decode) -> object:
+def read_json(body: str | bytes, decode: Callable[[str | bytes], object] = _DECODE) -> object:
     """Return the value of JSON that somebody has sent.
 
     Args:
@@ -87,13 +89,15 @@ def kind_of(data: bytes) -> str | None:
 
 def _may_repeat_names(text: str | bytes, value: object) -> bool:
     """Return whether a name can be there twice. Each name has a colon, and the value that was read has each name once."""
+    colons = text.count(b":") if isinstance(text, bytes) else text.count(":")
+    if type(value) is dict and len(value) == colons:
+        return False  # it is flat, and no text in it has a colon
     try:
-        colons = msgspec.json.encode(value).count(b":")
+        if _ENCODE(value).count(b":") != colons:
+            return True
     except (ValueError, TypeError, OverflowError, RecursionError):  # such as a number that only fits into Python's
         return True
-    if isinstance(text, bytes):
-        return text.count(b":") != colons or b"\\u003" in text  # an escaped colon would hide one
-    return text.count(":") != colons or "\\u003" in text
+    return b"\\u003" in text if isinstance(text, bytes) else "\\u003" in text  # an escaped colon would hide one
 
 
 def _text_of(text: str | bytes) -> str:
