@@ -108,7 +108,20 @@ def test_a_failover_right_after_a_dead_letter_loses_the_letter_and_its_acknowled
         work(lambda order: None)
         letter(client, stream)
         told = [next(commands.listen())["command"].split()[0] for _ in range(200)]
-    assert "MULTI XADD XACK EXEC" in " ".join(told)
+    assert "EVAL XADD XACK" in " ".join(told)
+
+
+def test_an_entry_whose_dead_letter_is_not_taken_is_not_acknowledged(client, stream, work):
+    client.set(f"{stream}.onceward-dead", "no stream")
+    publish(client, stream, "malformed")
+    told = []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    work(lambda order: None)
+    until(lambda: len(told) > 1)
+    assert pending(client, stream) == 1
+    client.delete(f"{stream}.onceward-dead")
+    letter(client, stream)
+    until(lambda: pending(client, stream) == 0)
 
 
 def test_an_entry_that_is_nested_without_end_is_a_dead_letter_and_the_worker_goes_on(client, stream, work):

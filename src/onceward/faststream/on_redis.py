@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from onceward.consumers.dead_letters import OURS
 from onceward.consumers.delivery import Delivery
+from onceward.consumers.redis_letters import add_letter
 from onceward.faststream.settlement import Settlement
 from onceward.stores.redis.schema import info_of, is_evicting
 
@@ -111,10 +112,9 @@ class RedisSettlement(Settlement):
         if self._client is None or not entry:
             await broker.publish(delivery.body, stream=self.dead, headers=told)
             return
-        async with self._client.pipeline(transaction=True) as both:  # a failover loses both, or none
-            await broker.publish(delivery.body, stream=self.dead, headers=told, pipeline=both)
-            both.xack(self.source, message.group, entry)
-            await both.execute()
+        written: Any = _Written()
+        await broker.publish(delivery.body, stream=self.dead, headers=told, pipeline=written)
+        await add_letter(self._client, self.dead, self.source, message.group, entry, written.fields)
 
     async def close(self, message: Any) -> None:
         """Note that it is settled; Redis is not asked."""
@@ -142,6 +142,18 @@ class RedisSettlement(Settlement):
         delivery.header = {str(name): str(value) for name, value in headers.items()}.get
         delivery.destination = self.source
         return delivery
+
+
+class _Written:
+    """Takes what FastStream's producer would add to a stream."""
+
+    def __init__(self) -> None:
+        self.fields: Mapping[Any, Any] = {}
+
+    async def xadd(self, name: str, fields: Mapping[Any, Any], *_: Any, **__: Any) -> bytes:
+        """Keep the fields."""
+        self.fields = fields
+        return b""
 
 
 def writable_headers(headers: Mapping[str, Any], form: object) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
 from onceward.consumers.delivery import Delivery
+from onceward.consumers.redis_letters import add_letter
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.redis_streams.message import StreamEntry, entries_in, entry_delivery, letter_fields
@@ -217,12 +218,9 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         await self._client.eval(RENEW, 1, self.name, self.group, self._consumer, idle, name)
 
     async def dead_letter(self, message: StreamEntry, headers: Mapping[str, str]) -> None:
-        fields: Any = letter_fields(message, headers)
+        fields = letter_fields(message, headers)
         try:
-            async with self._client.pipeline(transaction=True) as both:  # a failover loses both, or none
-                both.xadd(self._dead, fields)
-                both.xack(self.name, self.group, message.id)
-                await both.execute()
+            await add_letter(self._client, self._dead, self.name, self.group, message.id, fields)
         except TROUBLE as error:
             raise self._refused(error) from error
 
