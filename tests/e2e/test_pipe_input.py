@@ -1,5 +1,6 @@
 """``onceward pipe`` on bad input, on a great deal of input, and on a ledger that fails."""
 
+import gzip
 import json
 import os
 import shutil
@@ -27,6 +28,9 @@ BAD = [
     (b'{"id": ""}\n', "empty str"),
     (b'{"id": [1, null]}\n', "missing"),
     (b"[1, 2]\n", "no key"),
+    (b'{"id": NaN}\n', "NaN at byte 7"),
+    (b'{"id": 1, "id": 2}\n', "'id' is there twice at byte 10"),
+    (b"id,cents\n", "It looks like CSV"),
     (b'{"id": 1} {"id": 2}\n', "not JSON"),
     (b"[" * 100_000 + b"\n", "not JSON"),
     (b'{"id": 5, "n": "a\\u0000b"}\n', "NUL"),
@@ -55,6 +59,22 @@ def test_rejects_are_appended_line_by_line(cli):
 def test_no_rejects_file_is_made_when_nothing_is_malformed(cli):
     cli.run("pipe", "--key", "line.id", "--rejects", "rejects", "--", "true", input=b'{"id":1}\n')
     assert not (cli.folder / "rejects").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"), [(gzip.compress(b'{"id": 1}\n'), "gzip"), ('{"id": 1}\n'.encode("utf-16"), "UTF-16")]
+)
+def test_a_file_that_is_no_text_in_utf_8_is_named_and_not_read(cli, content, kind):
+    (cli.folder / "in.ndjson").write_bytes(content)
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "true")
+    assert result.returncode == 1
+    assert "in.ndjson is " in result.stderr
+    assert kind in result.stderr
+
+
+def test_a_byte_order_mark_is_skipped(cli):
+    (cli.folder / "in.ndjson").write_bytes(b'\xef\xbb\xbf{"id":1}\n')
+    assert "ran 1" in cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "true").stderr
 
 
 def test_blank_lines_are_skipped(cli):

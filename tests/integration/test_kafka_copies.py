@@ -8,10 +8,12 @@ import sys
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
 
 from kafka_runs import PATIENCE, drain, headers, order, working
 from observing import note_outcomes
 from onceward import Once
+from onceward.consumers.retry_topics import configs_of
 from onceward.core.record import PARKED
 from onceward.kafka import KafkaRedrive
 from places import SOURCES
@@ -70,6 +72,30 @@ def test_a_malformed_record_names_no_key_of_another_message(once, kafka, topic):
     (letter,) = kafka.read(f"{topic}.onceward-dead")
     assert "onceward-key" not in headers(letter)
     assert headers(letter)["trace"] == "t"
+
+
+@pytest.mark.parametrize("configs", [{"cleanup_policy": "compact,delete"}, {"retention_bytes": "1000"}])
+@pytest.mark.parametrize("beside", ["dead", "retry"])
+def test_a_topic_that_loses_dead_letters_or_retries_is_refused_at_start(once, kafka, topic, beside, configs):
+    kafka.make(f"{topic}.onceward-{beside}", **configs)
+    with pytest.raises(ValueError, match="loses retries or dead letters"):
+        drain(once, kafka, topic, failing)
+
+
+def test_letters_are_as_durable_as_their_records(once, kafka):
+    kafka.make("durable", min_insync_replicas="2")
+    drain(once, kafka, "durable", failing)
+
+    async def read():
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.servers)
+        await admin.start()
+        try:
+            return await configs_of(admin, "durable.onceward-dead")
+        finally:
+            await admin.close()
+
+    made = asyncio.run(read())
+    assert (made["min.insync.replicas"], made["retention.ms"], made["retention.bytes"]) == ("2", "-1", "-1")
 
 
 def test_a_record_that_fits_compressed_reaches_the_dead_letters(once, kafka, topic):

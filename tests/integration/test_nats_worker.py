@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from nats.js.api import AckPolicy, RetentionPolicy, StorageType
+from nats.js.api import AckPolicy, DiscardPolicy, RetentionPolicy, StorageType
 from nats.js.errors import NotFoundError
 
 from observing import note_outcomes
@@ -37,6 +37,62 @@ def test_a_message_that_is_no_order_is_a_dead_letter_that_names_no_key_of_anothe
     headers = shop.letter().headers
     assert headers["onceward-status"] == "malformed"
     assert "onceward-key" not in map(str.lower, headers)
+
+
+def refuse(order):
+    raise ZeroDivisionError
+
+
+def test_two_groups_have_a_dead_letter_each_of_one_message(shop, once):
+    shop.publish({"id": 7})
+    for group in ("billing", "shipping"):
+        shop.worker(once, refuse, name=group, max_attempts=1).run(until_empty=True)
+    assert shop.letters() == 2
+
+
+def test_a_stream_that_is_made_again_has_dead_letters_of_its_own(shop, once):
+    for order in (7, 8):
+        shop.publish({"id": order})
+        shop.worker(once, refuse, max_attempts=1).run(until_empty=True)
+        shop.do(lambda jetstream: jetstream.delete_stream(shop.stream))
+        shop.make()
+    assert shop.letters() == 2
+
+
+def test_a_duplicate_of_a_dead_letter_that_is_gone_is_stored(shop, once):
+    """The first try stores a letter, and its answer is lost. An operator deletes the letter before the second try."""
+    shop.publish({"id": 7})
+    worker = shop.worker(once, refuse, max_attempts=1)
+    dead_letter, tries = worker._broker.dead_letter, []
+
+    async def lose_the_first_answer(message, headers):
+        await dead_letter(message, headers)
+        if not tries:
+            tries.append(message)
+            await worker._broker._jetstream.purge_stream(worker._broker._letters)
+            raise BrokerError("no answer")
+
+    worker._broker.dead_letter = lose_the_first_answer
+    with working(worker):
+        until(lambda: tries and shop.pending() == 0)
+    assert shop.letters() == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"retention": RetentionPolicy.INTEREST}, "no consumer waits"),
+        ({"max_age": 3600}, "max_age"),
+        ({"max_msgs": 5}, "oldest"),
+        ({"max_msgs_per_subject": 1, "discard": DiscardPolicy.NEW}, "oldest"),
+        ({"storage": StorageType.MEMORY}, "in memory"),
+        ({"no_ack": True}, "no_ack"),
+    ],
+)
+def test_a_stream_that_loses_dead_letters_is_refused_at_start(shop, once, settings, what):
+    shop.do(lambda jetstream: jetstream.add_stream(name=f"L{shop.stream}", subjects=[shop.dead], **settings))
+    with pytest.raises(ValueError, match=f"loses the dead letters .*{what}.* give dead="):
+        shop.worker(once, refuse).run()
 
 
 def test_a_handler_longer_than_the_ack_wait_keeps_its_message(shop, work):

@@ -102,6 +102,28 @@ def test_plain_fields_without_a_key_are_a_dead_letter_with_fields(client, stream
     assert "Onceward-Key" not in told  # a malformed message names no key
 
 
+def test_a_failover_right_after_a_dead_letter_loses_the_letter_and_its_acknowledgement_together(client, stream, work):
+    publish(client, stream, "malformed")
+    with client.monitor() as commands:
+        work(lambda order: None)
+        letter(client, stream)
+        told = [next(commands.listen())["command"].split()[0] for _ in range(200)]
+    assert "EVAL XADD XACK" in " ".join(told)
+
+
+def test_an_entry_whose_dead_letter_is_not_taken_is_not_acknowledged(client, stream, work):
+    client.set(f"{stream}.onceward-dead", "no stream")
+    publish(client, stream, "malformed")
+    told = []
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    work(lambda order: None)
+    until(lambda: len(told) > 1)
+    assert pending(client, stream) == 1
+    client.delete(f"{stream}.onceward-dead")
+    letter(client, stream)
+    until(lambda: pending(client, stream) == 0)
+
+
 def test_an_entry_that_is_nested_without_end_is_a_dead_letter_and_the_worker_goes_on(client, stream, work):
     seen = []
     client.xadd(stream, {"__data__": '{"x": ' + 100_000 * "["})

@@ -31,9 +31,13 @@ class NatsShop:
         self.url = server.url
         name = f"n{uuid.uuid4().hex[:8]}"
         self.stream, self.orders = name.upper(), f"{name}.orders"
-        self._dead = f"{self.orders}.onceward-dead"
-        told = {"name": self.stream, "subjects": [self.orders], "storage": StorageType.FILE} | settings
-        self.do(lambda jetstream: jetstream.add_stream(StreamConfig(**told)))
+        self.dead = f"{self.orders}.onceward-dead"
+        self._settings = {"name": self.stream, "subjects": [self.orders], "storage": StorageType.FILE} | settings
+        self.make()
+
+    def make(self):
+        """Make the stream, also once more."""
+        self.do(lambda jetstream: jetstream.add_stream(StreamConfig(**self._settings)))
 
     def do(self, work):
         """Return what ``work`` of JetStream gives."""
@@ -70,12 +74,16 @@ class NatsShop:
         """Return how many orders are out and not acknowledged."""
         return self.do(lambda jetstream: jetstream.consumer_info(self.stream, "shop")).num_ack_pending
 
+    def letters(self):
+        """Return how many dead letters there are."""
+        return self.do(lambda jetstream: jetstream.stream_info(self.dead.replace(".", "-"))).state.messages
+
     def letter(self):
         """Return the first dead letter, when it is there."""
 
         async def work(jetstream):
             with contextlib.suppress(nats.js.errors.NotFoundError):
-                return await jetstream.get_msg(self._dead.replace(".", "-"), 1)
+                return await jetstream.get_msg(self.dead.replace(".", "-"), 1)
 
         found = until(lambda: self.do(work))
         return Letter(found.data, found.headers)

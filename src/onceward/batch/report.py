@@ -11,6 +11,7 @@ from onceward.core.protocol import Verdict
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.core.steps import Refused, Replay
 from onceward.errors import Mismatch
+from onceward.keys.json_reading import NotJson
 from onceward.observe.events import Event, Kind, about
 from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
@@ -129,7 +130,7 @@ def _log(outcome: BatchOutcome) -> None:
     log = logger()
     where = outcome.key or _without_key(outcome.record)
     if outcome.status == "malformed":
-        log.error("%s: malformed: %s", where, _without_payload(outcome.error))
+        log_malformed(outcome.record, outcome.error)
     elif outcome.status == "failed":
         log.error("%s: %s", where, outcome.status, exc_info=outcome.error)
     elif outcome.status in {"parked", "mismatch"}:
@@ -138,9 +139,17 @@ def _log(outcome: BatchOutcome) -> None:
         log.info("%s: %s", where, outcome.status)
 
 
+def log_malformed(record: object, error: BaseException | None) -> None:
+    """Log why a record is malformed, without its payload."""
+    where = _without_key(record)
+    logger().error("%s: malformed: %s", where, _without_payload(error).replace(f"{where}: ", "", 1))
+
+
 def _without_key(record: object) -> str:
-    """Describe a record without a key, by its id if it has one, as a delivery does."""
+    """Describe a record without a key: as a delivery does, or by its id if it has one."""
     try:
+        if isinstance(named := getattr(record, "named", None), str):
+            return named
         own = getattr(record, "id", None)
     except Exception:  # a user's property may raise anything
         own = None
@@ -151,7 +160,7 @@ def _without_key(record: object) -> str:
 
 def _without_payload(error: BaseException | None) -> str:
     """Return why a record is malformed, without the cause's text, which may quote a payload that must not be logged."""
-    if error is None or error.__cause__ is None:
+    if error is None or error.__cause__ is None or isinstance(error.__cause__, NotJson):
         return "" if error is None else describe(error)  # our own words
     return (
         f"{type(error).__name__} from {type(error.__cause__).__name__}, whose text may quote the payload and is not logged. "

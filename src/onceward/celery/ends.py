@@ -23,6 +23,7 @@ from onceward.errors import Mismatch, Parked
 from onceward.observe.logs import logger
 
 _DELAY: Final = re.compile(r"^(?:[01]\.){28}")  # kombu's prefix of a routing key in native delayed delivery
+_AMQP: Final = frozenset({"amqp", "amqps", "pyamqp", "librabbitmq", "confluentamqp"})  # transports of RabbitMQ
 _EXCHANGE: Final = re.compile(r"^celery_delayed.*")  # the same for the exchange
 _DEATH: Final = re.compile(r"x-(first-|last-)?death")
 _STATUSES: Final[dict[type[Exception], Status]] = {Parked: "parked", Mismatch: "mismatch"}
@@ -107,9 +108,10 @@ def _is_bound(queue: Queue, exchange: str, routing_key: str) -> bool:
 
 
 def has_dead_letters(app: Celery, queue: str) -> bool:
-    """Return whether the application declares the queue with a dead-letter exchange."""
+    """Return whether the application declares the queue with a dead-letter exchange, and its broker has such: RabbitMQ."""
     declared = app.amqp.queues.get(queue)
-    return "x-dead-letter-exchange" in ((declared and declared.queue_arguments) or {})
+    told = (declared and declared.queue_arguments) or {}
+    return "x-dead-letter-exchange" in told and app.connection_for_write().transport_cls in _AMQP
 
 
 def _receives(task: Task) -> int:

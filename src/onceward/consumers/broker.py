@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from onceward.consumers.delivery import Delivery
-from onceward.core.policy import Policy
+from onceward.core.policy import DAY, Policy
 from onceward.errors import OncewardError
+from onceward.observe.logs import logger
 
 M = TypeVar("M")
 DeadLetters = Literal["ledger", "broker", "publish"]
@@ -17,6 +18,27 @@ ATTEMPTS: Final = 10  # calls until a key is parked, if neither an option nor th
 def bounded(policy: Policy) -> Policy:
     """Return the policy with a limit of attempts, so that a message that always fails leaves its queue."""
     return policy if policy.max_attempts is not None else policy._replace(max_attempts=ATTEMPTS)
+
+
+def tell_outlived(source: str, kept: float | None, policy: Policy) -> None:
+    """Warn if messages that are done can come again after the ledger has forgotten their keys.
+
+    Args:
+        source: what keeps them, such as "topic orders".
+        kept: for how many seconds it keeps a message that is done; None for ever.
+        policy: of the worker.
+    """
+    if policy.retention is None or (kept is not None and kept <= policy.retention):
+        return
+    keeps = "for ever" if kept is None else f"for {kept / DAY:.3g} days"
+    logger().warning(
+        "%s keeps messages %s, and the ledger forgets their keys after %.3g days: a consumer that begins again runs older ones again. "
+        "Give retention=%s, or let it keep them for less",
+        source,
+        keeps,
+        policy.retention / DAY,
+        "None" if kept is None else f"{kept:.0f}",
+    )
 
 
 class BrokerError(OncewardError):

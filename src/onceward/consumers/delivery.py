@@ -1,12 +1,11 @@
 """One record of an event, or one message of a queue, as handlers and keys see it."""
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Final, cast
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from onceward.core.policy import Options
 from onceward.errors import OncewardError
+from onceward.keys.json_reading import NotJson, read_json
 
 if TYPE_CHECKING:
     from onceward.keys.reading import KeySource
@@ -32,7 +31,7 @@ class DeliveryOptions(Options, total=False):
 class MalformedRecord(OncewardError):
     """One record of an event cannot be read: the ``error`` of its outcome, whose status is ``malformed``.
 
-    Cause: The body is no JSON, does not fit the handler's annotation, or comes from another source.
+    Cause: The body is no JSON, or readers of JSON do not agree about it, does not fit the handler's annotation, or comes from another source.
 
     Fix: Correct what sends it. The record itself goes to the dead-letter queue.
     """
@@ -54,12 +53,27 @@ class Delivery:
         header: returns the text of a header or message attribute, or None.
         destination: the queue or topic, or None.
         fault: why it cannot be read, or None.
+        not_json: why ``data`` is text or bytes, or None.
+        place: where it is in its source, for people; by default its ``id``.
     """
 
     # Any: sources promise no type, and users index into it.
     raw: Any
 
-    __slots__ = ("_data", "body", "destination", "fault", "group", "header", "id", "key", "raw", "source")
+    __slots__ = (
+        "_data",
+        "body",
+        "destination",
+        "fault",
+        "group",
+        "header",
+        "id",
+        "key",
+        "not_json",
+        "place",
+        "raw",
+        "source",
+    )
 
     def __init__(self, source: str, raw: object) -> None:
         self.source = source
@@ -71,10 +85,22 @@ class Delivery:
         self.header: Callable[[str], str | None] = _no_header
         self.destination: str | None = None
         self.fault: MalformedRecord | None = None
+        self.not_json: NotJson | None = None
+        self.place: str | None = None
         self._data: object = _UNREAD
 
     def __repr__(self) -> str:
         return f"Delivery({self.source!r}, id={self.id!r})"
+
+    @property
+    def named(self) -> str:
+        """What names it for people, such as "the record orders/0/15 of kafka"."""
+        place = self.id if self.place is None else self.place
+        if place is None:
+            place = self.key
+        if isinstance(place, tuple):
+            place = "/".join(map(str, place))
+        return f"a record of {self.source}" if place is None else f"the record {place} of {self.source}"
 
     def comes(self) -> "Incoming":
         """Return what its handler's call came with, for traces."""
@@ -84,14 +110,36 @@ class Delivery:
 
     @property
     def data(self) -> Any:
-        """The payload: decoded JSON, else str, else bytes; or the object that the source gives."""
-        if self._data is _UNREAD:
-            self._data = None if self.body is None else decoded(self.body)
-        return self._data
+        """The payload: decoded JSON, else str, else bytes; or the object that the source gives.
+
+        Raises:
+            MalformedRecord: it is almost JSON (``keys/json_reading.py``).
+        """
+        return self.read()
 
     @data.setter
     def data(self, value: object) -> None:
         self._data = value
+
+    def read(self) -> object:
+        """Return ``data``, which is read from the body once; raises MalformedRecord as ``data``."""
+        if self._data is _UNREAD:
+            self._data = None if self.body is None else self._read(self.body)
+        return self._data
+
+    def _read(self, body: str | bytes) -> object:
+        try:
+            return read_json(body)
+        except NotJson as error:
+            if error.almost and error.looks:
+                raise MalformedRecord(f"the payload is {error}") from error
+            self.not_json = error
+        if isinstance(body, str):
+            return body
+        try:
+            return body.decode()
+        except UnicodeDecodeError:
+            return body
 
 
 def _no_header(_: str) -> None: ...
@@ -100,17 +148,3 @@ def _no_header(_: str) -> None: ...
 def fields_of(delivery: Delivery) -> dict[str, object]:
     """Return a delivery as a key path sees it: ``order.id`` of the payload is ``data.order.id``."""
     return {name: getattr(delivery, name) for name in ("source", "id", "key", "group", "body", "data", "raw")}
-
-
-def decoded(body: str | bytes) -> object:
-    """Return ``body`` decoded from JSON, else as str, else as bytes."""
-    try:
-        return cast("object", msgspec.json.decode(body))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass  # ValueError: text that is not UTF-8, or has lone surrogates
-    if isinstance(body, str):
-        return body
-    try:
-        return body.decode()
-    except UnicodeDecodeError:
-        return body

@@ -8,6 +8,7 @@ import msgspec
 
 from onceward.claim.handler import hint
 from onceward.consumers.delivery import Delivery, MalformedRecord
+from onceward.keys.json_reading import without_mark
 from onceward.keys.roots import called
 from onceward.results.classes import is_model
 from onceward.results.codec import Codec
@@ -56,10 +57,13 @@ def _converter(function: Callable[..., object], annotation: object) -> Payload:
     def checked(delivery: Delivery) -> object:
         try:
             return convert(delivery)
+        except MalformedRecord:
+            raise
         except Exception as error:
             raise MalformedRecord(
-                f"the payload does not fit {called(function)}, which takes {annotation!r} and did not run: {error}"
-            ) from error
+                f"the payload does not fit {called(function)}, which takes {annotation!r} and did not run: "
+                f"{delivery.not_json or _said(error)}"
+            ) from (delivery.not_json or error)
 
     return checked
 
@@ -82,14 +86,10 @@ def _conversion(function: Callable[..., object], annotation: object) -> Payload:
         ) from error
 
     def convert(delivery: Delivery) -> object:
-        if delivery.body is not None:
-            try:
-                return decoder.decode(delivery.body)
-            except msgspec.ValidationError:
-                raise
-            except msgspec.DecodeError:
-                pass  # it is not JSON, but its text may fit
-        return msgspec.convert(delivery.data, cast("type[object]", annotation), dec_hook=_from_builtin)
+        data = delivery.read()  # what is almost JSON is refused first
+        if delivery.body is not None and delivery.not_json is None:
+            return decoder.decode(without_mark(delivery.body))
+        return msgspec.convert(data, cast("type[object]", annotation), dec_hook=_from_builtin)
 
     return convert
 
@@ -108,9 +108,18 @@ def _as_bytes(delivery: Delivery) -> bytes:
 
 def _as_model(model: Any, delivery: Delivery) -> object:
     """Let pydantic read the JSON itself: its strict types accept more from JSON than from Python's values."""
-    if delivery.body is not None:
-        return cast("object", model.model_validate_json(delivery.body))
-    return cast("object", model.model_validate(delivery.data))
+    data = delivery.read()  # as above
+    if delivery.body is not None and delivery.not_json is None:
+        return cast("object", model.model_validate_json(without_mark(delivery.body)))
+    return cast("object", model.model_validate(data))
+
+
+def _said(error: Exception) -> str:
+    """Return what an error says, without the values that pydantic quotes: they may be secret."""
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in errors())
 
 
 def _from_builtin(kind: type, value: object) -> object:

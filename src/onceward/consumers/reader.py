@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, get_args
 
 from onceward.batch.outcomes import Reading
 from onceward.claim.handler import describe
-from onceward.consumers.delivery import Delivery, fields_of
+from onceward.consumers.delivery import Delivery, MalformedRecord, fields_of
 from onceward.consumers.payloads import Payload, annotation_of, payload_of
 from onceward.core.origin import provenance_in
 from onceward.errors import KeyMissing
@@ -62,7 +62,14 @@ class DeliveryReader:
             if self._keys.by_path:  # otherwise a converted payload is not decoded twice
                 seen = fields_of(delivery) if argument.delivery else delivery.data
                 named[argument.name] = [seen] if argument.several else seen
-        key, mark = self._keys.key(named, given), self._keys.fingerprint(named, given)
+        try:
+            key, mark = self._keys.key(named, given), self._keys.fingerprint(named, given)
+        except KeyMissing as error:
+            if delivery.not_json is None:
+                raise
+            raise MalformedRecord(
+                f"the payload is {delivery.not_json}, and so has no key: {error}"
+            ) from delivery.not_json
         return Reading(args, key, mark, delivery.comes, provenance_in(delivery.header))
 
 

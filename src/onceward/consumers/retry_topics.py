@@ -9,20 +9,58 @@ import logging
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
+
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, RECEIVES
 from onceward.core.clock import boottime
 
 _log: Final = logging.getLogger("onceward")
 # Settings of topics for retries and dead letters: a cluster's own defaults could delete or compact what waits for a person.
-KEEPS: Final[Mapping[str, str]] = MappingProxyType({"cleanup.policy": "delete", "retention.ms": "-1"})
+KEEPS: Final[Mapping[str, str]] = MappingProxyType(
+    {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+)
 TIMESTAMPS: Final[Mapping[str, str]] = MappingProxyType({"message.timestamp.type": "LogAppendTime"})  # of a retry topic
 CLOCK: Final = "onceward-clock"  # the group of a record that only asks for the time: all groups skip it
 # Headers that count in a retry topic only. Elsewhere they were copied from there by a handler that forwards headers.
 OF_RETRIES: Final = frozenset({DELAY, FROM, GROUP, RECEIVES})
+# Settings of a topic that say what survives a lost node. Those for its retries and dead letters have the same.
+_LASTING: Final = ("min.insync.replicas", "unclean.leader.election.enable")
 _LONGEST: Final = 86400.0 * 7  # seconds
 _STAMPED_BY_BROKER: Final = 1
+
+
+async def configs_of(admin: Any, topic: str) -> dict[str, str]:
+    """Return the settings of a topic; none if this user may not read them."""
+    answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    return {
+        entry[0]: entry[1] for answer in answers for resource in answer.resources for entry in resource[4] if entry[1]
+    }
+
+
+def configs_like(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a topic that keeps what waits in it, and is as durable as the one with these ``configs``."""
+    return {**KEEPS, **{name: configs[name] for name in _LASTING if name in configs}}
+
+
+def check_keeps(topic: str, configs: Mapping[str, str]) -> None:
+    """Check a topic for retries or dead letters that is there; warn if it forgets after a time, or is not known.
+
+    Raises:
+        ValueError: it drops records because of others.
+    """
+    losses = []
+    if "compact" in configs.get("cleanup.policy", ""):
+        losses.append("it is compacted, so only the last record of a key stays: set cleanup.policy=delete")
+    if int(configs.get("retention.bytes", -1)) >= 0:
+        losses.append("it drops its oldest records when it is full: set retention.bytes=-1")
+    if losses:
+        raise ValueError(f"topic {topic} loses retries or dead letters: {'; '.join(losses)}")
+    if not configs:
+        _log.warning("topic %s: its settings cannot be read, so nobody checks whether it keeps its records", topic)
+    elif (kept := int(configs.get("retention.ms", -1))) >= 0:
+        _log.warning("topic %s forgets what is not handled within %.3g s: set retention.ms=-1", topic, kept / 1000)
 
 
 class BrokerClock:

@@ -165,7 +165,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         """Handle a message, and settle it unless it is done; FastStream acknowledges it after what it publishes."""
         settlement = self._current()
         deliveries = settlement.deliveries(message)
-        if self.is_test:
+        if self.is_test and settlement.batched:
             await self._recorder.record(message)
         if settlement.batched:
             await self._batch.handle(settlement, deliveries)
@@ -179,6 +179,9 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         _CALL.set(run)
         assert self._wrapped_call is not None
         try:
+            await settlement.check_payload(message, run.delivery)
+            if self.is_test:
+                await self._recorder.record(message)
             found: CallOutcome[object] = await self._wrapped_call(message)
         except IgnoredException:
             raise  # the handler itself tells FastStream what to do

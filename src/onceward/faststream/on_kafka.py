@@ -18,7 +18,15 @@ from faststream.exceptions import SetupError
 
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, OURS, RECEIVES, receives_in, retry_name
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.retry_topics import CLOCK, KEEPS, OF_RETRIES, TIMESTAMPS, BrokerClock
+from onceward.consumers.retry_topics import (
+    CLOCK,
+    OF_RETRIES,
+    TIMESTAMPS,
+    BrokerClock,
+    check_keeps,
+    configs_like,
+    configs_of,
+)
 from onceward.faststream.settlement import Settlement, Settling
 
 _log: Final = logging.getLogger("onceward")
@@ -82,18 +90,22 @@ class KafkaSettlement(Settlement):
 
     async def prepare(self) -> None:
         """Make the topics of retries and dead letters, which keep what waits in them."""
-        if not self._config.allow_auto_create_topics:
-            return
         admin = self._config.admin.client
         known = {told["topic"]: told["partitions"] for told in await admin.describe_topics()}
+        beside = {self.dead: {}} if self.order else {self.dead: {}, retry_name(self.source): TIMESTAMPS}
+        try:
+            for name in beside.keys() & known.keys():
+                check_keeps(name, await configs_of(admin, name))
+        except ValueError as error:
+            raise SetupError(str(error)) from error
+        if not self._config.allow_auto_create_topics:
+            return
+        configs = configs_like(await configs_of(admin, self.source) if self.source in known else {})
         partitions = known.get(self.source, [{"replicas": [0]}])
         copies = max(1, min(len(partition["replicas"]) for partition in partitions))
-        wanted = (
-            {self.dead: KEEPS} if self.order else {self.dead: KEEPS, retry_name(self.source): {**KEEPS, **TIMESTAMPS}}
-        )
         made = [
-            NewTopic(name, len(partitions), copies, topic_configs=dict(configs))
-            for name, configs in wanted.items()
+            NewTopic(name, len(partitions), copies, topic_configs={**configs, **more})
+            for name, more in beside.items()
             if name not in known
         ]
         for answer in (await admin.create_topics(made)).topic_errors if made else ():
@@ -127,7 +139,7 @@ class KafkaSettlement(Settlement):
         told = {DELAY: f"{seconds:.3f}", RECEIVES: str(receives), FROM: _origin(delivery), GROUP: self.group}
         try:
             await self._publish(retry_name(self.source), delivery, told, OF_RETRIES)
-        except KafkaError as error:
+        except Exception as error:
             _log.warning("%s: record %s holds back its partition: %r", self.source, delivery.id, error)
             self._hold(delivery, seconds)
 

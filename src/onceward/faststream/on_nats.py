@@ -1,28 +1,28 @@
 """NATS JetStream: a message that is not done is given back with a delay."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
+from faststream.exceptions import SetupError
 from faststream.nats.response import NatsPublishCommand
 from faststream.nats.schemas.js_stream import is_subject_match_wildcard
 from faststream.response.publish_type import PublishType
-from nats.errors import NotJSMessageError
-from nats.js.api import AckPolicy, StreamConfig
-from nats.js.errors import NoStreamResponseError
+from nats.errors import Error, NotJSMessageError
+from nats.js.api import AckPolicy
 
-from onceward.consumers.dead_letters import OURS
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.nats_headers import fitting, name_for
+from onceward.consumers.nats_letters import ID_HEADER, fitting, letter_headers, letter_id, prepare_letters, store_letter
 from onceward.faststream.settlement import NACK, Settlement
 
 _PATIENCE: Final = 10.0  # seconds for the stream of the dead letters to answer
-_MESSAGE_ID: Final = "Nats-Msg-Id"
 _FASTSTREAMS: Final = 256  # bytes for the headers that FastStream adds
-_SERVERS: Final = "nats-"  # headers that the server reads; those of the original message are not the dead letter's
 
 
 class NatsSettlement(Settlement):
     """Settles the messages of a JetStream consumer, pushed or pulled."""
+
+    _letters: str | None = None  # the stream of the dead letters
 
     def named(self) -> str:
         """Return the subject."""
@@ -61,7 +61,7 @@ class NatsSettlement(Settlement):
     def message_id(self, message: Any, delivery: Delivery) -> str | None:
         """Return the id that its sender gave it, or where it is in its stream."""
         headers = delivery.raw.headers or {}
-        return headers.get("message_id") or headers.get(_MESSAGE_ID) or delivery.id  # type: ignore[return-value]  # text
+        return headers.get("message_id") or headers.get(ID_HEADER) or delivery.id  # type: ignore[return-value]  # text
 
     def deliveries(self, message: Any) -> list[Delivery]:
         """Return the messages of a pull, or the one message."""
@@ -83,39 +83,43 @@ class NatsSettlement(Settlement):
         if not delivery.raw.is_acked:
             await delivery.raw.nak(delay=seconds)
 
+    async def prepare(self) -> None:
+        """Look at the stream of the dead letters, and make it if it is missing."""
+        if not self._connection:
+            return
+        jetstream = self.subscriber.jetstream
+        try:
+            like = (await jetstream.stream_info(self.subscriber.stream.name)).config
+            self._letters = await prepare_letters(jetstream, self.dead, like)
+        except (Error, TimeoutError, ValueError) as error:
+            raise SetupError(f"{self.source}: {str(error) or type(error).__name__}") from error
+
     async def dead_letter(self, delivery: Delivery, headers: Mapping[str, str]) -> None:
-        """Publish it to the stream of the dead letters, which is made if there is none."""
-        kept = {
-            name: text
-            for name, text in (delivery.raw.headers or {}).items()
-            if not (name.lower().startswith(_SERVERS) or name.lower() in OURS)
-        }
-        told = {**kept, **headers, _MESSAGE_ID: f"{self.dead}:{_identity(delivery)}"}
-        client = self.subscriber._outer_config.connection_state  # noqa: SLF001 - FastStream has no other way to it
-        if client:  # not under FastStream's TestNatsBroker
-            told = fitting(told, client.connection.max_payload - len(delivery.raw.data) - _FASTSTREAMS)
+        """Publish it to the stream of the dead letters."""
+        raw = delivery.raw
+        if not self._connection:
+            await self._send_letter(raw, {**(raw.headers or {}), **headers})
+            return
+        told = letter_headers(raw.headers, headers, letter_id(raw, self.dead))
+        room = self._connection.connection.max_payload - len(raw.data) - _FASTSTREAMS
+        await store_letter(self.subscriber.jetstream, partial(self._send_letter, raw), fitting(told, room))
+
+    async def _send_letter(self, raw: Any, headers: dict[str, str]) -> Any:
         command = NatsPublishCommand(
-            delivery.raw.data, subject=self.dead, headers=told, timeout=_PATIENCE, _publish_type=PublishType.PUBLISH
+            raw.data,
+            subject=self.dead,
+            stream=self._letters,
+            headers=headers,
+            timeout=_PATIENCE,
+            _publish_type=PublishType.PUBLISH,
         )
         producer = self.subscriber._outer_config.js_producer  # noqa: SLF001 - broker.publish waits for no stream's answer
-        try:
-            await producer.publish(command)
-        except NoStreamResponseError:
-            await self._make_stream()
-            await producer.publish(command)
+        return await producer.publish(command)
 
-    async def _make_stream(self) -> None:
-        """Make the stream of the dead letters, as durable as that of the messages."""
-        stream, jetstream = self.subscriber.stream.name, self.subscriber.jetstream
-        like = (await jetstream.stream_info(stream)).config
-        await jetstream.add_stream(
-            StreamConfig(
-                name=name_for(self.dead),  # subscribers of one stream have dead letters of their own
-                subjects=[self.dead],
-                storage=like.storage,
-                num_replicas=like.num_replicas,
-            )
-        )
+    @property
+    def _connection(self) -> Any:
+        """FastStream's; it is false under TestNatsBroker."""
+        return self.subscriber._outer_config.connection_state  # noqa: SLF001 - FastStream has no other way to it
 
 
 def _delivery(raw: Any) -> Delivery:
@@ -127,14 +131,6 @@ def _delivery(raw: Any) -> Delivery:
     delivery.header = headers.get
     delivery.destination = raw.subject
     return delivery
-
-
-def _identity(delivery: Delivery) -> str:
-    """Return what tells a dead letter from others: another consumer's, and one of a stream that was deleted and made again."""
-    metadata = _metadata(delivery.raw)
-    if metadata is None:
-        return str(delivery.id)
-    return f"{delivery.id}:{metadata.consumer}:{metadata.timestamp.timestamp():.6f}"
 
 
 def _metadata(raw: Any) -> Any:

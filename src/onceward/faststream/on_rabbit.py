@@ -16,12 +16,14 @@ from onceward.consumers.dead_letters import OURS, RECEIVES, receives_in
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_queues import (
     InTurn,
+    dead_arguments,
     fit,
     headers_for_copy,
     length_for,
     lengths,
     retry_arguments,
     retry_queue,
+    version_of,
 )
 from onceward.faststream.settlement import Settlement, Settling
 
@@ -37,6 +39,7 @@ class RabbitSettlement(Settlement):
     def __init__(self, subscriber: Any, options: Settling) -> None:
         super().__init__(subscriber, options)
         self._lengths = lengths(self.backoff.longest)
+        self._version: tuple[int, ...] = ()  # of the server
 
     def named(self) -> str:
         return f"{self.subscriber._outer_config.prefix}{self.subscriber.queue.name}"  # noqa: SLF001 - as FastStream names it
@@ -78,6 +81,7 @@ class RabbitSettlement(Settlement):
 
     async def prepare(self) -> None:
         """Declare the queues of retries and dead letters: a lone node that is killed soon after that may lose what they take."""
+        self._version = version_of(await self._broker.connect())
         retries = [] if self.order else [self._retry_queue(length) for length in self._lengths]
         for queue in (*retries, self._dead_queue):
             try:
@@ -130,7 +134,8 @@ class RabbitSettlement(Settlement):
 
     @property
     def _dead_queue(self) -> RabbitQueue:
-        return RabbitQueue(self.dead, queue_type=QueueType.QUORUM)
+        arguments: Any = dead_arguments(self._version)
+        return RabbitQueue(self.dead, queue_type=QueueType.QUORUM, arguments=arguments)
 
     def _retry_queue(self, length: int) -> RabbitQueue:
         arguments: Any = retry_arguments(self.source, length)

@@ -5,12 +5,16 @@ from typing import Any, ClassVar
 
 import msgspec
 from faststream import AckPolicy
+from faststream.exceptions import SetupError
 from faststream.redis.message import bDATA_KEY
 from faststream.redis.parser import BinaryMessageFormatV1
+from redis.asyncio import Redis
 
 from onceward.consumers.dead_letters import OURS
 from onceward.consumers.delivery import Delivery
+from onceward.consumers.redis_letters import add_letter
 from onceward.faststream.settlement import Settlement
+from onceward.stores.redis.schema import info_of, is_evicting
 
 
 class RedisSettlement(Settlement):
@@ -47,6 +51,23 @@ class RedisSettlement(Settlement):
         if self.order:
             return "Redis Streams keep no order when a message comes again: leave order=True out"
         return None
+
+    async def prepare(self) -> None:
+        """Refuse a server that would forget the dead letters."""
+        if self._client is None:
+            return
+        info = info_of(await self._client.info())
+        if is_evicting(info):
+            raise SetupError(
+                f"{self.source}: Redis evicts streams when it is full ({info['maxmemory_policy']}), also the dead letters {self.dead}: "
+                "set maxmemory-policy noeviction"
+            )
+
+    @property
+    def _client(self) -> Any:
+        """The client of one server; None for a cluster, and under TestRedisBroker."""
+        connection = self.subscriber._outer_config.connection  # noqa: SLF001 - FastStream has no other way to it
+        return connection.client if connection and isinstance(connection.client, Redis) else None
 
     def message_id(self, message: Any, delivery: Delivery) -> str | None:
         """Return the id that its sender gave it, or that of the entry."""
@@ -87,7 +108,13 @@ class RedisSettlement(Settlement):
         own: dict[str, str] = delivery.header.__self__  # type: ignore[attr-defined]  # the dict of its headers
         kept = {name: text for name, text in own.items() if name.lower() not in OURS}
         told = writable_headers({**kept, **headers}, self._format)
-        await broker.publish(delivery.body, stream=self.dead, headers=told)
+        message, entry = delivery.raw
+        if self._client is None or not entry:
+            await broker.publish(delivery.body, stream=self.dead, headers=told)
+            return
+        written: Any = _Written()
+        await broker.publish(delivery.body, stream=self.dead, headers=told, pipeline=written)
+        await add_letter(self._client, self.dead, self.source, message.group, entry, written.fields)
 
     async def close(self, message: Any) -> None:
         """Note that it is settled; Redis is not asked."""
@@ -115,6 +142,18 @@ class RedisSettlement(Settlement):
         delivery.header = {str(name): str(value) for name, value in headers.items()}.get
         delivery.destination = self.source
         return delivery
+
+
+class _Written:
+    """Takes what FastStream's producer would add to a stream."""
+
+    def __init__(self) -> None:
+        self.fields: Mapping[Any, Any] = {}
+
+    async def xadd(self, name: str, fields: Mapping[Any, Any], *_: Any, **__: Any) -> bytes:
+        """Keep the fields."""
+        self.fields = fields
+        return b""
 
 
 def writable_headers(headers: Mapping[str, Any], form: object) -> dict[str, Any]:

@@ -14,12 +14,14 @@ from faststream.exceptions import AckMessage, NackMessage, SetupError
 from pydantic import ValidationError as ModelError
 
 from onceward.batch.outcomes import BatchOutcome, Status
+from onceward.batch.report import log_malformed
 from onceward.consumers.backoff import Backoff, time_away
 from onceward.consumers.broker import bounded
 from onceward.consumers.dead_letters import dead_headers, dead_name, is_unhandled
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.core.policy import Options, Policy
 from onceward.errors import Busy, KeyMissing, Mismatch, Parked, ResultUnavailable, StoreError
+from onceward.keys.json_reading import without_mark
 from onceward.once import Once
 from onceward.results.outcomes import describe
 
@@ -40,6 +42,13 @@ _UNREADABLE: Final = (
     msgspec.DecodeError,
     MalformedRecord,
 )
+
+
+def _without_marks(body: Any) -> Any:
+    """Return the body of a message, or those of a batch, without byte order marks, which some readers of JSON refuse."""
+    if isinstance(body, list):
+        return [_without_marks(one) for one in body]
+    return without_mark(body) if isinstance(body, bytes) else body
 
 
 class Settling(NamedTuple):
@@ -153,10 +162,28 @@ class Settlement(ABC):
         async def parse_readable(raw: Any) -> Any:
             message = await parse(self.readable(raw))
             message.raw_message = raw
+            message.body = _without_marks(message.body)
             return message
 
         parse_readable.onceward_parse = parse  # type: ignore[attr-defined]  # as above
         self.subscriber._parser = parse_readable  # noqa: SLF001 - as above
+
+    async def check_payload(self, message: Any, delivery: Delivery) -> None:
+        """Refuse a payload that cannot be read, or that FastStream would read, and other readers of JSON otherwise.
+
+        Raises:
+            MalformedRecord: it cannot be read, or readers of JSON do not agree about it.
+        """
+        kind = message.content_type or ""
+        if delivery.body and "text" not in kind:
+            delivery.read()
+            if delivery.not_json is not None and "json" in kind:
+                raise MalformedRecord(f"the payload is {delivery.not_json}") from delivery.not_json
+        try:
+            await message.decode()
+        except Exception as error:  # a decoder can be anybody's
+            why = delivery.not_json or type(error).__name__  # its text may quote the payload
+            raise MalformedRecord(f"the payload cannot be decoded: {why}") from None
 
     async def settle(self, delivery: Delivery, outcome: BatchOutcome) -> None:
         """Acknowledge a message, let it come again, or send it to the dead letters."""
@@ -166,6 +193,7 @@ class Settlement(ABC):
         receives = await self.receives(delivery)
         away = time_away(outcome, receives, self.backoff, goes=False)
         if isinstance(outcome.error, StoreError):
+            _log.warning("%s: message %s waits for the ledger: %s", self.source, delivery.id, outcome.error)
             await self.wait(delivery, min(away, _TROUBLE), receives)
             return
         if is_unhandled(outcome):
@@ -183,6 +211,13 @@ class Settlement(ABC):
                     self.source, delivery.id, outcome.status, self.dead, outcome.error,
                 )  # fmt: skip
                 return
+        elif self.order or outcome.status == "failed":
+            why = type(outcome.error).__name__ if outcome.status == "failed" else outcome.error
+            holds = ", and holds back those behind it (order=True)" if self.order else ""
+            _log.warning(
+                "%s: message %s is %s, and comes again in %.0f s%s: %s",
+                self.source, delivery.id, outcome.status, away, holds, why,
+            )  # fmt: skip
         await self.give_back(delivery, away, receives)
 
     async def settle_failed(self, message: Any, run: HandlerCall, error: Exception, policy: Policy) -> Exception:
@@ -190,6 +225,8 @@ class Settlement(ABC):
         status = status_of(error, policy, run)
         if status == "done":
             return AckMessage()
+        if status == "malformed":
+            log_malformed(run.delivery, error)
         await self.settle(run.delivery, BatchOutcome(status, run.delivery, run.key, error=error))
         await self.close(message)
         return NackMessage() if status == "busy" else error

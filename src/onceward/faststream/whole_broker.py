@@ -155,6 +155,7 @@ class ExactlyMiddleware(BaseMiddleware):
             return result.body if isinstance(result, Response) else result
 
         try:
+            await settlement.check_payload(msg, delivery)
             name = settlement.message_id(msg, delivery)
             seen = {"body": await msg.decode(), "headers": msg.headers, "message_id": name}
             run.key = ledger_key(guard.name, self._scope.reader.key(seen, seen))

@@ -16,6 +16,7 @@ from typing import Final, cast
 import msgspec
 
 from onceward.http.request import Request
+from onceward.keys.json_reading import NotJson, read_json
 from onceward.keys.roots import fixed
 
 _BODY: Final = fixed("body", "the JSON of the request")
@@ -84,7 +85,7 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
 
     Returns:
         A function from the body to the key: a str, an int or a list of them; None if the body has no key or is not JSON.
-        It raises BadBody for a key of another type, and KeyMissing if a part of the key is missing.
+        It raises BadBody for a key of another type and a body that is almost JSON, and KeyMissing if a part of the key is missing.
 
     Raises:
         ValueError: the expression is not valid, or cannot be a key.
@@ -95,8 +96,10 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
 
     def read(body: bytes) -> object:
         try:
-            document = _document(body)
-        except (ValueError, RecursionError):
+            document = read_json(body)
+        except NotJson as error:
+            if error.almost:  # the application may take it for JSON; then it must not run unguarded
+                raise BadBody(f"the payload is {error}") from error
             return None
         key = path.search({"body": document})
         if key is None:
@@ -104,40 +107,17 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
         parts = cast("list[object]", key) if type(key) is list else [key]
         if not parts or any(type(part) not in {str, int} or not str(part).strip() for part in parts):
             raise BadBody("it is empty, or not a string or a whole number")
-        if not all(str(part).isascii() or _is_text(str(part)) for part in parts):
-            raise BadBody("it has half of a surrogate pair")
         return key
 
     return read
-
-
-def _document(body: bytes) -> object:
-    """Return the JSON of a body, also if it is only what Python takes for JSON: NaN, lone surrogates, a BOM, UTF-16.
-
-    The application may read these, too. Then it must not run unguarded.
-    """
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        from json import loads  # few requests need it
-
-        return loads(body)
-
-
-def _is_text(part: str) -> bool:
-    try:
-        part.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _canonical(request: Request, body: bytes) -> tuple[str, bytes]:
     if body and any(map(_is_json, request.lines("content-type"))):
         decode, encode = _json()
         try:
-            return "json", encode(decode(body))
-        except (msgspec.MsgspecError, RecursionError, ArithmeticError):
+            return "json", encode(read_json(body, decode))
+        except NotJson:
             return "bytes", body  # not JSON, or not exactly readable: compare the bytes
     for line in request.lines("content-type"):
         if (found := _BOUNDARY(line)) is not None:
@@ -147,7 +127,7 @@ def _canonical(request: Request, body: bytes) -> tuple[str, bytes]:
 
 
 @cache
-def _json() -> tuple[Callable[[bytes], object], Callable[[object], bytes]]:
+def _json() -> tuple[Callable[[str | bytes], object], Callable[[object], bytes]]:
     """Return a JSON decoder that never rounds, and an encoder that writes equal documents alike (similar to RFC 8785)."""
     decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(float_hook=_number)
     return decoder.decode, msgspec.json.Encoder(order="deterministic", decimal_format="number").encode

@@ -8,7 +8,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, RECEIVES
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import CLOCK
@@ -40,6 +40,8 @@ class KafkaBroker(Broker[KafkaMessage]):
     async def open(self, policy: Policy) -> Policy:
         reach = connection(self._servers, self._settings)
         await self._topics.prepare(reach)
+        if self._topics.keeps is not None:
+            tell_outlived(f"topic {self.name}", None if self._topics.keeps < 0 else self._topics.keeps, policy)
         self._reading = TopicReader(
             self._topics.main, self._topics.retry, self.group, self._ask_time, order=self.ordered
         )

@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from onceward.consumers.retry_topics import TIMESTAMPS
+from onceward.consumers.retry_topics import TIMESTAMPS, configs_of
 from onceward.core.policy import DAY, Policy
 from onceward.kafka.client import connection, said
-from onceward.kafka.topics import ROOM, Topics, configs_of
+from onceward.kafka.topics import ROOM, Topics
 from onceward.stores.inspection import Finding
 
 _TOPIC: Final = "Apache Kafka documentation, Topic Configs"

@@ -5,12 +5,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import dead_name, retry_name
-from onceward.consumers.retry_topics import KEEPS, TIMESTAMPS
+from onceward.consumers.retry_topics import TIMESTAMPS, check_keeps, configs_like, configs_of
 from onceward.kafka.client import said
 from onceward.kafka.partitions import KafkaMessage
 
@@ -32,12 +31,14 @@ class Topics:
         dead: where records go that cannot be handled.
         largest: the most bytes of a record in ``retry`` and ``dead``; known after :meth:`prepare`, as the next.
         partitions: how many partitions ``retry`` and ``dead`` have.
+        keeps: for how many seconds ``main`` keeps a record; negative for ever, None if that is not known.
     """
 
     def __init__(self, main: str, retry: str | None = None, dead: str | None = None) -> None:
         self.main, self.retry, self.dead = main, retry or retry_name(main), dead or dead_name(main)
         self.largest = _LARGEST + ROOM
         self.partitions: dict[str, int] = {}
+        self.keeps: float | None = None
         if len({self.main, self.retry, self.dead}) < 3:
             raise ValueError(f"topic {main!r}, retry={self.retry!r}, dead={self.dead!r}: give three different topics")
 
@@ -46,6 +47,7 @@ class Topics:
 
         Raises:
             BrokerError: the topic is missing, or another one is and cannot be made.
+            ValueError: the topic for retries or dead letters loses them.
         """
         admin = AIOKafkaAdminClient(**reach)
         try:
@@ -60,17 +62,20 @@ class Topics:
         known = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
         if self.main not in known:
             raise BrokerError(f"topic {self.main} does not exist: create it, or correct its name")
-        largest = (await configs_of(admin, self.main)).get("max.message.bytes")
-        self.largest = int(largest or _LARGEST) + ROOM
+        configs = await configs_of(admin, self.main)
+        self.largest = int(configs.get("max.message.bytes", _LARGEST)) + ROOM
+        self.keeps = int(configs["retention.ms"]) / 1000 if "retention.ms" in configs else None
         partitions = known[self.main]
         copies = max(1, min(len(partition["replicas"]) for partition in partitions))
         for name in (self.retry, self.dead):
-            if name not in known:
-                await self._make(admin, name, len(partitions), copies)
+            if name in known:
+                check_keeps(name, await configs_of(admin, name))
+            else:
+                await self._make(admin, name, len(partitions), copies, configs_like(configs))
             self.partitions[name] = len(known.get(name, partitions))
 
-    async def _make(self, admin: Any, name: str, partitions: int, copies: int) -> None:
-        configs = {"max.message.bytes": str(self.largest), **KEEPS}
+    async def _make(self, admin: Any, name: str, partitions: int, copies: int, configs: dict[str, str]) -> None:
+        configs = {"max.message.bytes": str(self.largest), **configs}
         if name == self.retry:
             configs |= TIMESTAMPS
         made = NewTopic(name, partitions, copies, topic_configs=configs)
@@ -95,11 +100,3 @@ async def send_copy(
         key = b""  # aiokafka sends no record without both
     partition = message.partition_number % topics.partitions[topic]
     return await producer.send_and_wait(topic, value, key, partition, headers=list(headers))
-
-
-async def configs_of(admin: Any, topic: str) -> dict[str, str]:
-    """Return the settings of a topic; none if this user may not read them."""
-    answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    return {
-        entry[0]: entry[1] for answer in answers for resource in answer.resources for entry in resource[4] if entry[1]
-    }

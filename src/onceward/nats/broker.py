@@ -5,22 +5,30 @@ import contextlib
 import logging
 import re
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error
-from nats.js.api import ConsumerInfo, StreamConfig
+from nats.js.api import ConsumerInfo, PubAck, StreamConfig
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.nats_headers import fitting, name_for
+from onceward.consumers.nats_letters import (
+    fitting,
+    letter_headers,
+    letter_id,
+    name_for,
+    prepare_letters,
+    store_letter,
+)
 from onceward.core.policy import Policy
-from onceward.nats.message import letter_headers, message_delivery
-from onceward.nats.settings import ACK_WAIT, consumer_of, losses, risks, takes, unfit
+from onceward.nats.message import message_delivery
+from onceward.nats.settings import ACK_WAIT, consumer_of, is_queue, losses, risks, takes, unfit
 
 _log: Final = logging.getLogger("onceward")
 TROUBLE: Final = (Error, OSError, TimeoutError)  # what nats-py raises when a server is away, or refuses
@@ -42,6 +50,7 @@ class NatsBroker(Broker[Msg]):
     _client: Client
     _jetstream: JetStreamContext
     _pulled: JetStreamContext.PullSubscription
+    _letters: str  # the stream of the dead letters
 
     def __init__(self, url: str, subject: str, *, stream: str | None, dead: str, settings: Mapping[str, Any]) -> None:
         if not dead or _WILD.search(dead):
@@ -62,7 +71,7 @@ class NatsBroker(Broker[Msg]):
         self._client = await self._connected()
         self._jetstream = self._client.jetstream(timeout=_PATIENCE)
         try:
-            stream, consumer = await self._prepare()
+            stream, consumer = await self._prepare(policy)
         except BaseException as error:
             await self._client.close()
             if isinstance(error, TROUBLE):
@@ -89,7 +98,7 @@ class NatsBroker(Broker[Msg]):
             told = f"NATS, connecting: {str(why) or type(why).__name__}"
             raise BrokerError(f"{told}. Is it running there, and is NATS_URL right?") from error
 
-    async def _prepare(self) -> tuple[str, ConsumerInfo]:
+    async def _prepare(self, policy: Policy) -> tuple[str, ConsumerInfo]:
         """Check the stream and the consumer; make the consumer and the stream of the dead letters if they are missing."""
         self.durable = name_for(self.durable)
         stream, found = await self._found()
@@ -104,9 +113,11 @@ class NatsBroker(Broker[Msg]):
             raise ValueError(f"the consumer {self.durable} of stream {stream} is of no use here: {why}")
         for text in risks(found):
             _log.warning("stream %s: %s", stream, text)
+        if not is_queue(found):
+            tell_outlived(f"stream {stream}", found.max_age or None, policy)
         if consumer is None:
             consumer = await self._jetstream.add_consumer(stream, consumer_of(self.durable, self.name))
-        await self._prepare_dead(found)
+        self._letters = await prepare_letters(self._jetstream, self._dead, found)
         return stream, consumer
 
     async def _found(self) -> tuple[str, StreamConfig]:
@@ -119,16 +130,6 @@ class NatsBroker(Broker[Msg]):
             gone = BrokerError(f"{missing}: make one, with storage=file")
             gone.gone = True
             raise gone from error
-
-    async def _prepare_dead(self, like: StreamConfig) -> None:
-        """Make the stream of the dead letters if no stream takes them, as durable as that of the messages."""
-        try:
-            await self._jetstream.find_stream_name_by_subject(self._dead)
-        except NotFoundError:
-            name = name_for(self._dead)
-            await self._jetstream.add_stream(
-                StreamConfig(name=name, subjects=[self._dead], storage=like.storage, num_replicas=like.num_replicas)
-            )
 
     async def receive(self, count: int) -> Sequence[Msg]:
         async with self._pulling:  # answers to two requests would get mixed
@@ -184,15 +185,17 @@ class NatsBroker(Broker[Msg]):
         self._held.pop(id(message), None)
 
     async def dead_letter(self, message: Msg, headers: Mapping[str, str]) -> None:
+        room = self._client.max_payload - len(message.data)
         try:
-            room = self._client.max_payload - len(message.data)
-            told = fitting(letter_headers(message, headers, self._dead), room)
-        except ValueError as error:
-            raise BrokerError(f"subject {self._dead}: {error}") from error
-        try:
-            await self._jetstream.publish(self._dead, message.data, timeout=_PATIENCE, headers=told)
-        except TROUBLE as error:
+            told = fitting(letter_headers(message.headers, headers, letter_id(message, self._dead)), room)
+            await store_letter(self._jetstream, partial(self._send_letter, message), told)
+        except (*TROUBLE, ValueError) as error:
             raise BrokerError(f"subject {self._dead}: {str(error) or type(error).__name__}") from error
+
+    async def _send_letter(self, message: Msg, headers: dict[str, str]) -> PubAck:
+        return await self._jetstream.publish(
+            self._dead, message.data, timeout=_PATIENCE, stream=self._letters, headers=headers
+        )
 
     def _settle(self, message: Msg, work: Coroutine[object, object, None]) -> None:
         self._held.pop(id(message), None)

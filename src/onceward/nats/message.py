@@ -1,16 +1,14 @@
-"""Messages of JetStream as deliveries, and as dead letters."""
+"""Messages of JetStream as deliveries."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from nats.aio.msg import Msg
 
-from onceward.consumers.dead_letters import KEY_HEADER, OURS
+from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.delivery import Delivery
+from onceward.consumers.nats_letters import ID_HEADER
 
 SOURCE: Final = "nats"
-ID_HEADER: Final = "Nats-Msg-Id"
-_SERVERS: Final = "nats-"  # headers that the server acts on; a dead letter must not have those of its message
 
 
 def message_delivery(message: Msg) -> Delivery:
@@ -30,13 +28,3 @@ def message_delivery(message: Msg) -> Delivery:
 def place_of(message: Msg) -> str:
     """Return where a message is: its stream and its number there."""
     return f"{message.metadata.stream}/{message.metadata.sequence.stream}"
-
-
-def letter_headers(message: Msg, told: Mapping[str, str], dead: str) -> dict[str, str]:
-    """Return the headers of a message's dead letter at the subject ``dead``: its own and those that are ``told``."""
-    own = {
-        name: text
-        for name, text in (message.headers or {}).items()
-        if not (name.lower().startswith(_SERVERS) or name.lower() in OURS)
-    }
-    return {**own, **told, ID_HEADER: f"{dead}:{place_of(message)}"}  # JetStream drops a repetition

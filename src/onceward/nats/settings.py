@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
+
+from onceward.consumers.nats_letters import is_limited, queue_losses
 
 ACK_WAIT: Final = 30.0  # seconds; the worker tells JetStream thrice as often that it is at work
 _PENDING: Final = 10_000  # messages that wait for their next try, all workers together
@@ -23,10 +25,10 @@ def consumer_of(durable: str, subject: str) -> ConsumerConfig:
 
 def losses(stream: StreamConfig, consumer: ConsumerConfig | None) -> Iterator[tuple[str, str]]:
     """Yield each setting that loses messages, and its fix."""
-    if stream.storage == StorageType.MEMORY:
+    if is_queue(stream):
+        yield from queue_losses(stream)
+    elif stream.storage == StorageType.MEMORY:
         yield "the stream is in memory, so a restart loses it", "make it with storage=file"
-    if _is_queue(stream):
-        yield from _queue_losses(stream)
     if consumer is None:
         return
     if consumer.ack_policy != AckPolicy.EXPLICIT:
@@ -47,30 +49,18 @@ def losses(stream: StreamConfig, consumer: ConsumerConfig | None) -> Iterator[tu
         yield "the consumer is in memory, so a restart forgets what is handled", "make it without mem_storage"
 
 
-def _queue_losses(stream: StreamConfig) -> Iterator[tuple[str, str]]:
-    """Yield what is lost of a stream that keeps messages only until they are handled."""
-    if stream.max_age:
-        yield "the stream drops messages that wait too long (max_age)", "make it without max_age"
-    if stream.discard == DiscardPolicy.OLD and _limits(stream):
-        yield "the stream drops its oldest messages when it is full", "make it with discard=new"
-
-
 def risks(stream: StreamConfig) -> Iterator[str]:
     """Yield what can lose messages, but does not have to."""
-    if not _is_queue(stream):
+    if not is_queue(stream):
         if stream.max_age:
             yield f"a message that is not handled within {stream.max_age:g} s is lost (max_age)"
-        if stream.discard == DiscardPolicy.OLD and _limits(stream):
+        if is_limited(stream):
             yield "the stream drops its oldest messages when it is full, also those that are not handled yet"
 
 
-def _is_queue(stream: StreamConfig) -> bool:
+def is_queue(stream: StreamConfig) -> bool:
     """Tell whether a stream keeps messages only until they are handled. nats-py gives its kind as text."""
     return stream.retention not in (None, RetentionPolicy.LIMITS)  # a tuple: text is equal, but has another hash
-
-
-def _limits(stream: StreamConfig) -> bool:
-    return any((limit or -1) > 0 for limit in (stream.max_msgs, stream.max_bytes, stream.max_msgs_per_subject))
 
 
 def unfit(consumer: ConsumerConfig, subject: str) -> str | None:

@@ -16,6 +16,7 @@ except ImportError as error:
 
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.nats_headers import fitting
+from onceward.consumers.nats_letters import ID_HEADER, fitting
 from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.outbox.loop_thread import awaited
@@ -117,7 +118,7 @@ class NatsTarget:
         return list(await asyncio.gather(*(self._sent(jetstream, message) for message in messages)))
 
     async def _sent(self, jetstream: Any, message: OutboxMessage) -> Exception | None:
-        headers = {**message.headers, KEY_HEADER: message.key, "Nats-Msg-Id": message.key}
+        headers = {**message.headers, KEY_HEADER: message.key, ID_HEADER: message.key}
         body = message.body.encode()
         try:
             await jetstream.publish(self._subject, body, headers=fitting(headers, self._client.max_payload - len(body)))

@@ -5,17 +5,16 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from onceward.consumers.stop import Stop
 from onceward.core.policy import Options
 from onceward.errors import KeyMissing, Mismatch, ResultWarning, StoreError
+from onceward.keys.json_reading import NotJson
 from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import StrictPath
 from onceward.once import Once
 from onceward.pipe.attempt import Interrupted, LineOutcome
 from onceward.pipe.jobs import Jobs, LineJob
-from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects
+from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects, read_line
 from onceward.pipe.reporter import Reporter
 from onceward.pipe.runner import Handler, Runner, Workers
 
@@ -134,11 +133,9 @@ class Pipe:
         if line.data is None:
             raise _Malformed(f"longer than {LONGEST} bytes")
         try:
-            value = msgspec.json.decode(line.data)
-        except UnicodeDecodeError as error:
-            raise _Malformed(f"not UTF-8: {error.reason}") from error
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise _Malformed(f"not JSON: {error}") from error
+            value = read_line(line.data)
+        except NotJson as error:
+            raise _Malformed(f"the payload is {error}") from error
         try:
             found = self._key.search(self._handler.roots.named(value))
             if found is None:

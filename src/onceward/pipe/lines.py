@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import select
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onceward.consumers.stop import Stop
+from onceward.keys.json_reading import NotJson, kind_of, read_json
 from onceward.keys.roots import fixed
 from onceward.terminal import write_all
 
@@ -16,6 +18,8 @@ LINE: Final = fixed("line", "the parsed line")  # what key paths and a command's
 STDIN = "-"
 LONGEST = 16 * 1024 * 1024  # bytes of a line that is taken into memory
 _CHUNK = 256 * 1024
+
+_ROW: Final = re.compile(rb"[^{}\[\]]*?[^{}\[\]\s][,;\t]")  # of CSV
 
 Spill = Callable[[bytes], object]
 
@@ -56,6 +60,8 @@ class Lines:
                         return
                     number += 1
                     self.read += len(data)
+                    if number == 1 and (kind := kind_of(data)) is not None:
+                        raise OSError(f"{shown} is {kind}: give lines of JSON in UTF-8")
                     if len(data) <= LONGEST or data.endswith(b"\n"):
                         yield Line(shown, number, data)
                     else:
@@ -68,6 +74,22 @@ class Lines:
             piece = stream.readline(_CHUNK)
             self.read += len(piece)
         self._spill(piece or b"\n")
+
+
+def read_line(data: bytes) -> object:
+    """Return the value of a line of JSON.
+
+    Raises:
+        NotJson: it is none.
+    """
+    try:
+        return read_json(data)
+    except NotJson as error:
+        if not error.looks and _ROW.match(data) is not None:
+            raise NotJson(
+                f"{str(error).removeprefix('not JSON: ')}. It looks like CSV, which `onceward run` reads (a source csv)"
+            ) from error
+        raise
 
 
 class Rejects:

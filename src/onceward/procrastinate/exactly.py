@@ -15,10 +15,12 @@ from asgiref.sync import async_to_sync
 from procrastinate import BaseRetryStrategy, JobContext, RetryDecision
 from procrastinate.exceptions import JobAborted, JobRetry
 from procrastinate.job_context import AbortReason
+from procrastinate.jobs import DeleteJobCondition
 from procrastinate.tasks import Task
 from procrastinate.testing import InMemoryConnector
 
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
+from onceward.errors import ResultUnavailable
 from onceward.observe.logs import logger
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Task[Any, Any, Any]")
 
 _JOB: ContextVar[JobContext | None] = ContextVar("onceward_procrastinate_job", default=None)
+_DELETES: ContextVar[bool] = ContextVar("onceward_procrastinate_deletes", default=False)  # also jobs that failed
 _UNCOUNT: Final = "UPDATE procrastinate_jobs SET attempts = attempts - 1 WHERE id = %(job_id)s"
+_LATE: Final = 900.0  # seconds until a job that would be deleted asks again whether its key is unparked
 _SOON: Final = 1.0  # seconds until a job that a stopped worker has left asks for its key
 
 
@@ -90,16 +94,18 @@ def _is_abort(error: Exception) -> bool:
     return isinstance(error, JobAborted)
 
 
-def _told(call_next: Callable[[], object], context: JobContext, _worker: "Worker") -> object:
+def _told(call_next: Callable[[], object], context: JobContext, worker: "Worker") -> object:
     token = _JOB.set(context)
+    _DELETES.set(worker.delete_jobs is DeleteJobCondition.ALWAYS)
     try:
         return call_next()
     finally:
         _JOB.reset(token)
 
 
-async def _told_async(call_next: Callable[[], Awaitable[object]], context: JobContext, _worker: "Worker") -> object:
+async def _told_async(call_next: Callable[[], Awaitable[object]], context: JobContext, worker: "Worker") -> object:
     token = _JOB.set(context)
+    _DELETES.set(worker.delete_jobs is DeleteJobCondition.ALWAYS)
     try:
         return await call_next()
     finally:
@@ -111,7 +117,7 @@ def _run(task: "Task[Any, Any, Any]", guarded: GuardedTask) -> Callable[..., obj
     def run(*args: object, **kwargs: object) -> object:
         context = _of(task)
         end = guarded.call(_call(context, args, kwargs))
-        if (again := _again(context, end)) is not None:
+        if (again := _again(context, end, guarded)) is not None:
             async_to_sync(_uncount)(context)  # in the worker's event loop
             raise again from end.error
         return end.result()
@@ -130,7 +136,7 @@ def _run_async(task: "Task[Any, Any, Any]", guarded: GuardedTask) -> Callable[..
                 raise
             await _uncount(context)  # the worker is told to stop, which is no failure of the job
             raise _ComesAgain("the worker was stopped", _SOON) from error
-        if (again := _again(context, end)) is not None:
+        if (again := _again(context, end, guarded)) is not None:
             await _uncount(context)
             raise again from end.error
         return end.result()
@@ -149,13 +155,18 @@ def _call(context: JobContext | None, args: tuple[object, ...], kwargs: dict[str
     return TaskCall(None, args, kwargs) if job is None else TaskCall(str(job.id), args, kwargs, job.queue)
 
 
-def _again(context: JobContext | None, end: TaskEnd) -> _ComesAgain | None:
+def _again(context: JobContext | None, end: TaskEnd, guarded: GuardedTask) -> _ComesAgain | None:
     """Return what lets the job come again, if that is no failure."""
     if context is None:
         return None
     if _stopped(context) and isinstance(end.error, JobAborted):
         return _ComesAgain("the worker was stopped", _SOON)
-    if end.status == "refused":
+    if end.status == "refused" and not isinstance(end.error, (*guarded.final, ResultUnavailable)):
+        if _DELETES.get():
+            logger().warning(
+                "%s comes again, because delete_jobs=always would delete it: %s", context.job.call_string, end.error
+            )
+            return _ComesAgain(end.error, _LATE)
         logger().warning("%s fails for good: %s", context.job.call_string, end.error)
     return _ComesAgain(end.error, end.seconds) if end.status == "again" else None
 

@@ -13,11 +13,11 @@ from aio_pika.abc import AbstractIncomingMessage
 from onceward.consumers.broker import Broker, bounded
 from onceward.consumers.dead_letters import OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.retry_queues import length_for, lengths, retry_arguments, retry_queue
+from onceward.consumers.retry_queues import length_for, lengths, retry_arguments, retry_queue, version_of
 from onceward.core.policy import Policy
-from onceward.rabbitmq.connection import TROUBLE, RabbitError, closed, connect, copy_of, refused, version_of
+from onceward.rabbitmq.connection import TROUBLE, RabbitError, closed, connect, copy_of, refused
 from onceward.rabbitmq.consumer import RabbitConsumer
-from onceward.rabbitmq.declaring import DEAD_ARGUMENTS, declare
+from onceward.rabbitmq.declaring import declare, prepare_dead
 from onceward.rabbitmq.message import alike, kept_text, message_delivery, receives_of
 from onceward.rabbitmq.settings import count_ready, read_arguments
 
@@ -70,7 +70,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
             for length in self._lengths:
                 await declare(connection, retry_queue(self.name, length), {**retry_arguments(self.name, length)})
             if self._dead:
-                await declare(connection, str(self._dead), DEAD_ARGUMENTS)
+                await prepare_dead(connection, str(self._dead))
         except TROUBLE as error:
             raise refused(f"queue {self.name}", error) from error
         finally:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -80,12 +79,6 @@ async def closed(connection: AbstractConnection) -> None:
             await connection.close()
     except TROUBLE:
         pass  # it is closed, or the broker hangs
-
-
-def version_of(connection: AbstractConnection) -> tuple[int, ...]:
-    """Return the version of the server, such as (3, 10); empty if it does not say."""
-    properties = getattr(getattr(connection.transport, "connection", None), "server_properties", {})
-    return tuple(int(part) for part in re.findall(r"\d+", str(properties.get("version", "")))[:2])
 
 
 class Publisher:

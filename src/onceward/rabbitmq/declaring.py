@@ -1,14 +1,34 @@
 """Declares the queues beside a queue: its retry queues and its dead-letter queue."""
 
-from typing import Final
-
 from aio_pika.abc import AbstractConnection
 from aio_pika.exceptions import ChannelClosed, ChannelNotFoundEntity, ChannelPreconditionFailed
 from pamqp.common import FieldTable
 
+from onceward.consumers.retry_queues import dead_arguments, version_of
+from onceward.observe.logs import logger
 from onceward.rabbitmq.connection import RabbitError, refused
+from onceward.rabbitmq.settings import read_arguments
 
-DEAD_ARGUMENTS: Final[FieldTable] = {"x-queue-type": "quorum"}
+
+async def prepare_dead(connection: AbstractConnection, queue: str) -> None:
+    """Look at the queue of dead letters, and declare it if it is missing.
+
+    Raises:
+        ValueError: it is there, and its settings lose messages.
+        RabbitError: it can be neither read nor declared.
+    """
+    version = version_of(connection)
+    try:
+        found = await read_arguments(connection, queue)
+    except RabbitError as error:
+        if not error.gone:
+            raise
+        await declare(connection, queue, dead_arguments(version))
+        return
+    if losses := [f"{what}: {fix}" for what, fix in found.losses()]:
+        raise ValueError(f"queue {queue} loses dead letters: {'; '.join(losses)}. Or give another dead=")
+    for text in found.risks(version):
+        logger().warning("queue %s: %s", queue, text)
 
 
 async def declare(connection: AbstractConnection, queue: str, arguments: FieldTable) -> None:

@@ -7,9 +7,10 @@ from aio_pika.abc import AbstractConnection
 
 from onceward.consumers.broker import ATTEMPTS
 from onceward.consumers.dead_letters import dead_name
+from onceward.consumers.retry_queues import version_of
 from onceward.core.policy import Policy
 from onceward.rabbitmq.address import read_address
-from onceward.rabbitmq.connection import TROUBLE, RabbitError, closed, connect, refused, version_of
+from onceward.rabbitmq.connection import TROUBLE, RabbitError, closed, connect, refused
 from onceward.rabbitmq.settings import QueueArguments, count_ready, read_arguments
 from onceward.stores.inspection import Finding
 

@@ -18,8 +18,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
 from onceward.consumers.delivery import Delivery
+from onceward.consumers.redis_letters import add_letter
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.redis_streams.message import StreamEntry, entries_in, entry_delivery, letter_fields
@@ -71,6 +72,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
                 raise ValueError(f"this server loses the entries of stream {self.name}: {'; '.join(told)}")
             for text in risks(info):
                 _log.warning("stream %s: %s", self.name, text)
+            tell_outlived(f"stream {self.name}", None, policy)
             await self._make_group()
             await self._client.eval(FORGET, 1, self.name, self.group, _NAMES, _FORGOTTEN)
         except BaseException as error:
@@ -216,9 +218,9 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         await self._client.eval(RENEW, 1, self.name, self.group, self._consumer, idle, name)
 
     async def dead_letter(self, message: StreamEntry, headers: Mapping[str, str]) -> None:
-        fields: Any = letter_fields(message, headers)
+        fields = letter_fields(message, headers)
         try:
-            await self._client.xadd(self._dead, fields)
+            await add_letter(self._client, self._dead, self.name, self.group, message.id, fields)
         except TROUBLE as error:
             raise self._refused(error) from error
 

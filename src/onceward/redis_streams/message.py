@@ -7,6 +7,7 @@ import msgspec
 
 from onceward.consumers.dead_letters import KEY_HEADER, OURS
 from onceward.consumers.delivery import Delivery
+from onceward.keys.json_reading import NotJson, read_json
 
 SOURCE: Final = "redis"
 DATA: Final = b"__data__"  # the field of the outbox's messages, and of FastStream's
@@ -45,9 +46,9 @@ def entry_delivery(entry: StreamEntry, stream: str) -> Delivery:
     """
     delivery = Delivery(SOURCE, entry)
     envelope = _envelope(entry)
-    if envelope is None:
+    if not isinstance(envelope, Envelope):
         fields = {_text(name): _text(value) for name, value in entry.fields.items()}
-        delivery.data, delivery.header = fields, fields.get
+        delivery.data, delivery.header, delivery.not_json = fields, fields.get, envelope
     else:
         delivery.body, delivery.header = envelope.data, envelope.headers.get
     delivery.destination = stream
@@ -59,7 +60,7 @@ def entry_delivery(entry: StreamEntry, stream: str) -> Delivery:
 def letter_fields(entry: StreamEntry, told: Mapping[str, str]) -> dict[bytes, bytes]:
     """Return the fields of an entry's dead letter: its own with the headers that are ``told``."""
     envelope = _envelope(entry)
-    if envelope is None:
+    if not isinstance(envelope, Envelope):
         own = {name: value for name, value in entry.fields.items() if _text(name).lower() not in OURS}
         return {**own, **{name.encode(): text.encode() for name, text in told.items()}}
     kept = {name: text for name, text in envelope.headers.items() if name.lower() not in OURS}
@@ -67,11 +68,15 @@ def letter_fields(entry: StreamEntry, told: Mapping[str, str]) -> dict[bytes, by
     return {**entry.fields, DATA: msgspec.json.encode(envelope)}
 
 
-def _envelope(entry: StreamEntry) -> Envelope | None:
-    """Return what the field ``__data__`` has; None if there is none, or it is no such JSON."""
+def _envelope(entry: StreamEntry) -> Envelope | NotJson | None:
+    """Return what the field ``__data__`` has, or why it is not JSON; None if there is none, or it is other JSON."""
+    if DATA not in entry.fields:
+        return None
     try:
-        return msgspec.json.decode(entry.fields.get(DATA, b""), type=Envelope)
-    except (msgspec.MsgspecError, RecursionError):  # a sender can nest it without end
+        return msgspec.convert(read_json(entry.fields[DATA]), Envelope)
+    except NotJson as error:
+        return error
+    except msgspec.ValidationError:
         return None
 
 

@@ -15,7 +15,7 @@ from taskiq.exceptions import NoResultError
 
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
 from onceward.errors import ResultUnavailable
-from onceward.taskiq.resending import dead_letter, send_again
+from onceward.taskiq.resending import LONGEST, dead_letter, has_dead_letters, send_again
 from onceward.taskiq.settings import ACK, check_broker, check_retries
 
 if TYPE_CHECKING:
@@ -149,13 +149,17 @@ class _GuardedTaskiq:
 
     async def _follow(self, message: TaskiqMessage, end: TaskEnd) -> object:
         """Do what follows from the end of a message, and return its result or raise."""
+        broker = self._task.broker
+        is_dead = end.status == "refused" and not isinstance(end.error, (*self._guarded.final, ResultUnavailable))
+        if is_dead and not has_dead_letters(broker, message):
+            end = TaskEnd("again", error=end.error, seconds=LONGEST)  # Taskiq would acknowledge it, and forget it
         if end.status == "again":
-            await send_again(self._task.broker, message, end, self._later)
+            await send_again(broker, message, end, self._later)
             raise NoResultError  # so that Taskiq saves no result and counts no retry
         if end.status == "refused":
             message.labels["retry_on_error"] = False
-            if not isinstance(end.error, (*self._guarded.final, ResultUnavailable)):
-                await dead_letter(self._task.broker, message, end)
+            if is_dead:
+                await dead_letter(broker, message, end)
         return end.result()
 
 

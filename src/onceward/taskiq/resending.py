@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from taskiq import InMemoryBroker
 from taskiq.kicker import AsyncKicker
 
 from onceward.batch.outcomes import BatchOutcome
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from onceward.consumers.tasks import TaskEnd
 
-_LONGEST: Final = 60.0  # seconds that a message waits in a worker, which holds it meanwhile
+LONGEST: Final = 60.0  # seconds that a message waits in a worker, which holds it meanwhile
 _BROKER: Final = Backoff(0.5, 15.0)  # between two tries to send
 _MILLISECONDS: Final = 1000.0
 
@@ -35,7 +36,7 @@ async def send_again(
         await _sent(lambda: kicker.schedule_by_time(later, when, *message.args, **message.kwargs))
         return
     idle = getattr(broker, "idle_timeout", None)  # after which RedisStreamBroker gives the message to another worker
-    held = _LONGEST if idle is None else min(_LONGEST, idle / _MILLISECONDS / 2)
+    held = LONGEST if idle is None else min(LONGEST, idle / _MILLISECONDS / 2)
     timeout = message.labels.get("timeout")  # of the task; it would count this pause as a failure
     with suppress(asyncio.CancelledError):  # the receiver ends, so another one gets the message now
         await asyncio.sleep(min(end.seconds, held if timeout is None else float(timeout) / 2))
@@ -43,9 +44,14 @@ async def send_again(
     await _sent(lambda: kicker.kiq(*message.args, **message.kwargs))
 
 
+def has_dead_letters(broker: "AsyncBroker", message: "TaskiqMessage") -> bool:
+    """Return whether there is a place for a dead letter: its broker has queues with names, or keeps no messages at all."""
+    return isinstance(_queue_of(broker, message), str) or isinstance(broker, InMemoryBroker)
+
+
 async def dead_letter(broker: "AsyncBroker", message: "TaskiqMessage", end: "TaskEnd") -> None:
-    """Send the message to the dead letters, if its broker has queues with names."""
-    queue = message.labels.get("queue_name") or getattr(broker, "queue_name", None)
+    """Send the message to the dead letters."""
+    queue = _queue_of(broker, message)
     logger().warning("%s %s becomes a dead letter: %s", message.task_name, message.task_id, end.error)
     if not isinstance(queue, str):
         return
@@ -57,6 +63,10 @@ async def dead_letter(broker: "AsyncBroker", message: "TaskiqMessage", end: "Tas
     labels = {**dead_headers(outcome, queue, tries), "queue_name": dead_name(queue)}
     kicker = _kicker(broker, message, labels)
     await _sent(lambda: kicker.kiq(*message.args, **message.kwargs))
+
+
+def _queue_of(broker: "AsyncBroker", message: "TaskiqMessage") -> object:
+    return message.labels.get("queue_name") or getattr(broker, "queue_name", None)
 
 
 def _kicker(broker: "AsyncBroker", message: "TaskiqMessage", labels: dict[str, str]) -> "AsyncKicker[Any, Any]":

@@ -7,6 +7,7 @@ import uuid
 import nats as client
 import pytest
 from faststream import AckPolicy
+from faststream.exceptions import SetupError
 from faststream.nats import JStream, NatsBroker, PullSub
 from nats.js.api import ConsumerConfig
 from stations import Order, Receipt, until
@@ -326,6 +327,24 @@ def test_each_consumer_has_its_own_dead_letter_of_a_message(shop, once):
 
     letters = asyncio.run(main())
     assert sorted(letter.headers["onceward-key"] for letter in letters) == ['charge:"1"', 'ship:"1"']
+
+
+def test_a_stream_that_forgets_dead_letters_is_refused_at_start(shop, once):
+    """The usual subjects of a stream, ``orders.>``, take the dead letters, too."""
+    shop.stream = JStream(shop.name.upper(), subjects=[f"{shop.name}.>"], retention="interest")
+
+    @shop.subscriber()
+    @exactly(once, key="order.id")
+    async def charge(order: Order) -> None: ...
+
+    async def main():
+        try:
+            await shop.broker.start()
+        finally:
+            await shop.broker.stop()
+
+    with pytest.raises(SetupError, match=r"loses the dead letters .* no consumer waits"):
+        asyncio.run(main())
 
 
 def test_each_subject_of_a_stream_has_its_own_dead_letters(shop, once):

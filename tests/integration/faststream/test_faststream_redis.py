@@ -6,12 +6,14 @@ import uuid
 
 import pytest
 from faststream import AckPolicy
+from faststream.exceptions import SetupError
 from faststream.redis import RedisBroker, StreamSub
 from redis.asyncio import Redis
 from stations import Order, Receipt, until
 
 from onceward import Once, current
 from onceward.faststream import exactly, guard_broker
+from redis_servers import Redis as RedisServer
 
 NACK = AckPolicy.NACK_ON_ERROR
 
@@ -82,6 +84,25 @@ def once(tmp_path):
     made = Once(f"sqlite:///{tmp_path}/ledger.db", lease=30)
     yield made
     made.close()
+
+
+def test_a_server_that_evicts_dead_letters_is_refused_at_start(once):
+    server = RedisServer(maxmemory="100mb", maxmemory_policy="allkeys-lru")
+    shop = Shop(server)
+
+    @shop.subscriber()
+    @exactly(once, key="order.id")
+    async def charge(order: Order) -> None: ...
+
+    async def main():
+        try:
+            await shop.broker.start()
+        finally:
+            await shop.broker.stop()
+
+    with pytest.raises(SetupError, match="evicts streams"):
+        asyncio.run(main())
+    server.stop()
 
 
 def test_a_duplicate_gets_the_recorded_reply_under_the_same_key(shop, once):

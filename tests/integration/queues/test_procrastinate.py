@@ -154,6 +154,25 @@ def test_a_parked_job_fails_and_is_not_retried(app, database, once):
     assert runs == [42, 42]
 
 
+def test_a_parked_job_stays_with_a_worker_that_deletes_what_failed(app, database, once):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+        if len(runs) == 1:
+            raise ValueError("no such card")
+
+    defer(app, task(app, once, charge, retry=RETRY, max_attempts=1), {"order": 42})
+
+    async def run():
+        async with app.open_async():
+            await app.run_worker_async(wait=False, install_signal_handlers=False, delete_jobs="always")
+
+    asyncio.run(run())
+    assert jobs(database) == [("todo", 1)]
+    assert runs == [42]
+
+
 def test_a_job_without_its_key_fails_and_does_not_run(app, database, once):
     runs = []
     guarded = task(app, once, lambda order: runs.append(order) or order, key="order.id", retry=RETRY)

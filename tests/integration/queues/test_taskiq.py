@@ -201,6 +201,30 @@ def test_a_parked_task_goes_to_the_dead_letters_and_is_not_retried(broker, once,
     assert pending(redis, queue) == 0
 
 
+def test_a_parked_task_of_a_broker_without_named_queues_comes_again_until_its_key_is_unparked(
+    broker, once, redis, queue, monkeypatch
+):
+    monkeypatch.setattr("onceward.taskiq.resending._queue_of", lambda *_: None)
+    runs = []
+
+    async def charge(order: int) -> None:
+        runs.append(order)
+        if len(runs) == 1:
+            raise ValueError("no such card")
+
+    def unparked():
+        if redis.client().xlen(queue) < 3:
+            return False
+        if once.ledger.stats()["PARKED"]:
+            once.ledger.unpark("charge:42")
+        return len(runs) == 2
+
+    guarded = task(broker, once, charge, key="order", max_attempts=1)
+    work(broker, lambda: asyncio.gather(guarded.kiq(42)), until=unparked)
+
+    assert runs == [42, 42]
+
+
 def test_a_task_without_its_key_goes_to_the_dead_letters_and_does_not_run(broker, once, redis, queue):
     runs = []
 

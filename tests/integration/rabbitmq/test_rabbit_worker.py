@@ -106,6 +106,21 @@ def test_a_queue_that_loses_messages_is_refused_at_start(rabbitmq, once, argumen
         RabbitWorker(once, name, print, url=rabbitmq.url).run()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "what"), [({"x_max_length": 1}, "oldest messages"), ({"x_message_ttl": 60_000}, "wait too long")]
+)
+def test_a_queue_that_loses_dead_letters_is_refused_at_start(rabbitmq, once, queue, arguments, what):
+    rabbitmq.queue(f"{queue}.onceward-dead", **arguments)
+    with pytest.raises(ValueError, match=f"loses dead letters.*{what}"):
+        RabbitWorker(once, queue, print, url=rabbitmq.url).run()
+
+
+def test_a_queue_that_keeps_dead_letters_is_taken_as_it_is(rabbitmq, once, queue, caplog):
+    rabbitmq.queue(f"{queue}.onceward-dead", kind="classic")
+    RabbitWorker(once, queue, print, url=rabbitmq.url, wait=0.1).run(until_empty=True)
+    assert f"{queue}.onceward-dead: it is a classic queue" in caplog.text
+
+
 @pytest.mark.parametrize("settings", [{"durable": False}, {"durable": True, "auto_delete": True}])
 def test_a_queue_that_does_not_last_is_refused_at_start(rabbitmq, once, settings):
     name = f"short-{uuid.uuid4().hex[:8]}"

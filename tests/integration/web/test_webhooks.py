@@ -239,6 +239,14 @@ def receiver(once, handler, **options):
     return WebhookReceiver(once, Stripe(SECRET), handler, name="hooks", **options)
 
 
+def test_a_body_that_is_not_quite_json_is_400_and_says_where(once, caplog):
+    body = b'{"type": "paid", "id": "evt_1", "n": NaN}'
+    answer = receiver(once, lambda event: None).answer(by_stripe(body), body)
+    assert answer.status == 400
+    assert "malformed: " in caplog.text
+    assert "NaN at byte 37" in caplog.text
+
+
 def test_an_event_is_handled_once_and_a_forged_one_leaves_nothing(once, handled):
     hook = receiver(once, lambda event: handled.append(event.id))
     assert hook.answer({}, BODY).status == 401
@@ -312,6 +320,26 @@ def test_an_accepted_event_is_answered_while_its_handler_runs(once, handled):
     _until(lambda: once.ledger.show("hooks:evt_1")[0].status == "COMPLETED")
     assert hook.answer(by_stripe(), BODY).status == 202
     assert handled == ["evt_1"]
+
+
+def test_accepted_events_start_no_more_threads_than_there_is_room_for(once, handled, monkeypatch):
+    monkeypatch.setattr("onceward.web.webhooks.receiver._MOST", 2)
+    monkeypatch.setattr("onceward.web.webhooks.receiver._PATIENCE", 0.01)
+    go = threading.Event()
+
+    def handle(event: WebhookEvent) -> None:
+        go.wait(60)
+        handled.append(event.id)
+
+    hook = receiver(once, handle, accept=True)
+    bodies = [b'{"type": "paid", "id": "evt_%d"}' % number for number in range(3)]
+    answers = [hook.answer(by_stripe(body), body) for body in bodies]
+    assert [answer.status for answer in answers] == [202, 202, 503]
+    assert ("Retry-After", "1") in answers[2].headers
+    go.set()
+    _until(lambda: len(handled) == 2)
+    _until(lambda: hook.answer(by_stripe(bodies[2]), bodies[2]).status == 202)
+    _until(lambda: len(handled) == 3)
 
 
 def test_an_accepted_event_of_a_coroutine_is_answered_while_it_runs(once, handled):

@@ -853,6 +853,54 @@ def test_keys_and_options_that_are_none_are_refused_when_decorated(once):
 
 
 @pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ('{"id": 7, "at": NaN}', "NaN at byte 16"),
+        ('{"id": 7, "said": "\\ud83d"}', "half of a surrogate pair at byte 19"),
+        ('{"id": 7, "id": 8}', "the name 'id' is there twice at byte 10"),
+        ("{'id': 7}", "at byte 1"),
+        ("", "it is empty"),
+        ("id,cents", "at byte 0"),
+    ],
+)
+@pytest.mark.parametrize("key", ["order.id", None])
+def test_a_message_that_is_not_quite_json_says_so_and_where(once, caplog, body, why, key):
+    @on_sqs(once, key=key)
+    def charge(order: dict):
+        raise AssertionError("it ran")
+
+    assert charge(events.sqs(body))["batchItemFailures"]
+    (record,) = [record for record in caplog.records if why in record.getMessage()]
+    assert record.levelname == "ERROR"
+    assert "not JSON" in record.getMessage()
+
+
+MALFORMED = [
+    (on_kafka, events.kafka({3: [None]}), "the record topic mytopic, partition 3, offset 15 of aws:kafka: "),
+    (on_sqs, events.sqs("x"), "the record m-0 of aws:sqs: "),
+    (on_kinesis, events.kinesis("x"), "the record shardId-"),
+    (on_dynamodb_stream, events.dynamodb(1), "of aws:dynamodb: "),
+    (on_rabbitmq, events.rabbitmq("x", messageId=None), "the record number 1 of the event of aws:rmq: "),
+    (on_activemq, events.activemq("x"), "the record ID:"),
+]
+
+
+@pytest.mark.parametrize(("source", "event", "name"), MALFORMED, ids=lambda part: getattr(part, "__name__", None))
+def test_each_malformed_record_names_itself_in_its_error_and_in_the_log(once, caplog, source, event, name):
+    """Of Kafka it is a tombstone, which has no value that a key path could find."""
+    more = {} if source in {on_rabbitmq, on_activemq} else {"partial": False}
+    with pytest.raises(BatchFailed) as failed:
+        source(once, key="order.id", **more)(lambda order: None)(event)
+    assert name in str(failed.value.__cause__)
+    assert name.removesuffix(": ") in caplog.text
+
+
+def test_a_byte_order_mark_is_skipped(once):
+    payloads, _ = given(once, on_sqs, events.sqs('\ufeff{"id": 7}'), key="payload.id")
+    assert payloads == [{"id": 7}]
+
+
+@pytest.mark.parametrize(
     ("fingerprint", "clashes"),
     [("order.total", True), (True, True), (lambda order: order["total"], True), (None, False)],
 )

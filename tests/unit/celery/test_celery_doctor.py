@@ -11,6 +11,7 @@ from kombu import Queue
 from onceward import Once
 from onceward.celery import OnceTask, exactly
 from onceward.celery.doctor import celery_findings
+from onceward.celery.ends import has_dead_letters
 
 SAFE = {
     "task_acks_late": True,
@@ -87,6 +88,13 @@ def test_a_dead_letter_exchange_is_enough():
     app = application(task_create_missing_queues=False, task_queues=[queue])
     assert unsafe(app) == {}
     assert "dead-letter exchange" in next(f.says for f in celery_findings(app) if f.check == "dead letters")
+
+
+def test_only_rabbitmq_has_dead_letter_exchanges():
+    """On another broker a task that is rejected is gone."""
+    queue = Queue("celery", queue_arguments={"x-dead-letter-exchange": "dead"})
+    assert not has_dead_letters(Celery(broker="redis://", task_queues=[queue], set_as_current=False), "celery")
+    assert has_dead_letters(Celery(broker="amqps://", task_queues=[queue], set_as_current=False), "celery")
 
 
 def test_an_application_without_guarded_tasks_is_unsafe():

@@ -16,6 +16,7 @@ from nats.js import api
 from pydantic import BaseModel
 
 from onceward import Busy, Claim, KeyMissing, Mismatch, Once, StepNotRecorded, StoreError, current
+from onceward.consumers.delivery import MalformedRecord
 from onceward.faststream import exactly, guard_broker
 from onceward.testing.faults import Faults, fail_before, when
 from pages import run
@@ -353,6 +354,34 @@ def test_each_test_broker_knows_replays_and_errors(once, kind):
 
     asyncio.run(main())
     assert runs == ["1", "poison"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark_is_skipped(once, caplog, kind, whole):
+    make, testing, subscriber, where = KINDS[kind]
+    broker, runs = make(), []
+
+    def charge(order: dict) -> None:
+        runs.append(order["id"])
+
+    subscriber(broker)(charge if whole else exactly(once, key="order.id", name="charge")(charge))
+    if whole:
+        guard_broker(broker, once, key="body.id")
+
+    async def main():
+        async with testing(broker, connect_only=False) as fake:
+            told = {"content-type": "application/json"}
+            await fake.publish(b'\xef\xbb\xbf{"id": 1}', headers=told, **where)
+            for body in (b'{"id": 2, "id": 3}', b'{"id": 2, "n": NaN}', b"[" * 100_000, b'{"n": %s}' % (b"9" * 5000)):
+                with pytest.raises(MalformedRecord):
+                    await fake.publish(body, headers=told, **where)
+
+    asyncio.run(main())
+    assert runs == [1]
+    assert "the payload is not JSON: the name 'id' is there twice at byte 10" in caplog.text
+    assert "the payload is not JSON: NaN at byte 15" in caplog.text
+    assert "not JSON: it is nested too deep" in caplog.text
 
 
 def test_a_batch_takes_one_message_and_publishes_nothing(once):

@@ -2,16 +2,18 @@
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
 
-from onceward.consumers.delivery import Delivery, DeliveryOptions
+from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
 from onceward.core import worker
 from onceward.core.policy import Options
+from onceward.errors import KeyMissing
 from onceward.once import Once, check_once
 
 if TYPE_CHECKING:
     from onceward.batch.batch import BatchOutcome
+    from onceward.batch.outcomes import Reading
     from onceward.keys.reading import KeySource
 
 _SENDING: Final = 10.0  # seconds for which an answer waits for its messages, at most
@@ -79,7 +81,7 @@ def _wrapped(
     batch = Batch(
         once.guards,
         function,
-        DeliveryReader(function, key, fingerprint).read,
+        partial(_read_naming, DeliveryReader(function, key, fingerprint).read),
         name=name,
         concurrency=source.concurrency,
         group=source.group,
@@ -89,6 +91,9 @@ def _wrapped(
 
     def handle(event: object, context: object) -> T:
         deliveries = source.deliveries(event, context)
+        for number, delivery in enumerate(deliveries, 1):
+            if delivery.id is None and delivery.key is None and delivery.place is None:
+                delivery.place = f"number {number} of the event"
         left = time_left(context)
         if batch.is_async:
             from onceward.aws.events.loop import run
@@ -97,6 +102,16 @@ def _wrapped(
         return source.answer(batch.run(deliveries, time_left=left))
 
     return naming_worker(function, handle, once)
+
+
+def _read_naming(read: "Callable[[Delivery], Reading]", delivery: Delivery) -> "Reading":
+    """Read a delivery. An error about it names it: the source only tells of a batch or of a place in it."""
+    try:
+        return read(delivery)
+    except (MalformedRecord, KeyMissing) as error:
+        if error is not delivery.fault:
+            error.args = (f"{delivery.named}: {error}", *error.args[1:])
+        raise
 
 
 def naming_worker(

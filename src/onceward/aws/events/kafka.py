@@ -78,9 +78,10 @@ def _servers(servers: str | None) -> str | None:
 
 
 def _record(delivery: Delivery, cluster: str | None, group: str) -> None:
-    record, delivery.group = delivery.raw, group
+    record, delivery.group, delivery.place = delivery.raw, group, f"in {group}"
     topic, partition, offset = needed(record, "topic"), _number(record, "partition"), _number(record, "offset")
     delivery.id = (f"{topic}-{partition}", offset)
+    delivery.place = f"topic {topic}, partition {partition}, offset {offset}"
     timestamp = at(record, "timestamp")
     delivery.header = partial(_header, record)
     delivery.key = delivery.header(KEY_HEADER)

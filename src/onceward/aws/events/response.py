@@ -107,7 +107,7 @@ def failure(outcomes: Sequence[BatchOutcome], why: str = "") -> BatchFailed:
     failed = [outcome for outcome in outcomes if not outcome.ok]
     first = failed[0]
     error = BatchFailed(
-        f"{len(failed)} of {len(outcomes)} record(s) were not handled{why}; the first is {first.key or first.record}, "
+        f"{len(failed)} of {len(outcomes)} record(s) were not handled{why}; the first is {first.key or delivery_of(first).named}, "
         f"{first.status}: {first.error!r}. Finished records are in the ledger, and do not run again when the event comes again",
         outcomes,
     )

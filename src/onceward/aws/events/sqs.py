@@ -8,7 +8,7 @@ from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import at, deliveries_of, filled, needed, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
-from onceward.consumers.delivery import Delivery, MalformedRecord, decoded
+from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
 
 SOURCE: Final = "aws:sqs"
@@ -110,7 +110,9 @@ def _fill(delivery: Delivery, *, unwrap: Unwrap | None, fifo: bool) -> None:
     delivery.destination = (text_at(record, "eventSourceARN") or "").rpartition(":")[2] or None
     delivery.body = needed(record, "body")
     if unwrap == "sns":
-        _unwrap(delivery, decoded(delivery.body))
+        envelope = Delivery(SOURCE, record)
+        envelope.body = delivery.body
+        _unwrap(delivery, envelope.data)
     if fifo and delivery.group is None:
         raise MalformedRecord("the message has no MessageGroupId, which all messages of a FIFO queue have")
 

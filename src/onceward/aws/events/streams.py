@@ -78,6 +78,7 @@ def _kinesis_record(delivery: Delivery) -> None:
     raw = delivery.raw
     delivery.id = text_at(raw, "kinesis", "sequenceNumber")
     stream, event_id = text_at(raw, "eventSourceARN"), text_at(raw, "eventID")
+    delivery.place = event_id  # the shard and the sequence number
     if stream is not None and event_id is not None:
         # For a consumer with enhanced fan-out it contains the consumer's name, but the records are the stream's.
         delivery.key = (stream.partition("/consumer/")[0], event_id)
@@ -121,6 +122,7 @@ def _taken_apart(outer: Delivery) -> list[Delivery]:
         }
         made = Delivery(KINESIS, {**outer.raw, "kinesis": {**outer.raw["kinesis"], **own}})
         made.id, made.body = outer.id, record.data
+        made.place = f"{outer.place or outer.id}, number {index} of its aggregate"
         made.key = (*outer.key, index) if isinstance(outer.key, tuple) else None
         inner.append(made)
     return inner

@@ -4,14 +4,13 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 from msgspec import Meta
 
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.consumers.stop import Stop
-from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects
+from onceward.keys.json_reading import NotJson
+from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects, read_line
 from onceward.pipelines.sources.contract import SourceSettings
-from onceward.pipelines.sources.csv_rows import MARK
 
 if TYPE_CHECKING:
     from onceward.pipelines.flow import Flow
@@ -87,9 +86,9 @@ class NdjsonSource(LineSource):
             delivery = delivery_of("ndjson", line)
             if line.data is not None:
                 try:
-                    delivery.data = msgspec.json.decode(line.data.removeprefix(MARK) if line.number == 1 else line.data)
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                    delivery.fault = MalformedRecord(f"not JSON: {error}")
+                    delivery.data = read_line(line.data)
+                except NotJson as error:
+                    delivery.fault = MalformedRecord(f"the payload is {error}")
                     rejects.add(line.data if line.data.endswith(b"\n") else line.data + b"\n")
             yield recorded(delivery, line)
 

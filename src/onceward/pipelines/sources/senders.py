@@ -3,9 +3,8 @@
 import hmac
 from collections.abc import Mapping
 
-import msgspec
-
 from onceward.http.header import BadKey, read_key
+from onceward.keys.json_reading import NotJson, read_json
 from onceward.web.webhooks.events import SignatureRefused, WebhookEvent
 
 
@@ -38,7 +37,7 @@ class SendersWithKeys:
         except BadKey as error:
             raise ValueError(str(error)) from error
         try:
-            data = msgspec.json.decode(body)
-        except (msgspec.MsgspecError, UnicodeError) as error:
-            raise ValueError(f"the body is no JSON: {error}") from error
+            data = read_json(body)
+        except NotJson as error:
+            raise ValueError(f"the payload is {error}") from error
         return WebhookEvent(key, None, data)

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-import msgspec
-
 from onceward.errors import OncewardError
+from onceward.keys.json_reading import NotJson, read_json
 
 
 class SignatureRefused(OncewardError):
@@ -52,11 +51,11 @@ class WebhookVerifier(Protocol):
 def parsed(body: bytes) -> dict[str, object]:
     """Return the JSON object in a body; raises ValueError."""
     try:
-        data = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise ValueError(f"the body is no JSON: {error}") from error
+        data = read_json(body)
+    except NotJson as error:
+        raise ValueError(f"the body has no JSON object: the payload is {error}") from error
     if not isinstance(data, dict):
-        raise ValueError("the body is no JSON object")
+        raise ValueError("the body has no JSON object")
     return data
 
 

@@ -35,7 +35,11 @@ AROUND: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar
     "onceward_webhook_around", default=None
 )
 _BEGUN: "ContextVar[Callable[[Claim], None] | None]" = ContextVar("onceward_webhook", default=None)
+_MOST: Final = 64  # accepted events of a plain handler that run at a time, each in its thread
+_PATIENCE: Final = 3.0  # seconds that a delivery waits for such a thread; providers wait five and more
 _DONE, _ACCEPTED = Answer(200, _TEXT, b"ok"), Answer(202, _TEXT, b"accepted")
+
+_BUSY: Final = Answer(503, (*_TEXT, ("Retry-After", "1")), b"try again")
 
 
 class WebhookReceiver:
@@ -52,7 +56,8 @@ class WebhookReceiver:
         verifier: the provider's rules, such as ``Stripe(secret)``.
         handler: takes the :class:`WebhookEvent`, and the claim if it asks for it. It may be a coroutine function.
         name: the namespace of the keys, one for each endpoint of each provider.
-        accept: whether to answer before the event is handled. Events take at most 64 KiB then.
+        accept: whether to answer before the event is handled. Events take at most 64 KiB then. Of a plain handler, 64 events run at a
+            time; more get 503 and a Retry-After.
         **options: see :class:`onceward.Policy`.
 
     Raises:
@@ -87,6 +92,7 @@ class WebhookReceiver:
         self.is_async: bool = inspect.iscoroutinefunction(made)
         self._call: Callable[[WebhookEvent], Any] = made
         self._running: set[asyncio.Task[object]] = set()
+        self._threads = threading.BoundedSemaphore(_MOST)
         # What `onceward complete` and complete_lapsed() read.
         self.guarded = made.guarded
         self.__name__, self.__qualname__ = name, name
@@ -120,8 +126,7 @@ class WebhookReceiver:
             return event
         try:
             if self._accept:
-                self._accepted(event)
-                return _ACCEPTED
+                return self._accepted(event)
             self._call(event)
         except OncewardError as error:
             return self._told(event, error)
@@ -150,7 +155,7 @@ class WebhookReceiver:
             _log.info("a webhook is refused: %s", error)
             return Answer(401, _TEXT, str(error).encode())
         except ValueError as error:
-            _log.info("a webhook has no event: %s", error)
+            _log.error("%s: malformed: %s", self.__name__, error)
             return Answer(400, _TEXT, str(error).encode())
         if event.id:
             return event
@@ -175,11 +180,14 @@ class WebhookReceiver:
             return Answer(503, (*_TEXT, ("Retry-After", str(math.ceil(error.retry_after)))), b"it is being handled")
         if isinstance(error, StoreError):
             _log.warning("a webhook waits for the ledger: %s", error)
-            return Answer(503, (*_TEXT, ("Retry-After", "1")), b"try again")
+            return _BUSY
         raise error
 
-    def _accepted(self, event: WebhookEvent) -> None:
-        """Return when the ledger has the event; a thread handles it. Raises what refused the claim."""
+    def _accepted(self, event: WebhookEvent) -> Answer:
+        """Answer when the ledger has the event; a thread handles it. Raises what refused the claim."""
+        if not self._threads.acquire(timeout=_PATIENCE):
+            _log.warning("%s: %d events run, so the event %s must come again", self.__name__, _MOST, event.id)
+            return _BUSY
         answered = threading.Event()
         claims: list[Claim] = []
         refusals: list[BaseException] = []
@@ -198,13 +206,20 @@ class WebhookReceiver:
                 else:
                     refusals.append(error)
             finally:
+                self._threads.release()
                 answered.set()
 
         # A daemon: a process that ends does not wait for it, and the key lapses.
-        threading.Thread(target=copy_context().run, args=(handle,), name="onceward-webhook", daemon=True).start()
+        thread = threading.Thread(target=copy_context().run, args=(handle,), name="onceward-webhook", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more threads
+            self._threads.release()
+            return _BUSY
         answered.wait()
         if refusals:
             raise refusals[0]
+        return _ACCEPTED
 
     async def _accepted_async(self, event: WebhookEvent) -> None:
         begun: asyncio.Future[Claim] = asyncio.get_running_loop().create_future()

@@ -1,0 +1,139 @@
+"""Dead letters of JetStream: the stream that keeps them, their headers, and how one is stored."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final
+
+from nats.aio.msg import Msg
+from nats.js.api import DiscardPolicy, PubAck, RetentionPolicy, StorageType, StreamConfig
+from nats.js.client import JetStreamContext
+from nats.js.errors import NotFoundError
+
+from onceward.consumers.dead_letters import OURS, REASON
+from onceward.observe.logs import logger
+
+ID_HEADER: Final = "Nats-Msg-Id"
+_SERVERS: Final = "nats-"  # headers that the server acts on; a dead letter must not have those of its message
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+_FRAME: Final = 12  # bytes of "NATS/1.0" and of two ends of lines
+_EACH: Final = 4  # bytes of a colon, a space and the end of a line
+
+
+def name_for(text: str) -> str:
+    """Return the name of a consumer or a stream for this text, such as a subject: without dots and spaces."""
+    return _NOT_IN_A_NAME.sub("-", text)
+
+
+def queue_losses(stream: StreamConfig) -> Iterator[tuple[str, str]]:
+    """Yield each setting of a stream that loses messages before they are handled, and its fix."""
+    if stream.storage == StorageType.MEMORY:
+        yield "the stream is in memory, so a restart loses it", "make it with storage=file"
+    if stream.max_age:
+        yield "the stream drops messages that wait too long (max_age)", "make it without max_age"
+    if is_limited(stream):
+        yield (
+            "the stream drops its oldest messages when it is full",
+            "make it with discard=new, and discard_new_per_subject for max_msgs_per_subject",
+        )
+
+
+def is_limited(stream: StreamConfig) -> bool:
+    """Return whether a stream makes room by dropping its oldest messages."""
+    refuses = stream.discard == DiscardPolicy.NEW
+    whole = any((limit or -1) > 0 for limit in (stream.max_msgs, stream.max_bytes))
+    one = (stream.max_msgs_per_subject or -1) > 0
+    return (whole and not refuses) or (one and not (refuses and stream.discard_new_per_subject))
+
+
+async def prepare_letters(jetstream: JetStreamContext, subject: str, like: StreamConfig) -> str:
+    """Return the stream that keeps the dead letters of a subject. Make it as durable as ``like`` if there is none.
+
+    Raises:
+        ValueError: the stream that takes the subject would lose them.
+    """
+    try:
+        name = await jetstream.find_stream_name_by_subject(subject)
+    except NotFoundError:
+        name = name_for(subject)
+        await jetstream.add_stream(
+            StreamConfig(name=name, subjects=[subject], storage=like.storage, num_replicas=like.num_replicas)
+        )
+    found = (await jetstream.stream_info(name)).config
+    if losses := [f"{what}: {fix}" for what, fix in _letter_losses(found)]:
+        raise ValueError(
+            f"stream {name} loses the dead letters {subject}: {'; '.join(losses)}. Or give dead= a subject that no stream takes, and "
+            "a stream for it is made"
+        )
+    if (found.num_replicas or 1) < (like.num_replicas or 1):
+        logger().warning("stream %s has fewer replicas than %s: a lost node loses dead letters", name, like.name)
+    return name
+
+
+def _letter_losses(stream: StreamConfig) -> Iterator[tuple[str, str]]:
+    yield from queue_losses(stream)
+    if stream.retention == RetentionPolicy.INTEREST:
+        yield "it forgets what no consumer waits for (retention=interest)", "make it with retention=limits"
+    if stream.no_ack:
+        yield "it does not say what it has stored (no_ack)", "make it without no_ack"
+
+
+def letter_id(message: Msg, dead: str) -> str:
+    """Return what tells a dead letter from others: from another consumer's, and from one of a stream that was made again."""
+    told = message.metadata
+    micros = round(told.timestamp.timestamp() * 1e6)
+    return f"{dead}:{told.stream}/{told.sequence.stream}/{micros}/{told.consumer}"
+
+
+def letter_headers(own: Mapping[str, str] | None, told: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the headers of a dead letter: a message's ``own``, those that are ``told``, and its ``name`` as its id."""
+    kept = {
+        name: text
+        for name, text in (own or {}).items()
+        if not (name.lower().startswith(_SERVERS) or name.lower() in OURS)
+    }
+    return {**kept, **told, ID_HEADER: name}
+
+
+async def store_letter(
+    jetstream: JetStreamContext, send: Callable[[dict[str, str]], Awaitable[PubAck]], headers: dict[str, str]
+) -> None:
+    """Let ``send`` publish a dead letter with its headers, and return when its stream has it.
+
+    JetStream drops a second message of one id, also if the first has been deleted since. So the first is looked for.
+    """
+    answer = await send(headers)
+    if not answer.duplicate:
+        return
+    try:
+        first = await jetstream.get_msg(answer.stream, answer.seq)
+        if (first.headers or {}).get(ID_HEADER) == headers[ID_HEADER]:
+            return
+    except NotFoundError:
+        pass
+    await send({name: text for name, text in headers.items() if name != ID_HEADER})
+
+
+def fitting(headers: Mapping[str, str], room: int) -> dict[str, str]:
+    """Return headers that take up to ``room`` bytes; the reason of a dead letter is shortened if it must be.
+
+    The server closes the connection of a client that sends more than its ``max_payload``, with headers. The client counts the
+    payload alone. So one such message would end a consumer.
+
+    Raises:
+        ValueError: they do not fit.
+    """
+    told = dict(headers)
+    over = _size(told) - room
+    if over > 0 and REASON in told:
+        text = told[REASON].encode()
+        told[REASON] = text[: max(0, len(text) - over)].decode(errors="ignore")
+        over = _size(told) - room
+    if over > 0:
+        raise ValueError(
+            f"the message and its headers have {over} bytes more than the server's max_payload: raise that"
+        )
+    return told
+
+
+def _size(headers: Mapping[str, str]) -> int:
+    return _FRAME + sum(len(name.encode()) + len(text.encode()) + _EACH for name, text in headers.items())
