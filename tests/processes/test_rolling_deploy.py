@@ -16,15 +16,15 @@ SOURCE = Path(onceward.__file__).parents[1]
 NEWER = {
     "core/record.py": [
         ("trace: str | None = None\n\n\nRARE", "trace: str | None = None\n    colour: str | None = None\n\n\nRARE"),
-        ("trace: str | None = None\n    taking", "trace: str | None = None\n    colour: str | None = None\n    taking"),
-        ("history, trace, _) = self", "history, trace, colour, _) = self"),
-        ("given, history, trace)", "given, history, trace, colour)"),
+        ("trace: str | None = None\n\n    def at", "trace: str | None = None\n    colour: str | None = None\n\n    def at"),
+        ("history, trace) = self", "history, trace, colour) = self"),
+        ("at, origin, given, history, trace)", "at, origin, given, history, trace, colour)"),
     ],
     "core/writes.py": [
         ("0.0, name, None, None,", '0.0, name, "colours" if "needy" in key else None, None,'),
-        ("None, trace, policy if", 'None, trace, "red", policy if'),
+        ("given, None, trace)", 'given, None, trace, "red")'),
         ("past, trace) = record", "past, trace, colour) = record"),
-        ("past, trace, None)", "past, trace, colour, None)"),
+        ("past, trace)  # fmt", "past, trace, colour)  # fmt"),
     ],
     "core/protocol.py": [("NEEDS: frozenset[str] = frozenset({STEPS})", 'NEEDS = frozenset({STEPS, "colours"})')],
     "stores/sqlite/schema.py": [("MINOR = 5", "MINOR = 6"), ('"trace": "TEXT"', '"trace": "TEXT", "colour": "TEXT"')],

@@ -1,7 +1,7 @@
 """The text of a record's ``history``: a line of JSON for each earlier attempt, the oldest first.
 
 Every line begins with a newline. A line stays open, without its ``}``, until a later write knows when its attempt ended; it
-then ends with its claim's fence. The next write of anybody closes it: SQL can append text, and cannot read JSON.
+then ends with its claim's fence. The next write of anybody closes it.
 
 An attempt begins with its claim's write. The first one of a key began at ``created_at``, so it needs no text. For another
 one, the next write of its claim notes the time: until then, ``updated_at`` has it.
@@ -115,7 +115,7 @@ def _head(record: Record) -> str:
 
 
 def _time(at: float | None) -> str:
-    """Return a time as a number of JSON that SQL can print, too: whole milliseconds."""
+    """Return a time as a number of JSON: whole milliseconds."""
     return "null" if at is None else f"{round(at * 1000)}e-3"
 
 

@@ -299,8 +299,8 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     """Give back what an interrupted claim may have won. The handler has not run, so no attempt is counted.
 
     It claims again with the same bid. Either it meets its own record, or it changes the record that the interrupted request
-    would change. If that request still arrives, it meets another version, or a record of its own owner, and does nothing.
-    If the key is held by another worker, the request can still take it after that one has given it back. Then the key
+    would change. If that request still arrives, it meets another version, or a record, and does nothing. There is one exception: if
+    another worker holds the key, and its record is deleted before an insert arrives, that insert claims the key. Then the key
     stays claimed to the lease's end, as after a crash.
     """
     until = patience(bid.clock)
