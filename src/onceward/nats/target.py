@@ -15,7 +15,6 @@ except ImportError as error:
     raise ImportError("NATS needs its client: pip install 'onceward[nats]'") from error
 
 from onceward.consumers.dead_letters import KEY_HEADER
-from onceward.consumers.nats_headers import fitting
 from onceward.consumers.nats_letters import ID_HEADER, fitting
 from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
