@@ -18,6 +18,7 @@ import pytest
 import slack_sdk.signature
 import standardwebhooks
 import stripe
+import svix.webhooks
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
@@ -25,6 +26,7 @@ from fastapi import FastAPI
 
 from onceward import Busy, Claim, Once, ResultUnavailable
 from onceward.claim.completer import decorated
+from onceward.web import Answer
 from onceward.web.webhooks import (
     GitHub,
     Shopify,
@@ -35,6 +37,8 @@ from onceward.web.webhooks import (
     Stripe,
     WebhookEvent,
     WebhookReceiver,
+    graph_handshake,
+    meta_handshake,
 )
 from onceward.web.webhooks.django import view as django_view
 from onceward.web.webhooks.flask import view as flask_view
@@ -70,7 +74,14 @@ def by_slack(body=b'{"event_id": "Ev1", "event": {"type": "paid"}}', at=None, se
     return {"x-slack-request-timestamp": at, "x-slack-signature": signed}
 
 
+def by_svix(body=BODY, at=None, secret=SECRET, key="msg_1"):
+    at = at or now()
+    signed = svix.webhooks.Webhook(secret).sign(key, at, body.decode())
+    return {"svix-id": key, "svix-timestamp": str(int(at.timestamp())), "svix-signature": signed}
+
+
 PROVIDERS = {
+    "svix": (by_svix, StandardWebhooks, BODY, "msg_1"),
     "standard": (by_standard, StandardWebhooks, BODY, "msg_1"),
     "stripe": (by_stripe, Stripe, BODY, "evt_1"),
     "slack": (by_slack, Slack, b'{"event_id": "Ev1", "event": {"type": "paid"}}', "Ev1"),
@@ -105,6 +116,27 @@ def test_a_changed_body_an_old_time_and_another_secret_are_refused(provider):
             one.verify(headers, sent)
 
 
+@pytest.mark.parametrize("name", ["id", "timestamp", "signature"])
+def test_the_two_names_of_a_header_are_never_mixed(name):
+    headers = by_standard()
+    headers[f"svix-{name}"] = headers.pop(f"webhook-{name}")
+    with pytest.raises(SignatureRefused):
+        StandardWebhooks(SECRET).verify(headers, BODY)
+
+
+@pytest.mark.parametrize("secret", [f"{SECRET}\n", f" {SECRET}", f"v1,{SECRET}", [SECRET], b"bytes", 7])
+@pytest.mark.parametrize("made", [GitHub, Stripe, StandardWebhooks, Slack, Shopify])
+def test_a_secret_that_was_pasted_wrongly_is_refused_with_what_to_do(made, secret):
+    with pytest.raises((ValueError, TypeError), match=r"strip|from whsec_ on|as a text") as refused:
+        made(secret)
+    assert SECRET[6:] not in str(refused.value)
+
+
+def test_a_standard_secret_without_a_key_is_refused():
+    with pytest.raises(ValueError, match="anybody"):
+        StandardWebhooks("whsec_")
+
+
 def test_the_id_of_standard_webhooks_is_signed():
     with pytest.raises(SignatureRefused):
         StandardWebhooks(SECRET).verify({**by_standard(), "webhook-id": "msg_2"}, BODY)
@@ -136,9 +168,16 @@ def test_shopifys_key_has_the_shop_and_the_topic():
     headers["x-shopify-hmac-sha256"] = base64.b64encode(done.stdout).decode()
     event = verifier.verify(headers, BODY)
     assert event == WebhookEvent("a.myshopify.com orders/paid 7", "orders/paid", json.loads(BODY), "a.myshopify.com")
+    newer = {name.removeprefix("x-"): value for name, value in headers.items()}
+    assert verifier.verify(newer, BODY) == event
+    with pytest.raises(SignatureRefused):
+        verifier.verify(
+            newer | {"shopify-hmac-sha256": "x", "x-shopify-hmac-sha256": newer["shopify-hmac-sha256"]}, BODY
+        )
     del headers["x-shopify-event-id"]
-    with pytest.raises(ValueError, match="x-shopify-event-id"):
+    with pytest.raises(ValueError, match="x-shopify-webhook-id"):
         verifier.verify(headers, BODY)
+    assert verifier.verify(headers | {"x-shopify-webhook-id": "8"}, BODY).id.endswith(" 8")
 
 
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:orders"
@@ -286,6 +325,52 @@ def test_an_error_of_a_function_that_the_handler_calls_is_a_failure(once, error)
         hook = WebhookReceiver(once, Stripe(SECRET), handler, name=f"hooks{number}")
         with pytest.raises(type(error)):  # an answer of 200 would lose the event
             asyncio.run(hook.answer_async(by_stripe(), BODY))
+
+
+XML = Answer(200, [("Content-Type", "text/xml")], b"<Response/>")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_gives_the_answer_and_duplicates_get_the_same(once, is_async):
+    answers = [XML, Answer(204), Answer(202, [("X-Odd", "\u00e9")], b"\xff\x00"), Answer(422, (), b"no")]
+    for number, given in enumerate(answers):
+        calls = []
+
+        def handle(event, calls=calls, given=given):
+            calls.append(event)
+            return given
+
+        async def handle_async(event, handle=handle):
+            return handle(event)
+
+        hook = WebhookReceiver(once, Stripe(SECRET), handle_async if is_async else handle, name=f"hooks{number}")
+        first, again = (asyncio.run(hook.answer_async(by_stripe(), BODY)) for _ in range(2))
+        assert (first.status, first.body, list(first.headers)) == (given.status, given.body, list(given.headers))
+        assert again == first
+        assert len(calls) == 1
+
+
+def test_an_answer_that_says_that_it_failed_is_no_outcome(once):
+    hook = receiver(once, lambda event: Answer(503))
+    for _ in range(2):  # the key was given back
+        with pytest.raises(ValueError, match="raise an exception"):
+            hook.answer(by_stripe(), BODY)
+
+
+def test_handshakes_are_answered_and_not_recorded(once):
+    meta = receiver(once, _note, handshake=meta_handshake("my token"))
+    asked = {"hub.mode": "subscribe", "hub.verify_token": "my token", "hub.challenge": "115"}
+    assert meta.answer({}, b"", method="GET", query=asked).body == b"115"
+    assert meta.answer({}, b"", method="GET", query={**asked, "hub.verify_token": "another"}).status == 403
+    assert meta.answer({}, b"", method="GET").status == 405
+    graph = WebhookReceiver(once, Stripe(SECRET), _note, name="graph", handshake=graph_handshake)
+    assert graph.answer({}, b"", query={"validationToken": "a <b>"}) == (
+        200,
+        (("Content-Type", "text/plain; charset=utf-8"),),
+        b"a <b>",
+    )
+    assert graph.answer(by_stripe(), BODY).status == 200  # an event is no handshake
+    assert _keys(once) == ["graph:evt_1"]
 
 
 def test_slacks_question_is_answered_with_its_challenge(once):
@@ -554,10 +639,12 @@ def test_fastapi_receives(once, handled):
 
 def test_flask_receives(once, handled):
     app = flask.Flask("shop")
-    app.add_url_rule("/stripe", "stripe", flask_view(receiver(once, handled.append)), methods=["POST"])
+    hook = receiver(once, handled.append, handshake=meta_handshake("t"))
+    app.add_url_rule("/stripe", "stripe", flask_view(hook), methods=["GET", "POST"])
     client = app.test_client()
     assert [client.post("/stripe", data=BODY, headers=by_stripe()).text for _ in range(2)] == ["ok"] * 2
     assert client.post("/stripe", data=BODY).status_code == 401
+    assert client.get("/stripe?hub.mode=subscribe&hub.verify_token=t&hub.challenge=7").text == "7"
     assert len(handled) == 1
 
 

@@ -6,8 +6,8 @@
 ``signatures.py`` and ``sns.py`` have the rules of each provider, ``receiver.py`` the answers, the other modules a framework each.
 """
 
-from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookVerifier
-from onceward.web.webhooks.receiver import WebhookReceiver
+from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookRequest, WebhookVerifier
+from onceward.web.webhooks.receiver import WebhookReceiver, graph_handshake, meta_handshake
 from onceward.web.webhooks.signatures import GitHub, Shopify, Slack, StandardWebhooks, Stripe
 from onceward.web.webhooks.sns import Sns
 
@@ -21,5 +21,8 @@ __all__ = [
     "Stripe",
     "WebhookEvent",
     "WebhookReceiver",
+    "WebhookRequest",
     "WebhookVerifier",
+    "graph_handshake",
+    "meta_handshake",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import cast
 
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from onceward.web.django_transactions import TransactionJoined, refuse_transaction
@@ -31,12 +31,12 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
         inside.look()
 
     def receive(request: HttpRequest) -> HttpResponse:
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
         refuse_transaction()
         token = AROUND.set(around)
         try:
-            answer = receiver.answer(request.headers, request.body)
+            answer = receiver.answer(
+                request.headers, request.body, method=request.method or "", query=request.GET.dict()
+            )
         finally:
             AROUND.reset(token)
         return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))

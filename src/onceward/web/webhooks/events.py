@@ -32,6 +32,22 @@ class WebhookEvent(NamedTuple):
     source: str | None = None
 
 
+class WebhookRequest(NamedTuple):
+    """A request as it came, for a handshake: nothing of it is verified.
+
+    Attributes:
+        method: in capitals, such as GET.
+        query: the parameters of its query.
+        headers: by their names in lower case.
+        body: as it came.
+    """
+
+    method: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class WebhookVerifier(Protocol):
     """A provider's rules. Write your own for another provider, with its library if it has one."""
 

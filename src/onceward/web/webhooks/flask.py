@@ -10,7 +10,7 @@ from onceward.web.webhooks.receiver import WebhookReceiver, check_plain
 def view(receiver: WebhookReceiver) -> Callable[[], flask.Response]:
     """Make a view.
 
-    In Flask: ``app.add_url_rule("/stripe", "stripe", view(hook), methods=["POST"])``.
+    In Flask: ``app.add_url_rule("/stripe", "stripe", view(hook), methods=["GET", "POST"])``; GET is for handshakes.
 
     Raises:
         TypeError: the receiver's handler is a coroutine function.
@@ -18,7 +18,12 @@ def view(receiver: WebhookReceiver) -> Callable[[], flask.Response]:
     check_plain(receiver)
 
     def receive() -> flask.Response:
-        answer = receiver.answer(dict(flask.request.headers), flask.request.get_data())
+        answer = receiver.answer(
+            dict(flask.request.headers),
+            flask.request.get_data(),
+            method=flask.request.method,
+            query=flask.request.args.to_dict(),
+        )
         return flask.Response(answer.body, answer.status, dict(answer.headers))
 
     return receive

@@ -1,6 +1,7 @@
 """Receives webhooks for any framework: verify, claim the event's id, handle, answer."""
 
 import asyncio
+import hmac
 import inspect
 import logging
 import math
@@ -15,13 +16,14 @@ from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import describe
 from onceward.claim.running import current
+from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.core.protocol import unparked
 from onceward.errors import Busy, OncewardError, Parked, ResultUnavailable, StoreError
-from onceward.http.answer import Answer
+from onceward.http.answer import Answer, Recorded, recorded
 from onceward.keys.ledger_keys import ledger_key
 from onceward.once import Once, check_once
-from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookVerifier
+from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookRequest, WebhookVerifier
 
 _log: Final = logging.getLogger("onceward")
 _FAILED: Final = "the event %s failed; it is accepted, so `onceward complete --released 1m` tries it again"
@@ -54,8 +56,12 @@ class WebhookReceiver:
     Args:
         once: the ledger and the defaults of the policy.
         verifier: the provider's rules, such as ``Stripe(secret)``.
-        handler: takes the :class:`WebhookEvent`, and the claim if it asks for it. It may be a coroutine function.
+        handler: takes the :class:`WebhookEvent`, and the claim if it asks for it. It may be a coroutine function. If it returns an
+            :class:`onceward.web.Answer`, that is the answer, also to duplicates; else it is 200. What failed must be raised.
         name: the namespace of the keys, one for each endpoint of each provider.
+        handshake: answers what is no event, such as a sender's test of the address: it takes the :class:`WebhookRequest`, and returns
+            an Answer, or None for what it does not know. It runs before anything is verified, and nothing is recorded. See
+            :func:`meta_handshake` and :func:`graph_handshake`. Slack's test is answered without one.
         accept: whether to answer before the event is handled. Events take at most 64 KiB then. Of a plain handler, 64 events run at a
             time; more get 503 and a Retry-After.
         **options: see :class:`onceward.Policy`.
@@ -71,6 +77,7 @@ class WebhookReceiver:
         handler: Callable[..., object],
         *,
         name: str,
+        handshake: Callable[[WebhookRequest], Answer | None] | None = None,
         accept: bool = False,
         **options: Unpack[Options],
     ) -> None:
@@ -87,7 +94,7 @@ class WebhookReceiver:
             )
         if accept:
             options["keep_input"] = True
-        self._verifier, self._accept = verifier, accept
+        self._verifier, self._accept, self._handshake = verifier, accept, handshake
         made: Any = once(key=_id_of, name=name, **options)(_telling(handler))
         self.is_async: bool = inspect.iscoroutinefunction(made)
         self._call: Callable[[WebhookEvent], Any] = made
@@ -106,12 +113,16 @@ class WebhookReceiver:
         """Handle an event that was verified elsewhere."""
         return self._call(event)
 
-    def answer(self, headers: Mapping[str, str], body: bytes) -> Answer:
+    def answer(
+        self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
+    ) -> Answer:
         """Receive a delivery, in a thread.
 
         Args:
             headers: of the request, by their names.
             body: as it came, not decoded.
+            method: of the request. Others than POST are for the handshake.
+            query: the parameters of its query, for the handshake.
 
         Returns:
             What to answer.
@@ -121,36 +132,39 @@ class WebhookReceiver:
             Exception: what the handler raised.
         """
         check_plain(self)
-        event = self._verified(headers, body)
+        event = self._verified(WebhookRequest(method, query or {}, _lower(headers), body))
         if isinstance(event, Answer):
             return event
         try:
-            if self._accept:
-                return self._accepted(event)
-            self._call(event)
+            return self._accepted(event) if self._accept else _said(self._call(event))
         except OncewardError as error:
             return self._told(event, error)
-        return _DONE
 
-    async def answer_async(self, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def answer_async(
+        self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
+    ) -> Answer:
         """Like :meth:`answer`, for a coroutine. A plain handler runs in a thread."""
         if not self.is_async:
-            return await asyncio.to_thread(self.answer, headers, body)
-        event = await asyncio.to_thread(self._verified, headers, body)  # a large body, or a certificate that is fetched
+            return await asyncio.to_thread(self.answer, headers, body, method=method, query=query)
+        request = WebhookRequest(method, query or {}, _lower(headers), body)
+        event = await asyncio.to_thread(self._verified, request)  # a large body, or a certificate that is fetched
         if isinstance(event, Answer):
             return event
         try:
             if self._accept:
                 await self._accepted_async(event)
                 return _ACCEPTED
-            await self._call(event)
+            return _said(await self._call(event))
         except OncewardError as error:
             return self._told(event, error)
-        return _DONE
 
-    def _verified(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent | Answer:
+    def _verified(self, request: WebhookRequest) -> WebhookEvent | Answer:
+        if self._handshake is not None and (met := self._handshake(request)) is not None:
+            return met
+        if request.method != "POST":
+            return Answer(405, (*_TEXT, ("Allow", "POST")), b"deliveries come by POST")
         try:
-            event = self._verifier.verify({name.lower(): value for name, value in headers.items()}, body)
+            event = self._verifier.verify(request.headers, request.body)
         except SignatureRefused as error:
             _log.info("a webhook is refused: %s", error)
             return Answer(401, _TEXT, str(error).encode())
@@ -259,6 +273,51 @@ def _tell(event: WebhookEvent, claim: Claim, error: BaseException) -> None:
         _log.error(_PARKED, event.id, shlex.quote(claim.record.key), exc_info=error)
 
 
+def _kept(told: object) -> Recorded | None:
+    """Return what is recorded of what a handler returned: an Answer, and of anything else nothing."""
+    if not isinstance(told, Answer):
+        return None
+    if told.status >= 500:
+        raise ValueError(
+            f"the handler returned an answer with status {told.status}: raise an exception for what failed"
+        )
+    return recorded(told)
+
+
+def _said(kept: Recorded | None) -> Answer:
+    return _DONE if kept is None else Answer(kept.status, kept.headers, kept.base64 or kept.body.encode())
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def meta_handshake(verify_token: str) -> Callable[[WebhookRequest], Answer | None]:
+    """Return the handshake of Meta's webhooks: developers.facebook.com, "Webhooks", "Validating verification requests".
+
+    Args:
+        verify_token: the text that you gave Meta with the address. Another one gets 403.
+    """
+    check_type("meta_handshake(verify_token)", verify_token, str, "the text that you gave Meta")
+    if not verify_token:
+        raise ValueError("verify_token is empty: give the text that you gave Meta with the address")
+
+    def shake(request: WebhookRequest) -> Answer | None:
+        if request.method != "GET" or request.query.get("hub.mode") != "subscribe":
+            return None
+        if not hmac.compare_digest(request.query.get("hub.verify_token", "").encode(), verify_token.encode()):
+            return Answer(403, _TEXT, b"another verify token")
+        return Answer(200, _TEXT, request.query.get("hub.challenge", "").encode())
+
+    return shake
+
+
+def graph_handshake(request: WebhookRequest) -> Answer | None:
+    """The handshake of Microsoft Graph: learn.microsoft.com, "Receive change notifications through webhooks"."""
+    token = request.query.get("validationToken")
+    return None if token is None else Answer(200, _TEXT, token.encode())
+
+
 def _id_of(event: WebhookEvent) -> str:
     return event.id
 
@@ -274,20 +333,14 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
             tell(current())
         return {} if known.claim is None else {known.claim: current()}
 
-    async def handle_async(event: WebhookEvent) -> None:
-        await handler(event, **given())
+    async def handle_async(event: WebhookEvent) -> Recorded | None:
+        return _kept(await handler(event, **given()))
 
-    def handle(event: WebhookEvent) -> None:
+    def handle(event: WebhookEvent) -> Recorded | None:
         around = AROUND.get()
         AROUND.set(None)  # as above
-
-        def call() -> None:
-            handler(event, **given())
-
-        if around is None:
-            call()
-        else:
-            around(call)
+        call: Callable[[], object] = lambda: handler(event, **given())
+        return _kept(call() if around is None else around(call))
 
     made = handle_async if known.is_async else handle
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from onceward.core.arguments import check_type
 from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, parsed, text_of, text_or_none
 
 TOLERANCE: Final = 300.0  # seconds: what Standard Webhooks, Stripe and Slack advise
@@ -23,6 +24,7 @@ class StandardWebhooks:
     """Standard Webhooks: Svix, OpenAI, Clerk, Resend and others.
 
     Rules: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md, "Signature scheme". The id and the time are signed.
+    The headers may have Svix' older names, ``svix-id`` and so on (docs.svix.com, "Verifying webhooks manually").
 
     Args:
         secret: ``whsec_`` and base64; several while you change it.
@@ -38,14 +40,15 @@ class StandardWebhooks:
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
         """See :class:`WebhookVerifier`."""
-        key, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+        names = _names(headers, "signature", "webhook-", "svix-")
+        key, at = headers.get(f"{names}id", ""), headers.get(f"{names}timestamp", "")
         _check_time(at, self._tolerance)
         signed = f"{key}.{at}.".encode() + body
         # Others than v1 are signatures with a key pair, or of a later version.
-        sent = [one[3:] for one in headers.get("webhook-signature", "").split() if one.startswith("v1,")]
+        sent = [one[3:] for one in headers.get(f"{names}signature", "").split() if one.startswith("v1,")]
         _check(sent, [base64.b64encode(_sha256(secret, signed)).decode() for secret in self._secrets])
         data = parsed(body)
-        return WebhookEvent(text_of({"webhook-id": key}, "webhook-id"), text_or_none(data.get("type")), data)
+        return WebhookEvent(text_of(headers, f"{names}id"), text_or_none(data.get("type")), data)
 
 
 class Stripe:
@@ -105,10 +108,13 @@ class Shopify:
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
         """See :class:`WebhookVerifier`."""
-        sent = headers.get("x-shopify-hmac-sha256", "")
+        names = _names(headers, "hmac-sha256", "shopify-", "x-shopify-")
+        sent = headers.get(f"{names}hmac-sha256", "")
         _check([sent], [base64.b64encode(_sha256(secret, body)).decode() for secret in self._secrets])
-        shop, topic = text_of(headers, "x-shopify-shop-domain"), text_of(headers, "x-shopify-topic")
-        key = f"{shop} {topic} {text_of(headers, 'x-shopify-event-id')}"
+        shop, topic = text_of(headers, f"{names}shop-domain"), text_of(headers, f"{names}topic")
+        # A delivery without an event id has the id that all deliveries of this webhook have.
+        named = "event-id" if headers.get(f"{names}event-id") else "webhook-id"
+        key = f"{shop} {topic} {text_of(headers, names + named)}"
         return WebhookEvent(key, topic, parsed(body), shop)
 
 
@@ -142,14 +148,28 @@ class Slack:
 def _given(secrets: Sequence[str]) -> Sequence[str]:
     if not secrets or not all(secrets):
         raise ValueError("a secret is missing or empty: anybody could sign with it")
+    for secret in secrets:
+        check_type("a secret", secret, str, "each as a text: Stripe(first, second)")
+        if secret != secret.strip() or len(secret.splitlines()) > 1:
+            raise ValueError("a secret has a space or a line break at its end: take it out, such as by .strip()")
+        if secret.startswith("v1,"):
+            raise ValueError(f"a secret begins with v1, which is no part of it: give it from {_PREFIX} on")
     return secrets
+
+
+def _names(headers: Mapping[str, str], signature: str, *prefixes: str) -> str:
+    """Return what the names of a delivery's headers begin with: that of the first signature. Two sets are never mixed."""
+    return next((prefix for prefix in prefixes if f"{prefix}{signature}" in headers), prefixes[0])
 
 
 def _decoded(secret: str) -> bytes:
     try:
-        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except binascii.Error as error:
         raise ValueError(f"the secret is not {_PREFIX} and base64, as the provider shows it") from error
+    if not key:
+        raise ValueError("a secret is missing or empty: anybody could sign with it")
+    return key
 
 
 def _sha256(secret: bytes, signed: bytes) -> bytes:

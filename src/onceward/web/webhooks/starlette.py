@@ -14,14 +14,16 @@ _LARGEST: Final = 25 * 1024 * 1024  # bytes: docs.github.com, "Webhook events an
 def endpoint(receiver: WebhookReceiver) -> Callable[[Request], Awaitable[Response]]:
     """Make an endpoint. A body of more than 25 MiB, the most that GitHub sends, gets 413 before anything is verified.
 
-    In FastAPI: ``app.add_api_route("/stripe", endpoint(hook), methods=["POST"])``.
+    In FastAPI: ``app.add_api_route("/stripe", endpoint(hook), methods=["GET", "POST"])``; GET is for handshakes.
     """
 
     async def receive(request: Request) -> Response:
         body = await _body(request)
         if body is None:
             return Response("the body is too large", 413)
-        answer = await receiver.answer_async(request.headers, body)
+        answer = await receiver.answer_async(
+            request.headers, body, method=request.method, query=dict(request.query_params)
+        )
         return Response(answer.body, answer.status, dict(answer.headers))
 
     return receive
