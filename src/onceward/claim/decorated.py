@@ -4,6 +4,8 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
+from onceward.claim import durable
+from onceward.claim.durable import execution_of
 from onceward.claim.factory import GuardFactory
 from onceward.claim.replays import CallOutcome
 from onceward.core.policy import Options
@@ -116,10 +118,14 @@ def decorated(
         @wraps(function)
         def call(*args: object, **kwargs: object) -> object:
             found, print_ = of.read(args, kwargs)
+            if (execution := execution_of(args, kwargs)) is not None:
+                return durable.call(of.guard, execution, found, print_, of.function, args, kwargs)
             return of.guard.call(found, print_, of.function, args, kwargs)
 
         def outcome(*args: object, **kwargs: object) -> object:
             found, print_ = of.read(args, kwargs)
+            if (execution := execution_of(args, kwargs)) is not None:
+                return durable.call(of.guard, execution, found, print_, of.function, args, kwargs, whole=True)
             return of.guard.call(found, print_, of.function, args, kwargs, whole=True)
 
         wrapper, whole = call, outcome

@@ -105,13 +105,16 @@ class Guard(Leaving):
         whole: bool = False,
         comes: "Comes | None" = None,
         provenance: Provenance = UNKNOWN,
+        owner: str = "",
     ) -> object:
         """Run ``function`` once for ``key``, or return or raise what was recorded.
 
-        With ``whole`` it returns a :class:`CallOutcome`. ``comes`` tells what the call came with, ``provenance`` from where.
+        With ``whole`` it returns a :class:`CallOutcome`. ``comes`` tells what the call came with, ``provenance`` from where. A call with
+        an ``owner`` goes on with the claim that this owner has.
         """
         entry = self._recalled(key, fingerprint, comes) if self._caches else None
-        claim = entry or self.enter(key, fingerprint, self._provenance(provenance, args, kwargs), comes=comes)
+        given = self._provenance(provenance, args, kwargs)
+        claim = entry or self.enter(key, fingerprint, given, comes=comes, owner=owner)
         match claim:  # not type(claim): an interrupt can come after any call, and the claim would not end
             case CallOutcome():
                 return claim if whole else claim.value
@@ -167,6 +170,12 @@ class Guard(Leaving):
         finally:
             call = None  # as above
 
+    def under_policy(self, policy: Policy) -> "Guard":
+        """Return this guard with another policy."""
+        return Guard(
+            self.store, policy, self.clock, self.codec, self._parameter, self.observers, self.inputs, name=self.name
+        )
+
     def claiming_by(self, claiming: Claiming, abandon: Abandon) -> "Guard":
         """Return this guard with other steps for its claims. It keeps no arguments, and remembers no result."""
         policy = self.policy._replace(cache=0, keep_input=False)
@@ -212,6 +221,7 @@ class Guard(Leaving):
         *,
         value: bool = True,
         comes: "Comes | None" = None,
+        owner: str = "",
     ) -> HeldClaim | CallOutcome[object]:
         """Claim ``key`` and start to renew it, or return the recorded answer.
 
@@ -219,7 +229,7 @@ class Guard(Leaving):
             Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownNeed, UnknownStatus: as their
                 docs say; the handler must not run.
         """
-        bid = self.bid(key, fingerprint, provenance=provenance)
+        bid = self.bid(key, fingerprint, provenance=provenance, owner=owner)
         told = self.observers.are_listening()
         since = self.clock() if told or self._caches else 0.0
         span = self.observers.begin(self.name, key, comes) if told else None

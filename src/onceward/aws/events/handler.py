@@ -5,15 +5,17 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
 
+from onceward.claim import durable
 from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
 from onceward.core import worker
 from onceward.core.policy import Options
 from onceward.errors import KeyMissing
+from onceward.keys.ledger_keys import ledger_key
 from onceward.once import Once, check_once
 
 if TYPE_CHECKING:
-    from onceward.batch.batch import BatchOutcome
-    from onceward.batch.outcomes import Reading
+    from onceward.batch.batch import Batch
+    from onceward.batch.outcomes import BatchOutcome, Reading
     from onceward.keys.reading import KeySource
 
 _SENDING: Final = 10.0  # seconds for which an answer waits for its messages, at most
@@ -91,6 +93,8 @@ def _wrapped(
 
     def handle(event: object, context: object) -> T:
         deliveries = source.deliveries(event, context)
+        if (execution := durable.execution_of((context,), {})) is not None:
+            return source.answer([_durably(batch, source.name, function, execution, deliveries)])
         for number, delivery in enumerate(deliveries, 1):
             if delivery.id is None and delivery.key is None and delivery.place is None:
                 delivery.place = f"number {number} of the event"
@@ -102,6 +106,21 @@ def _wrapped(
         return source.answer(batch.run(deliveries, time_left=left))
 
     return naming_worker(function, handle, once)
+
+
+def _durably(
+    batch: "Batch", source: str, function: Callable[..., object], execution: str, deliveries: list[Delivery]
+) -> "BatchOutcome":
+    """Handle the event of a durable function, whose suspensions are its own."""
+    from onceward.batch.outcomes import BatchOutcome
+
+    if source != "on_invoke":
+        raise TypeError(f"@{source} does not fit a durable function: use @on_invoke or @once(key=...)")
+    (delivery,) = deliveries
+    reading = batch.read(delivery)
+    key = ledger_key(batch.name, reading.key)
+    value = durable.call(batch.guard, execution, key, reading.fingerprint, function, reading.args, {})
+    return BatchOutcome("done", delivery, key, value)
 
 
 def _read_naming(read: "Callable[[Delivery], Reading]", delivery: Delivery) -> "Reading":

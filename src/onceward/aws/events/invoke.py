@@ -1,18 +1,23 @@
 """Direct invocations of a Lambda function, and all others with their own kind of input."""
 
-from collections.abc import Callable, Sequence
-from typing import Final, Unpack
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from functools import wraps
+from typing import Final, Unpack, cast
 
 import msgspec
 
 from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.aws.events.response import raise_own
 from onceward.batch.outcomes import BatchOutcome
+from onceward.claim import durable
 from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.once import Once
 from onceward.results.values import model_data
 
 SOURCE: Final = "aws:lambda"
+_CONTEXT: ContextVar[object] = ContextVar("onceward_context", default=None)
 
 
 def on_invoke(
@@ -21,7 +26,10 @@ def on_invoke(
     """Make a function the handler of direct invocations, each handled once.
 
     The payload is the event. The key is the request id by default. Lambda keeps it when it retries an asynchronous invocation.
-    A caller that retries gets another id, so give a key from the payload.
+    A caller that retries gets another id, so give a key from the payload. A parameter ``context`` gets Lambda's context.
+
+    Under ``@durable_execution`` the key stays claimed while the execution is suspended, and its next run goes on. The lease is 366 days
+    there, or ``lease=`` if you give it: give the function's ExecutionTimeout. Another execution with the key is refused with Busy.
 
     Args:
         once: the ledger and the defaults of the policy.
@@ -34,12 +42,49 @@ def on_invoke(
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return wrapping(once, Source("on_invoke", _delivery, _answer, values=True), options)
+    source = Source("on_invoke", _delivery, _answer, values=True)
+    decorate = wrapping(once, source, options)
+
+    def decorated(function: Callable[..., object]) -> LambdaHandler[object]:
+        signature = inspect.signature(function)
+        if "context" not in signature.parameters:
+            return decorate(function)
+        inner = decorate(_given_context(function, signature))
+
+        @wraps(function)
+        def handle(event: object, context: object = None) -> object:
+            token = _CONTEXT.set(context)
+            try:
+                return inner(event, context)
+            finally:
+                _CONTEXT.reset(token)
+
+        return cast("LambdaHandler[object]", handle)
+
+    return decorated
+
+
+def _given_context(function: Callable[..., object], signature: inspect.Signature) -> Callable[..., object]:
+    """Return a function of the payload, which gives Lambda's context to ``function``."""
+
+    @wraps(function)
+    def given(*args: object, **kwargs: object) -> object:
+        return function(*args, context=_CONTEXT.get(), **kwargs)
+
+    @wraps(function)
+    async def given_async(*args: object, **kwargs: object) -> object:
+        return await cast("Awaitable[object]", function(*args, context=_CONTEXT.get(), **kwargs))
+
+    made = given_async if inspect.iscoroutinefunction(function) else given
+    rest = [one for name, one in signature.parameters.items() if name != "context"]
+    made.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]  # inspect reads it
+    return made
 
 
 def _delivery(event: object, context: object) -> list[Delivery]:
     delivery = Delivery(SOURCE, event)
     request = getattr(context, "aws_request_id", None)
+    request = durable.execution_of((context,), {}) or request
     if isinstance(request, str) and request:
         delivery.id = delivery.key = request
     delivery.data = event

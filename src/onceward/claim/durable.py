@@ -1,0 +1,75 @@
+"""Guarded functions within AWS Lambda's durable functions: a suspension is no end, and the same execution goes on with its claim.
+
+A durable function ends by an exception at each wait, and runs again from its beginning when the wait is over. So the owner of the claim
+is made from the execution's ARN: the next run meets its own claim. Between two runs nobody renews the lease, so it lasts as long as
+an execution can (docs.aws.amazon.com/lambda, "Configure Lambda durable functions": ExecutionTimeout is at most 366 days).
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from hashlib import sha256
+from typing import Any, Final
+
+from onceward.claim.guard import Guard
+from onceward.core.policy import Policy
+
+SDK: Final = "aws_durable_execution_sdk_python"
+LONGEST: Final = 366 * 86400.0  # seconds
+Function = Callable[..., Any]
+
+
+class _RunsAgain(BaseException):
+    """Stands for an error after which Lambda runs the same execution again: the handler has not ended."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def execution_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str | None:
+    """Return the ARN of the durable execution whose context is an argument; None if there is none."""
+    if SDK not in sys.modules:
+        return None
+    for value in (*args, *kwargs.values()):
+        arn = getattr(getattr(value, "execution_context", None), "durable_execution_arn", None)
+        if isinstance(arn, str):
+            return arn
+    return None
+
+
+def call(
+    guard: Guard,
+    execution: str,
+    key: str,
+    fingerprint: str | None,
+    function: Function,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    *,
+    whole: bool = False,
+) -> object:
+    """Run ``function`` as :meth:`Guard.call` does, for this execution of a durable function."""
+    owner = sha256(f"{execution}\n{key}".encode()).hexdigest()[:32]
+    try:
+        return _lasting(guard).call(key, fingerprint, partial(_run, function), args, kwargs, whole=whole, owner=owner)
+    except _RunsAgain as again:
+        raise again.error from again.error.__cause__
+
+
+@cache
+def _lasting(guard: Guard) -> Guard:
+    """Return a guard whose leases last as long as an execution can, unless another lease than the default was chosen."""
+    lease = guard.policy.lease if guard.policy.lease != Policy().lease else LONGEST
+    return guard.under_policy(guard.policy._replace(lease=lease, heartbeat=None))
+
+
+def _run(function: Function, *args: object, **kwargs: object) -> object:
+    from aws_durable_execution_sdk_python.exceptions import InvocationError
+
+    try:
+        return function(*args, **kwargs)
+    except InvocationError as error:
+        if not error.is_retryable():
+            raise
+        raise _RunsAgain(error) from error
