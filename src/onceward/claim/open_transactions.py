@@ -70,6 +70,8 @@ def _begins(session: Any, _: object) -> None:
 
 def warn_of_open(store: "Store", key: str) -> None:
     """Warn, once for each namespace of a ledger, if a transaction is open in which the handler may have written."""
+    if "django.db" not in sys.modules and "sqlalchemy" not in sys.modules:
+        return
     watch()
     owner = next(_open(), None)
     if owner is None:
