@@ -141,6 +141,7 @@ async def test_a_key_in_somebody_elses_open_transaction_is_busy(once, hand, effe
     assert hand.status(once) == [("COMPLETED", 1)]
 
 
+@pytest.mark.filterwarnings("ignore:.*around this call is open")  # Django's is seen, though nothing is written in it
 @run
 async def test_a_claim_of_another_key_inside_the_body_is_its_own(once, hand, effects):
     async with hand.connection() as connection:

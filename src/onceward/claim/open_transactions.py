@@ -1,6 +1,7 @@
 """Warns of a key that completed while a transaction of its caller was open: the handler's writes in it can still be undone.
 
-Django tells which of its transactions are open. SQLAlchemy does not, so its events note here what began one, by thread and task.
+Django tells which of its transactions are open. SQLAlchemy does not, so its events note here what may write, by thread and task.
+Reading begins a transaction in SQLAlchemy, as after a commit, so only what has written counts, or will at its flush.
 """
 
 import sys
@@ -13,11 +14,12 @@ from weakref import WeakKeyDictionary, WeakSet
 if TYPE_CHECKING:
     from onceward.stores.contract import Store
 
+_READS: Final = ("SELECT", "WITH", "SHOW", "SET", "PRAGMA", "EXPLAIN", "VALUES", "SAVEPOINT", "RELEASE", "ROLLBACK")
 _ENDS: Final = 8  # frames from a warning to the call of a guard
 
 
-class _Begun(threading.local):
-    """The connections and sessions of SQLAlchemy that have begun a transaction in this thread."""
+class _Writers(threading.local):
+    """The sessions of SQLAlchemy that have begun a transaction in this thread, and the transactions of connections that have written."""
 
     def __init__(self) -> None:
         self._by_thread: WeakSet[Any] = WeakSet()
@@ -33,26 +35,43 @@ class _Begun(threading.local):
         return self._by_thread if task is None else self._by_task.setdefault(task, WeakSet())
 
 
-_BEGUN: Final = _Begun()
+_WRITERS: Final = _Writers()
 _watched: Final[set[str]] = set()  # the modules of SQLAlchemy whose events are noted
 _WARNED: Final["WeakKeyDictionary[Store, set[str]]"] = WeakKeyDictionary()  # the namespaces, by ledger
 
 
 def watch() -> None:
-    """Note from now on which transactions SQLAlchemy begins, if it is loaded."""
-    for module, kind, event in (("engine", "Engine", "begin"), ("orm", "Session", "after_transaction_create")):
+    """Note from now on where SQLAlchemy may write, if it is loaded."""
+    for module, kind, hooks in (
+        # Events of the dialect. Those of connections would slow down each statement by a third.
+        ("engine", "Engine", dict.fromkeys(("do_execute", "do_executemany", "do_execute_no_params"), _executes)),
+        ("orm", "Session", {"after_transaction_create": _begins}),
+    ):
         loaded: Any = sys.modules.get(f"sqlalchemy.{module}")
         if module not in _watched and hasattr(loaded, kind):  # it may be halfway through its import
             _watched.add(module)
-            sys.modules["sqlalchemy"].event.listen(getattr(loaded, kind), event, _begun)
+            for event, hook in hooks.items():
+                sys.modules["sqlalchemy"].event.listen(getattr(loaded, kind), event, hook)
 
 
-def _begun(owner: object, *_: object) -> None:
-    _BEGUN.here().add(owner)
+def _executes(_cursor: object, statement: str, *given: Any) -> None:
+    context = given[-1]
+    reads = statement[:80].lstrip("( \n\t").upper().startswith(_READS)
+    if reads and not (context.isinsert or context.isupdate or context.isdelete):
+        return
+    connection = context.root_connection
+    if connection.in_transaction() and connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+        _WRITERS.here().add(connection.get_transaction())
+
+
+def _begins(session: Any, _: object) -> None:
+    _WRITERS.here().add(session)
 
 
 def warn_of_open(store: "Store", key: str) -> None:
     """Warn, once for each namespace of a ledger, if a transaction is open in which the handler may have written."""
+    if "django.db" not in sys.modules and "sqlalchemy" not in sys.modules:
+        return
     watch()
     owner = next(_open(), None)
     if owner is None:
@@ -72,17 +91,15 @@ def warn_of_open(store: "Store", key: str) -> None:
 
 def _open() -> Iterator[str]:
     for alias in open_in_django():
-        yield f"a transaction of Django on the database {alias!r}"
-    begun = _BEGUN.here() if _watched else ()
-    for owner in list(begun):
-        if owner.in_transaction() and not _commits_alone(owner):
-            yield f"the transaction of a {type(owner).__name__} of SQLAlchemy"
+        yield f"a transaction of Django's on the database {alias!r}"
+    yield from filter(None, map(_unfinished, list(_WRITERS.here()) if _watched else ()))
 
 
-def _commits_alone(owner: Any) -> bool:
-    """Return whether it is a connection that commits each statement."""
-    options: dict[str, object] = getattr(owner, "get_execution_options", dict)()
-    return bool(options.get("isolation_level") == "AUTOCOMMIT")
+def _unfinished(writer: Any) -> str:
+    """Return what to call a writer whose writes are not committed; "" if there are none."""
+    if hasattr(writer, "identity_map"):
+        return "a Session of SQLAlchemy" if writer.new or writer.dirty or writer.deleted else ""
+    return "a transaction of SQLAlchemy" if writer.is_active else ""
 
 
 def open_in_django() -> Iterator[str]:

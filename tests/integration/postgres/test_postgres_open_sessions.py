@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-OPEN = "COMPLETED, but the transaction of a (Session|Connection) of SQLAlchemy.*transactions.md"
+OPEN = "COMPLETED, but a (Session|transaction) of SQLAlchemy.*transactions.md"
 pytestmark = pytest.mark.filterwarnings("error")
 
 
@@ -43,21 +43,35 @@ def test_a_call_in_an_open_transaction_warns_once_for_a_handler(once, engine, in
     assert (effects(), [record.status for record, _ in once.ledger.records()]) == ([], ["COMPLETED"] * 2)
 
 
-def test_a_session_that_has_not_written_yet_counts(once, engine):
-    with Session(engine) as session, session.begin(), pytest.warns(UserWarning, match=OPEN):
-        once.run("a", len, ())
+def test_what_a_session_will_write_at_its_flush_counts(once, engine, sql, table):
+    class Base(DeclarativeBase):
+        pass
+
+    class Row(Base):
+        __tablename__ = f"rows_{table}"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        with pytest.warns(UserWarning, match=OPEN):
+            once.run("a", session.add, Row(id=1))
+        session.commit()
+        session.get(Row, 1)  # as refresh() does
+        once.using(name="after").run("b", len, ())
 
 
-def test_a_claim_that_is_completed_by_hand_counts(once, engine):
-    with Session(engine) as session, session.begin():
+def test_a_claim_that_is_completed_by_hand_counts(once, engine, insert):
+    with Session(engine) as session:
         claim = once.acquire("a")
+        session.execute(insert)
         with pytest.warns(UserWarning, match=OPEN):
             claim.complete()
 
 
-def test_a_connection_that_commits_each_statement_does_not_count(once, engine):
+def test_a_connection_that_commits_each_statement_does_not_count(once, engine, insert, sql, table):
+    sql(f"INSERT INTO parents_{table} VALUES ('effect')")
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("SELECT 1"))
+        connection.execute(insert)
         assert connection.in_transaction()
         once.run("a", len, ())
 
@@ -81,20 +95,28 @@ def test_an_asynchronous_session_counts_in_its_own_task_only(once, postgres, ins
     asyncio.run(main())
 
 
-def test_transactions_that_have_ended_or_are_of_other_threads_or_that_the_record_joins_do_not_count(once, engine):
+def test_transactions_that_have_ended_or_are_of_other_threads_or_that_the_record_joins_do_not_count(
+    once, engine, insert, sql, table
+):
+    sql(f"INSERT INTO parents_{table} VALUES ('effect')")
+
     def own() -> None:
         with Session(engine) as session, session.begin():
-            session.execute(text("SELECT 1"))
+            session.execute(insert)
 
-    with Session(engine) as session:
-        session.execute(text("SELECT 1"))
+    with engine.connect() as connection, Session(connection) as session:
+        session.execute(insert)
         session.commit()
-        once.run("a", own)
+        connection.commit()
         session.execute(text("SELECT 1"))
+        once.run("a", own)
+        session.rollback()
+    with Session(engine) as session:
+        session.execute(insert)
         other = threading.Thread(target=once.run, args=("b", own))
         other.start()
         other.join()
-        session.rollback()
+        session.commit()
         with once.transaction("c", session):
-            session.execute(text("SELECT 1"))
+            session.execute(insert)
     assert len(list(once.ledger.records())) == 3
