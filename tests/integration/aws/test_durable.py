@@ -12,6 +12,12 @@ from aws_durable_execution_sdk_python_testing.runner import DurableFunctionTestR
 from onceward import Once
 from onceward.aws import on_invoke
 
+# The test runner leaves event loops to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
 EVENT = json.dumps({"order": "o-1"})
 
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from functools import wraps
-from typing import Final, Unpack, cast
+from typing import Any, Final, Unpack, cast
 
 import msgspec
 
@@ -75,10 +75,10 @@ def _given_context(function: Callable[..., object], signature: inspect.Signature
     async def given_async(*args: object, **kwargs: object) -> object:
         return await cast("Awaitable[object]", function(*args, context=_CONTEXT.get(), **kwargs))
 
-    made = given_async if inspect.iscoroutinefunction(function) else given
+    made: Any = given_async if inspect.iscoroutinefunction(function) else given
     rest = [one for name, one in signature.parameters.items() if name != "context"]
-    made.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]  # inspect reads it
-    return made
+    made.__signature__ = signature.replace(parameters=rest)
+    return cast("Callable[..., object]", made)
 
 
 def _delivery(event: object, context: object) -> list[Delivery]:
