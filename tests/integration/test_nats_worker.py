@@ -167,6 +167,17 @@ def test_a_stream_with_a_limit_is_only_warned_of(nats, once, caplog):
     assert "not handled within 3600 s is lost" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("stream", "retention", "is_told"), [({}, 86400, True), ({}, None, False), ({"max_age": 3600}, 86400, False)]
+)
+def test_a_stream_that_keeps_messages_longer_than_the_ledger_keeps_keys_is_told(
+    nats, once, caplog, stream, retention, is_told
+):
+    shop = NatsShop(nats, **stream)
+    shop.worker(once, refuse, retention=retention).run(until_empty=True)
+    assert ("the ledger forgets their keys after 1 days" in caplog.text) is is_told
+
+
 def test_a_missing_stream_and_a_server_that_is_away_are_told(nats, once):
     with pytest.raises(BrokerError, match="no stream takes nowhere"):
         NatsWorker(once, "nowhere", print, url=nats.url).run()

@@ -7,7 +7,7 @@ from onceward.aws.events.sqs import Unwrap, check_unwrap, message_delivery
 from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, Message, Outgoing, entry_of, size_of
 from onceward.aws.sqs.settings import LARGEST
-from onceward.consumers.delivery import Delivery
+from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.consumers.reader import DELIVERY_NAME, default_key
 from onceward.errors import KeyMissing, OncewardError
 from onceward.keys.ledger_keys import ledger_key
@@ -62,8 +62,8 @@ class Letters:
             return True
         try:
             found = self._where.search({"body": self._delivery(message).data})
-        except KeyMissing:
-            return False  # the message lacks a part that a function of the expression needs
+        except (KeyMissing, MalformedRecord):
+            return False  # it lacks a part that a function of the expression needs, or cannot be read
         return found is not None and found is not False and found not in ("", [], {})
 
     def read(self, message: Message) -> LetterReading:
