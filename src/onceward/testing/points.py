@@ -55,8 +55,10 @@ def label_of(ask: Ask) -> str:
 def _done(write: Write, seen: Record | None) -> str:
     if write.status != IN_PROGRESS:
         return _ENDS.get(write.status, f"the write of {write.status}")
-    if seen is None or seen.owner != write.owner:
+    if seen is None:
         return "the claim"
+    if seen.owner != write.owner:
+        return "the takeover" if seen.status == IN_PROGRESS else "the new claim"
     if write.steps == seen.steps:
         return "the renewal"
     new = [entry for name, entry in entries_of(write.steps).items() if entries_of(seen.steps).get(name) != entry]

@@ -23,6 +23,13 @@ FIRST: Final = (
 
 
 CHANNEL: Final = "onceward"  # on which the hash of a key is told when its claim ends
+# What a role must be allowed to call to tell, as each is by default.
+TELLING: Final = (
+    "pg_notify(text, text)",
+    "pg_try_advisory_xact_lock(bigint)",
+    "pg_try_advisory_lock(bigint)",
+    "pg_advisory_unlock(bigint)",
+)
 
 
 def waited(key: str) -> str:
@@ -81,20 +88,12 @@ def _unnested(parameters: tuple[Parameter, ...]) -> str:
     )
 
 
-TELLING: Final = (
-    "pg_notify(text, text)",
-    "pg_try_advisory_xact_lock(bigint)",
-    "pg_try_advisory_lock(bigint)",
-    "pg_advisory_unlock(bigint)",
-)  # what a role must be allowed to call, as each is by default
-
-
 def told(status: str, key: str) -> str:
     """Return the expression that tells those who wait for a key, if its write has this status and ends a claim."""
     number = waited(key)
     return (
-        f"CASE WHEN {status} <> '{IN_PROGRESS}' AND NOT pg_try_advisory_xact_lock({number}) "
-        f"THEN pg_notify('{CHANNEL}', {number}::text)::text END"
+        f"CASE WHEN {status} = '{IN_PROGRESS}' THEN NULL WHEN pg_try_advisory_xact_lock({number}) THEN NULL "
+        f"ELSE pg_notify('{CHANNEL}', {number}::text)::text END"
     )
 
 
