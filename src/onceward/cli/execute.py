@@ -1,5 +1,6 @@
 """``onceward exec``: run a command once for a key, or once in each window, on whatever machine comes first."""
 
+import math
 import signal
 import sys
 from types import FrameType
@@ -117,6 +118,12 @@ def execute(
     raise typer.Exit(status)
 
 
+def _busy(error: Busy) -> str:
+    by = f" ({error.worker})" if error.worker else ""
+    told = f"{error.key}: another worker{by} holds this key for {math.ceil(error.retry_after)} s more, or longer"
+    return f"{told}. Try again then, or give --wait SECONDS to wait for its end"
+
+
 def _run(execution: Execution, *, new_only: bool) -> int:
     def hear(number: int, _frame: FrameType | None) -> None:
         execution.hear(number)
@@ -130,7 +137,7 @@ def _run(execution: Execution, *, new_only: bool) -> int:
     except NotStarted:
         return _said("a signal came before the command was started, so it did not run", 128 + (execution.heard or 0))
     except Busy as error:
-        return 0 if new_only else _said(str(error), BUSY)
+        return 0 if new_only else _said(_busy(error), BUSY)
     except KeyMissing as error:
         return _said(str(error), USAGE)
     except Interrupted as error:

@@ -43,6 +43,7 @@ class DeliveryReader:
             _source(fingerprint) if fingerprint else None,
             _roots(function, self._arguments, claim),
             more=(DELIVERY_NAME,),
+            handler=called(function),
         )
 
     def read(self, delivery: Delivery) -> Reading:

@@ -120,16 +120,19 @@ class _StrictInterpreter(TreeInterpreter):
         return _listed(self.visit(node["children"][0], value))
 
     def visit_multi_select_list(self, node: Any, value: object) -> Any:
-        return self._complete(super().visit_multi_select_list(node, value))
+        return self._complete(super().visit_multi_select_list(node, value), node)
 
     def visit_multi_select_dict(self, node: Any, value: object) -> Any:
         found = super().visit_multi_select_dict(node, value)
-        self._complete(None if found is None else list(found.values()))
+        self._complete(None if found is None else list(found.values()), node)
         return found
 
-    def _complete(self, parts: object) -> object:
+    def _complete(self, parts: object, node: Any) -> object:
         if self._strict and isinstance(parts, list) and None in parts:
-            raise KeyMissing("a part of the key is missing from the input")
+            at = next(number for number, part in enumerate(parts) if part is None)
+            raise KeyMissing(
+                f"a part of the key is missing from the input: {_named(node['children'][at]) or f'part {at + 1}'}"
+            )
         return parts
 
 
@@ -143,6 +146,16 @@ class _StrictFunctions(Functions):
         ):
             raise KeyMissing(f"{function_name}() in the key was given a part that is missing from the input")
         return super().call_function(function_name, resolved_args)
+
+
+def _named(node: Any) -> str:
+    """Return a path as it is written, if it consists of names only; else nothing."""
+    if node["type"] == "field":
+        return str(node["value"])
+    parts = [_named(child) for child in node["children"]]
+    if node["type"] == "key_val_pair":
+        return parts[0]
+    return ".".join(parts) if node["type"] == "subexpression" and all(parts) else ""
 
 
 def _listed(value: object) -> object:

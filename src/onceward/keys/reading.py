@@ -22,6 +22,7 @@ class KeyReader:
         roots: the names of the inputs.
         option: the name of the key in errors.
         more: further names for a callable, but not for a path.
+        handler: the name of the handler, for errors.
 
     Attributes:
         chain: the names in a key's path such as ``order.id``; empty for any other key.
@@ -40,8 +41,9 @@ class KeyReader:
         *,
         option: str = "key",
         more: tuple[str, ...] = (),
+        handler: str = "",
     ) -> None:
-        self._option = option
+        self._option, self._handler = option, handler
         self._key, self.chain = _reader(option, key, roots, more)
         self._fingerprint: Read | None = None
         if fingerprint is True:
@@ -55,6 +57,10 @@ class KeyReader:
         """Return the key from the inputs for paths (``named``) or callables (``given``); raises KeyMissing."""
         try:
             found = self._key(named, given)
+        except KeyMissing as error:
+            if self._handler and not str(error).startswith(f"{self._handler}: "):
+                error.args = (f"{self._handler}: {error}", *error.args[1:])
+            raise
         except (LookupError, AttributeError) as error:  # in a callable: order["id"], order.id
             raise KeyMissing(
                 f"the key is missing from the input, and nothing ran: {self._option}= raised {error!r}"

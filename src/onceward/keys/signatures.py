@@ -43,7 +43,9 @@ class CallReader:
         simple = all(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} for p in parameters)
         self._names = tuple(self.signature.parameters)
         self._simple = simple
-        self._keys = KeyReader(key, fingerprint, roots_of(function, parameters, claim), option=option)
+        self._keys = KeyReader(
+            key, fingerprint, roots_of(function, parameters, claim), option=option, handler=called(function)
+        )
 
     def under(self, name: str, check: Callable[[Args], None] | None = None) -> ReadCall:
         """Return a function that reads a call's ledger key, in the namespace ``name``, and its fingerprint.
