@@ -248,8 +248,14 @@ def test_the_store_is_taken_from_the_environment_unless_option_names_one(held):
 
 
 def test_clear_forgets_a_key(held):
-    assert "cleared" in held.run("clear", "n:a").stdout.decode()
+    assert "cleared" in held.run("clear", "n:a", "--yes").stdout.decode()
     assert held.run("show", "n:a").returncode == 1
+
+
+def test_clear_of_a_completed_key_asks_where_somebody_can_be_asked_and_else_refuses(held):
+    refused = held.run("clear", "n:a")
+    assert (refused.returncode, "completed. Pass --yes" in refused.stderr) == (1, True)
+    assert held.run("show", "n:a").returncode == 0
 
 
 def test_clear_and_park_refuse_a_live_claim_where_nobody_can_be_asked(held):

@@ -347,7 +347,7 @@ def test_another_command_has_keys_of_its_own_under_another_name(cli):
 
 def test_another_command_goes_on_under_the_same_keys_after_the_clear(cli):
     cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "echo", "first")
-    assert cli.run("clear", "onceward.pipe:pipe").returncode == 0
+    assert cli.run("clear", "onceward.pipe:pipe", "--yes").returncode == 0
     assert "replayed 3" in cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "echo", "second").stderr
 
 

@@ -20,11 +20,11 @@ from onceward.cli.seals import SealOption, import_here, imported_seal
 from onceward.cli.watching import WatchOption, watching
 from onceward.consumers.unparking import check_keeps
 from onceward.core.protocol import message_in
-from onceward.core.record import Record
+from onceward.core.record import COMPLETED, Record
 from onceward.core.views import NextStep, next_step
 from onceward.errors import Busy, OncewardError
 from onceward.keys.ledger_keys import ledger_key
-from onceward.stores.contract import Damaged
+from onceward.stores.contract import Damaged, DamagedRecord
 from onceward.stores.ledger import KeepsMessage, Ledger, NotFound
 from onceward.stores.ledger_settling import kept_for
 from onceward.terminal import line, quoted
@@ -154,11 +154,15 @@ def clear(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Forget a key: its next delivery runs again. It asks first if a worker holds the key or the key keeps a message.
+    """Forget a key: its next delivery runs again. It asks first if the key is completed, a worker holds it, or it keeps a message.
 
     A key with unsent messages is not cleared, unless you pass --lose-messages.
     """
     with looking_at(store) as ledger:
+        if not yes and _is_completed(ledger, key):
+            _confirm(
+                f"{quoted(key)}: this key is completed", "Clear it", "its effect happens again at its next delivery"
+            )
         record = _asking(
             lambda live, message: ledger.clear(key, live=live, message=message, unsent=lose),
             "Clear it",
@@ -167,6 +171,13 @@ def clear(
         )
         was = record.status if isinstance(record, Record) else "one that could not be read"
         _tell(record, f"cleared; it was {was}", json=json)
+
+
+def _is_completed(ledger: Ledger, key: str) -> bool:
+    try:
+        return ledger.show(key)[0].status == COMPLETED
+    except (NotFound, DamagedRecord):  # told when it is cleared
+        return False
 
 
 def park(
