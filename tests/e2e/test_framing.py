@@ -13,7 +13,7 @@ import pytest
 from orphans import watched
 from servers import free_port
 
-HEAD = b'POST /ok HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: "k"\r\n'
+HEAD = b"POST /ok HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: \"k\"\r\n"
 NEXT = b"GET /evil HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 CASES = {
@@ -50,7 +50,7 @@ class Upstream(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_GET = do_POST = answer
+    do_GET = do_POST = answer  # noqa: N815 - names of http.server
 
     def log_message(self, *_):
         """Say nothing."""

@@ -15,11 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onceward.core.clock import boottime
-
 SHORTEST_TOKEN: Final = 16  # characters
-_TRIES, _MINUTE = 10, 60.0  # wrong tokens of a client in so many seconds, after which it must wait
-_MOST: Final = 5000  # that are remembered
 SESSION: Final = 8 * 3600.0  # seconds that a session lasts
 FORM: Final = 3600.0  # seconds that a form can be sent
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -105,17 +101,6 @@ class Access:
         """Compare a text with the token, in constant time."""
         return self._token is not None and hmac.compare_digest(_digest(text), _digest(self._token))
 
-    def client(self, peer: str | None, forwarded: str) -> str:
-        """Return where a request comes from: the last address that a trusted proxy has seen, or its own.
-
-        Args:
-            peer: the address that the request comes from.
-            forwarded: its X-Forwarded-For.
-        """
-        address = _address(peer or "")
-        last = forwarded.rpartition(",")[2].strip()
-        return _address(last) if last and address in self.trusted_proxies else address
-
     def visitor(self, peer: str | None, identity: str | None, cookie: str | None) -> Visitor | None:
         """Return who sends a request; None if they must sign in first, or the proxy must say.
 
@@ -155,25 +140,6 @@ class Access:
 
     def _signed(self, what: str, text: str) -> str:
         return hmac.new(self._secret, f"{what} {text}".encode(), sha256).hexdigest()
-
-
-class WrongTokens:
-    """The wrong tokens of the last minute. One that a client repeats counts once: it says nothing new."""
-
-    def __init__(self) -> None:
-        self._given: dict[tuple[str, bytes], float] = {}  # by client and digest, in the order of their times
-
-    def too_many(self, client: str) -> bool:
-        """Return whether a client must wait."""
-        now = boottime()
-        while self._given and (now - next(iter(self._given.values())) >= _MINUTE or len(self._given) > _MOST):
-            del self._given[next(iter(self._given))]
-        return sum(who == client for who, _ in self._given) >= _TRIES
-
-    def note(self, client: str, token: str) -> None:
-        """Note a wrong token."""
-        self._given.pop((client, _digest(token)), None)
-        self._given[client, _digest(token)] = boottime()
 
 
 def _digest(text: str) -> bytes:

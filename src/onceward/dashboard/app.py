@@ -1,5 +1,6 @@
 """Puts the dashboard together: an ASGI application to serve or to mount."""
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -12,7 +13,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from onceward.dashboard import acting, live, pages, record_page, signing
-from onceward.dashboard.access import Access, WrongTokens
+from onceward.dashboard.access import Access
 from onceward.dashboard.board import Board, board_of
 from onceward.dashboard.rendering import FOLDER, Renderer
 from onceward.dashboard.sampler import Sampler
@@ -93,7 +94,7 @@ def assembled(once: Once, access: Access, *, hide_results: bool) -> Starlette:
         },
     )
     ledger = once.ledger
-    app.state.board = Board(ledger, Sampler(ledger), access, renderer, hide_results, WrongTokens())
+    app.state.board = Board(ledger, Sampler(ledger), access, renderer, hide_results, deque())
     return app
 
 

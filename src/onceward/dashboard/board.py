@@ -1,24 +1,25 @@
 """What the pages of one dashboard share."""
 
+from collections import deque
 from typing import NamedTuple, cast
 
 from starlette.requests import Request
 
-from onceward.dashboard.access import ANYBODY, Access, Visitor, WrongTokens
+from onceward.dashboard.access import ANYBODY, Access, Visitor
 from onceward.dashboard.rendering import Renderer
 from onceward.dashboard.sampler import Sampler
 from onceward.stores.ledger import Ledger
 
 
 class Board(NamedTuple):
-    """The ledger, its counts, the settings and the templates, and the wrong tokens that visitors gave."""
+    """The ledger, its counts, the settings and the templates, and when somebody gave a wrong token."""
 
     ledger: Ledger
     sampler: Sampler
     access: Access
     renderer: Renderer
     hides_results: bool
-    wrong: WrongTokens
+    wrong: deque[float]
 
 
 def board_of(request: Request) -> Board:
