@@ -48,7 +48,7 @@ def serve(
     try:
         import uvicorn
 
-        from onceward.service.http1 import StrictHttp
+        from onceward.service.heads import TimedHeads
     except ImportError:
         refuse("this command needs uvicorn: pip install 'onceward[cli,proxy]'", USAGE)
     if (certificate is None) != (private_key is None):
@@ -70,7 +70,7 @@ def serve(
             server_header=False,
             date_header=False,
             access_log=False,
-            http=StrictHttp,
+            http=TimedHeads,
             ws="none",
             ssl_certfile=certificate,
             ssl_keyfile=private_key,

@@ -6,7 +6,6 @@ change it for each try. Every other body is compared byte by byte.
 """
 
 import re
-import zlib
 from collections.abc import Callable
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Inexact, InvalidOperation
 from functools import cache, lru_cache
@@ -25,36 +24,9 @@ _BOUNDARY: Final = re.compile(r'\s*multipart/.*;\s*boundary=(?:"([^"]+)"|([^\s;"
 _MOST_DIGITS: Final = 19  # of a number with a point or exponent that is written as a whole number
 # Most numbers are already in canonical form. This check takes a fifth of a Decimal's time.
 _PLAIN: Final = re.compile(r"-?(?:[1-9][0-9]*\.|0\.0{0,5}(?=[1-9]))[0-9]*[1-9]").fullmatch
-_DECODED: Final = (["gzip"], ["x-gzip"], ["deflate"])
-_ANY_FORMAT: Final = 47  # zlib's or gzip's, by its first bytes
 LONG: Final = 1 << 14  # bytes; a longer body takes up to 4 ms to read, so an event loop uses a thread
 # Raises instead of rounding.
 _EXACT: Final = Context(MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, InvalidOperation])
-
-
-def content_of(request: Request, body: bytes, most: int) -> bytes | None:
-    """Return a body as it was before its ``Content-Encoding``: a client can compress it in another way when it sends it again.
-
-    Only gzip and deflate are decoded; a body that cannot be decoded is returned as it is.
-
-    Args:
-        request: the request.
-        body: its body.
-        most: bytes that the result can have.
-
-    Returns:
-        The content; None if it is longer than ``most``.
-    """
-    if [name.strip().lower() for name in request.lines("content-encoding")] not in _DECODED:
-        return body
-    inflating = zlib.decompressobj(wbits=_ANY_FORMAT)
-    try:
-        content = inflating.decompress(body, most + 1)
-    except zlib.error:
-        return body
-    if len(content) > most:
-        return None
-    return content if inflating.eof and not inflating.unused_data else body
 
 
 class BadBody(ValueError):

@@ -15,7 +15,7 @@ from onceward.claim.arguments import check_flag
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import Answer, Recorded, bodiless, recorded, replay
-from onceward.http.body import BadBody, content_of
+from onceward.http.body import BadBody
 from onceward.http.credentials import Unscoped
 from onceward.http.header import BadKey, read_key
 from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
@@ -171,14 +171,13 @@ class Rules:
             TypeError: the scope's type cannot be part of a key.
         """
         request, route, key, scope = pending
-        content = content_of(request, body, self.max_request)
-        if len(body) > self.max_request or content is None:
+        if len(body) > self.max_request:
             return self.too_large()
         place: tuple[str, ...] = ()
         name: object = key
         if route.read is not None:
             try:
-                found = route.read(content)
+                found = route.read(body)
             except (BadBody, KeyMissing) as error:
                 return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
             if found is None:
@@ -190,7 +189,7 @@ class Rules:
                 return self._refuse(problem.MALFORMED.about(where=_where(route), why=why))
             # A key in a body is the number of a thing. Another path's things may have the same numbers, so the path is part of it.
             name, place = found, (request.place,)
-        print_ = self._print(request, content)
+        print_ = self._print(request, body)
         # As above.
         told = f"{request.method} {route.path}"
         asked = ((name, *place, scope), print_, told, request.comes, request.provenance(), request.lines)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, Unpack
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("onceward")
 _WELL: Final = Answer(200, [("Content-Type", "application/json"), ("Cache-Control", "no-store")], b'{"status":"ok"}')
-_WHOLE_URL: Final = re.compile(rb"https?://[A-Za-z0-9._\-:\[\]]+(/.*)?", re.IGNORECASE | re.DOTALL).fullmatch
-_TWO_WAYS: Final = re.compile(rb";|%2f", re.IGNORECASE).search
-_PARAMETERS: Final = re.compile(r";[^/]*").sub
-_SLASH: Final = re.compile(r"%2f", re.IGNORECASE).sub
-_KEPT: Final = "\N{DIVISION SLASH}"  # no slash to a route
+_WHOLE_URL: Final = re.compile(rb"https?://[^/?#\\%]", re.IGNORECASE).match
 _NOT_PASSED: Final = frozenset(
     {"CONNECT", "TRACE"}
 )  # a tunnel passes no guard; TRACE shows credentials (RFC 9110, 9.3.8)
@@ -76,8 +72,7 @@ class Proxy:
         if health is not None and not health.startswith("/"):
             raise ValueError(f"health={health!r}: give a path, such as '/healthz', or None")
         self._upstream = Upstream(upstream)
-        self._rules = rules_of(rules)
-        self._docs = self._rules.docs
+        self._docs = rules_of(rules).docs
         self._headers = RequestHeaders(None if preserve_host else self._upstream.authority, trusted_proxies)
         self._health = health
         self._silence = silence
@@ -92,13 +87,10 @@ class Proxy:
             await receive()
             return await send({"type": "websocket.close", "code": 1008})
         sending = _Dated(send)
-        if (problem := self._problem(scope)) is not None:
-            answer = problem.answer(self._docs)
-            if problem.status == FRAMING.status:  # what follows on the connection may be no request
-                answer = Answer(answer.status, [*answer.headers, ("Connection", "close")], answer.body)
-            return await reply(sending, answer)
         if scope["path"] == self._health and scope["method"] in {"GET", "HEAD"}:
             return await reply(sending, _WELL)
+        if (problem := self._problem(scope)) is not None:
+            return await reply(sending, problem.answer(self._docs))
         try:
             await self._guarded(scope, Patience(receive, self._silence), sending)
         except AnswerBroken as error:
@@ -127,35 +119,21 @@ class Proxy:
                 if name == b"upgrade" and value.lower().startswith(b"websocket"):
                     return UPGRADE
         # Two readers of such a request can disagree on where it ends (RFC 9112, sections 6.1 and 11.2).
-        if b"transfer-encoding" in names and (b"content-length" in names or scope.get("http_version") == "1.0"):
-            return FRAMING.about(why="has Transfer-Encoding with Content-Length or HTTP/1.0")
-        if (why := self._unclear_path(scope)) is not None:
-            return FRAMING.about(why=why)
+        if b"transfer-encoding" in names:
+            if b"content-length" in names:
+                return FRAMING.about(why="has both Transfer-Encoding and Content-Length")
+            if scope.get("http_version") == "1.0":
+                return FRAMING.about(why="has Transfer-Encoding, which HTTP/1.0 does not know")
+        # The application may resolve these, and then see another path than the rules.
+        path: bytes = scope.get("raw_path") or b"/"
+        parts = unquote_to_bytes(path).replace(b"\\", b"/").split(b"/")
+        if any(part.partition(b";")[0] in {b".", b".."} for part in parts):
+            return FRAMING.about(why="has a path with dot segments")
+        is_target = path.startswith(b"/") or _WHOLE_URL(path) or path == b"*"
+        if not is_target or b"\\" in path or b"#" in path:
+            return FRAMING.about(why="has no path as RFC 3986 writes it")
         if self._headers.is_loop(headers):
             return LOOP
-        return None
-
-    def _unclear_path(self, scope: Scope) -> str | None:
-        """Return why the application could see another path than the rules. Else the scope has the path that both see."""
-        target: bytes = scope.get("raw_path") or b"/"
-        if (whole := _WHOLE_URL(target)) is not None:  # RFC 9112, section 3.2.2
-            target = whole[1] or b"/"
-        if not (target.startswith(b"/") or target == b"*") or b"\\" in target or b"#" in target:
-            return "has no path as RFC 3986 writes it"
-        path = unquote(target.decode("latin-1"))
-        parts = path.replace("\\", "/").split("/")
-        if any(part.partition(";")[0] in {".", ".."} for part in parts):
-            return "has a path with dot segments"
-        if _TWO_WAYS(target):
-            # Some applications cut off what follows a semicolon, and some keep an encoded slash within its part.
-            others = (
-                unquote(_PARAMETERS("", target.decode("latin-1"))),
-                unquote(_SLASH(_KEPT, target.decode("latin-1"))),
-            )
-            method, route = scope["method"], self._rules.route
-            if any(route(method, other) is not route(method, path) for other in others):
-                return "has a path that can be read in two ways: leave out ; and %2F"
-        scope["raw_path"], scope["path"] = target, path
         return None
 
 

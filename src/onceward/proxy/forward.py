@@ -237,5 +237,7 @@ def _target(scope: Any, base: bytes) -> bytes:
     path: bytes = scope.get("raw_path") or b"/"
     if path == b"*":
         return path
+    if not path.startswith(b"/"):  # a whole URL (RFC 9112, section 3.2.2)
+        path = b"/" + path.partition(b"://")[2].partition(b"/")[2]
     query: bytes = scope.get("query_string", b"")
     return base + path + (b"?" + query if query else b"")

@@ -11,7 +11,7 @@ from typing import Final
 import uvicorn
 from starlette.applications import Starlette
 
-from onceward.service.http1 import StrictHttp
+from onceward.service.heads import TimedHeads
 
 _BACKLOG: Final = 2048
 _GRACE: Final = 30  # seconds for requests under way, when it is told to stop
@@ -41,7 +41,7 @@ def serve(
     """Serve until SIGTERM or SIGINT. ``started`` is called when it listens."""
     config = uvicorn.Config(
         app,
-        http=StrictHttp,
+        http=TimedHeads,
         ws="none",
         log_config=None,
         access_log=False,

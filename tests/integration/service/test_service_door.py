@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 from certificates import certificate
 from onceward import Once
 from onceward.service import service
-from onceward.service.http1 import StrictHttp
+from onceward.service.heads import TimedHeads
 from onceward.service.tokens import Tokens, add, made, read
 from places import SOURCES
 from services import PATIENCE, Api, new_id, serving
@@ -280,12 +280,12 @@ def connected(path, *, is_refused):
 
 
 def test_a_head_that_never_comes_is_not_waited_for(once_app, monkeypatch):
-    monkeypatch.setattr(StrictHttp, "within", 0.2)
+    monkeypatch.setattr(TimedHeads, "within", 0.2)
 
     async def main():
         config = Config(once_app, log_level="critical", ws="none", lifespan="off")
         config.load()
-        protocol = partial(StrictHttp, config=config, server_state=ServerState(), app_state={})
+        protocol = partial(TimedHeads, config=config, server_state=ServerState(), app_state={})
         server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
         async with server:
             address = server.sockets[0].getsockname()

@@ -974,9 +974,7 @@ def test_a_body_that_would_grow_beyond_the_limit_is_refused():
     assert asked(rules, keyed(UUID, GZIP), gzip.compress(bytes(1_000_000))).status == 413
 
 
-@pytest.mark.parametrize(
-    "body", [b"no gzip", gzip.compress(b"cut off", mtime=0)[:-3], gzip.compress(b"a", mtime=0) + b"more", b""]
-)
+@pytest.mark.parametrize("body", [b"no gzip", gzip.compress(b"cut off")[:-3], gzip.compress(b"a") + b"more", b""])
 def test_a_body_that_is_not_as_its_encoding_says_counts_as_it_is(body):
     rules = Rules()
     assert asked(rules, keyed(UUID, GZIP), body).fingerprint == asked(rules, keyed(), body).fingerprint

@@ -18,7 +18,7 @@ from onceward.pipelines import load
 from onceward.pipelines.flow import Flow, opened
 from onceward.pipelines.sources import inbox
 from onceward.pipelines.sources.inbox import WebhookNotServed
-from onceward.service.http1 import StrictHttp
+from onceward.service.heads import TimedHeads
 from waiting import until
 
 PATIENCE = 60
@@ -115,7 +115,7 @@ def test_what_is_no_event_is_refused_and_not_recorded(endpoint, headers, body, s
     ids=["head", "body"],
 )
 def test_a_sender_that_stops_in_the_middle_is_not_waited_for(endpoint, monkeypatch, sent):
-    monkeypatch.setattr(StrictHttp, "within", 0.2)
+    monkeypatch.setattr(TimedHeads, "within", 0.2)
     monkeypatch.setattr(inbox, "_ARRIVAL", 0.2)
     shop = endpoint()
     with socket.create_connection(("127.0.0.1", shop.runs.port), timeout=PATIENCE) as connection:

@@ -30,7 +30,7 @@ from onceward.errors import InputNotKept, Mismatch, OncewardError, StoreError
 from onceward.observe.logs import logger
 from onceward.pipelines.settings import seconds
 from onceward.results.outcomes import describe
-from onceward.service.http1 import StrictHttp
+from onceward.service.heads import TimedHeads
 from onceward.web.webhooks.events import WebhookEvent
 from onceward.web.webhooks.receiver import WebhookReceiver
 
@@ -138,7 +138,7 @@ class WebhookRuns:
             self.port = listener.getsockname()[1]
             config = uvicorn.Config(
                 self._application(),
-                http=StrictHttp,
+                http=TimedHeads,
                 ws="none",
                 log_config=None,
                 access_log=False,
