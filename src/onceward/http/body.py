@@ -2,7 +2,7 @@
 
 JSON is compared by content: member order, white space, escapes and number notation (1, 1.0, 1e0) do not matter. No number is
 rounded, so two amounts are never taken for one. A multipart body is compared without its boundary, because many clients
-change it for each try. Every other body is compared byte by byte.
+change it for each try. Every other body is compared byte by byte. A body in gzip or deflate is decoded first (``coding.py``).
 """
 
 import re

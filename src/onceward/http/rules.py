@@ -16,6 +16,7 @@ from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import Answer, Recorded, bodiless, recorded, replay
 from onceward.http.body import BadBody
+from onceward.http.coding import LARGEST, TooLargeDecoded, plain
 from onceward.http.credentials import Unscoped
 from onceward.http.header import BadKey, read_key
 from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
@@ -173,6 +174,11 @@ class Rules:
         request, route, key, scope = pending
         if len(body) > self.max_request:
             return self.too_large()
+        if codings := request.lines("content-encoding"):
+            try:
+                body = plain(body, codings)
+            except TooLargeDecoded:
+                return self._refuse(problem.TOO_LARGE.about(most=f"{LARGEST} decoded"))
         place: tuple[str, ...] = ()
         name: object = key
         if route.read is not None:
