@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("onceward")
 _WELL: Final = Answer(200, [("Content-Type", "application/json"), ("Cache-Control", "no-store")], b'{"status":"ok"}')
+_UNCLEAR: Final = FRAMING.about(why="has no path that all servers read alike")
 _NOT_PASSED: Final = frozenset(
     {"CONNECT", "TRACE"}
 )  # a tunnel passes no guard; TRACE shows credentials (RFC 9110, 9.3.8)
@@ -87,8 +88,7 @@ class Proxy:
             return await send({"type": "websocket.close", "code": 1008})
         sending = _Dated(send)
         if (path := path_of(scope)) is None:
-            problem = FRAMING.about(why="has no path that all servers read alike")
-            return await reply(sending, problem.answer(self._docs))
+            return await reply(sending, _UNCLEAR.answer(self._docs))
         scope["raw_path"], scope["path"] = path, readings(path)[0]
         if scope["path"] == self._health and scope["method"] in {"GET", "HEAD"}:
             return await reply(sending, _WELL)

@@ -26,9 +26,9 @@ def path_of(scope: Mapping[str, Any]) -> bytes | None:
 
 
 def readings(path: bytes) -> list[str]:
-    """Return the paths that applications can see in an encoded one. The first is the plain decoding.
+    r"""Return the paths that applications can see in an encoded one. The first is the plain decoding.
 
-    Some keep ``%2F`` as a part of a name, some take ``\\`` for a slash, and some drop parameters (``;``, RFC 3986, section 3.3).
+    Some keep ``%2F`` as a part of a name, some take ``\`` for a slash, and some drop parameters (``;``, RFC 3986, section 3.3).
     """
     plain = unquote(path.decode("utf-8", "replace"))
     if b"%" not in path and b";" not in path:

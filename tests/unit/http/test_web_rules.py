@@ -1,9 +1,11 @@
 """The rules of the Idempotency-Key header, without any server."""
 
 import base64
+import gzip
 import json
 import math
 import re
+import zlib
 from decimal import Decimal
 
 import msgspec
@@ -938,3 +940,37 @@ def test_statuses_that_no_answer_can_have_are_refused(record):
     with pytest.raises(TypeError, match="give statuses"):
         Rules(record=record)
     assert Rules(record=range(200, 300)).records(201)
+
+
+# --- compressed bodies ----------------------------------------------------------------------------------------------
+
+GZIP = ("content-encoding", "gzip")
+ORDER = b'{"amount": 5, "id": "k"}'
+
+
+def mark_of(body, *headers):
+    return asked(Rules(), keyed(UUID, *headers), body).fingerprint
+
+
+def test_a_body_that_is_compressed_again_is_the_same_body():
+    first = mark_of(gzip.compress(ORDER, 1, mtime=1), JSON, GZIP)
+    assert first == mark_of(gzip.compress(ORDER, 9, mtime=2), JSON, GZIP) == mark_of(ORDER, JSON)
+    assert first == mark_of(gzip.compress(ORDER[:5]) + gzip.compress(ORDER[5:]), JSON, GZIP)
+    assert first == mark_of(zlib.compress(ORDER), JSON, ("content-encoding", "deflate"))
+    assert first != mark_of(gzip.compress(b'{"amount": 6, "id": "k"}'), JSON, GZIP)
+
+
+def test_the_key_of_a_compressed_body_is_read():
+    rules = Rules(Route("/orders", key="body.id"))
+    assert asked(rules, post("/orders", GZIP), gzip.compress(ORDER)).key[0] == "k"
+
+
+@pytest.mark.parametrize("body", [b"not gzip", gzip.compress(ORDER)[:-4], gzip.compress(ORDER) + b"more"], ids=len)
+def test_what_cannot_be_decoded_is_compared_as_it_is(body):
+    assert mark_of(body, GZIP) == mark_of(body)
+
+
+def test_a_body_that_is_huge_when_decoded_is_refused():
+    bomb = gzip.compress(bytes(1 << 24) + b"x")
+    assert kind_of(asked(Rules(), keyed(UUID, GZIP), bomb)) == "too-large"
+    assert kind_of(asked(Rules(), keyed(UUID, GZIP), gzip.compress(bytes(1 << 23)) * 3)) == "too-large"
