@@ -87,13 +87,14 @@ class Proxy:
             await receive()
             return await send({"type": "websocket.close", "code": 1008})
         sending = _Dated(send)
-        if (path := path_of(scope)) is None:
-            return await reply(sending, _UNCLEAR.answer(self._docs))
+        path = path_of(scope)
+        if path is None:
+            return await self._refuse(scope, sending, _UNCLEAR)
         scope["raw_path"], scope["path"] = path, readings(path)[0]
         if scope["path"] == self._health and scope["method"] in {"GET", "HEAD"}:
             return await reply(sending, _WELL)
         if (problem := self._problem(scope)) is not None:
-            return await reply(sending, problem.answer(self._docs))
+            return await self._refuse(scope, sending, problem)
         try:
             await self._guarded(scope, Patience(receive, self._silence), sending)
         except AnswerBroken as error:
@@ -101,6 +102,13 @@ class Proxy:
             if not sending.began:
                 await reply(sending, NO_ANSWER.about(why="broke off its answer").answer(self._docs))
         return None
+
+    async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
+        """Answer a request that is not passed on. What follows an ambiguous one must not be read (RFC 9112, section 6.1)."""
+        answer = problem.answer(self._docs)
+        if problem.kind == FRAMING.kind and scope.get("http_version", "1.1").startswith("1"):
+            answer = Answer(answer.status, [*answer.headers, ("Connection", "close")], answer.body)
+        await reply(send, answer)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Answer the server's lifespan, and close idle connections at its end."""
