@@ -53,7 +53,7 @@ class TimedHeads(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer a request that cannot be read, unless its answer has begun, and end the connection."""
         self._refused = True
-        msg = "This is not a valid HTTP/1.1 request (RFC 9112). It is refused, and this connection ends."
+        msg = "This request is not valid (RFC 9112). It is refused, and this connection ends."
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
