@@ -2,13 +2,12 @@
 
 import ipaddress
 import os
-import sys
 from typing import Annotated
 
-import typer
 from typer import Option
 
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, looking_at, opened, refuse, said
+from onceward.cli.serving import serve
 from onceward.errors import StoreError
 
 TOKEN = "ONCEWARD_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
@@ -75,7 +74,7 @@ def dashboard(
             hide_results=hide_results,
         )
         once.ledger.survey()  # so that the first page need not wait for a connection
-        _serve(app, host, port)
+        serve(app, host=host, port=port, stop_within=1.0, dates=True)
     except ValueError as error:
         refuse(str(error), USAGE)
     except StoreError as error:
@@ -102,31 +101,3 @@ def _is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _serve(app: object, host: str, port: int) -> None:
-    import socket
-
-    import uvicorn
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        refuse(f"--host {host} --port {port}: {error.strerror or error}", USAGE)
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as in serving.py
-    with listener:
-        name = f"[{host}]" if ":" in host else host
-        typer.echo(f"onceward: http://{name}:{listener.getsockname()[1]}/ (ctrl-C stops it)", err=True)
-        # A proxy in front is told by --trusted-proxy, so that no header changes where a request comes from.
-        config = uvicorn.Config(
-            app,  # type: ignore[arg-type]  # its type is not loaded before it is needed
-            log_level="warning",
-            proxy_headers=False,
-            server_header=False,
-            lifespan="off",
-            timeout_graceful_shutdown=1,
-        )
-        server = uvicorn.Server(config)
-        server.run(sockets=[listener])
-    sys.stderr.flush()

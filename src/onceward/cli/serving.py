@@ -43,8 +43,12 @@ def serve(
     private_key: str | None = None,
     connections: int | None = None,
     stop_within: float = 30.0,
+    dates: bool = False,
 ) -> None:
-    """Serve an application until a signal says stop; then finish the requests under way. Options that cannot be end the command."""
+    """Serve an application until a signal says stop; then finish the requests under way. Options that cannot be end the command.
+
+    With ``dates`` the server adds the Date of each answer. The proxy passes on the one of its upstream.
+    """
     try:
         import uvicorn
 
@@ -68,7 +72,7 @@ def serve(
             log_level="warning",
             proxy_headers=False,
             server_header=False,
-            date_header=False,
+            date_header=dates,
             access_log=False,
             http=TimedHeads,
             ws="none",

@@ -17,6 +17,7 @@ import msgspec
 
 SHORTEST_TOKEN: Final = 16  # characters
 SESSION: Final = 8 * 3600.0  # seconds that a session lasts
+FORWARDED: Final = "x-forwarded-for"
 FORM: Final = 3600.0  # seconds that a form can be sent
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -100,6 +101,12 @@ class Access:
     def is_token(self, text: str) -> bool:
         """Compare a text with the token, in constant time."""
         return self._token is not None and hmac.compare_digest(_digest(text), _digest(self._token))
+
+    def client(self, peer: str, forwarded: list[str]) -> str:
+        """Return the address of a client: for a trusted proxy, the last one in its X-Forwarded-For lines."""
+        if _address(peer) not in self.trusted_proxies:
+            return peer
+        return ",".join(forwarded).rpartition(",")[2].strip() or peer
 
     def visitor(self, peer: str | None, identity: str | None, cookie: str | None) -> Visitor | None:
         """Return who sends a request; None if they must sign in first, or the proxy must say.

@@ -1,6 +1,5 @@
 """Puts the dashboard together: an ASGI application to serve or to mount."""
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -18,6 +17,7 @@ from onceward.dashboard.board import Board, board_of
 from onceward.dashboard.rendering import FOLDER, Renderer
 from onceward.dashboard.sampler import Sampler
 from onceward.dashboard.shield import Shield
+from onceward.dashboard.wrong_tokens import WrongTokens
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once, check_once
 from onceward.stores.ledger import NotFound
@@ -94,7 +94,7 @@ def assembled(once: Once, access: Access, *, hide_results: bool) -> Starlette:
         },
     )
     ledger = once.ledger
-    app.state.board = Board(ledger, Sampler(ledger), access, renderer, hide_results, deque())
+    app.state.board = Board(ledger, Sampler(ledger), access, renderer, hide_results, WrongTokens())
     return app
 
 

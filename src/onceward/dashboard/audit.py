@@ -87,11 +87,12 @@ def _number(ledger: Ledger, key: str) -> int:
     return last
 
 
-def latest(records: list[Record]) -> list[AuditEntry]:
-    """Return the entries among records of the namespace, the latest first."""
+def latest(ledger: Ledger, records: list[Record]) -> list[AuditEntry]:
+    """Return the entries among records of the namespace, the latest first. An end that is not among them is read."""
     ends = {record.key: record for record in records if record.key.endswith(f":{_END}")}
     begun = [record for record in records if record.key not in ends]
-    entries = [_entry(record, ends.get(f"{record.key}:{_END}")) for record in begun]
+    keys = ((record, f"{record.key}:{_END}") for record in begun)
+    entries = [_entry(record, ends.get(end) or _shown(ledger, end)) for record, end in keys]
     return sorted(entries, key=lambda entry: -entry.at)
 
 

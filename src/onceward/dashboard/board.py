@@ -1,6 +1,5 @@
 """What the pages of one dashboard share."""
 
-from collections import deque
 from typing import NamedTuple, cast
 
 from starlette.requests import Request
@@ -8,18 +7,19 @@ from starlette.requests import Request
 from onceward.dashboard.access import ANYBODY, Access, Visitor
 from onceward.dashboard.rendering import Renderer
 from onceward.dashboard.sampler import Sampler
+from onceward.dashboard.wrong_tokens import WrongTokens
 from onceward.stores.ledger import Ledger
 
 
 class Board(NamedTuple):
-    """The ledger, its counts, the settings and the templates, and when somebody gave a wrong token."""
+    """The ledger, its counts, the settings and the templates, and the wrong tokens of the last minute."""
 
     ledger: Ledger
     sampler: Sampler
     access: Access
     renderer: Renderer
     hides_results: bool
-    wrong: deque[float]
+    wrong: WrongTokens
 
 
 def board_of(request: Request) -> Board:

@@ -1,5 +1,7 @@
 """The pages that read: the overview, lists of records, search, handlers, counts and the audit."""
 
+from typing import Final
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -11,6 +13,8 @@ from onceward.dashboard.asking import AGES, asks_to_read, query_of
 from onceward.dashboard.board import Board, board_of
 from onceward.dashboard.reading import RecordQuery
 from onceward.dashboard.showing import row
+
+_ENTRIES: Final = 500  # records of a page of the audit: what somebody did, and how it ended
 
 
 def overview(request: Request) -> Response:
@@ -102,6 +106,7 @@ def audit(request: Request) -> Response:
     survey = board.sampler.latest()
     query = RecordQuery(Criteria(), f"{entries.NAMESPACE}:", request.query_params.get("after"))
     asked = asks_to_read(request)
-    listing = reading.listing(board.ledger, query, 500) if asked or query.is_quick(survey) else None
-    told = [] if listing is None else entries.latest(listing.records)
-    return board.renderer.page(request, "audit.html", {"entries": told, "listing": listing, "survey": survey})
+    listing = reading.listing(board.ledger, query, _ENTRIES) if asked or query.is_quick(survey) else None
+    told = [] if listing is None else entries.latest(board.ledger, listing.records)
+    known = {"entries": told, "listing": listing, "survey": survey, "starts": query.after is None}
+    return board.renderer.page(request, "audit.html", known)

@@ -1,20 +1,16 @@
 """Signing in with the token, and out."""
 
 import asyncio
-from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from onceward.core.clock import boottime
-from onceward.dashboard.access import SESSION
+from onceward.dashboard.access import FORWARDED, SESSION
 from onceward.dashboard.asking import check_form, form_of
 from onceward.dashboard.board import board_of
 from onceward.dashboard.shield import COOKIE
-
-_TRIES: Final = 10  # wrong tokens in a minute, of all visitors together
 
 
 def form(request: Request) -> Response:
@@ -32,14 +28,13 @@ def _form(request: Request, following: str, wrong: str = "", status: int = 200) 
 async def sign_in(request: Request) -> Response:
     """Begin a session if the token is right."""
     board, fields = board_of(request), await form_of(request)
-    access, wrong = board.access, board.wrong
+    access, token = board.access, fields.get("token", "")
+    client = access.client("" if request.client is None else request.client.host, request.headers.getlist(FORWARDED))
     following, name = fields.get("next", "/"), " ".join(fields.get("name", "").split())[:100]
-    while wrong and boottime() - wrong[0] >= 60:
-        wrong.popleft()
-    if len(wrong) >= _TRIES:
+    if board.wrong.is_over(client):
         return _form(request, following, "Too many wrong tokens. Wait a minute.", 429)
-    if not access.is_token(fields.get("token", "")):
-        wrong.append(boottime())
+    if not access.is_token(token):
+        board.wrong.add(client, token)
         await asyncio.sleep(0.5)  # guesses cost time
         return _form(request, following, "That is not the token.", 403)
     if not name:

@@ -1,4 +1,4 @@
-"""Content codings of recorded answers. A retry may come from a client that does not take gzip as the first one did."""
+"""Content codings. A client's retry may be compressed anew, and may not take gzip for its answer as the first one did."""
 
 import zlib
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _CODING: Final = "content-encoding"
 _WINDOWS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # zlib's numbers of the formats
 # These are about the bytes as they were coded.
 _OF_THE_BYTES: Final = frozenset({_CODING, "content-digest", "content-md5", "digest", "etag", "repr-digest"})
-_LARGEST: Final = 1 << 24  # bytes of a decoded body: 1 MiB of gzip can be 1 GiB
+LARGEST: Final = 1 << 24  # bytes of a decoded body: 1 MiB of gzip can be 1 GiB
 
 
 def suited(answer: Answer, accepted: Sequence[str]) -> Answer:
@@ -30,6 +30,40 @@ def suited(answer: Answer, accepted: Sequence[str]) -> Answer:
     return Answer(answer.status, headers, body)
 
 
+class TooLargeDecoded(ValueError):
+    """The decoded body of a request has more bytes than :data:`LARGEST`."""
+
+
+def plain(body: bytes, codings: Sequence[str]) -> bytes:
+    """Return the decoded body of a request. What cannot be decoded here, such as brotli, is returned as it is.
+
+    Args:
+        body: as it was sent.
+        codings: the lines of the request's Content-Encoding.
+
+    Raises:
+        TooLargeDecoded: it is too large.
+    """
+    coding = codings[0].strip().lower() if len(codings) == 1 else ""
+    if not body or coding not in _WINDOWS:
+        return body
+    parts: list[bytes] = []
+    rest, left = body, LARGEST
+    while rest:  # gzip can have several members (RFC 1952, section 2.2)
+        decoder = zlib.decompressobj(_WINDOWS[coding])
+        try:
+            parts.append(decoder.decompress(rest, left + 1))
+        except zlib.error:
+            return body
+        left -= len(parts[-1])
+        if left < 0:
+            raise TooLargeDecoded
+        if not decoder.eof:
+            return body
+        rest = decoder.unused_data
+    return b"".join(parts)
+
+
 def _takes(coding: str, accepted: Sequence[str]) -> bool:
     weights = {}
     for choice in ",".join(accepted).lower().split(","):
@@ -41,7 +75,7 @@ def _takes(coding: str, accepted: Sequence[str]) -> bool:
 def _decoded(body: bytes, window: int) -> bytes | None:
     decoder = zlib.decompressobj(window)
     try:
-        data = decoder.decompress(body, _LARGEST)
+        data = decoder.decompress(body, LARGEST)
     except zlib.error:
         return None
     return data if decoder.eof and not decoder.unused_data else None

@@ -16,6 +16,7 @@ from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import Answer, Recorded, bodiless, recorded, replay
 from onceward.http.body import BadBody
+from onceward.http.coding import LARGEST, TooLargeDecoded, plain
 from onceward.http.credentials import Unscoped
 from onceward.http.header import BadKey, read_key
 from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
@@ -52,7 +53,8 @@ class Rules:
         scope: whose key it is; required. Give a :class:`Scope`, such as ``Scope.CREDENTIAL`` or ``Scope.EVERYBODY``; a
             callable that is given the :class:`Request` and returns the verified user; ``cookie:NAME``; or ``header:NAME``.
         fingerprint: what must not change under one key. "all" is method, path, query and body; "path" is method and path. A
-            callable is given the :class:`Request` and the body; its result stands for query and body.
+            callable is given the :class:`Request` and the body; its result stands for query and body. A body in
+            gzip or deflate is given decoded; one of more than 16 MiB when decoded is refused with 413.
         exempt: paths that are not guarded, written as those of routes.
         record: which answers are recorded and replayed: a callable that is given the status, or a collection of statuses.
             After any other answer the key is given back, and the next request runs. An unhandled exception counts as 500.
@@ -173,6 +175,11 @@ class Rules:
         request, route, key, scope = pending
         if len(body) > self.max_request:
             return self.too_large()
+        if codings := request.lines("content-encoding"):
+            try:
+                body = plain(body, codings)
+            except TooLargeDecoded:
+                return self._refuse(problem.TOO_LARGE.about(most=f"{LARGEST} decoded"))
         place: tuple[str, ...] = ()
         name: object = key
         if route.read is not None:

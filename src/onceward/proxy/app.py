@@ -1,11 +1,9 @@
 """The proxy as an ASGI application: what it refuses and answers itself, and the middleware around what it passes on."""
 
 import logging
-import re
 from collections.abc import Collection
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, Unpack
-from urllib.parse import unquote_to_bytes
 
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
@@ -14,6 +12,7 @@ from onceward.http.problem import Problem
 from onceward.http.rules import Rules, rules_of
 from onceward.proxy.forward import AnswerBroken, Forward
 from onceward.proxy.headers import RequestHeaders, connection_options
+from onceward.proxy.paths import path_of, readings
 from onceward.proxy.problems import FRAMING, LOOP, METHOD, NO_ANSWER, UPGRADE
 from onceward.proxy.slow import Patience
 from onceward.proxy.upstream import Upstream
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("onceward")
 _WELL: Final = Answer(200, [("Content-Type", "application/json"), ("Cache-Control", "no-store")], b'{"status":"ok"}')
-_WHOLE_URL: Final = re.compile(rb"https?://[^/?#\\%]", re.IGNORECASE).match
+_UNCLEAR: Final = FRAMING.about(why="has no path that all servers read alike")
 _NOT_PASSED: Final = frozenset(
     {"CONNECT", "TRACE"}
 )  # a tunnel passes no guard; TRACE shows credentials (RFC 9110, 9.3.8)
@@ -72,7 +71,8 @@ class Proxy:
         if health is not None and not health.startswith("/"):
             raise ValueError(f"health={health!r}: give a path, such as '/healthz', or None")
         self._upstream = Upstream(upstream)
-        self._docs = rules_of(rules).docs
+        self._rules = rules_of(rules)
+        self._docs = self._rules.docs
         self._headers = RequestHeaders(None if preserve_host else self._upstream.authority, trusted_proxies)
         self._health = health
         self._silence = silence
@@ -87,10 +87,14 @@ class Proxy:
             await receive()
             return await send({"type": "websocket.close", "code": 1008})
         sending = _Dated(send)
+        path = path_of(scope)
+        if path is None:
+            return await self._refuse(scope, sending, _UNCLEAR)
+        scope["raw_path"], scope["path"] = path, readings(path)[0]
         if scope["path"] == self._health and scope["method"] in {"GET", "HEAD"}:
             return await reply(sending, _WELL)
         if (problem := self._problem(scope)) is not None:
-            return await reply(sending, problem.answer(self._docs))
+            return await self._refuse(scope, sending, problem)
         try:
             await self._guarded(scope, Patience(receive, self._silence), sending)
         except AnswerBroken as error:
@@ -98,6 +102,13 @@ class Proxy:
             if not sending.began:
                 await reply(sending, NO_ANSWER.about(why="broke off its answer").answer(self._docs))
         return None
+
+    async def _refuse(self, scope: Scope, send: Send, problem: Problem) -> None:
+        """Answer a request that is not passed on. What follows an ambiguous one must not be read (RFC 9112, section 6.1)."""
+        answer = problem.answer(self._docs)
+        if problem.kind == FRAMING.kind and scope.get("http_version", "1.1").startswith("1"):
+            answer = Answer(answer.status, [*answer.headers, ("Connection", "close")], answer.body)
+        await reply(send, answer)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Answer the server's lifespan, and close idle connections at its end."""
@@ -124,14 +135,8 @@ class Proxy:
                 return FRAMING.about(why="has both Transfer-Encoding and Content-Length")
             if scope.get("http_version") == "1.0":
                 return FRAMING.about(why="has Transfer-Encoding, which HTTP/1.0 does not know")
-        # The application may resolve these, and then see another path than the rules.
-        path: bytes = scope.get("raw_path") or b"/"
-        parts = unquote_to_bytes(path).replace(b"\\", b"/").split(b"/")
-        if any(part.partition(b";")[0] in {b".", b".."} for part in parts):
-            return FRAMING.about(why="has a path with dot segments")
-        is_target = path.startswith(b"/") or _WHOLE_URL(path) or path == b"*"
-        if not is_target or b"\\" in path or b"#" in path:
-            return FRAMING.about(why="has no path as RFC 3986 writes it")
+        if len({self._rules.route(method.upper(), path) for path in readings(scope["raw_path"])}) > 1:
+            return FRAMING.about(why="has a path that servers read in two ways, and the routes differ for them")
         if self._headers.is_loop(headers):
             return LOOP
         return None

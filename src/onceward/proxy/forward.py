@@ -234,10 +234,8 @@ def _is_events(head: AnswerHead) -> bool:
 
 def _target(scope: Any, base: bytes) -> bytes:
     """Return the target of the request line."""
-    path: bytes = scope.get("raw_path") or b"/"
+    path: bytes = scope["raw_path"]  # as the rules have seen it
     if path == b"*":
         return path
-    if not path.startswith(b"/"):  # a whole URL (RFC 9112, section 3.2.2)
-        path = b"/" + path.partition(b"://")[2].partition(b"/")[2]
     query: bytes = scope.get("query_string", b"")
     return base + path + (b"?" + query if query else b"")

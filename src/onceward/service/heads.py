@@ -1,9 +1,17 @@
-"""Requests whose head never comes: uvicorn would keep their connections for ever, until no file descriptor is left for others."""
+"""The server's protocol: a request whose head never comes, or that is framed ambiguously, ends its connection.
+
+uvicorn keeps connections without a head for ever, until no file descriptor is left for others.
+"""
 
 import asyncio
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import h11
+from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from onceward.service.framing import StrictConnection
 
 
 class TimedHeads(H11Protocol):
@@ -18,6 +26,17 @@ class TimedHeads(H11Protocol):
     within: ClassVar[float] = 30.0
     _since: float | None = None  # when it began to wait for a head, on the loop's clock
     _timer: asyncio.TimerHandle | None = None
+    _refused = False  # whether a request was refused for its framing
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.conn = StrictConnection(h11.SERVER)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """As asyncio says."""
@@ -26,9 +45,23 @@ class TimedHeads(H11Protocol):
         self._check()
 
     def data_received(self, data: bytes) -> None:
-        """As asyncio says."""
-        super().data_received(data)
-        self._note()
+        """As asyncio says. After a refusal nothing more is read."""
+        if not self._refused:
+            super().data_received(data)
+            self._note()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that cannot be read, unless its answer has begun, and end the connection."""
+        self._refused = True
+        msg = "This request is not valid (RFC 9112). It is refused, and this connection ends."
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """As uvicorn says."""

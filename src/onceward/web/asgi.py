@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.body import LONG
+from onceward.http.body import is_long
 from onceward.http.coverage import known_routes
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim_async
@@ -158,7 +158,7 @@ async def read(
     body = await body_of(receive, rules.max_request)
     if body is None:
         return None, rules.unreadable("its sender has left")  # middleware around this then gets an answer, too
-    if len(body) > LONG:
+    if is_long(pending.request, body):
         return body, await asyncio.to_thread(rules.ask, pending, body)
     return body, rules.ask(pending, body)
 

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from django.http.request import RawPostDataException
 
 from onceward.http.answer import Answer
-from onceward.http.body import LONG
+from onceward.http.body import is_long
 from onceward.http.coverage import djangos_routes
 from onceward.http.guarded import Guarded
 from onceward.http.request import Request
@@ -32,7 +32,7 @@ async def ask_async(guarded: Guarded, request: HttpRequest) -> KeyedRequest | Pa
         pending = await sync_to_async(_begun)(guarded, request)
     if not isinstance(pending, PendingRequest):
         return pending
-    if len(request.body) <= LONG:
+    if not is_long(pending.request, request.body):
         return _asked(guarded, request, pending)
     return await sync_to_async(_asked, thread_sensitive=False)(guarded, request, pending)
 

@@ -7,6 +7,7 @@ from onceward.dashboard import dashboard
 from onceward.dashboard.access import FORM, SESSION, Access
 from onceward.dashboard.app import assembled
 from onceward.dashboard.shield import COOKIE
+from onceward.dashboard.wrong_tokens import WrongTokens
 from visitors import DashboardVisitor
 
 TOKEN = "correct horse battery staple"
@@ -140,7 +141,28 @@ def test_a_wrong_token_opens_nothing_and_guesses_are_few(app, once, monkeypatch)
     assert codes == [403] * 10 + [429]
     assert visitor.post("/sign-in", {"token": TOKEN, "name": "Eve"}).status_code == 429
     assert COOKIE not in visitor.cookies
+    DashboardVisitor(app, peer="10.0.0.7").sign_in(TOKEN)  # guesses of one client lock out no other
     DashboardVisitor(dashboard(once, token=TOKEN)).sign_in(TOKEN)  # another dashboard of this process
+
+
+def test_one_wrong_token_that_is_sent_again_counts_once(app, monkeypatch):
+    async def at_once(_):
+        pass
+
+    monkeypatch.setattr("onceward.dashboard.signing.asyncio.sleep", at_once)
+    visitor = DashboardVisitor(app)
+    assert {visitor.post("/sign-in", {"token": "old", "name": "Ada"}).status_code for _ in range(12)} == {403}
+    visitor.sign_in(TOKEN)
+
+
+def test_guesses_through_a_trusted_proxy_count_for_whom_it_names():
+    wrong = WrongTokens()
+    access = Access(token=TOKEN, identity_header="X-User", trusted_proxies=["10.0.0.1"])
+    for n in range(10):
+        wrong.add(access.client("10.0.0.1", ["9.9.9.9, 2001:db8::1"]), f"guess {n}")
+    assert wrong.is_over(access.client("10.0.0.1", ["2001:db8::2"]))  # of the same /64
+    assert not wrong.is_over(access.client("10.0.0.1", ["9.9.9.9"]))
+    assert not wrong.is_over(access.client("10.0.0.2", ["2001:db8::1"]))  # nobody's proxy
 
 
 def test_the_session_is_a_cookie_that_other_sites_and_scripts_never_see(app):

@@ -1,5 +1,7 @@
 """The pages of the dashboard that read, without a browser and on a ledger in memory."""
 
+import re
+
 import msgspec
 import pytest
 from starlette.applications import Starlette
@@ -12,7 +14,7 @@ from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, PARKED
 from onceward.core.views import NextStep
 from onceward.core.writes import ended, first_claim
-from onceward.dashboard import dashboard, needs
+from onceward.dashboard import audit, dashboard, needs
 from onceward.dashboard.sampler import EVERY, Sampler
 from onceward.dashboard.showing import _ADVICE
 from onceward.errors import StoreError
@@ -270,3 +272,17 @@ def test_the_head_of_the_live_counts_ends_at_once(client):
     answer = client.send("HEAD", "/live")
     assert (answer.status_code, answer.text) == (200, "")
     assert answer.headers["content-type"].startswith("text/event-stream")
+
+
+def test_an_audit_that_is_cut_says_so_before_its_entries_and_knows_their_ends(once, monkeypatch):
+    monkeypatch.setattr("onceward.dashboard.pages._ENTRIES", 5)
+    for n in range(6):
+        entry = audit.begin(once.ledger, audit.Deed(f"k:{n}", "park", "ada", "why", "before"))
+        audit.end(once.ledger, entry, "it was parked")
+    visitor = DashboardVisitor(dashboard(once))
+    first = visitor.get("/audit").text
+    assert 0 < first.index("part of the audit") < first.index("k:0")
+    assert first.count("it was parked") == 3  # the end of the third is on the next page
+    more = re.search(r'href="([^"]*after=[^"]*)"', first)[1].replace("&amp;", "&")
+    second = visitor.get(more, headers={"sec-fetch-site": "same-origin"}).text
+    assert "part of the audit" in second

@@ -434,6 +434,9 @@ REFUSED = {
     "a fragment": (scope([], "GET", raw_path=b"/orders#a"), 400),
     "no slash": (scope([], "GET", raw_path=b"orders"), 400),
     "a URL of no server": (scope([], "PUT", raw_path=b"a%3A//b://c/orders"), 400),
+    "a slash in a server's name": (scope([], "PUT", raw_path=b"http://a%2Fb/orders"), 400),
+    "a user before a server's name": (scope([], "PUT", raw_path=b"http://a@b/orders"), 400),
+    "a line break": (scope([], "PUT", raw_path=b"/orders%0a"), 400),
     "hidden dots": (scope([], "GET", raw_path=b"/a/%2E%2e/orders"), 400),
 }
 
@@ -446,6 +449,30 @@ def test_a_request_that_two_could_read_in_two_ways_is_refused(once, case):
         client = Client()
         await upstream.proxy(once)(dict(given), client.receive, client.send)
         assert client.status == status
+        assert upstream.requests == []
+
+    with_upstream()(main)
+
+
+@pytest.mark.parametrize("path", [b"/orders;a=b", b"/orders%3Ba", b"/a%2Forders", b"/log/in;a=b", b"/x%5cpay"])
+def test_a_path_that_only_some_servers_see_among_the_routes_is_refused(once, path):
+    rules = Rules(*map(Route, ("/orders", "/a/{name}", "/x/*", "/log/*")), exempt=["/log/in"])
+    plain = scope([], "POST", raw_path=path)
+
+    async def main(upstream):
+        client = Client()
+        await upstream.proxy(once, rules)(plain, client.receive, client.send)
+        assert client.status == 400
+        assert upstream.requests == []
+
+    with_upstream()(main)
+
+
+def test_the_rules_see_the_path_that_is_sent(once):
+    async def main(upstream):
+        proxy = upstream.proxy(once, Rules(Route("/orders")))
+        found = await ask(proxy, headers=[], raw_path=b"http://front.example/orders", path="http://front.example/other")
+        assert found.status == 400  # it is guarded, and has no key
         assert upstream.requests == []
 
     with_upstream()(main)

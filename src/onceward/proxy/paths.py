@@ -1,0 +1,38 @@
+"""The path of a request: what is sent to the upstream, and what the rules compare with their routes."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+_WHOLE_URL: Final = re.compile(rb"https?://[a-z0-9.:_\[\]-]+(/[^?#]*)?", re.IGNORECASE).fullmatch
+_FOREIGN: Final = re.compile(r"[\x00-\x1f\x7f]").search  # some readers end a path at a NUL or a line break
+_SLASH: Final = re.compile(rb"%2f", re.IGNORECASE).sub
+
+
+def path_of(scope: Mapping[str, Any]) -> bytes | None:
+    """Return the encoded path of a request, or ``*``; None if two servers can see different ones in its target."""
+    path: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    if not path.startswith(b"/") and path != b"*":
+        if (match := _WHOLE_URL(path)) is None:  # a whole URL (RFC 9112, section 3.2.2)
+            return None
+        path = match[1] or b"/"
+    decoded = unquote(path.decode("utf-8", "replace"))
+    # The application may resolve dot segments, and then see another path than the rules.
+    parts = decoded.replace("\\", "/").split("/")
+    if any(part.partition(";")[0] in {".", ".."} for part in parts):
+        return None
+    return None if b"\\" in path or b"#" in path or _FOREIGN(decoded) else path
+
+
+def readings(path: bytes) -> list[str]:
+    r"""Return the paths that applications can see in an encoded one. The first is the plain decoding.
+
+    Some keep ``%2F`` as a part of a name, some take ``\`` for a slash, and some drop parameters (``;``, RFC 3986, section 3.3).
+    """
+    plain = unquote(path.decode("utf-8", "replace"))
+    if b"%" not in path and b";" not in path:
+        return [plain]
+    kept = unquote(_SLASH(b"%252F", path).decode("utf-8", "replace"))
+    seen = [plain, kept, plain.replace("\\", "/")]
+    return seen + ["/".join(part.partition(";")[0] for part in one.split("/")) for one in seen]
