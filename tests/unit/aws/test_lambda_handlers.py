@@ -720,3 +720,15 @@ def test_another_input_under_the_key_of_a_record_before_it_stops_shard(once):
     answer = handle(events.kinesis({"id": 1, "v": 1}, {"id": 1, "v": 2}, {"id": 2, "v": 1}))
     assert answer == {"batchItemFailures": [{"itemIdentifier": str(events.FIRST + 1)}]}
     assert made == [(1, 1)]
+
+
+def test_an_invocation_without_time_says_what_a_lease_needs(once):
+    class Ending:
+        aws_request_id = "r-1"
+
+        def get_remaining_time_in_millis(self):
+            return 0
+
+    handle = on_invoke(once, name="jobs")(lambda job: job)
+    with pytest.raises(BatchFailed, match=r"no time left.*A lease needs as much time as the handler takes"):
+        handle({}, Ending())

@@ -1,7 +1,7 @@
 """Lambda's answer for a batch: a response that names what failed, or an error."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Literal, NoReturn, Unpack, cast
+from typing import Final, Literal, NoReturn, Unpack, cast
 
 from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.batch.outcomes import BatchOutcome
@@ -91,6 +91,12 @@ def reported(
     return wrapping(once, Source(source, lambda event, _: deliveries(event), answer, group, concurrency), options)
 
 
+_NOT_BEGUN: Final = (
+    "it was not begun, as when the invocation has no time left for it. A lease needs as much time as the handler takes: raise the "
+    "function's timeout"
+)
+
+
 def raise_failed(outcomes: Sequence[BatchOutcome]) -> None:
     """Raise BatchFailed if any record is not done."""
     if not all(outcome.ok for outcome in outcomes):
@@ -108,7 +114,8 @@ def failure(outcomes: Sequence[BatchOutcome], why: str = "") -> BatchFailed:
     first = failed[0]
     error = BatchFailed(
         f"{len(failed)} of {len(outcomes)} record(s) were not handled{why}; the first is {first.key or delivery_of(first).named}, "
-        f"{first.status}: {first.error!r}. Finished records are in the ledger, and do not run again when the event comes again",
+        f"{first.status}: {_NOT_BEGUN if first.error is None else repr(first.error)}. Finished records are in the ledger, and do not run "
+        "again when the event comes again",
         outcomes,
     )
     error.__cause__ = first.error
