@@ -197,6 +197,7 @@ def campaign(
                 )
             if disasters and len(spent) >= disasters[0][0]:
                 disasters.pop(0)[1]()
+                held = time.monotonic()  # a slow machine needs long for it
             if time.monotonic() - killed > (pause if spent.total() > seen else IDLE):
                 (consumers.kill if spent.total() > seen else consumers.kill_oldest)()
                 killed, seen = time.monotonic(), spent.total()

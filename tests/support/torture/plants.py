@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 from onceward import StoreError
 from onceward.core import drivers as drive
-from onceward.core import protocol, writes
+from onceward.core import many, protocol, steps, writes
 from onceward.core.outbox_writes import noting
 from onceward.core.protocol import Outcome
-from onceward.core.record import COMPLETED
+from onceward.core.record import COMPLETED, Record, Write
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.results.message_entries import unsent_of
 from onceward.stores.contract import Store
@@ -66,10 +66,12 @@ def _forked_child() -> None:
 
 def _forgotten_steps() -> None:
     """A claim after another one begins without the steps that are recorded."""
-    own = writes.Becomes.OWN
-    writes.FOLLOWING = tuple(
-        one._replace(lapsed=own, given_back=own) if one.field == "steps" else one for one in writes.FOLLOWING
-    )
+    whole = writes.next_claim
+
+    def forgetting(claim: Write, held: Record, **given: bool) -> Write:
+        return whole(claim, held._replace(steps=None), **given)
+
+    steps.next_claim = many.next_claim = forgetting
 
 
 def _sent_early() -> None:
