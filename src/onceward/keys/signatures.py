@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
+from onceward.keys.annotations import Annotations
 from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.reading import KeyReader, KeySource
 from onceward.keys.roots import Roots, called
@@ -46,6 +47,7 @@ class CallReader:
         self._keys = KeyReader(
             key, fingerprint, roots_of(function, parameters, claim), option=option, handler=called(function)
         )
+        self._annotations = Annotations(function, key, self._keys.chain)
 
     def under(self, name: str, check: Callable[[Args], None] | None = None) -> ReadCall:
         """Return a function that reads a call's ledger key, in the namespace ``name``, and its fingerprint.
@@ -74,6 +76,7 @@ class CallReader:
         chain = self._keys.chain
         if not (self._simple and chain) or self._keys.prints:
             return whole
+        check = self._annotations.check
         place, down, count = self._names.index(chain[0]), chain[1:], len(self._names)
 
         def plain(args: Args, kwargs: Kwargs) -> tuple[K, str | None]:
@@ -85,6 +88,7 @@ class CallReader:
                     found = found.get(part)
                 else:
                     if found is not None:
+                        check(found, {})
                         return form(found), None
             return whole(args, kwargs)
 
@@ -103,7 +107,9 @@ class CallReader:
             bound = self.signature.bind(*args, **kwargs)
             bound.apply_defaults()
             named = bound.arguments
-        return self._keys.key(named, named), self._keys.fingerprint(named, named)
+        key = self._keys.key(named, named)
+        self._annotations.check(key, named)
+        return key, self._keys.fingerprint(named, named)
 
 
 def without(function: Callable[..., object], claim: str | None) -> inspect.Signature:

@@ -4,6 +4,8 @@ import asyncio
 import gc
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Event
 
 import pytest
 import redis.asyncio as driver_async
@@ -347,3 +349,42 @@ async def inserts(store, keys):
     return await asyncio.gather(
         *(drive_async(store.insert(claim_of(key)), store) for key in keys), return_exceptions=True
     )
+
+
+def test_a_ledger_that_is_closed_under_calls_in_threads_lets_them_have_their_answers(server):
+    once, threads = Once(server.url), 4
+
+    def work(number):
+        return [once.run(f"{number}-{turn}", str, "v") for turn in range(200)]
+
+    with ThreadPoolExecutor(threads) as pool:
+        calls = [pool.submit(work, number) for number in range(threads)]
+        while not all(call.done() for call in calls):
+            once.close()
+            wait(calls, timeout=0.01)
+    assert all(call.result() == ["v"] * 200 for call in calls)
+    once.close()
+
+
+def test_a_closed_ledger_leaves_no_connection_of_the_calls_that_were_under_way(server):
+    once, inside, closed = Once(server.url), Event(), Event()
+
+    def handle():
+        inside.set()
+        assert closed.wait(30)
+
+    server.ask("FLUSHALL")
+    before = connected(server)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(once.run, "a", handle)
+        assert inside.wait(30)
+        once.close()
+        closed.set()
+        call.result()
+    once.close()
+    assert connected(server) == before
+
+
+def connected(server):
+    with server.client() as client:
+        return len(client.client_list())

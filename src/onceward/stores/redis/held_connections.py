@@ -38,6 +38,7 @@ class HeldConnections:
     def __init__(self, pool: Any, confirming: Packed) -> None:
         self._pool, self._confirming = pool, confirming
         self._free: deque[tuple[Any, float]] = deque()
+        self._is_closed = False
 
     def exchange(self, text: bytes, size: int) -> list[Any]:
         """Send so many commands in one piece. Return their answers, or errors in their places, and those of ``confirming``."""
@@ -52,7 +53,7 @@ class HeldConnections:
                 self.drop()
             raise
         self._free.append((connection, since))
-        if exceptions.ReadOnlyError in map(type, answers):
+        if self._is_closed or exceptions.ReadOnlyError in map(type, answers):
             self.drop()
         return answers
 
@@ -72,6 +73,11 @@ class HeldConnections:
             connection, _ = self._free.pop()
             connection.disconnect()
             self._pool.release(connection)
+
+    def close(self) -> None:
+        """Close those that are free, and each other one when its request has its answers."""
+        self._is_closed = True
+        self.drop()
 
 
 class HeldConnectionsAsync:

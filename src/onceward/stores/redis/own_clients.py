@@ -147,8 +147,10 @@ class OwnClients(Clients):
             self._begin_anew()
         opened, self._blocking = self._blocking, None
         if opened is not None:
-            for client in (opened[0], *_sentinels(opened[0])):
-                client.close()
+            if opened[1] is not None:
+                opened[1].close()
+            for pool in (one for client in (opened[0], *_sentinels(opened[0])) for one in _pools(client)):
+                pool.disconnect(inuse_connections=False)  # a thread may be reading its answers
         for loop in self._loops():
             if (one := self._awaited.get(loop)) is not None:
                 one.close(loop)
@@ -160,6 +162,13 @@ class OwnClients(Clients):
 
 def _all_packed(calls: Sequence[Sendable]) -> bytes:
     return b"".join([call.packed() for call in calls])
+
+
+def _pools(client: Any) -> list[Any]:
+    """Return the pools of a blocking client; of a Cluster, those of its nodes."""
+    if (pool := getattr(client, "connection_pool", None)) is not None:
+        return [pool]
+    return [node.redis_connection.connection_pool for node in client.get_nodes() if node.redis_connection is not None]
 
 
 def _sentinels(client: Any) -> list[Any]:

@@ -1,0 +1,106 @@
+"""The type that arrives is part of the key. A call whose argument is not of the annotated type says so, once."""
+
+import warnings
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum, StrEnum
+from uuid import UUID
+
+import pytest
+
+from onceward import Once
+
+TEXT = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Size(StrEnum):
+    BIG = "big"
+
+
+@dataclass
+class Order:
+    id: UUID
+
+
+@pytest.fixture
+def once():
+    return Once("memory:")
+
+
+def handler(once, annotation, key="value"):
+    def handle(value): ...
+
+    handle.__annotations__["value"] = annotation
+    return once(key=key, name=f"n{abs(hash((str(annotation), str(key))))}")(handle)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given"),
+    [
+        (UUID, TEXT),
+        (UUID | None, TEXT),
+        ("UUID", TEXT),
+        (date, "2026-03-01"),
+        (Decimal, "1.50"),
+        (Colour, "red"),
+        (int, "1"),
+        (int, True),
+        (str, 1),
+        (float, 1),
+    ],
+)
+@pytest.mark.parametrize("key", ["value", "[value]", "{a: 'a', b: [value]}.b"])
+def test_an_argument_of_another_type_than_annotated_is_warned_of_once(once, annotation, given, key):
+    handle = handler(once, annotation, key)
+    with pytest.warns(UserWarning, match="value is annotated with another type") as told:
+        handle(given)
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        handle(given)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given"),
+    [(UUID, UUID(TEXT)), (UUID | str, TEXT), (Size, "big"), (str, Size.BIG), (int, 1), (object, TEXT), ("Unknown", 1)],
+)
+def test_an_argument_that_makes_the_annotated_types_key_is_not_warned_of(once, annotation, given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        handler(once, annotation)(given)
+
+
+def test_a_field_of_an_annotated_argument_counts_as_well(once):
+    @once(key="order.id")
+    def ship(order: Order): ...
+
+    with pytest.warns(UserWarning, match="order.id is annotated"):
+        ship({"id": TEXT})
+
+
+def test_a_key_that_is_made_a_text_is_one_for_both_types_and_is_not_warned_of(once):
+    @once(key=str, name="text")
+    def ship(value: UUID): ...
+
+    @once(key="to_string(value)", name="path")
+    def send(value: UUID): ...
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ship.key_of(TEXT) == ship.key_of(UUID(TEXT))
+        send.key_of(TEXT)
+
+
+def test_the_keys_of_ledgers_that_exist_stay(once):
+    handle = handler(once, None)
+    assert [handle.key_of(one).partition(":")[2] for one in (UUID(TEXT), TEXT, 1, "1")] == [
+        f"uuid:{TEXT}",
+        TEXT,
+        "1",
+        '"1"',
+    ]
