@@ -43,16 +43,16 @@ def opened(url: str) -> Once:
 
 
 @contextmanager
-def looking_at(url: str) -> Iterator[Ledger]:
-    """Open an existing ledger. Its errors end the command with one line."""
+def looking_at(url: str, trouble: int = TROUBLE) -> Iterator[Ledger]:
+    """Open an existing ledger. Its errors end the command with one line, and this exit status."""
     once = opened(url)
     try:
         found = FOUND.of(once.store)
         if found is not None and not found():  # it may ask a server
-            refuse(f"there is no ledger at {once.store.url}; name one with --store or ONCEWARD_STORE", TROUBLE)
+            refuse(f"there is no ledger at {once.store.url}; name one with --store or ONCEWARD_STORE", trouble)
         yield once.ledger
     except OncewardError as error:
-        refuse(said(error), TROUBLE)
+        refuse(said(error), trouble)
     except BrokenPipeError:
         sys.stdout = None
         raise typer.Exit(141) from None

@@ -87,7 +87,7 @@ def relay(
         _decide(store, key, again=retry is not None, json=json)
         return
     pause, pair = seconds("--every", every) or 0.0, _prepared(modules or [], seal)
-    with looking_at(store):
+    with looking_at(store, FAILED):
         pass  # there is a ledger
     once, report = opened(store), RelayReport(as_json=json)
     try:
