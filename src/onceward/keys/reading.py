@@ -55,17 +55,16 @@ class KeyReader:
 
     def key(self, named: Named, given: Named) -> object:
         """Return the key from the inputs for paths (``named``) or callables (``given``); raises KeyMissing."""
+        whose = f"{self._handler}: " if self._handler else ""
         try:
-            found = self._key(named, given)
+            return self._key(named, given)
         except KeyMissing as error:
-            if self._handler and not str(error).startswith(f"{self._handler}: "):
-                error.args = (f"{self._handler}: {error}", *error.args[1:])
+            error.args = (f"{whose}{error}", *error.args[1:])
             raise
         except (LookupError, AttributeError) as error:  # in a callable: order["id"], order.id
             raise KeyMissing(
-                f"the key is missing from the input, and nothing ran: {self._option}= raised {error!r}"
+                f"{whose}the key is missing from the input, and nothing ran: {self._option}= raised {error!r}"
             ) from error
-        return found
 
     def fingerprint(self, named: Named, given: Named) -> str | None:
         """Return the fingerprint of an input, or None if none is wanted. For the arguments, see :meth:`key`."""

@@ -1,0 +1,40 @@
+"""Constructors refuse an argument of another type, and say what to give."""
+
+import pytest
+
+from onceward import Once
+from onceward.aws import Queue
+from onceward.outbox import HttpTarget, Relay, register
+from onceward.pipelines import load
+from onceward.proxy import Proxy
+from onceward.web import fastapi, flask
+from onceward.web.webhooks import GitHub, Shopify, Slack, StandardWebhooks, Stripe, meta_handshake
+
+MADE = {
+    "Once": Once,
+    "Queue": Queue,
+    "HttpTarget": HttpTarget,
+    "Relay": Relay,
+    "register": lambda value: register(value, HttpTarget),
+    "load": load,
+    "Proxy": lambda value: Proxy(value, Once("memory:"), name="n"),
+    "answer of FastAPI": fastapi.answer,
+    "answer of Flask": flask.answer,
+    "meta_handshake": meta_handshake,
+    **{made.__name__: made for made in (GitHub, Shopify, Slack, StandardWebhooks, Stripe)},
+}
+
+
+@pytest.mark.parametrize("value", [None, 7, ["a"], b"bytes", object()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("name", MADE)
+def test_a_value_of_another_type_is_refused_with_what_to_give(name, value):
+    with pytest.raises((TypeError, ValueError), match=r"give|a secret is missing") as refused:
+        MADE[name](value)
+    assert "bytes'" not in str(refused.value)  # the value can be a secret
+
+
+@pytest.mark.parametrize("value", [None, "text", {"a": 1}])
+def test_what_is_no_response_is_no_answer(value):
+    for answer in (fastapi.answer, flask.answer):
+        with pytest.raises(TypeError, match="give a response"):
+            answer(value)
