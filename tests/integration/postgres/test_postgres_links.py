@@ -1,6 +1,7 @@
 """Connections that die, freeze, are inherited by a fork or cancelled; PgBouncer; and what a duplicate costs."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -115,6 +116,28 @@ def test_stale_connections_of_an_asynchronous_pool_cost_no_failed_request(store,
         return reply
 
     assert asyncio.run(use()).won
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # As a pooler or another session does it: psycopg must not see it.
+        "DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$",
+        "DO $$ BEGIN ALTER TABLE {table} ALTER COLUMN error TYPE varchar; END $$",
+        "SET default_transaction_read_only = on",  # as on a server that was a standby, or closed for maintenance
+    ],
+)
+def test_a_session_that_has_become_unfit_is_left(change, schema):
+    store = open_store(f"{schema}&lanes=1")
+    ask = claim_of("before")
+    assert drive(store.insert(ask), store).won
+    assert drive(store.insert(ask), store).record.key == "before"
+    store.exchange(RawQuery(change.format(table=store.names.table)))
+    for key in ("one", "two", "three"):
+        with contextlib.suppress(StoreError):  # a read-only server is said, once
+            drive(store.insert(claim_of(key)), store)
+    assert drive(store.insert(claim_of("last")), store).won
+    store.close()
 
 
 def test_a_pool_has_no_more_connections_than_it_may(schema):

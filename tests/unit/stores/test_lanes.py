@@ -11,6 +11,7 @@ import pytest
 
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.lane import ServerLane
+from onceward.stores.lanes.line import MOST_BYTES
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 from waiting import until
 
@@ -18,8 +19,8 @@ from waiting import until
 class Write:
     """A request for one key."""
 
-    def __init__(self, key, kind="insert"):
-        self.key, self.kind, self.rank, self.size = key, kind, int(kind != "swap"), 10
+    def __init__(self, key, kind="insert", size=10):
+        self.key, self.kind, self.rank, self.size = key, kind, int(kind != "swap"), size
 
     def merged(self, requests):
         return Many([one.key for one in requests], self.kind)
@@ -151,6 +152,13 @@ both = pytest.mark.parametrize("run", [of_threads, of_tasks])
 def test_what_waits_leaves_together(run, server):
     assert run(server, [Write("a"), Write("b"), Write("c")], server.open()) == ["a done", "b done", "c done"]
     assert server.seen == [["first"], ["a", "b", "c"]]
+
+
+@both
+def test_a_batch_is_no_longer_than_the_servers_take(run, server):
+    half = MOST_BYTES // 2
+    run(server, [Write("a", size=half), Write("b", size=half + 1), Write("c"), Write("d", size=half)], server.open())
+    assert server.seen == [["first"], ["a", "c"], ["b"], ["d"]]
 
 
 def test_a_lone_caller_goes_at_once_and_alone(server):

@@ -9,7 +9,7 @@ from onceward.core.clock import boottime
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 MOST_KEYS: Final = 200  # of one batch,
-MOST_BYTES: Final = 768 * 1024  # and about how much they write
+MOST_BYTES: Final = 768 * 1024  # which they write at most, about: some servers take 1 MB in one request
 
 
 class LaneRequest(Protocol):
@@ -104,11 +104,12 @@ class WaitingLine(Generic[T]):
         keys, rest = {request.key}, []
         while waiting and len(batch) < MOST_KEYS and size < MOST_BYTES:
             ticket = waiting.popleft()
-            if ticket.request.kind != request.kind or ticket.request.key in keys:
+            more = ticket.request
+            if more.kind != request.kind or more.key in keys or size + more.size > MOST_BYTES:
                 rest.append(ticket)
             elif not ticket.is_over:
-                keys.add(ticket.request.key)
-                size += ticket.request.size
+                keys.add(more.key)
+                size += more.size
                 batch.append(ticket)
         waiting.extendleft(reversed(rest))
         return batch

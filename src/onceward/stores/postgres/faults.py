@@ -6,7 +6,13 @@ from onceward.stores.sql.refusals import ServerErrors
 
 LOCKED: Final = "55P03"  # lock_not_available
 CANCELED: Final = "57014"  # query_canceled: by statement_timeout, which can be shorter than a wait of ours
-ANEW: Final = frozenset({"40001", "40P01"})  # serialization_failure, deadlock_detected: the statement starts anew
+# A prepared statement that is gone (a pooler between has reset the session), or whose table was altered: both before it ran.
+_STALE: Final = frozenset({"26000", "0A000"})
+ANEW: Final = (
+    frozenset({"40001", "40P01"}) | _STALE
+)  # serialization_failure, deadlock_detected: the statement starts anew
+# A lane is left: its statements are stale, or its server, or session, takes no writes now.
+LEFT: Final = _STALE | {"25006"}
 NO_TABLE: Final = frozenset({"42P01", "3F000"})  # undefined_table, invalid_schema_name
 DENIED: Final = "42501"
 

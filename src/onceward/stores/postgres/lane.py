@@ -19,6 +19,7 @@ from psycopg.rows import tuple_row
 from onceward.core.clock import boottime
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.lane import ServerLane
+from onceward.stores.postgres.faults import LEFT
 from onceward.stores.postgres.listening import Ear
 from onceward.stores.postgres.values import sent
 from onceward.stores.sql.polling import READ, Poller, poller
@@ -190,7 +191,8 @@ class PostgresLanes(LedgerLanes[_PostgresLane[Any]]):
         self._conninfo = place = make_conninfo("", **options | {"client_encoding": "UTF8"})
         self.timeout = timeout
         self.ear: Ear | None = Ear(place, timeout)
-        super().__init__(lambda: PostgresLane(place, timeout), lambda: AsyncPostgresLane(place, timeout), most, timeout)
+        make, make_async = lambda: PostgresLane(place, timeout), lambda: AsyncPostgresLane(place, timeout)
+        super().__init__(make, make_async, most, timeout, LEFT)
 
     def close(self) -> None:
         """Close the idle lanes, and stop listening."""

@@ -37,7 +37,7 @@ class ServerErrors(NamedTuple):
     Attributes:
         server: its name, for messages.
         locked: somebody's open transaction holds the key.
-        anew: the same statement can succeed at once; its transaction was rolled back because of another one.
+        anew: the same statement can succeed at once; nothing of it was done.
         transient: codes, or the first two characters of codes, after which the same request may succeed.
         fixes: what to do about a code; ``{url}`` stands for the ledger.
     """
