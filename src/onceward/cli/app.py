@@ -9,9 +9,7 @@ from typer.core import TyperCommand
 
 from onceward import terminal
 from onceward.cli import (
-    bench,
     complete,
-    cost,
     dashboard,
     demo,
     doctor,
@@ -109,8 +107,6 @@ for _command in (
     scans.stats,
     redrive.redrive,
     doctor.doctor,
-    cost.cost,
-    bench.bench,
     watch.watch,
     reconcile.reconcile,
     dashboard.dashboard,

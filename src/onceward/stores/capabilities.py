@@ -20,8 +20,7 @@ from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.observe.events import StoreRequest
 from onceward.stores import offering
-from onceward.stores.contract import Counts, DuePage, Page, Part, Rates, Store
-from onceward.stores.costs import Way, Workload
+from onceward.stores.contract import Counts, DuePage, Page, Part, Store
 from onceward.stores.inspection import Inspected
 from onceward.stores.survey import Survey
 
@@ -214,12 +213,6 @@ OBSERVE: Final[Capability[Callable[[Callable[[StoreRequest], object]], None]]] =
 
 # Returns the facts about the ledger, for `onceward doctor`. Their findings say what could not be read.
 INSPECT: Final[Capability[Callable[[], Inspected]]] = Capability("inspect", "be looked at by doctor")
-
-# Takes a workload. Returns what each way of using the ledger asks for a day, the plain one first. Nothing is sent.
-COSTS: Final[Capability[Callable[[Workload], list[Way]]]] = Capability("costs", "tell what a workload asks of it")
-
-# Takes seconds. Returns how many deliveries came lately, as the service itself has counted them.
-RATES: Final[Capability[Callable[[float], Rates]]] = Capability("rates", "tell how many deliveries came")
 
 # Returns whether the ledger exists yet, for a store that makes one on first use.
 FOUND: Final[Capability[Callable[[], bool]]] = Capability("found", "tell whether it is there")

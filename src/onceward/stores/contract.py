@@ -98,13 +98,6 @@ class DuePage(NamedTuple):
     damaged: Sequence[Damaged] = ()
 
 
-class Rates(NamedTuple):
-    """How many deliveries came to a ledger a second, and the share of duplicates among them, from 0 to 1."""
-
-    deliveries: float
-    duplicates: float
-
-
 class Part(NamedTuple):
     """A part of a ledger. ``made`` says whether it was made just now or existed already."""
 

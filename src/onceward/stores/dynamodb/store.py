@@ -47,8 +47,6 @@ class DynamoStore(DynamoTable, Polled):
     resolution = 1.0
     poll = 0.25
     capabilities: Mapping[str, str] = {
-        "costs": "onceward.stores.dynamodb.costs:costs",
-        "rates": "onceward.stores.dynamodb.rates:rates",
         "count": "onceward.stores.dynamodb.survey:count",
         "document": "onceward.stores.dynamodb.template:document",
         "due": "onceward.stores.dynamodb.due:due",

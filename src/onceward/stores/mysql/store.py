@@ -35,7 +35,6 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
         "due": "onceward.stores.mysql.due:due",
         "find": "onceward.stores.mysql.finding:find",
         "survey": "onceward.stores.mysql.counting:survey",
-        "costs": "onceward.stores.sql.costs:costs",
         "found": "onceward.stores.mysql.provision:found",
         "inspect": "onceward.stores.mysql.inspection:inspect",
         "migrate": "onceward.stores.mysql.provision:migrate",

@@ -25,7 +25,6 @@ class RedisStore(RedisExchange):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "costs": "onceward.stores.redis.costs:costs",
         "count": "onceward.stores.redis.counting:count",
         "due": "onceward.stores.redis.due:due",
         "find": "onceward.stores.redis.finding:find",

@@ -27,7 +27,6 @@ class SqliteStore(SqliteExchange, Polled):
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
-        "costs": "onceward.stores.sql.costs:costs",
         "due": "onceward.stores.sqlite.due:due",
         "find": "onceward.stores.sqlite.finding:find",
         "survey": "onceward.stores.sqlite.survey:survey",
