@@ -431,7 +431,7 @@ def test_the_commands_of_that_list_name_the_ledger_that_was_looked_at(cli):
 @pytest.mark.parametrize(
     ("key", "then", "command"),
     [
-        ("n:a", "nothing: duplicates get this result", "clear n:a"),
+        ("n:a", "nothing: duplicates get this result", "clear n:a --yes"),
         ("n:r", "deliver it again to run it", "park n:r"),
         ("n:p", "fix the cause", "unpark n:p"),
         ("n:lapsed", "to take it over", "park n:lapsed"),

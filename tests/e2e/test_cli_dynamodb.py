@@ -528,7 +528,7 @@ def test_an_endpoint_that_is_no_url_is_a_usage_error(cli):
     [
         (["ls"], "Scan"),
         (["show", "n:a"], "GetItem"),
-        (["clear", "n:a"], "DeleteItem"),
+        (["clear", "n:a", "--yes"], "DeleteItem"),
         (["park", "n:r"], "UpdateItem"),
         (["init"], "DescribeTable"),
     ],

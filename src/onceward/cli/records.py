@@ -23,7 +23,7 @@ _NEXT = {
     NextStep.WAIT: "wait for its worker; `onceward park KEY --yes` or `onceward clear KEY --yes` refuses that worker's result",
     NextStep.TAKE_OVER: "deliver it again to take it over, or stop that with `onceward park KEY`",
     NextStep.FORGOTTEN: "its next delivery runs again; `onceward purge` deletes expired records",
-    NextStep.DONE: "nothing: duplicates get this result; `onceward clear KEY` lets the next delivery run again",
+    NextStep.DONE: "nothing: duplicates get this result; `onceward clear KEY --yes` lets the next delivery run again",
     NextStep.AGAIN: "deliver it again to run it, or stop that with `onceward park KEY`",
     NextStep.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run. If its message is a dead letter, use `onceward "
     "redrive`, which brings back both. `onceward clear KEY` forgets the key",

@@ -42,8 +42,8 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
 
     def attach(self) -> Steps[None]:
         """Use the caller's transaction, on the ledger's database."""
-        check_encoding(self.driver.raw)
         yield from super().attach()
+        check_encoding(self.driver.raw)
 
     def check_place(self) -> Steps[None]:
         """Check that the connection is to the ledger's database: two sessions cannot have one lock of it."""

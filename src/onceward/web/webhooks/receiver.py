@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, copy_context
 from functools import partial
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, cast
 
 from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
@@ -339,8 +339,10 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
     def handle(event: WebhookEvent) -> Recorded | None:
         around = AROUND.get()
         AROUND.set(None)  # as above
-        call: Callable[[], object] = lambda: handler(event, **given())
-        return _kept(call() if around is None else around(call))
+        call: Callable[[], Recorded | None] = lambda: _kept(handler(event, **given()))
+        return (
+            call() if around is None else cast("Recorded | None", around(call))
+        )  # a joined record keeps what it returns
 
     made = handle_async if known.is_async else handle
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
