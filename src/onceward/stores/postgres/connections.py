@@ -32,7 +32,10 @@ def check_encoding(driver: Any) -> None:
         encoding = driver.get_settings().client_encoding
     else:
         encoding = driver.info.parameter_status("client_encoding")
-    if encoding is not None and encoding.upper() not in {"UTF8", "UTF-8"}:  # a pooler may pass on what the client wrote
+    if encoding is not None and encoding.strip("'").upper() not in {
+        "UTF8",
+        "UTF-8",
+    }:  # PgBouncer tells what asyncpg wrote
         raise ValueError(
             f"the connection's client_encoding is {encoding}, and a ledger needs UTF8: SET client_encoding TO UTF8"
         )
