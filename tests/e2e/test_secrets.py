@@ -94,6 +94,20 @@ def test_a_value_of_the_query_that_is_named_like_a_secret_is_not_shown(name):
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://h:5432/d?user=a@b&password={}",
+        "mysql://u:{}@h/d?ssl_ca=/a@b",
+        "redis://h/0?a={}@&a=1",
+        "postgresql://u:{}?a=b@h/d",
+    ],
+)
+def test_an_at_sign_in_the_query_uncovers_nothing(url):
+    told = shown_url(url.format("/".join(WORDS)))
+    assert not any(word in told for word in WORDS), told
+
+
+@pytest.mark.parametrize(
     ("url", "scheme"),
     [
         ("postgres://u@h/d", "postgresql"),

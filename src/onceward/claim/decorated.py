@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from onceward.claim import durable
 from onceward.claim.durable import execution_of
@@ -101,36 +101,22 @@ def decorated(
         """Return the key in the ledger of a call with these arguments."""
         return of.read(args, kwargs)[0]
 
-    if of.is_async:
-
-        @wraps(function)
+    def calling(*, whole: bool) -> Function:
         async def call_async(*args: object, **kwargs: object) -> object:
-            found, print_ = of.read(args, kwargs)
-            return await of.guard.call_async(found, print_, of.function, args, kwargs)
+            key, print_ = of.read(args, kwargs)
+            return await of.guard.call_async(key, print_, of.function, args, kwargs, whole=whole)
 
-        async def outcome_async(*args: object, **kwargs: object) -> object:
-            found, print_ = of.read(args, kwargs)
-            return await of.guard.call_async(found, print_, of.function, args, kwargs, whole=True)
-
-        wrapper, whole = cast("tuple[Function, Function]", (call_async, outcome_async))
-    else:
-
-        @wraps(function)
         def call(*args: object, **kwargs: object) -> object:
-            found, print_ = of.read(args, kwargs)
+            key, print_ = of.read(args, kwargs)
             if (execution := execution_of(args, kwargs)) is not None:
-                return durable.call(of.guard, execution, found, print_, of.function, args, kwargs)
-            return of.guard.call(found, print_, of.function, args, kwargs)
+                return durable.call(of.guard, execution, key, print_, of.function, args, kwargs, whole=whole)
+            return of.guard.call(key, print_, of.function, args, kwargs, whole=whole)
 
-        def outcome(*args: object, **kwargs: object) -> object:
-            found, print_ = of.read(args, kwargs)
-            if (execution := execution_of(args, kwargs)) is not None:
-                return durable.call(of.guard, execution, found, print_, of.function, args, kwargs, whole=True)
-            return of.guard.call(found, print_, of.function, args, kwargs, whole=True)
+        return call_async if of.is_async else call
 
-        wrapper, whole = call, outcome
+    wrapper = wraps(function)(calling(whole=False))
     wrapper.__signature__ = of.signature  # type: ignore[attr-defined]  # inspect reads it
     wrapper.key_of = key_of  # type: ignore[attr-defined]  # documented at Once.__call__
-    wrapper.outcome = whole  # type: ignore[attr-defined]  # as above
+    wrapper.outcome = calling(whole=True)  # type: ignore[attr-defined]  # as above
     wrapper.guarded = of  # type: ignore[attr-defined]  # the completer reads it
     return wrapper

@@ -24,6 +24,8 @@ def shown_url(url: str) -> str:
     if not slashes:
         return HIDDEN if "@" in url else url
     login, at, place = rest.rpartition("@")
+    if at and "=" in login.partition("?")[2]:
+        return f"{scheme}{slashes}{HIDDEN}"  # the @ may be one of the query
     if at and not (scheme == "sqlite" and rest.startswith("/")):  # whose path can have one
         plain = scheme.partition("+")[0].lower() in _NAMED and _NAME(login) is not None
         rest = f"{login if plain else HIDDEN}@{place}"

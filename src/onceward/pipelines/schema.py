@@ -54,7 +54,7 @@ def _choice(table: str, choices: dict[str, type[Any]], definitions: dict[str, An
 def _of(kind_of: type) -> dict[str, Any]:
     """Return the schema of a type that only a file has."""
     if issubclass(kind_of, StepList | SinkList):
-        return {"type": "array", "items": {"$ref": f"#/$defs/{_CHOICES[kind_of.of.table]}"}}
+        return {"type": ["array", "null"], "items": {"$ref": f"#/$defs/{_CHOICES[kind_of.of.table]}"}}
     if issubclass(kind_of, Chosen):
         return {"$ref": f"#/$defs/{_CHOICES[kind_of.table]}"}
     raise NotImplementedError(kind_of.__name__)

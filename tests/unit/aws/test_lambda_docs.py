@@ -11,7 +11,7 @@ from onceward.core.policy import Options
 from places import DOCS
 
 TEXT = (DOCS / "reference" / "lambda.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+EXAMPLES = re.findall(r"(?<!-->\n)```python\n(.*?)```", TEXT, re.DOTALL)  # not those that are marked "not run"
 
 CALLS = {
     0: {"handler": (events.sqs({"order": {"id": 1}}), {"batchItemFailures": []})},

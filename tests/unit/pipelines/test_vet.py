@@ -145,7 +145,7 @@ def test_a_guard_cannot_have_the_keys_of_the_inbox(pipelines):
     "line",
     [
         "ledger: postgre://u:${PW}@h/db",
-        "ledger: postgresql://u:${PW}#@h/db",
+        "ledger: postgresql://u:${PW}#@h:port/db",
         "ledger: redis://h/0?a=${PW}&a=1",
         "dead_letters: rabbit://u:${PW}@h/q",
     ],

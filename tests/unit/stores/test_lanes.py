@@ -161,6 +161,13 @@ def test_a_batch_is_no_longer_than_the_servers_take(run, server):
     assert server.seen == [["first"], ["a", "c"], ["b"], ["d"]]
 
 
+@both
+def test_a_write_does_not_pass_an_earlier_one_of_its_key(run, server):
+    large = Write("b", size=MOST_BYTES)
+    run(server, [Write("a", size=20), large, Write("b"), Write("c")], server.open())
+    assert server.seen == [["first"], ["a", "c"], ["b"], ["b"]]
+
+
 def test_a_lone_caller_goes_at_once_and_alone(server):
     lanes = server.open()
     assert lanes.run(Write("a"), asked) == "a done"

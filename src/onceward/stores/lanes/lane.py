@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
+from onceward.stores.lanes.line import WaitingLine
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 
@@ -39,6 +40,8 @@ class Lanes(ABC, Generic[L]):
         left: codes of errors by which a server says that it should be left.
     """
 
+    _line: WaitingLine[Any]
+
     def __init__(self, make: Callable[[], L], most: int, timeout: float, left: frozenset[str]) -> None:
         self._make, self._most, self._timeout, self._left = make, most, timeout, left
         self._idle: list[L] = []
@@ -65,6 +68,19 @@ class Lanes(ABC, Generic[L]):
     def _is_usable(self, error: BaseException) -> bool:
         """Return whether a lane can be used again after this error."""
         return isinstance(error, ValueError) or (isinstance(error, SqlRefusal) and error.state not in self._left)
+
+    @abstractmethod
+    def _pass_on(self, lane: L) -> None:
+        """Give a lane to what waits, or take it back."""
+
+    def _end(self, lane: L, error: BaseException) -> None:
+        """Take back a lane after an error."""
+        if self._is_usable(error):
+            self._pass_on(lane)
+            return
+        self._spoil(lane, error)
+        if self._line and (other := self._free()) is not None:
+            self._pass_on(other)
 
     def _spoil(self, lane: L, error: BaseException) -> None:
         """Close a lane after an error. The others may be as dead, and each would take as long to find out."""

@@ -108,9 +108,9 @@ class WaitingLine(Generic[T]):
             if more.kind != request.kind or more.key in keys or size + more.size > MOST_BYTES:
                 rest.append(ticket)
             elif not ticket.is_over:
-                keys.add(more.key)
                 size += more.size
                 batch.append(ticket)
+            keys.add(more.key)  # what comes later for this key does not pass it
         waiting.extendleft(reversed(rest))
         return batch
 

@@ -88,15 +88,6 @@ class LoopLanes(Lanes[L]):
                     rows = error
                 request = steps.send(rows)
 
-    def _end(self, lane: L, error: BaseException) -> None:
-        """Take back a lane after an error."""
-        if self._is_usable(error):
-            self._pass_on(lane)
-            return
-        self._spoil(lane, error)
-        if self._line and (other := self._free()) is not None:
-            self._pass_on(other)
-
     def _pass_on(self, lane: L) -> None:
         """Let a task carry the next batch on a lane."""
         if self._line:

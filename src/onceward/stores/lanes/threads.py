@@ -137,14 +137,8 @@ class ThreadLanes(Lanes[L]):
             self._end(lane, error)
 
     def _end(self, lane: L, error: BaseException) -> None:
-        """Take back a lane after an error."""
         with self._lock:
-            if self._is_usable(error):
-                self._pass_on(lane)
-                return
-            self._spoil(lane, error)
-            if self._line and (other := self._free()) is not None:
-                self._pass_on(other)
+            super()._end(lane, error)
 
     def _pass_on(self, lane: L) -> None:
         """Give a lane to the first in the line, who carries the next batch on it."""
