@@ -81,7 +81,7 @@ def _tried(
         assert one.end is not None
         end = one.held.carrying(NO_TIME if bare and one.end.result is not None else one.end)
         ends.append((one.held.record, end, one.held.policy))
-    until = lambda: limit(max(one.held.limit(leases) for one in todo))
+    until = lambda: limit(max(one.held.limit(leases, succeeded=one.error is None) for one in todo))
     answers: list[Settled | Lost | OncewardError | None]
     try:
         answers = [*(yield from many.end_many(guard.store, ends, guard.clock, until))]

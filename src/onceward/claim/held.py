@@ -233,7 +233,7 @@ class HeldClaim(Lease):
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
         """Record a completion; raises LeaseLost or ResultNotRecorded, never what looks like the handler's failure.
 
-        If the store does not take the result within one lease, it is left out. It has one more lease for the rest.
+        If the store does not take the result within one lease, but heartbeats, it is left out. It has one more lease for the rest.
         """
         end = self._end(outcome)  # not within the try: an ended claim is no failed exchange
         try:
@@ -242,7 +242,7 @@ class HeldClaim(Lease):
             lasting = not getattr(error, "transient", False)
             if lasting and again:
                 return (yield from self.completing(outcome, result, again=False))
-            if outcome.result is not None and (lasting or self.clock() < self.limit(2)):
+            if outcome.result is not None and (lasting or self.clock() < self.limit(2, succeeded=True)):
                 # The completion matters more than the result.
                 return (yield from self.completing(without_result(error), result, again=False))
             self.telling.note("not_recorded", self.record, error=error)
@@ -363,7 +363,11 @@ class HeldClaim(Lease):
             outcome,
             self.policy,
             clock=self.clock,
-            until=partial(self.limit, 2 if outcome.result is None or commit is not None else 1),
+            until=partial(
+                self.limit,
+                2 if outcome.result is None or commit is not None else 1,
+                succeeded=outcome.status == COMPLETED and commit is None,
+            ),
             commit=commit,
             alone=self.is_alone,
         )

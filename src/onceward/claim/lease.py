@@ -100,16 +100,22 @@ class Lease(Claim):
         if self.story is not None:
             self.story.handled(self._ended)
 
-    def limit(self, leases: int) -> float:
-        """Return until when to try to record the end, on the owner's clock.
+    def limit(self, leases: int, *, succeeded: bool = False) -> float:
+        """Return until when to try to record the end, on the owner's clock, but not after this worker ends.
 
-        That is ``leases`` leases after the handler ended, even with heartbeats, but not after the lease or this worker ends.
+        That is ``leases`` leases after the handler ended, even with heartbeats. A failure is not tried after the lease. A success
+        is, because nobody may have taken over. It has two leases while no heartbeat passes either: the store takes nothing then, so
+        it is not the result that it refuses.
         """
         if (since := self._ended) is None:  # handled() was not called, and the first try has just failed
             since = self._ended = self.clock()
         if (story := self.telling).late_since is None:
             story.late_since = self.clock()
-        limit = min(self._until, since + leases * self.policy.lease)
+        if succeeded:
+            is_renewed = self._until > since + self.policy.lease
+            limit = since + (leases if is_renewed else 2) * self.policy.lease
+        else:
+            limit = min(self._until, since + leases * self.policy.lease)
         return limit if self.deadline is None else min(limit, self.deadline)
 
     def renewed(self, outcome: Won | Lost) -> None:
