@@ -38,10 +38,8 @@ class MemoryStore(OneByOne, Observed):
     def __init__(self, clock: Clock = boottime) -> None:
         self.records: dict[str, Record] = {}
         self._clock = clock
-        self._lock = threading.RLock()
-        self._is_inside = owns(self._lock)
-        self.locks = (self._lock,)
         self._fence = 0  # the largest fence of a deleted record
+        self.after_fork_in_child()
         watch_forks(self)
 
     def exchange(self, request: object) -> object:
@@ -143,11 +141,16 @@ class MemoryStore(OneByOne, Observed):
     def _forget(self, key: str) -> None:
         self._fence = max(self._fence, self.records.pop(key).fence)
 
-    def before_fork(self, *, inside: bool) -> None:
+    def before_fork(self) -> None:
         """Do nothing: the child gets a copy of the records."""
 
+    def after_fork_in_parent(self) -> None:
+        """Do nothing."""
+
     def after_fork_in_child(self) -> None:
-        """Do nothing: the child goes on with its copy."""
+        """Make the lock, which another thread of the parent may have held."""
+        self._lock = threading.RLock()
+        self._is_inside = owns(self._lock)
 
 
 def outbox(_: MemoryStore) -> Steps[None]:

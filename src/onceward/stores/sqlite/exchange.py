@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
 from onceward.stores.contract import DamagedRecord
-from onceward.stores.locks import give, holds, owns, reentered, take, watch_forks
+from onceward.stores.locks import owns, reentered, watch_forks
 from onceward.stores.observed import Observed
 from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _OWN = (sqlite3.Error, StoreError, UnicodeError, OverflowError)
 
 _OPEN = SqlRequest(partial(load, ""), writes=False)  # a read that opens the file
+_PATIENCE = 30.0  # seconds that a fork waits for other threads' requests to this ledger
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # purge up to 64 rows in every 32nd commit, and in a process's first
 
 
@@ -53,15 +54,17 @@ class SqliteExchange(Observed):
         self._commits = 0
         self._thread: Writer | None = None
         self._committing = False  # a hint only
-        self._forks = 0  # between this process and the one that made the store
-        self._carried = False  # whether the last fork had to keep a connection open
+        self._is_forking = False  # whether a thread that forks holds the locks
+        self._make_locks()
+        watch_forks(self)
+
+    def _make_locks(self) -> None:
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._is_writing = owns(self._writing)
         self._starting = threading.RLock()  # never held for long, so a coroutine may wait for it
-        self.locks = (self._writing, self._reading, self._starting)
-        watch_forks(self)
-        weakref.finalize(self, _close, self._file, *self.locks)
+        self._locks = (self._writing, self._reading, self._starting)
+        weakref.finalize(self, _close, self._file, *self._locks)
 
     def action(self, request: object) -> str:
         return cast("SqlRequest", request).run.func.__name__
@@ -79,13 +82,10 @@ class SqliteExchange(Observed):
             if (reply := self._read(asked.look)) is not None:
                 return reply
             job.looked = True
-        forks = self._forks
         self._queue.append(job)
         with self._writing:
             if not job.done:
                 self._commit()
-        if self._forks != forks:
-            raise self._forked()
         return job.reply if job.done and job.error is None else self._answer(job)
 
     async def exchange_async(self, request: object) -> object:
@@ -140,7 +140,6 @@ class SqliteExchange(Observed):
             job.done = error is not None or not job.request.writes
 
     def _read(self, run: Callable[[sqlite3.Connection, float], object]) -> object:
-        forks = self._forks
         with self._reading:
             try:
                 connection, now = self._file.reader(), self._file.now()
@@ -151,9 +150,7 @@ class SqliteExchange(Observed):
                 self._file.fix_reader(error)
                 if not isinstance(error, _OWN):
                     raise  # an interrupt
-                raise (self._failure(error) if self._forks == forks else self._forked()) from error
-        if self._forks != forks:
-            raise self._forked()
+                raise self._failure(error) from error
         return reply
 
     def _commit(self) -> None:
@@ -195,13 +192,8 @@ class SqliteExchange(Observed):
 
     def _failure(self, error: BaseException) -> Exception:
         """Return a new error for one job: several threads can raise theirs at once."""
-        if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
-            failure = StoreError(
-                f"ledger {self.path}: a signal handler that forked, or closed the ledger, interrupted this request",
-                transient=True,
-            )
-        elif isinstance(error, sqlite3.Error):
-            failure = translated(error, self.path)
+        if isinstance(error, sqlite3.Error):
+            failure = self._file.severed() or translated(error, self.path)
         elif isinstance(error, DamagedRecord):
             failure = DamagedRecord(str(error), error.damaged)
         elif isinstance(error, StoreError):
@@ -213,13 +205,6 @@ class SqliteExchange(Observed):
             failure = StoreError(f"ledger {self.path}: the write was interrupted", transient=True)
         failure.__cause__ = error
         return failure
-
-    def _forked(self) -> StoreError:
-        """Return the error for a request that the parent process began and continues."""
-        return StoreError(
-            f"ledger {self.path}: this process was forked off in the middle of a request, by a signal handler that returned "
-            "in the child. The parent goes on with the request; end the child within the handler, by os._exit or an exec"
-        )
 
     def _transact(self, connection: sqlite3.Connection, jobs: list[Job], *, purging: bool) -> None:
         connection.execute("BEGIN IMMEDIATE")
@@ -241,39 +226,67 @@ class SqliteExchange(Observed):
 
     def close(self) -> None:
         """Close both connections and end the writer thread. The next use opens them again."""
-        before = holds(self.locks)
-        try:
-            take(self.locks)
+        if any(owns(lock)() for lock in self._locks):
+            raise reentered(self.path)
+        with self._writing, self._reading, self._starting:
             if self._thread is not None:
                 self._thread.stop()
                 self._thread = None
             self._file.forget()
-        finally:
-            give(before)
 
-    def before_fork(self, *, inside: bool) -> None:
-        """Close the connections. The forking thread holds the locks.
+    def before_fork(self) -> None:
+        """Close the connections, and keep other threads from opening them.
 
-        No SQLite connection must cross a fork, not even to be closed there (sqlite.org/howtocorrupt.html, 2.6).
+        No SQLite connection must cross a fork, not even to be closed there (sqlite.org/howtocorrupt.html, 2.6). A thread that forks
+        in the middle of a request, in a signal handler, needs them: then the child cannot use the ledger.
         """
-        self._carried = inside and not self._file.close_cursors()
-        if not self._carried:
+        if any(owns(lock)() for lock in self._locks):
+            return
+        if _acquired(self._locks, _PATIENCE):
+            self._is_forking = True
             self._file.close()
+
+    def after_fork_in_parent(self) -> None:
+        """Let the other threads go on."""
+        if self._is_forking and self._is_writing():
+            self._is_forking = False
+            _release(self._locks)
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's requests and its writer thread, which stay in the parent."""
         self._queue.clear()
         self._thread = None
-        self._forks += 1
-        if self._carried:
-            self._file.abandon()
+        if self._is_forking and self._is_writing():
+            self.after_fork_in_parent()
+            return
+        self._file.sever(reader=owns(self._reading)(), writer=self._is_writing())
+        self._is_forking = False
+        self._make_locks()
 
 
 def _close(file: SqliteFile, *locks: "RLock") -> None:
     """Close a dead store's connections, also at exit. Gives up if a daemon thread holds a lock for ever."""
-    before = holds(locks)
-    try:
-        if all(lock.acquire(timeout=1) for lock in locks):
+    if _acquired(locks, 1.0):
+        try:
             file.close()
+        finally:
+            _release(locks)
+
+
+def _acquired(locks: Sequence["RLock"], patience: float) -> bool:
+    """Acquire all locks, or none. ``patience`` is the seconds to wait for each."""
+    taken: list[RLock] = []
+    try:
+        for lock in locks:
+            if not lock.acquire(timeout=patience):
+                break
+            taken.append(lock)
     finally:
-        give(before)
+        if len(taken) < len(locks):
+            _release(taken)
+    return len(taken) == len(locks)
+
+
+def _release(locks: Sequence["RLock"]) -> None:
+    for lock in reversed(locks):
+        lock.release()

@@ -27,6 +27,7 @@ _FOR_GOOD = {
     sqlite3.SQLITE_AUTH: "this user may not open the file",
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; does its folder exist, and may this user write there?",
 }
+_SEVERED: list[sqlite3.Connection] = []  # of a parent process; to let go of one would close it
 _WAITING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -57,11 +58,10 @@ class SqliteFile:
         self.now: Clock = clock or self._host or (lambda: 0.0)
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
-        self._all: list[sqlite3.Connection] = []  # including those being opened
+        self._all: list[sqlite3.Connection] = []  # also those that are prepared
         self._place: place.Place | None = None
         self._compared = 0.0
-        self._closings = 0
-        self._abandoned = False
+        self._is_severed = False
         self._frozen = False
         self.marked = 0.0 if clock is None else float("inf")
         self.checked = float("-inf")
@@ -97,32 +97,33 @@ class SqliteFile:
 
     def close(self) -> None:
         """Close all connections."""
-        self._closings += 1
         self._reader = self._writer = None
-        if self._abandoned:
-            return
-        while self._all:
+        while self._all and not self._is_severed:
             self._end(self._all[-1])
 
-    def close_cursors(self) -> bool:
-        """Close an interrupted request's cursors: an open cursor keeps its connection open even after close().
+    def sever(self, *, reader: bool, writer: bool) -> None:
+        """Never use or close here the connections that came into this process by a fork.
 
-        Return False if one is in the middle of a statement that Python interrupted to collect garbage.
+        Args:
+            reader: whether the thread that forked was using the one for reads, and may go on with it,
+            writer: and likewise that for writes.
         """
-        import gc
-
-        try:
-            for cursor in gc.get_referrers(*self._all) if self._all else ():
-                if isinstance(cursor, sqlite3.Cursor):
-                    cursor.close()
-        except sqlite3.ProgrammingError:
-            return False
-        return True
-
-    def abandon(self) -> None:
-        """Keep the connections that came into this process by a fork. Never use or close them here."""
+        self._is_severed = True
+        _SEVERED.extend(self._all)
+        others = {id(one) for one, used in ((self._reader, reader), (self._writer, writer)) if not used}
         self._reader = self._writer = None
-        self._abandoned = True
+        for connection in self._all:
+            if (reader or writer) and id(connection) not in others:
+                connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+
+    def severed(self) -> StoreError | None:
+        """Return the error of a process that cannot use the ledger; None if this one can."""
+        if not self._is_severed:
+            return None
+        return StoreError(
+            f"ledger {self.path}: this process was forked off in the middle of a request to the ledger, by a signal "
+            "handler, and cannot use the ledger; let the handler set a flag, and fork later"
+        )
 
     def forget(self) -> None:
         """Close both connections. The next use opens whichever file is at the path then."""
@@ -145,15 +146,8 @@ class SqliteFile:
         self.checked = now
 
     def _check_place(self) -> None:
-        closings, opened = self._closings, self._place
-        if opened is None:
-            return
-        try:
-            place.check(self.path, self._real, opened, whole=self._is_second)
-        except StoreError:
-            if self._place is opened and self._closings == closings:
-                raise
-            self._check_place()  # a signal handler closed the file meanwhile, which deletes -wal and -shm
+        if self._place is not None:
+            place.check(self.path, self._real, self._place, whole=self._is_second)
 
     def is_behind(self) -> bool:
         """Return, from time to time, whether ledger time is behind the time of day. If so, reopen the file, which can move it."""
@@ -167,23 +161,16 @@ class SqliteFile:
         if connection is None:
             return None
         harmless = isinstance(error, StoreError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _WAITING
-        try:
-            if harmless and not connection.in_transaction:
-                return connection
-        except sqlite3.ProgrammingError:  # a signal handler has closed it
-            pass
+        if harmless and not connection.in_transaction:
+            return connection
         self._end(connection)
         return None
 
     def _open(self) -> sqlite3.Connection:
         if sqlite3.sqlite_version_info < (3, 35):
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger; onceward needs 3.35 or newer")
-        if self._abandoned:
-            raise StoreError(
-                f"ledger {self.path}: this process was forked off in the middle of a statement to the ledger, by a signal "
-                "handler, and cannot use the ledger; let the handler set a flag, and fork later"
-            )
-        closings = self._closings
+        if (error := self.severed()) is not None:
+            raise error
         if self._place is None:
             self._real = os.path.realpath(self.path)
             place.make_private(self._real)
@@ -200,9 +187,6 @@ class SqliteFile:
             found_now = place.found(self.path, self._real)
             if found_now != self._place:
                 self._check_place()
-            if self._closings != closings:
-                interrupted = f"ledger {self.path}: a signal handler closed it while it was opened"
-                raise StoreError(interrupted, transient=True)  # what else closes the connection
             self._place = found_now
         except BaseException:
             self._end(connection)
@@ -219,24 +203,16 @@ class SqliteFile:
         return self._host if self._host is not None and self._host.boot else None
 
     def _connect(self, name: str, timeout: float) -> sqlite3.Connection:
-        """Open a connection that close() knows even while it opens.
-
-        If a signal handler forks with an open connection, the child lacks the locks that SQLite believes it has.
-        """
-        connection = sqlite3.Connection.__new__(sqlite3.Connection)
-        self._all.append(connection)
-        connection.__init__(  # type: ignore[misc]  # it was not called yet
+        connection = sqlite3.connect(
             name, timeout=timeout, isolation_level=None, check_same_thread=False, uri=name.startswith("file:")
         )
-        if connection not in self._all:  # a fork came before it could be closed; it held no locks yet
-            self._all.append(connection)
+        self._all.append(connection)
         return connection
 
     def _end(self, connection: sqlite3.Connection) -> None:
-        try:
-            connection.close()  # which rolls back
-        except sqlite3.ProgrammingError:  # it was not opened yet
-            pass
+        if self._is_severed:
+            return
+        connection.close()  # which rolls back
         if connection in self._all:
             self._all.remove(connection)
 

@@ -3,17 +3,13 @@
 import threading
 import weakref
 from collections.abc import Sequence
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from onceward.core.clock import boottime
 from onceward.stores.sqlite.requests import SqlRequest
 
 if TYPE_CHECKING:
     import asyncio
-
-
-AGAIN: Final = 1.0  # seconds before a loop is told once more
 
 
 class Job:
@@ -51,11 +47,7 @@ class Writer:
         # A strong reference would keep the store and its connections for ever.
         self._end = weakref.finalize(store, self._queue.put, None)
         self._end.atexit = False
-        self._store = weakref.ref(store)
-        self._start()
-
-    def _start(self) -> None:
-        serve = (self._store, self._queue)
+        serve = (weakref.ref(store), self._queue)
         threading.Thread(target=_serve, args=serve, name="onceward-sqlite-writer", daemon=True).start()
 
     def put(self, job: Job) -> "asyncio.Future[None]":
@@ -65,9 +57,6 @@ class Writer:
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         self._queue.put(Waiting(job, loop, done))
-        if not self._end.alive:  # a signal handler closed the store meanwhile: the thread may be gone
-            self._start()
-            self._queue.put(None)
         return done
 
     def stop(self) -> None:
@@ -75,26 +64,13 @@ class Writer:
         self._end()
 
 
-class ToldFutures(NamedTuple):
-    """Futures that a loop was told of, and when. If an interrupt strikes as ``_wake`` begins, they are still not done."""
-
-    at: float
-    loop: "asyncio.AbstractEventLoop"
-    futures: "list[asyncio.Future[None]]"
-
-
 def _serve(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> None:
-    told: list[ToldFutures] = []
-    while _serve_one(store, queue, told):
+    while _serve_one(store, queue):
         pass  # a function of its own, so that its variables do not live until the next round
 
 
-def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[ToldFutures]) -> bool:
-    taken: list[Waiting | None] = []
-    try:
-        taken.append(queue.get(timeout=AGAIN if told else None))
-    except Empty:
-        pass  # only tell again
+def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> bool:
+    taken = [queue.get()]
     while not queue.empty():
         taken.append(queue.get())
     waiting = [one for one in taken if one is not None]
@@ -108,16 +84,11 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
     loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for one in waiting:
         loops.setdefault(one.loop, []).append(one.done)
-    now = boottime()
-    late = [one for one in told if not all(done.done() for done in one.futures)]
-    told[:] = [one for one in late if now - one.at < AGAIN]
-    again = [(one.loop, one.futures) for one in late if now - one.at >= AGAIN]
-    for loop, futures in (*loops.items(), *again):
+    for loop, futures in loops.items():
         try:
             loop.call_soon_threadsafe(_wake, futures)
         except RuntimeError:  # the loop was closed: nobody waits any more
             continue
-        told.append(ToldFutures(now, loop, futures))
     return None not in taken
 
 
