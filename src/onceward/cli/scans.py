@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, NoReturn
 from urllib.parse import quote, unquote
 
@@ -17,7 +17,6 @@ from onceward.cli.records import as_json, heading, row
 from onceward.cli.sorting import Sorted
 from onceward.cli.watching import WatchOption, watching
 from onceward.core.protocol import STATES
-from onceward.core.record import COMPLETED
 from onceward.core.views import Criteria, last_change, relative
 from onceward.stores.contract import Damaged
 from onceward.stores.ledger import Ledger
@@ -43,7 +42,6 @@ SortOption = Annotated[
         metavar="BY", help="Read all that match, then show them by changed, claimed or attempts.", show_default="none"
     ),
 ]
-_ESTIMATED = ("total", COMPLETED)  # by a store that counts without reading
 NamespacesOption = Annotated[
     bool, Option("--namespaces", help="Count the records of each namespace, and show its last write.")
 ]
@@ -210,8 +208,9 @@ def stats(
     _in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         whole = not (prefix or exact) and limit is None and after is None
-        if whole and (counts := ledger.estimate()) is not None:
-            typer.echo(terminal.json(counts | {"estimated": _ESTIMATED}) if json else _counts(counts, _ESTIMATED))
+        if whole and (estimate := ledger.estimate()) is not None:
+            counts, estimated = estimate
+            typer.echo(terminal.json(counts | {"estimated": sorted(estimated)}) if json else _counts(counts, estimated))
             return
         try:
             counting = ledger.counting(
@@ -244,7 +243,7 @@ def _surveyed(ledger: Ledger) -> str:
     )
 
 
-def _counts(counts: dict[str, int], estimated: Sequence[str] = ()) -> str:
+def _counts(counts: dict[str, int], estimated: Collection[str] = ()) -> str:
     return "\n".join(
         f"{coloured(f'{name:<12}', name) if count else f'{name:<12}'} {count:>10}{'  estimated' if name in estimated else ''}"
         for name, count in counts.items()

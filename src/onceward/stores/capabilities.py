@@ -20,7 +20,7 @@ from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.observe.events import StoreRequest
 from onceward.stores import offering
-from onceward.stores.contract import Counts, DuePage, Page, Part, Store
+from onceward.stores.contract import DuePage, Page, Part, Store
 from onceward.stores.inspection import Inspected
 from onceward.stores.survey import Survey
 
@@ -184,11 +184,6 @@ FIND: Final[Capability[Callable[[Criteria, str, str | None, int], Steps[Page]]]]
 # chain began at that key (``core/origin.py``), and perhaps some others. None: no index finds them, and it is not to be read.
 TRACE: Final[Capability[Callable[[str, str | None, int, bool], Steps[Page | None]]]] = Capability(
     "trace", "find the records of a chain"
-)
-
-# Counts the records by indexes and statistics. None: there is nothing to gain, so read them.
-COUNT: Final[Capability[Callable[[], Steps[Counts | None]]]] = Capability(
-    "count", "count its records without reading them"
 )
 
 # Checks that the ledger has what DUE needs. StoreError: it has not, and the message says how to make it.

@@ -60,26 +60,6 @@ class Purged(NamedTuple):
     damaged: Sequence[Damaged] = ()
 
 
-class Counts(NamedTuple):
-    """How many records a ledger has, without reading it.
-
-    Attributes:
-        unfinished: those that are not COMPLETED, by their status: exact.
-        lapsed: those whose worker has vanished: exact.
-        expired: those that await deletion: exact; None if only reading them would tell.
-        total: all of them, as the store's own statistics have it.
-        unsent: those with messages to send: exact.
-        refused: those of whose messages only refused ones are left: exact.
-    """
-
-    unfinished: dict[str, int]
-    lapsed: int
-    expired: int | None
-    total: int
-    unsent: int = 0
-    refused: int = 0
-
-
 class DuePage(NamedTuple):
     """Some records whose messages anybody can send now, the longest due first.
 

@@ -7,11 +7,13 @@ from onceward.core import protocol
 from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED
-from onceward.stores.capabilities import COUNT, SURVEY
+from onceward.stores.capabilities import SURVEY
 from onceward.stores.contract import Damaged, Page, Store
-from onceward.stores.survey import NOTHING, Survey
+from onceward.stores.survey import NOTHING, READ, Survey
 
 _RARE = {name.lower(): protocol.STATES[name] for name in ("UNSENT", "REFUSED")}  # left out if there are none
+
+_KNOWN = (protocol.STATUSES - {COMPLETED}) | {"LAPSED"}  # what an estimate needs
 
 
 class LedgerCounts(ABC):
@@ -34,22 +36,23 @@ class LedgerCounts(ABC):
             pass
         return counts
 
-    def estimate(self) -> dict[str, int] | None:
-        """Count the records without reading them: like :meth:`stats`, but ``total`` and ``COMPLETED`` are estimates.
+    def estimate(self) -> tuple[dict[str, int], frozenset[str]] | None:
+        """Count the records without reading them, like :meth:`stats`, and return which of the counts are estimates.
 
         None: the store cannot, or the ledger is so small that :meth:`stats` is as fast.
         """
-        count = COUNT.of(self.store)
-        counted = None if count is None else drive(count(), self.store)
-        if counted is None:
+        survey = self.survey()
+        counts, total = dict(survey.counts), survey.total
+        if total is None or not counts.keys() >= _KNOWN or (survey.exact and total <= READ):
             return None
-        completed = counted.total - sum(counted.unfinished.values())
-        known = dict.fromkeys(sorted(protocol.STATUSES), 0) | {COMPLETED: completed} | counted.unfinished
-        messages = {
-            state: count for state, count in (("unsent", counted.unsent), ("refused", counted.refused)) if count
-        }
-        expired = {} if counted.expired is None else {"expired": counted.expired}
-        return {"total": counted.total, **known, "lapsed": counted.lapsed, **expired, **messages}
+        total = max(total, sum(counts[status] for status in protocol.STATUSES - {COMPLETED}))
+        counts.setdefault(COMPLETED, total - sum(counts[status] for status in protocol.STATUSES - {COMPLETED}))
+        rare = {name: counts[name.upper()] for name in _RARE if counts.get(name.upper())}
+        expired = {"expired": counts["EXPIRED"]} if "EXPIRED" in counts else {}
+        statuses = {status: counts[status] for status in sorted(protocol.STATUSES)}
+        estimated = {name if name in statuses else name.lower() for name in survey.least}
+        estimated |= set() if survey.exact else {"total", COMPLETED}
+        return {"total": total, **statuses, "lapsed": counts["LAPSED"], **expired, **rare}, frozenset(estimated)
 
     def survey(self) -> Survey:
         """Return what the store can tell of all its records in bounded time: exact counts, an estimate of the rest."""

@@ -12,7 +12,7 @@ from onceward.core.writes import ended, first_claim
 from onceward.dashboard.needs import trouble
 from onceward.dashboard.reading import RecordQuery
 from onceward.stores import open_store
-from onceward.stores.capabilities import COUNT, FIND, INSPECT, MIGRATE, OBSERVE, SURVEY
+from onceward.stores.capabilities import FIND, INSPECT, MIGRATE, OBSERVE, SURVEY
 from onceward.stores.dynamodb.items import SHARDS
 from onceward.stores.dynamodb.unfinished import find, tally
 from onceward.stores.survey import NOTHING
@@ -171,7 +171,8 @@ def test_messages_are_counted_and_found_by_their_index(store, proxy):
         assert found(store, "REFUSED", "UNSENT", prefix="b", limit=limit) == ["b:no"]
     assert found(store, "REFUSED") == ["b:no"]
     assert "Scan" not in proxy.actions
-    counts = Once(store).ledger.estimate()
+    counts, estimated = Once(store).ledger.estimate()
+    assert estimated == {"total", COMPLETED}
     assert (counts["unsent"], counts["refused"]) == (9, 1)
 
 
@@ -222,8 +223,9 @@ def test_an_index_that_is_late_finds_nothing_that_is_completed(store, dynoxide):
     assert [record.key for record in end.value.value.records] == [left.key]
 
 
-def test_more_than_the_bound_is_told_as_at_least(store):
-    steps = tally(store, 4)
+def test_more_than_the_bound_is_told_as_at_least(store, monkeypatch):
+    monkeypatch.setattr("onceward.stores.dynamodb.unfinished.READ", 4)
+    steps = tally(store)
     request = next(steps)
     answers = []
     for call in request.calls:
@@ -318,7 +320,7 @@ def test_a_table_without_the_index_counts_nothing_and_says_how_to_make_it(proxy,
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&index=open")
     change(store, write(store, "k", IN_PROGRESS), PARKED)
     assert surveyed(store) == NOTHING
-    assert drive(COUNT.needed(store)(), store) is None
+    assert Once(store).ledger.estimate() is None
     with pytest.raises(StoreError, match=r"has no index onceward_open .*`onceward init --index --store"):
         found(store, PARKED)
     store.close()
@@ -326,7 +328,7 @@ def test_a_table_without_the_index_counts_nothing_and_says_how_to_make_it(proxy,
 
 def test_a_ledger_without_the_option_asks_nothing_for_a_survey(former, proxy):
     assert surveyed(former) == NOTHING
-    assert drive(COUNT.needed(former)(), former) is None
+    assert Once(former).ledger.estimate() is None
     assert proxy.seen == []
 
 
@@ -373,7 +375,8 @@ def found_by(store, prefix):
 def test_stats_counts_by_the_index(store, proxy):
     mixed(store)
     proxy.clear()
-    counts = Once(store).ledger.estimate()
+    counts, estimated = Once(store).ledger.estimate()
+    assert estimated == {"total", COMPLETED}
     assert counts == {
         "total": 37,
         "COMPLETED": 20,

@@ -382,7 +382,8 @@ def test_a_large_ledger_is_counted_without_reading_it(store, sql, monkeypatch, p
     ledger = Ledger(store)
     assert ledger.estimate() is None  # it is small
     sql(f"ANALYZE {names.table}")
-    monkeypatch.setattr("onceward.stores.postgres.counting._LARGE", 10)
-    assert ledger.estimate() == ledger.stats()
+    for module in ("postgres.survey", "ledger_counts"):
+        monkeypatch.setattr(f"onceward.stores.{module}.READ", 10)
+    assert ledger.estimate() == (ledger.stats(), {"total", "COMPLETED"})
     sql(f"DROP INDEX {names.open}")
     assert ledger.estimate() is None

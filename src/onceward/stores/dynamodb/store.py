@@ -47,7 +47,6 @@ class DynamoStore(DynamoTable, Polled):
     resolution = 1.0
     poll = 0.25
     capabilities: Mapping[str, str] = {
-        "count": "onceward.stores.dynamodb.survey:count",
         "document": "onceward.stores.dynamodb.template:document",
         "due": "onceward.stores.dynamodb.due:due",
         "find": "onceward.stores.dynamodb.finding:find",

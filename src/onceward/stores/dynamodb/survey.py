@@ -1,4 +1,4 @@
-"""What a DynamoDB ledger holds, in bounded time (:data:`onceward.stores.capabilities.SURVEY`, ``COUNT``).
+"""What a DynamoDB ledger holds, in bounded time (:data:`onceward.stores.capabilities.SURVEY`).
 
 Only a ledger with ``index=open`` can tell.
 """
@@ -7,21 +7,20 @@ from collections.abc import Mapping
 from typing import cast
 
 from onceward.core.drivers import Steps
-from onceward.stores.contract import Counts
 from onceward.stores.dynamodb import messages
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.store import DynamoStore
 from onceward.stores.dynamodb.unfinished import STATUSES, NoIndex, tally
-from onceward.stores.survey import NOTHING, READ, Survey
+from onceward.stores.survey import NOTHING, Survey
 from onceward.wire.calls import Call
 
 
 def survey(store: DynamoStore) -> Steps[Survey]:
-    """Count what is not completed by its index, at most about :data:`READ` records of a status."""
+    """Count what is not completed by its index, at most about :data:`onceward.stores.survey.READ` records of a status."""
     if not store.layout.lists_open:
         return NOTHING
     try:
-        found = yield from tally(store, READ)
+        found = yield from tally(store)
     except NoIndex:
         return NOTHING
     sending, more = yield from messages.tally(store)
@@ -30,28 +29,6 @@ def survey(store: DynamoStore) -> Steps[Survey]:
         total = max(total, sum(found.counts[status] for status in STATUSES))
     return Survey(
         STATUSES, False, found.counts | sending, total, False, None, store.clock.earliest(), found.least | more
-    )
-
-
-def count(store: DynamoStore) -> Steps[Counts | None]:
-    """Count what is not completed by its index. None: there is no such index, or no estimate of the total."""
-    if not store.layout.lists_open:
-        return None
-    total = yield from _total(store)
-    if total is None:
-        return None
-    try:
-        found = yield from tally(store)
-    except NoIndex:
-        return None
-    sending, _ = yield from messages.tally(store)
-    unfinished = {status: found.counts[status] for status in STATUSES}
-    return Counts(
-        unfinished,
-        found.counts["LAPSED"],
-        None,
-        max(total, sum(unfinished.values())),
-        **{state.lower(): n for state, n in sending.items()},
     )
 
 

@@ -20,6 +20,7 @@ from onceward.stores.dynamodb.items import OPEN, SHARDS, Item, number
 from onceward.stores.dynamodb.replies import page as page_of
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
 from onceward.stores.dynamodb.store import DynamoStore, resumed, token
+from onceward.stores.survey import READ
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, message_of
 
@@ -68,8 +69,8 @@ def find(store: DynamoStore, criteria: Criteria, prefix: str, after: str | None,
     return Page(records, None if following is None else token(layout.key(following)), now, damaged)
 
 
-def tally(store: DynamoStore, bound: int | None = None) -> Steps[Tally]:
-    """Count what is not completed. Stop at about ``bound`` records of a status."""
+def tally(store: DynamoStore) -> Steps[Tally]:
+    """Count what is not completed. Stop at about :data:`READ` records of a status."""
     yield from store.learn_time()
     now = store.clock.earliest()
     counts = dict.fromkeys((*sorted(STATUSES), "LAPSED"), 0)
@@ -85,7 +86,7 @@ def tally(store: DynamoStore, bound: int | None = None) -> Steps[Tally]:
             counts[status] += len(items) if status == IN_PROGRESS else _counted(store, answer)
             if last is not None:
                 further[status, shard] = Call(DYNAMODB, "Query", {**call.body, "ExclusiveStartKey": last})
-        least |= {status for status, _ in further if bound is not None and counts[status] >= bound}
+        least |= {status for status, _ in further if counts[status] >= READ}
         calls = {place: call for place, call in further.items() if place[0] not in least}
     return Tally(counts, frozenset(least | ({"LAPSED"} if IN_PROGRESS in least else set())))
 

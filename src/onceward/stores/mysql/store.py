@@ -31,10 +31,9 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "count": "onceward.stores.mysql.counting:count",
         "due": "onceward.stores.mysql.due:due",
         "find": "onceward.stores.mysql.finding:find",
-        "survey": "onceward.stores.mysql.counting:survey",
+        "survey": "onceward.stores.mysql.survey:survey",
         "found": "onceward.stores.mysql.provision:found",
         "inspect": "onceward.stores.mysql.inspection:inspect",
         "migrate": "onceward.stores.mysql.provision:migrate",

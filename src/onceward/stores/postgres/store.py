@@ -29,7 +29,6 @@ class PostgresStore(PostgresExchange, SqlVerbs):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
-        "count": "onceward.stores.postgres.counting:count",
         "due": "onceward.stores.postgres.due:due",
         "find": "onceward.stores.postgres.finding:find",
         "survey": "onceward.stores.postgres.survey:survey",

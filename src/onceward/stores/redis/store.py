@@ -25,7 +25,6 @@ class RedisStore(RedisExchange):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "count": "onceward.stores.redis.counting:count",
         "due": "onceward.stores.redis.due:due",
         "find": "onceward.stores.redis.finding:find",
         "found": "onceward.stores.redis.provision:found",
@@ -34,7 +33,7 @@ class RedisStore(RedisExchange):
         "observe": "onceward.stores.observed:observe",
         "outbox": "onceward.stores.redis.due:outbox",
         "provision": "onceward.stores.redis.provision:provision",
-        "survey": "onceward.stores.redis.counting:survey",
+        "survey": "onceward.stores.redis.survey:survey",
         "trace": "onceward.stores.redis.tracing:trace",
     }
 

@@ -1,11 +1,10 @@
-"""Counting the records of a MySQL ledger without reading it (:data:`onceward.stores.capabilities.COUNT` and ``SURVEY``)."""
+"""Counting the records of a MySQL ledger without reading it (:data:`onceward.stores.capabilities.SURVEY`)."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from onceward.core.drivers import Steps
 from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED
-from onceward.stores.contract import Counts
 from onceward.stores.mysql.finding import DIALECT, has_index, index_of_ledger
 from onceward.stores.mysql.queries import RowsQuery
 from onceward.stores.mysql.schema import UNFINISHED, MysqlNames
@@ -15,21 +14,6 @@ from onceward.stores.survey import READ, Survey
 
 if TYPE_CHECKING:
     from onceward.stores.mysql.store import MysqlStore
-
-_LARGE: Final = 100_000  # records; fewer are counted exactly as fast
-
-
-def count(store: "MysqlStore") -> Steps[Counts | None]:
-    """Count the records of a large ledger that has its indexes."""
-    names = store.names
-    total = yield from _estimate(names)
-    if total < _LARGE or not (yield from has_index(names, "open")):
-        return None
-    counts = yield from _unfinished(names)
-    unsent = refused = 0
-    if (yield from has_index(names, "due")):
-        unsent, refused = yield from _messages(names)
-    return counts._replace(total=max(total, sum(counts.unfinished.values())), unsent=unsent, refused=refused)
 
 
 def survey(store: "MysqlStore") -> Steps[Survey]:
@@ -43,9 +27,7 @@ def survey(store: "MysqlStore") -> Steps[Survey]:
     counts: dict[str, int] = {}
     indexed = yield from has_index(names, "open")
     if indexed:
-        found = yield from _unfinished(names)
-        counts = dict.fromkeys(UNFINISHED, 0) | found.unfinished
-        counts |= {"LAPSED": found.lapsed, "EXPIRED": found.expired or 0}
+        counts = yield from _unfinished(names)
         if exact:  # two statements, two moments
             counts[COMPLETED] = max(0, total - sum(counts[status] for status in UNFINISHED))
     if (yield from has_index(names, "due")):
@@ -62,8 +44,8 @@ def _estimate(names: MysqlNames) -> Steps[int]:
     return int(rows[0][0] or 0) if rows else 0
 
 
-def _unfinished(names: MysqlNames) -> Steps[Counts]:
-    """Count by status, and the expired. Each is read in an index."""
+def _unfinished(names: MysqlNames) -> Steps[dict[str, int]]:
+    """Count by status, the lapsed, and the expired. Each is read in an index."""
     lapsed, expired = (printed(STATES[state], DIALECT) for state in ("LAPSED", "EXPIRED"))
     open_ones, expiry = (index_of_ledger(names, index) for index in ("open", "expiry"))
     rows = yield RowsQuery(
@@ -75,7 +57,8 @@ def _unfinished(names: MysqlNames) -> Steps[Counts]:
         f"SELECT count(*) FROM {names.table} FORCE INDEX ({expiry}) WHERE expires_at IS NOT NULL AND {expired}",
         action="count",
     )
-    return Counts({row[0]: int(row[1]) for row in rows}, sum(int(row[2]) for row in rows), int(gone), 0)
+    counts = dict.fromkeys(UNFINISHED, 0) | {row[0]: int(row[1]) for row in rows}
+    return counts | {"LAPSED": sum(int(row[2]) for row in rows), "EXPIRED": int(gone)}
 
 
 def _messages(names: MysqlNames) -> Steps[tuple[int, int]]:
