@@ -1,6 +1,6 @@
 """onceward's consumers on AWS against Powertools and idemkit: Lambda's batch handlers, and workers that drain a queue.
 
-Run: pip install -r benchmarks/requirements.txt; python benchmarks/consumers.py [PART ...]
+Run: pip install . -r benchmarks/requirements.txt; python benchmarks/consumers.py [PART ...]
 Parts: lambda, worker, stub; all of them take about four minutes.
 
 The ledger is on dynoxide, which npm fetches once (Linux on x86-64), and the queue on MiniStack, which pip fetches once; delays

@@ -1,6 +1,6 @@
 """onceward on DynamoDB against Powertools, idemkit, raw boto3 and a pre-signed request: requests, CPU, wall, cold start.
 
-Run: pip install -r benchmarks/requirements.txt; python benchmarks/dynamodb.py [PART ...]
+Run: pip install . -r benchmarks/requirements.txt; python benchmarks/dynamodb.py [PART ...]
 Parts: capacity, index, probe, wire, cpu, batch, messages, cold; all of them take about four minutes.
 
 The server is dynoxide, which npm fetches once (Linux on x86-64); delays and counts come from delay_proxy.py, in a process

@@ -60,3 +60,8 @@ def test_no_page_kills_a_job_before_the_redirection_that_hides_what_bash_says_of
     # If the job is dead before `wait` begins, bash reports it outside of `wait 2> file`, in one of ten runs on a busy machine.
     for page in DOCS.rglob("*.md"):
         assert not re.search(r"kill -9 [^\n}]*; wait [^\n}]*2>", page.read_text(encoding="utf-8")), page.name
+
+
+def test_no_page_waits_for_ever():
+    for page in DOCS.rglob("*.md"):
+        assert not re.search(r"(?m)^\$ (.*; )?(until|while) ", page.read_text(encoding="utf-8")), page.name

@@ -1,6 +1,7 @@
 """The rooms of the house: no circle of files. import-linter checks the floors and the circles of packages (`make lint`)."""
 
 import ast
+import sys
 from collections import defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from grimp import build_graph
 
 import onceward
+from places import ROOT
 
 
 def test_no_file_imports_itself_by_way_of_others():
@@ -31,3 +33,34 @@ def test_no_two_classes_share_a_name():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].append(str(file))
     assert {name: files for name, files in homes.items() if len(files) > 1} == {}
+
+
+PEERS = {
+    "aioboto3",
+    "asgi-idempotency-header",
+    "boto3",
+    "dbos",
+    "idemkit",
+}  # not used, or not of this version, elsewhere
+MODULES = {"nats": "nats-py", "django": "django", "idempotency_header_middleware": "asgi-idempotency-header"}
+BROUGHT = {"botocore", "opentelemetry", "urllib3", "onceward"}  # by those that are named
+
+
+def pins(file):
+    lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
+    pairs = (line.partition("==")[::2] for line in lines)
+    return {name.partition("[")[0].lower().replace("_", "-"): version for name, version in pairs}
+
+
+def test_the_benchmarks_requirements_name_all_that_they_import():
+    folder = ROOT / "benchmarks"
+    required, versions = pins(folder / "requirements.txt"), pins(ROOT / "constraints.txt")
+    assert {name: one for name, one in required.items() if name not in PEERS and versions[name] != one} == {}
+    own = {file.stem for place in (folder, ROOT / "tests" / "support") for file in place.glob("*.py")}
+    for file in sorted(folder.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            for name in {name.partition(".")[0] for name in names} - own - BROUGHT - sys.stdlib_module_names:
+                wanted = MODULES.get(name, name.replace("_", "-"))
+                assert {wanted, f"{wanted}-binary"} & required.keys(), f"{file.name} imports {name}"
