@@ -127,5 +127,5 @@ def test_a_wrong_option_is_found():
     with pytest.raises(Exception, match="No such option"):
         parse(["ls", "--wrong"])
     with pytest.raises(Exception, match="No such option"):
-        parse(["package", "lambda", "--wrong"])
+        parse(["init", "--wrong"])
     parse(["ls", "--status", "PARKED"])

@@ -18,7 +18,6 @@ from onceward.cli import (
     kafka,
     nats,
     operate,
-    package,
     pipe,
     pipeline_examples,
     pipeline_run,
@@ -112,7 +111,6 @@ for _command in (
     dashboard.dashboard,
 ):
     app.command(help=_flowing(_command.__doc__ or ""))(_command)
-app.add_typer(package.package)
 
 
 def run() -> None:

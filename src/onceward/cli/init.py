@@ -56,7 +56,7 @@ PrintOption = Annotated[
     Option(
         "--print",
         metavar="F",
-        help="Print how, and make nothing. DynamoDB: cloudformation, terraform, cdk (Python) or sam. SQL stores: sql.",
+        help="Print how, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.",
     ),
 ]
 ReadsOption = Annotated[

@@ -1,13 +1,12 @@
-"""A ledger as code: ``onceward init --print cloudformation|sam|cdk|terraform``.
+"""A ledger as code: ``onceward init --print cloudformation|sam|terraform``.
 
 ``parts`` adds a function's queue and alarms to the document that the store describes (``stores/dynamodb/template.py``).
-``yaml_text``, ``cdk`` and ``terraform`` write one document in each tool's language.
+``yaml_text`` and ``terraform`` write one document in each tool's language.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from onceward.aws.templates.cdk import cdk
 from onceward.aws.templates.parts import Consumer, with_consumer, with_function
 from onceward.aws.templates.terraform import terraform
 from onceward.aws.templates.yaml_text import yaml_text
@@ -30,7 +29,6 @@ _SAM_HEAD: Final = {"AWSTemplateFormatVersion": "2010-09-09", "Transform": "AWS:
 _WRITERS: Final[Mapping[str, Callable[[Document], str]]] = {
     "cloudformation": lambda document: _CLOUDFORMATION + yaml_text(document),
     "terraform": terraform,
-    "cdk": cdk,
     "sam": lambda document: _SAM + yaml_text({**_SAM_HEAD, **document}),
 }
 FORMS: Final = tuple(_WRITERS)

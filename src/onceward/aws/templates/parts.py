@@ -83,7 +83,6 @@ def _fed(document: Document, consumer: Consumer) -> tuple[Document, object]:
     given: object = source
     if source is None:
         given = {"Fn::GetAtt": ["Queue", "Arn"]}
-        # The CDK's program makes the resources in this order, and the policy names the queue.
         resources = document["Resources"] = {**_queues(consumer), **resources}
         told = {"Description": "Send messages here", "Value": {"Ref": "Queue"}}
         document["Outputs"]["QueueUrl"] = told

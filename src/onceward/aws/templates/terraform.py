@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from onceward.aws.templates.cdk import snake
 from onceward.aws.templates.yaml_text import quoted
 
 Values = Mapping[str, Any]
 _HEAD: Final = "# The ledger of onceward, as `onceward init` makes it, and policies for those who use it."
+_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _REFERENCE: Final = re.compile(r"\$\{([\w:]+)(?:\.(\w+))?\}")
 
 
@@ -37,13 +37,13 @@ class _Names:
         self.types = {name: one["Type"] for name, one in document["Resources"].items()}
 
     def local(self, name: str) -> str:
-        return snake(name.removesuffix("Policy") if self.types[name] == "AWS::IAM::ManagedPolicy" else name)
+        return _snake(name.removesuffix("Policy") if self.types[name] == "AWS::IAM::ManagedPolicy" else name)
 
     def address(self, name: str, attribute: str | None = None) -> str:
         if name == "AWS::Partition":
             return "data.aws_partition.here.partition"
         if name not in self.types:
-            return f"var.{snake(name)}"
+            return f"var.{_snake(name)}"
         kind = KINDS[self.types[name]]
         return f"{kind.name}.{self.local(name)}.{_ATTRIBUTES.get(attribute or '', kind.ref)}"
 
@@ -75,7 +75,7 @@ def terraform(document: Values) -> str:
     lines = [_HEAD]
     for name, one in document.get("Parameters", {}).items():
         lines += [
-            *_top("variable", snake(name)),
+            *_top("variable", _snake(name)),
             *_assigned("  ", {"description": quoted(one["Description"]), "type": "string"}),
             "}",
         ]
@@ -85,7 +85,7 @@ def terraform(document: Values) -> str:
         lines += _resource(names, name, one)
     for name, one in document["Outputs"].items():
         told = {"description": quoted(one["Description"]), "value": names.value(one["Value"])}
-        lines += [*_top("output", snake(name)), *_assigned("  ", told), "}"]
+        lines += [*_top("output", _snake(name)), *_assigned("  ", told), "}"]
     return "\n".join(lines) + "\n"
 
 
@@ -209,7 +209,7 @@ def _renamed(**others: str) -> Callable[[_Names, Values], Body]:
     """Return what names each property in Terraform's form, but for ``others``."""
 
     def body(_: _Names, made: Values) -> Body:
-        return {others.get(name, snake(name)): value for name, value in made.items()}, []
+        return {others.get(name, _snake(name)): value for name, value in made.items()}, []
 
     return body
 
@@ -255,3 +255,8 @@ KINDS: Final = {
         ),
     ),
 }
+
+
+def _snake(name: str) -> str:
+    """Return a name such as KMSMasterKeyId as kms_master_key_id."""
+    return "_".join(word.lower() for word in _WORD.findall(name))

@@ -1,0 +1,14 @@
+"""Metrics of a guarded call, as Prometheus reads them."""
+
+from prometheus_client import REGISTRY, generate_latest
+
+from onceward import Once
+from onceward.observe.prometheus import PrometheusLedger, PrometheusMetrics
+
+once = Once("sqlite:///prometheus.db", observers=[PrometheusMetrics()])
+REGISTRY.register(PrometheusLedger(once))
+once.run("k", int)
+once.run("k", int)
+text = generate_latest().decode()
+assert "onceward_calls_total" in text
+assert "onceward_keys" in text

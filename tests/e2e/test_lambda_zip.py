@@ -1,0 +1,66 @@
+"""What docs/how-to/lambda-zip.md shows makes a zip from which a handler runs, with dependencies that pip really gets."""
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from places import DOCS, ROOT
+
+PAGE = (DOCS / "how-to" / "lambda-zip.md").read_text(encoding="utf-8")
+FUNCTION, LAYER, BYTECODE = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+HANDLER = """
+from onceward import Once
+from onceward.aws import on_sqs
+
+once = Once("memory:")
+
+@once(key="order.id")
+def charge(order: dict) -> dict:
+    return {"charged": order["id"]}
+
+def handler(event, context):
+    return charge(event)
+"""
+# -S: no site-packages. All but the standard library must come from the zip.
+CALL = """
+import sys
+sys.path[:0] = sys.argv[1:]
+sys.dont_write_bytecode = True
+import app, json, onceward
+print(json.dumps([app.handler({"id": 7}, None), onceward.__file__]))
+"""
+
+
+def run(block, folder, wheel):
+    """Run a block of the page with this Python, on this tree."""
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for line in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+        command = line.replace("--python-version 3.13", f"--python-version {here}")
+        if line.startswith("pip "):
+            command = f"{sys.executable} -m {command.removesuffix(' onceward')} --quiet {wheel}"
+        command = re.sub(r"^python ", f"{sys.executable} ", command)
+        subprocess.run(command, shell=True, cwd=folder, check=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_a_function_runs_from_its_zip_and_beside_a_layer(tmp_path):
+    made = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path / "wheels", ROOT]
+    subprocess.run(made, check=True, timeout=300)
+    (wheel,) = (tmp_path / "wheels").glob("*.whl")
+    (tmp_path / "app.py").write_text(HANDLER)
+    run(FUNCTION.replace("$ python -m zipfile", f"{BYTECODE}$ python -m zipfile"), tmp_path, wheel)
+    run(LAYER, tmp_path, wheel)
+    for name in ("function", "layer"):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip") as archive:
+            archive.extractall(tmp_path / name)
+            assert not [one for one in archive.namelist() if "onceward/cli/" in one]
+    for folders in ([tmp_path / "function"], [tmp_path, tmp_path / "layer" / "python"]):
+        command = [sys.executable, "-I", "-S", "-c", CALL, *map(str, folders)]
+        answer, file = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        assert answer == {"charged": 7}
+        assert file == str(folders[-1] / "onceward" / "__init__.py")
+    assert list((tmp_path / "function" / "onceward" / "__pycache__").glob("once.*.pyc"))
