@@ -1,12 +1,12 @@
 """Which requests get a key, and when a request is sent again. No I/O, and no client."""
 
-import random
 import re
 import uuid
 from typing import Final
 
 from onceward.claim.running import CURRENT
 from onceward.core.clock import boottime
+from onceward.core.retries import jittered
 from onceward.errors import LeaseLost
 from onceward.wire.http_calls import asked_pause
 
@@ -100,7 +100,7 @@ class ClientCall:
         self._tries += 1
         if not self._again or (status is not None and status not in _AGAIN) or self._tries >= self._rules.times:
             return None
-        seconds = random.uniform(0.5, 1) * min(_FIRST * 2.0 ** min(self._tries - 1, _DOUBLED), _LONGEST)
+        seconds = jittered(min(_FIRST * 2.0 ** min(self._tries - 1, _DOUBLED), _LONGEST)).seconds
         asked = asked_pause(_bytes(retry_after), _bytes(date))
         seconds = seconds if asked is None else max(seconds, asked)
         if boottime() + seconds > self._end:

@@ -1,8 +1,8 @@
 """When a message that cannot be acknowledged comes again."""
 
-import random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from onceward.core.retries import jittered
 from onceward.errors import Busy
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Backoff(NamedTuple):
     def seconds(self, receives: int) -> float:
         """Return the pause after ``receives`` receives. Jitter keeps messages that failed together apart."""
         wanted = self.first * 2.0 ** min(receives - 1, 60)
-        return min(self.longest, wanted) * (0.5 + random.random() / 2)
+        return jittered(min(self.longest, wanted)).seconds
 
 
 def time_away(outcome: "BatchOutcome", receives: int, backoff: Backoff, *, goes: bool) -> float:

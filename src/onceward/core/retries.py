@@ -31,9 +31,9 @@ def retry_transient(
 
 def jittered(seconds: float) -> Sleep:
     """Return a pause of at most ``seconds``, so that many workers do not retry at once."""
-    import random
+    from random import SystemRandom  # a seeded generator of the application's is left alone
 
-    return Sleep(seconds * (0.5 + random.random() / 2))
+    return Sleep(seconds * SystemRandom().uniform(0.5, 1.0))
 
 
 def patience(clock: Clock, seconds: float = CLAIM_PATIENCE) -> Callable[[], float]:

@@ -4,8 +4,8 @@ Any number of relays can work on one ledger. They share the work by the send lea
 """
 
 import os
-import random
 import threading
+from random import SystemRandom
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -26,6 +26,8 @@ from onceward.stores.capabilities import DUE, OUTBOX
 
 if TYPE_CHECKING:
     from onceward.once import Once
+
+_RANDOM: Final = SystemRandom()  # a seeded generator of the application's is left alone
 
 EVERY: Final = 5.0  # seconds between two looks; doubled while nothing is due,
 SELDOM: Final = 60.0  # up to this
@@ -107,7 +109,7 @@ class Relay:
         self._after, self.wait = page.next, page.wait
         left = {one.key: f"a record cannot be read: {one.why}" for one in page.damaged}
         records = list(page.records)
-        random.shuffle(records)  # relays that look at the same time take different ones first
+        _RANDOM.shuffle(records)  # relays that look at the same time take different ones first
         taken, is_full = 0, False
         for record in records:
             outgoing, why = self._outgoing(record)
@@ -172,7 +174,7 @@ class Relay:
         self.stop()
 
     def _serve(self) -> None:
-        if self._stop.wait(random.uniform(0.2, 1.0) * self._every):  # processes that start together look apart
+        if self._stop.wait(_RANDOM.uniform(0.2, 1.0) * self._every):  # processes that start together look apart
             return
         try:
             self.check()
@@ -223,7 +225,7 @@ class Relay:
                     break
                 pause = self._every if found.taken else min(pause * 2, max(SELDOM, self._every))
                 wait = pause if found.wait is None else max(self._every, min(pause, found.wait))
-                self._stop.wait(wait * random.uniform(1.0, 1.2))  # relays that wait for the same moment
+                self._stop.wait(wait * _RANDOM.uniform(1.0, 1.2))  # relays that wait for the same moment
         return left
 
 

@@ -4,7 +4,6 @@ Nothing here does I/O. ``sender.py`` sends and writes, for the process that comp
 """
 
 import os
-import random
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ from onceward.core.origin import headers_for
 from onceward.core.outbox_writes import NEVER_DUE
 from onceward.core.policy import Policy, Seal
 from onceward.core.record import Record
+from onceward.core.retries import jittered
 from onceward.core.steps import Lost, Won
 from onceward.core.writes import LONGEST_SEND, send_lease
 from onceward.observe.events import Event, Kind, about
@@ -196,6 +196,6 @@ def believed(store: Store, policy: Policy, since: float) -> float:
 
 def pause_after(tries: int, error: Exception | None = None) -> float:
     """Return how many seconds to wait after so many tries in vain, or longer if the target has asked for it."""
-    pause = min(FIRST_PAUSE * 2.0 ** min(tries - 1, 30), LONGEST_PAUSE) * (0.5 + random.random() / 2)
+    pause = jittered(min(FIRST_PAUSE * 2.0 ** min(tries - 1, 30), LONGEST_PAUSE)).seconds
     asked = getattr(error, "retry_after", None)
     return max(pause, min(asked, _ASKED)) if isinstance(asked, int | float) else pause

@@ -11,12 +11,7 @@ from aws_durable_execution_sdk_python_testing.runner import DurableFunctionTestR
 
 from onceward import Once
 from onceward.aws import on_invoke
-
-# The test runner leaves event loops to the garbage collector.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+from waiting import until
 
 EVENT = json.dumps({"order": "o-1"})
 
@@ -30,7 +25,11 @@ def once(tmp_path):
 
 def run(handler, name="first", event=EVENT):
     with DurableFunctionTestRunner(handler, poll_interval=0.01) as runner:
-        return runner.run(input=event, execution_name=name, execution_timeout=60)
+        loop = runner._scheduler._loop  # which the runner stops, and leaves to the garbage collector
+        result = runner.run(input=event, execution_name=name, execution_timeout=60)
+    until(lambda: not loop.is_running())
+    loop.close()
+    return result
 
 
 def record(once):

@@ -5,7 +5,6 @@ They use the service's JSON protocol, ``AmazonSQS`` of 2012-11-05. The public me
 
 import math
 import os
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -14,6 +13,7 @@ from onceward.aws.sqs.message import Message, Outgoing, chunks, entry_of, read_m
 from onceward.consumers.broker import BrokerError
 from onceward.core.clock import boottime
 from onceward.core.drivers import Sleep, Steps
+from onceward.core.retries import jittered
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
 from onceward.wire.calls import Call, Service, ServiceAnswer
@@ -65,7 +65,7 @@ class Tries:
 
     def next(self) -> Sleep | None:
         """Return the next pause; None means give up."""
-        pause = next(self._pauses, math.inf) * (0.5 + random.random() / 2)
+        pause = jittered(next(self._pauses, math.inf)).seconds
         return None if pause == math.inf or boottime() + pause > self._end else Sleep(pause)
 
 

@@ -4,15 +4,15 @@ It says which writes were refused, but not which records caused that: one ``Batc
 transient error is sent again alone. Without the right to use PartiQL, single writes are sent in parallel.
 """
 
-import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from onceward.core.drivers import Sleep, Steps
+from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
+from onceward.core.retries import jittered
 from onceward.errors import StoreError
 from onceward.stores.contract import DamagedRecord
 from onceward.stores.dynamodb import faults
@@ -139,7 +139,7 @@ def _singly(store: "DynamoStore", wanted: Mapping[int, Wanted]) -> Steps[dict[in
         }
         if not todo or pause is None:
             break
-        yield Sleep(pause * (0.5 + random.random() / 2))
+        yield jittered(pause)
     return replies
 
 
@@ -175,7 +175,7 @@ def read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Answ
             if pause is None:
                 throttled = StoreError(f"ledger {store.url}: dynamodb:BatchGetItem was throttled", transient=True)
                 return found | dict.fromkeys(todo, throttled)
-            yield Sleep(pause * (0.5 + random.random() / 2))
+            yield jittered(pause)
     return found
 
 

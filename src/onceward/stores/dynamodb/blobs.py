@@ -1,13 +1,13 @@
 """Results too large for an item: objects in S3, written before the record that points to them."""
 
-import random
 import re
 from hashlib import sha256
 from typing import Final, cast
 
 from onceward.core.clock import boottime
-from onceward.core.drivers import Sleep, Steps
+from onceward.core.drivers import Steps
 from onceward.core.record import Elsewhere, Record
+from onceward.core.retries import jittered
 from onceward.errors import ResultUnavailable, StoreError
 from onceward.stores.dynamodb.items import Item, Value
 from onceward.stores.dynamodb.table import DynamoTable
@@ -79,7 +79,7 @@ class Blobs:
             else:
                 return
             assert pause is not None
-            yield Sleep(pause * (0.5 + random.random() / 2))
+            yield jittered(pause)
 
 
 def elsewhere(store: DynamoTable, blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:

@@ -1,9 +1,9 @@
 """Runs the requests of a Redis ledger, and looks at the server before the first one."""
 
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from random import SystemRandom
 from typing import Any, Final
 
 from redis.exceptions import RedisClusterException, RedisError
@@ -40,7 +40,7 @@ class RedisExchange(Observed, ABC):
         self._ready = False
         self._listening: dict[str, object] = {}  # the keys whose change a waiter of this process waits for
         self.loses_messages = False  # whether the server may evict what is not sent yet
-        self._claims = random.randrange(PURGE_EVERY)  # also processes that end early purge now and then
+        self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     def exchange(self, request: object) -> object:
         """Run one request, blocking."""

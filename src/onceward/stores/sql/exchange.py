@@ -1,9 +1,9 @@
 """What the I/O of SQL ledgers has in common: connections that run statements, and the requests that need no look at the schema."""
 
 import contextlib
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from random import SystemRandom
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from onceward.core.drivers import Steps, drive, drive_async
@@ -109,7 +109,7 @@ class SqlExchange(Observed, ABC, Generic[P]):
         self.url = url
         self.plain = plain
         self._ready = False
-        self._claims = random.randrange(PURGE_EVERY)  # also processes that end early purge now and then
+        self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     @abstractmethod
     def _prepared(self, request: object) -> Steps[None]:
