@@ -5,7 +5,7 @@ from prometheus_client import REGISTRY, generate_latest
 from onceward import Once
 from onceward.observe.prometheus import PrometheusLedger, PrometheusMetrics
 
-once = Once("sqlite:///prometheus.db", observers=[PrometheusMetrics()])
+once = Once("sqlite:///prometheus.db", observe=[PrometheusMetrics()])
 REGISTRY.register(PrometheusLedger(once))
 once.run("k", int)
 once.run("k", int)

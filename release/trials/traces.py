@@ -16,7 +16,7 @@ provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(spans))
 trace.set_tracer_provider(provider)
 metrics.set_meter_provider(MeterProvider([reader]))
-once = Once("sqlite:///traces.db", observers=[OtelTraces(), OtelMetrics()])
+once = Once("sqlite:///traces.db", observe=[OtelTraces(), OtelMetrics()])
 once.run("k", int)
 assert spans.get_finished_spans()
 assert reader.get_metrics_data() is not None

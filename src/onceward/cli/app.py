@@ -30,7 +30,6 @@ from onceward.cli import (
     scans,
     serve,
     sqs,
-    trace,
     watch,
 )
 from onceward.cli.ledgers import TROUBLE, said
@@ -101,7 +100,6 @@ for _command in (
     operate.unpark,
     operate.settle,
     operate.retry,
-    trace.trace,
     scans.purge,
     scans.stats,
     redrive.redrive,

@@ -13,6 +13,7 @@ from typer import Argument, Option
 
 from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.queue import Queue
+from onceward.cli.chain import show_chain
 from onceward.cli.durations import seconds
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, details
@@ -24,6 +25,7 @@ from onceward.core.record import COMPLETED, Record
 from onceward.core.views import NextStep, next_step
 from onceward.errors import Busy, OncewardError
 from onceward.keys.ledger_keys import ledger_key
+from onceward.stores.chains import LONGEST
 from onceward.stores.contract import Damaged, DamagedRecord
 from onceward.stores.ledger import KeepsMessage, Ledger, NotFound
 from onceward.stores.ledger_settling import kept_for
@@ -82,23 +84,62 @@ SureOption = Annotated[
     bool, Option("--yes", "-y", help="Do it without a question, and lose a message that the key keeps.")
 ]
 ReasonOption = Annotated[str, Option(metavar="TEXT", help="The reason that callers of this key are told.")]
+StoresOption = Annotated[
+    list[str] | None,
+    Option(
+        "--store",
+        metavar="URL",
+        envvar="ONCEWARD_STORE",
+        help="The ledger, as sqlite:///PATH, postgresql://USER@HOST/DATABASE, mysql://…, redis://… or dynamodb://TABLE. "
+        "With --chain, give it again for each ledger.",
+        show_default=DEFAULT_STORE,
+    ),
+]
+ChainOption = Annotated[bool, Option("--chain", help="Show the keys that its messages come from and lead to.")]
+ScanOption = Annotated[
+    bool,
+    Option(
+        "--scan", help="With --chain: read a ledger as a whole if it has no index by origin. DynamoDB charges for that."
+    ),
+]
+MostOption = Annotated[int, Option("--limit", min=1, metavar="N", help="With --chain: at most N keys.")]
 
 
 def show(
-    key: AnyKeyArgument, store: StoreOption = DEFAULT_STORE, watch: WatchOption = False, json: JsonOption = False
+    key: AnyKeyArgument,
+    store: StoresOption = None,
+    chain: ChainOption = False,
+    scan: ScanOption = False,
+    limit: MostOption = LONGEST,
+    watch: WatchOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the record of a key, and what you can do next.
 
     If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request: without the
     namespace and the scope. This reads the whole ledger. If several records have it, their keys are listed.
+
+    With --chain it shows the keys whose messages led to this one, and those that its messages led to. Messages that handlers
+    send with claim.send carry the key of their sender. Name each ledger that the chain passes through. Upwards it reads single
+    records. Downwards it uses an index. `onceward migrate` adds it to an older ledger. DynamoDB has none, so --scan reads the
+    whole table. With --json each line is one key, in the order of the tree; `depth` is how far it is from the beginning.
     """
+    urls = list(dict.fromkeys(store or [DEFAULT_STORE]))
+    if chain:
+        if watch:
+            refuse("--watch shows one record: leave --chain out", USAGE)
+        show_chain(key, urls, scan=scan, limit=limit, json=json)
+        return
+    if len(urls) > 1 or scan or limit != LONGEST:
+        refuse("several --store, --scan and --limit are for --chain", USAGE)
+    (url,) = urls
     if watch:
         if json:
             refuse("--watch is for people: leave --json out", USAGE)
-        watching(store, lambda ledger: _watched(ledger, key))
+        watching(url, lambda ledger: _watched(ledger, key))
         return
-    with looking_at(store) as ledger:
-        options = "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(store)}"
+    with looking_at(url) as ledger:
+        options = "" if url == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(url)}"
         record, now = _found(ledger, key, options)
         typer.echo(as_json(record, now) if json else details(record, now, options))
 

@@ -1,4 +1,4 @@
-"""``onceward trace``: three services with two ledgers, whose messages go through the outbox, shown as one tree."""
+"""``onceward show --chain``: three services with two ledgers, whose messages go through the outbox, shown as one tree."""
 
 import json
 
@@ -62,7 +62,7 @@ def shop(tmp_path, url):
 @pytest.mark.parametrize("place", range(3))
 def test_a_chain_over_two_ledgers_is_one_tree(cli, shop, place):
     ours, theirs, keys = shop
-    done = cli.run("trace", keys[place], "--store", ours, "--store", theirs, "--scan")
+    done = cli.run("show", "--chain", keys[place], "--store", ours, "--store", theirs, "--scan")
     assert (done.returncode, done.stderr) == (0, "")
     head, *rows = done.stdout.decode().splitlines()
     assert head.split() == ["KEY", "STATUS", "CLAIMED", "CHANGED", "WORKER", "LEDGER"]
@@ -76,7 +76,7 @@ def test_a_chain_over_two_ledgers_is_one_tree(cli, shop, place):
 
 def test_as_json_each_line_is_one_key(cli, shop):
     ours, theirs, keys = shop
-    done = cli.run("trace", keys[2], "--store", ours, "--store", theirs, "--scan", "--json")
+    done = cli.run("show", "--chain", keys[2], "--store", ours, "--store", theirs, "--scan", "--json")
     rows = [json.loads(line) for line in done.stdout.decode().splitlines()]
     assert [(row["key"], row["depth"], row["parent"], row["root"]) for row in rows] == [
         (keys[0], 0, None, keys[0]),
@@ -88,7 +88,7 @@ def test_as_json_each_line_is_one_key(cli, shop):
 
 def test_a_table_is_not_read_unless_that_is_asked_for(cli, shop):
     ours, theirs, keys = shop
-    done = cli.run("trace", keys[0], "--store", ours, "--store", theirs)
+    done = cli.run("show", "--chain", keys[0], "--store", ours, "--store", theirs)
     assert done.returncode == 0
     assert "has no index by origin: what messages led to there is not shown. --scan reads it" in done.stderr
     rows = done.stdout.decode().splitlines()[1:]  # the payment is found by its name, which the parcel's record has
@@ -97,7 +97,7 @@ def test_a_table_is_not_read_unless_that_is_asked_for(cli, shop):
 
 def test_a_ledger_that_is_not_named_leaves_a_gap(cli, shop):
     ours, _, keys = shop
-    done = cli.run("trace", keys[2], "--store", ours)
+    done = cli.run("show", "--chain", keys[2], "--store", ours)
     rows = done.stdout.decode().splitlines()[1:]
     assert "no record: expired, cleared, or in a ledger that is not named" in rows[1]
     assert [key in row for key, row in zip(keys, rows, strict=True)] == [True, True, True]
@@ -105,7 +105,7 @@ def test_a_ledger_that_is_not_named_leaves_a_gap(cli, shop):
 
 def test_a_limit_is_told(cli, shop):
     ours, theirs, keys = shop
-    done = cli.run("trace", keys[0], "--store", ours, "--store", theirs, "--scan", "--limit", "2")
+    done = cli.run("show", "--chain", keys[0], "--store", ours, "--store", theirs, "--scan", "--limit", "2")
     assert len(done.stdout.decode().splitlines()) == 3
     assert "there are more than 2 keys: give a larger --limit" in done.stderr
 
@@ -114,6 +114,6 @@ def test_a_limit_is_told(cli, shop):
 def test_what_cannot_be_traced_is_one_line(cli, shop, arguments):
     ours, _, _ = shop
     where = [] if "--store" in arguments else ["--store", ours]
-    done = cli.run("trace", *arguments, *where)
+    done = cli.run("show", "--chain", *arguments, *where)
     assert done.returncode in {1, 2}
     assert done.stdout == b""

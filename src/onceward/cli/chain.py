@@ -1,57 +1,33 @@
-"""The command that shows the chain of a key: trace."""
+"""The chain of a key: ``onceward show KEY --chain``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import Annotated
 
 import typer
-from typer import Option
 
 from onceward import terminal
-from onceward.cli.ledgers import DEFAULT_STORE, JsonOption, looking_at
-from onceward.cli.operate import KeyArgument
+from onceward.cli.ledgers import looking_at
 from onceward.core.origin import read_origin
 from onceward.core.protocol import is_lapsed
 from onceward.core.views import last_change, relative
-from onceward.stores.chains import LONGEST, ChainLink, ChainNode, KeyChain, chain_of
+from onceward.stores.chains import ChainLink, ChainNode, KeyChain, chain_of
 from onceward.terminal import line, quoted
 
-StoresOption = Annotated[
-    list[str] | None,
-    Option(
-        "--store",
-        metavar="URL",
-        envvar="ONCEWARD_STORE",
-        help="A ledger, as sqlite:///PATH, postgresql://USER@HOST/DATABASE, mysql://…, redis://… or dynamodb://TABLE. Give it again for each ledger.",
-        show_default=DEFAULT_STORE,
-    ),
-]
-ScanOption = Annotated[
-    bool, Option("--scan", help="Read a ledger as a whole if it has no index by origin. DynamoDB charges for that.")
-]
-MostOption = Annotated[int, Option("--limit", min=1, metavar="N", help="At most N keys.")]
 _UNKNOWN = "no record: expired, cleared, or in a ledger that is not named"
 
 
-def trace(
-    key: KeyArgument,
-    store: StoresOption = None,
-    scan: ScanOption = False,
-    limit: MostOption = LONGEST,
-    json: JsonOption = False,
-) -> None:
-    """Show the chain of a key: the keys whose messages led to it, and those that its messages led to.
+def show_chain(key: str, urls: Iterable[str], *, scan: bool, limit: int, json: bool) -> None:
+    """Print the keys whose messages led to ``key``, and those that its messages led to.
 
-    Messages that handlers send with claim.send carry the key of their sender, and the key with which the chain began. Name each
-    ledger that the chain passes through.
-
-    Upwards it reads single records. Downwards it uses an index. `onceward migrate` adds it to an older ledger. DynamoDB has none,
-    so --scan reads the whole table.
-
-    With --json each line is one key, in the order of the tree; `depth` is how far it is from the beginning.
+    Args:
+        key: in one of the ledgers.
+        urls: of the ledgers.
+        scan: whether to read a ledger as a whole if it has no index by origin.
+        limit: how many keys to print at most.
+        json: whether to print a line of JSON for each key.
     """
     with ExitStack() as opened:
-        ledgers = [opened.enter_context(looking_at(url)) for url in dict.fromkeys(store or [DEFAULT_STORE])]
+        ledgers = [opened.enter_context(looking_at(url)) for url in urls]
         chain = chain_of(key, ledgers, scan=scan, limit=limit)
         told = list(_as_json(chain)) if json else list(_as_tree(chain, key, several=len(ledgers) > 1))
         typer.echo("\n".join(told))
