@@ -4,6 +4,7 @@ Django tells which of its transactions are open. SQLAlchemy does not, so its eve
 Reading begins a transaction in SQLAlchemy, as after a commit, so only what has written counts, or will at its flush.
 """
 
+import re
 import sys
 import threading
 import warnings
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from onceward.stores.contract import Store
 
 _READS: Final = ("SELECT", "WITH", "SHOW", "SET", "PRAGMA", "EXPLAIN", "VALUES", "SAVEPOINT", "RELEASE", "ROLLBACK")
+_WRITES: Final = re.compile(r"\b(INSERT|UPDATE|DELETE|MERGE)\s", re.IGNORECASE)  # after WITH
 _ENDS: Final = 8  # frames from a warning to the call of a guard
 
 
@@ -56,11 +58,17 @@ def watch() -> None:
 
 def _executes(_cursor: object, statement: str, *given: Any) -> None:
     context = given[-1]
-    reads = statement[:80].lstrip("( \n\t").upper().startswith(_READS)
+    start = statement[:80].lstrip("( \n\t").upper()
+    reads = start.startswith(_READS) and not (start.startswith("WITH") and _WRITES.search(statement))
     if reads and not (context.isinsert or context.isupdate or context.isdelete):
         return
     connection = context.root_connection
-    if connection.in_transaction() and connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+    driver = connection.connection.dbapi_connection  # which knows an isolation level of the whole engine
+    if (
+        connection.in_transaction()
+        and connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT"
+        and getattr(driver, "autocommit", None) is not True
+    ):
         _WRITERS.here().add(connection.get_transaction())
 
 

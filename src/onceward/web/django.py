@@ -15,6 +15,7 @@ from django.core.handlers.exception import response_for_exception
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.http.multipartparser import MultiPartParserError
 
+from onceward.claim.running import current
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded
@@ -129,8 +130,9 @@ def idempotent(
 
             @wraps(view)
             def answered(request: HttpRequest, *args: object, **kwargs: object) -> object:
-                called = around.view(view)
-                respond = cast("Respond", partial(called, request, *args, **kwargs))
+                respond = cast("Respond", partial(view, request, *args, **kwargs))
+                if around.aliases:
+                    respond = partial(around.call, respond, _complete)
                 return _answered(guarded, request, respond, began=began)
 
             answered._non_atomic_requests = around  # type: ignore[attr-defined]  # noqa: SLF001 - Django reads it
@@ -138,6 +140,12 @@ def idempotent(
         return cast("View", wrapper)
 
     return decorate
+
+
+def _complete(response: HttpResponseBase) -> None:
+    """Complete the current claim with a response that will not be sent."""
+    if not response.streaming:
+        current().complete(answer(response))
 
 
 def _is_class(view: object) -> bool:

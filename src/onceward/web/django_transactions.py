@@ -14,7 +14,7 @@ from onceward.claim.running import current
 from onceward.stores.capabilities import TRANSACTION, AnotherDatabase
 from onceward.stores.contract import Store
 
-View = TypeVar("View", bound=Callable[..., object])
+T = TypeVar("T")
 _log: Final = logging.getLogger("onceward")
 _BESIDE: Final = (
     "%s: the ledger %s is not in the database %r, so the view is taken out of ATOMIC_REQUESTS. Its handler's transaction commits before "
@@ -52,11 +52,42 @@ class TransactionInside(set[str]):
             if database["ATOMIC_REQUESTS"] and alias not in asked_for_none
         ]
 
-    def view(self, view: View) -> View:
-        """Return the view, wrapped in its transactions."""
-        for alias in self.aliases:
-            view = transaction.atomic(using=alias)(view)
-        return view
+    def call(self, function: Callable[[], T], complete: Callable[[T], object]) -> T:
+        """Call ``function`` within the transactions, and return its result.
+
+        Args:
+            function: the view or handler.
+            complete: completes the current claim with a result that was committed, before the error of a later hook of
+                ``on_commit`` is raised.
+        """
+        aliases, committed = self.aliases, set[str]()
+        try:
+            # Outermost: if its COMMIT fails after the others', all run again. Else theirs could be lost.
+            with ExitStack() as outermost:
+                joined = next(filter(None, (self._join(outermost, alias) for alias in aliases)), None)
+                with ExitStack() as stack:
+                    for alias in aliases:
+                        if joined is None or joined.connection.alias != alias:
+                            within = connections[alias].in_atomic_block  # as in a TestCase, where nothing is committed
+                            stack.enter_context(transaction.atomic(using=alias))
+                            if not within:
+                                transaction.on_commit(partial(committed.add, alias), using=alias)
+                    result = function()
+                if joined is not None:
+                    if joined.connection.get_rollback():
+                        raise _RolledBack  # Django would roll back, too, and answer as the view has
+                    joined.result = result
+        except _RolledBack:
+            pass
+        except Exception:
+            if aliases and committed.issuperset(aliases):  # a later hook of on_commit has failed
+                complete(result)
+            raise
+        return result
+
+    def _join(self, _stack: ExitStack, _alias: str, /) -> Any:
+        """Return the transaction of the current claim on a database; None if there can be none."""
+        return None
 
 
 class TransactionJoined(TransactionInside):
@@ -81,32 +112,7 @@ class TransactionJoined(TransactionInside):
             except (AnotherDatabase, TypeError):
                 self._note(alias)
 
-    def call(self, function: Callable[[], object]) -> object:
-        """Call ``function`` within the transactions, and return its result, with which the current claim completes."""
-        aliases, committed = self.aliases, set[str]()
-        try:
-            with ExitStack() as stack:
-                # Outermost: if its COMMIT fails after the others', all run again. Else theirs could be lost.
-                joined = next(filter(None, (self._join(stack, alias) for alias in aliases)), None)
-                for alias in aliases:
-                    if joined is None or joined.connection.alias != alias:
-                        stack.enter_context(transaction.atomic(using=alias))
-                        transaction.on_commit(partial(committed.add, alias), using=alias)
-                result = function()
-                if joined is not None:
-                    if joined.connection.get_rollback():
-                        raise _RolledBack  # Django would roll back, too, and answer as the view has
-                    joined.result = result
-        except _RolledBack:
-            pass
-        except Exception:
-            if aliases and committed.issuperset(aliases):  # a later hook of on_commit has failed
-                current().complete(result)
-            raise
-        return result
-
-    def _join(self, stack: ExitStack, alias: str) -> Any:
-        """Return the transaction of the current claim on a database; None if there can be none."""
+    def _join(self, stack: ExitStack, alias: str, /) -> Any:
         if alias in self._beside or connections[alias].in_atomic_block:  # which is a TestCase's
             return None
         try:

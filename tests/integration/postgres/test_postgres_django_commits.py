@@ -164,6 +164,24 @@ def test_a_handler_that_asks_for_a_rollback_is_done_without_its_effect(once, dja
     assert (rows(), records(once)) == (0, [("COMPLETED", 1)])
 
 
+def test_a_rollback_in_the_ledgers_database_leaves_the_others_alone(inside, django, rows, repair, postgres):
+    repair()
+    other = django_connection(f"{django.alias}_other", postgres.url)
+
+    def handle(event):
+        with other.cursor() as cursor:
+            cursor.execute(f"INSERT INTO rows_{django.alias} VALUES (1)")
+        transaction.set_rollback(True, using=django.alias)
+
+    connections.settings[other.alias]["ATOMIC_REQUESTS"] = True
+    try:
+        status = deliver(view(hook(inside, handle)))
+    finally:
+        other.close()
+        del connections.settings[other.alias]
+    assert (status, rows(), records(inside)) == (200, 1, [("COMPLETED", 1)])
+
+
 def test_a_hook_that_fails_after_the_commit_leaves_one_row(once, django, write, rows, repair):
     repair()
 
@@ -172,6 +190,18 @@ def test_a_hook_that_fails_after_the_commit_leaves_one_row(once, django, write, 
         transaction.on_commit(lambda: 1 / 0, using=django.alias)
 
     target = view(hook(once, handle))
+    assert [deliver(target), deliver(target)] == [500, 200]
+    assert (rows(), records(once)) == (1, [("COMPLETED", 1)])
+
+
+def test_a_hook_that_fails_after_the_commit_of_a_request_leaves_one_row(once, django, write, rows, repair):
+    repair()
+
+    @idempotent(once, Rules(scope=Scope.EVERYBODY), name="http")
+    def target(request):
+        transaction.on_commit(lambda: 1 / 0, using=django.alias)
+        return write()
+
     assert [deliver(target), deliver(target)] == [500, 200]
     assert (rows(), records(once)) == (1, [("COMPLETED", 1)])
 

@@ -1,11 +1,13 @@
 """A receiver as a view of Django."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
+from onceward.claim.running import current
 from onceward.web.django_transactions import TransactionJoined, refuse_transaction
 from onceward.web.webhooks.receiver import AROUND, WebhookReceiver, check_plain
 
@@ -26,7 +28,7 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
     """
     check_plain(receiver)
     inside = TransactionJoined(receiver.__name__, receiver.guarded.guard.store)
-    around = None if receiver.accepts else inside.call
+    around = None if receiver.accepts else partial(inside.call, complete=lambda result: current().complete(result))
     if around is not None:
         inside.look()
 
