@@ -8,6 +8,7 @@ from onceward.claim.factory import GuardFactory, policy_of
 from onceward.core.arguments import check_type
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
+from onceward.core.urls import shown_url
 from onceward.keys.ledger_keys import checked_name, ledger_key
 from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores import open_store
@@ -341,9 +342,9 @@ def check_once(once: object, example: str) -> None:
         return
     if callable(once) and not isinstance(once, type) and example.startswith("@"):
         raise TypeError(f"once={once!r}: (once) is missing: write {example.format('once')}")
-    url = once if isinstance(once, str) else "sqlite:///orders.db"
+    url = shown_url(once) if isinstance(once, str) else "sqlite:///orders.db"
     right = example.format(f"Once({url!r})")
-    raise TypeError(f"once={once!r}: give an Once, as in {right}")
+    raise TypeError(f"once={url if isinstance(once, str) else once!r}: give an Once, as in {right}")
 
 
 def _of(guards: GuardFactory) -> Once:

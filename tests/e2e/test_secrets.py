@@ -7,6 +7,8 @@ import pytest
 from command_line import Cli
 from onceward import Once
 from onceward.core.urls import shown_url
+from onceward.kafka.client import connection
+from onceward.nats import NatsWorker
 from onceward.stores import url_parts
 from servers import free_port
 
@@ -128,6 +130,35 @@ def test_another_one_is_refused_with_the_url_to_write(url):
     with pytest.raises(ValueError, match=f"write {url.partition('+')[0]}://") as refused:
         Once(url)
     assert "pw" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///a.db?key=1&password={}",
+        "dynamodb://user:{}@table?region=eu-west-1",
+        "memory:?token={}",
+        "host=127.0.0.1 port=1 user=u password={}",
+        "hostaddr=::1 password={}",
+    ],
+)
+def test_a_store_that_is_not_written_as_it_must_be_shows_no_secret(url):
+    with pytest.raises(ValueError, match=r"write|unknown|nothing after|names no store") as refused:
+        Once(url.format("".join(WORDS)))
+    assert WORDS[0] not in str(refused.value)
+
+
+def test_a_worker_that_is_given_a_url_in_place_of_a_ledger_shows_no_secret():
+    with pytest.raises(TypeError, match="give an Once") as refused:
+        NatsWorker(f"redis://:{password('/')}@host/0", "orders", len)
+    assert WORDS[0] not in str(refused.value)
+
+
+@pytest.mark.parametrize("servers", ["user:{}@127.0.0.1:1", "kafka://user:{}@127.0.0.1:1"])
+def test_brokers_of_kafka_with_a_login_are_refused(servers):
+    with pytest.raises(ValueError, match="sasl_plain_password") as refused:
+        connection(servers.format(password("/")))
+    assert WORDS[0] not in str(refused.value)
 
 
 @pytest.mark.parametrize(

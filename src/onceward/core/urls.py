@@ -5,6 +5,7 @@ from typing import Final
 
 HIDDEN: Final = "***"
 _SECRET: Final = re.compile(r"pass|pwd|secret|token|credential|(api|access)[-_]?key", re.IGNORECASE).search
+_SETTING: Final = re.compile(r"^\s*\w+\s*=").search
 _NAME: Final = re.compile(r"[\w.\-]+", re.ASCII).fullmatch
 _PLACE: Final = re.compile(r"[^:/?#\s]*(:[0-9]*)?|\[[0-9A-Fa-f:.%]*\](:[0-9]*)?").fullmatch  # a host and its port
 _NAMED: Final = frozenset(
@@ -21,8 +22,8 @@ def shown_url(url: str) -> str:
     scheme, slashes, rest = url.partition("://")
     if not slashes:
         scheme, slashes, rest = url.partition(":")
-    if not slashes:
-        return HIDDEN if "@" in url else url
+    if not slashes or _SETTING(url.partition("?")[0]):  # the latter is no URL, but PostgreSQL's "host=h password=..."
+        return HIDDEN if "@" in url or _SECRET(url) else url
     login, at, place = rest.rpartition("@")
     if at and "=" in login.partition("?")[2]:
         return f"{scheme}{slashes}{HIDDEN}"  # the @ may be one of the query

@@ -52,7 +52,11 @@ def connection(servers: str | None, settings: Mapping[str, object] | None = None
         setting: os.environ[name] for name, setting in _VARIABLES.items() if os.environ.get(name)
     }
     found |= {name: value for name, value in (settings or {}).items() if name in _CONNECTION}
-    found["bootstrap_servers"] = servers or os.environ.get("KAFKA_SERVERS") or SERVERS
+    found["bootstrap_servers"] = place = servers or os.environ.get("KAFKA_SERVERS") or SERVERS
+    if "@" in place or "/" in place:
+        raise ValueError(
+            "servers: give HOST:PORT,HOST:PORT. A user and a password are settings: sasl_plain_username, sasl_plain_password"
+        )
     if str(found.get("security_protocol", "")).endswith("SSL") and "ssl_context" not in found:
         found["ssl_context"] = ssl.create_default_context(cafile=os.environ.get("KAFKA_CA_FILE"))
     return found

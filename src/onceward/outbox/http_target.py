@@ -131,7 +131,7 @@ class HttpTarget:
         if 200 <= raw.status < 300:
             return None
         text = raw.body[: 4 * _SHOWN].decode(errors="replace")[:_SHOWN]
-        said = f"{self._origin}{self._path} answered {raw.status}{text and f': {text!r}'}"
+        said = f"{shown_url(f'{self._origin}{self._path}')} answered {raw.status}{text and f': {text!r}'}"
         if raw.status >= 500 or raw.status in _LATER or (raw.status < 400 and raw.status not in _MOVED):
             asked = asked_pause(header(raw.head, b"retry-after"), header(raw.head, b"date"))
             return MessageNotSent(said, retry_after=asked and min(asked, _LONGEST_WAIT))

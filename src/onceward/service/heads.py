@@ -4,6 +4,7 @@ uvicorn keeps connections without a head for ever, until no file descriptor is l
 """
 
 import asyncio
+import contextlib
 from typing import Any, ClassVar
 
 import h11
@@ -59,9 +60,9 @@ class TimedHeads(H11Protocol):
             cycle.disconnected = True
             cycle.message_event.set()
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            super().send_400_response(msg)
-        else:
-            self.transport.close()
+            with contextlib.suppress(h11.LocalProtocolError):  # the answer to a HEAD has no body
+                super().send_400_response(msg)
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """As uvicorn says."""

@@ -9,6 +9,7 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.protocol import SOME_DAY, is_known
 from onceward.core.record import Record, Reply, Write
+from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
 from onceward.stores.contract import MORE, Damaged, DuePage, OneByOne, Page, Purged
 from onceward.stores.due import point_of, token_of
@@ -170,5 +171,5 @@ CAPABILITIES = MemoryStore.capabilities
 def open_url(parts: StoreUrl, options: dict[str, str]) -> MemoryStore:
     """Open ``memory:``. Raises ValueError if the URL has more than that."""
     if parts.netloc or parts.path or options:
-        raise ValueError(f"{parts.geturl()!r}: the in-memory store takes nothing after memory:")
+        raise ValueError(f"{shown_url(parts.geturl())!r}: the in-memory store takes nothing after memory:")
     return MemoryStore()

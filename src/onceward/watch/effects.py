@@ -9,6 +9,7 @@ from itertools import chain
 from typing import cast
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from onceward.core.urls import encoded_url
 from onceward.pipe.functions import imported
 
 _OURS = frozenset({"table", "schema", "lanes", "timeout"})  # of a ledger in PostgreSQL, and not libpq's
@@ -76,7 +77,7 @@ def _rows_of(file: Iterable[str], path: str) -> Iterator[tuple[list[str], int]]:
 
 def _of_query(query: str, database: str | None) -> Iterator[object]:
     """Yield the rows of a query. The URL may be a ledger's, with options that mean nothing here."""
-    parts = urlsplit(database or "")
+    parts = urlsplit(encoded_url(database or ""))
     if parts.scheme == "sqlite":
         return _of_sqlite(query, unquote(parts.path.removeprefix("/")))
     if parts.scheme in {"postgresql", "postgres"}:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from onceward import terminal
+from onceward.core.urls import shown_url
 from onceward.keys.ledger_keys import derived_key
 from onceward.outbox.http_target import HttpTarget
 from onceward.outbox.targets import OutboxMessage
@@ -73,7 +74,7 @@ def webhook(url: str) -> Tell:
         ValueError: it is not a URL of HTTP.
     """
     if not url.startswith(("https://", "http://")):
-        raise ValueError(f"{url!r}: give an https:// or http:// URL")
+        raise ValueError(f"{shown_url(url)!r}: give an https:// or http:// URL")
     target = HttpTarget(url)
 
     def tell(notice: Notice) -> None:

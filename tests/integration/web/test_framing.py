@@ -78,6 +78,11 @@ def test_a_request_with_two_ends_is_refused_and_ends_its_connection(server, upst
         upstream.accept()
 
 
+def test_a_refused_head_leaves_no_traceback(server, capfd):
+    assert answers(server, REFUSED["both headers"].replace(b"POST", b"HEAD")) == [b"400"]
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_what_follows_a_length_is_a_request_or_ends_the_connection(server):
     known = b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n"
     first, second = answers(server, known + b"evil and more\r\n\r\n" + NEXT)

@@ -233,6 +233,11 @@ def test_what_may_pass_is_sent_later(endpoint, status):
     assert f"answered {status}: 'why'" in str(told)
 
 
+def test_an_error_does_not_show_a_secret_of_the_query(endpoint):
+    told = send(f"{endpoint(answer(500)).url}/hook?token=secret&a=1")
+    assert "/hook?token=***&a=1 answered 500" in str(told)
+
+
 @pytest.mark.parametrize("status", [301, 308, 400, 402, 405, 406, 410, 411, 413, 415, 422, 451])
 def test_what_does_not_pass_refuses_the_message(endpoint, status):
     told = send(endpoint(answer(status, body="why")).url)

@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from onceward.aws.targets.sending import AwsClient
+from onceward.core.urls import shown_url
 from onceward.pipelines.attributes import plain, typed
 from onceward.pipelines.keyvalue.contract import options_of
 from onceward.stores import url_parts
@@ -32,7 +33,7 @@ class DynamoValues:
         parts = url_parts(url)[0]
         self._table, self._key = parts.netloc, options.get("key", "key")
         if not self._table or parts.path.strip("/"):
-            raise ValueError(f"{url!r}: name the table, as in dynamodb://prices?region=eu-west-1")
+            raise ValueError(f"{shown_url(url)!r}: name the table, as in dynamodb://prices?region=eu-west-1")
         self._space = f"{space}:" if space else ""
         endpoint = options.get("endpoint") or from_environment("dynamodb")
         self._client = AwsClient(_DYNAMODB, options.get("region"), endpoint)

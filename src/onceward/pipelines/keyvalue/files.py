@@ -6,6 +6,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
+from onceward.core.urls import shown_url
 from onceward.stores import url_parts
 
 
@@ -17,7 +18,7 @@ class FileValues:
     def __init__(self, url: str, folder: str) -> None:
         path = unquote(url_parts(url)[0].path)
         if not path:
-            raise ValueError(f"{url!r}: name the file, as in {url_parts(url)[0].scheme}:prices.csv")
+            raise ValueError(f"{shown_url(url)!r}: name the file, as in {url_parts(url)[0].scheme}:prices.csv")
         self._file = Path(folder, path)
         self._seen: tuple[int, int] | None = None
         self._values: dict[str, Any] = {}

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 from onceward.core.clock import Clock, boottime
+from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
 from onceward.stores.dynamodb.blobs import Blobs
 from onceward.stores.dynamodb.items import Layout
@@ -112,7 +113,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> DynamoStore:
     Raises:
         ValueError: the URL has a path or an unknown option, or an option is not valid.
     """
-    url = parts.geturl()
+    url = shown_url(parts.geturl())
     if parts.path.strip("/") or "@" in parts.netloc or ":" in parts.netloc:
         raise ValueError(f"{url!r}: write dynamodb://TABLE?region=REGION, with endpoint=URL for another server")
     names = {key.removeprefix("name."): value for key, value in options.items() if key.startswith("name.")}

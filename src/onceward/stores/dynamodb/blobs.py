@@ -8,6 +8,7 @@ from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
 from onceward.core.record import Elsewhere, Record
 from onceward.core.retries import jittered
+from onceward.core.urls import shown_url
 from onceward.errors import ResultUnavailable, StoreError
 from onceward.stores.dynamodb.items import Item, Value
 from onceward.stores.dynamodb.table import DynamoTable
@@ -40,7 +41,7 @@ class Blobs:
         scheme, _, rest = url.partition("://")
         self.bucket, _, prefix = rest.partition("/")
         if scheme != "s3" or not self.bucket:
-            raise ValueError(f"blobs={url!r}: write s3://bucket/prefix")
+            raise ValueError(f"blobs={shown_url(url)!r}: write s3://bucket/prefix")
         self.prefix = prefix.strip("/")
         self._written: dict[str, None] = {}  # recent objects: after a heartbeat the same completion is written again
         self._away: tuple[float, StoreError] | None = None

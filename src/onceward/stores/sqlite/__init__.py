@@ -1,5 +1,6 @@
 """The embedded ledger: one SQLite file."""
 
+from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
 from onceward.stores.sqlite.store import SqliteStore
 
@@ -12,7 +13,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> SqliteStore:
     Raises:
         ValueError: the URL has a host, no path, or an option other than ``timeout`` and ``synchronous``.
     """
-    url = parts.geturl()
+    url = shown_url(parts.geturl())
     path = parts.path.removeprefix("/")
     if "%" in path:
         from urllib.parse import unquote  # a cold start should not pay for it
