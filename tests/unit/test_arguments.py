@@ -7,8 +7,10 @@ from onceward.aws import Queue
 from onceward.outbox import HttpTarget, Relay, register
 from onceward.pipelines import load
 from onceward.proxy import Proxy
+from onceward.stores.dynamodb import open_table
+from onceward.testing.faults import Faults
 from onceward.web import fastapi, flask
-from onceward.web.webhooks import GitHub, Shopify, Slack, StandardWebhooks, Stripe, meta_handshake
+from onceward.web.webhooks import GitHub, Shopify, Slack, Sns, StandardWebhooks, Stripe, meta_handshake
 
 MADE = {
     "Once": Once,
@@ -21,7 +23,9 @@ MADE = {
     "answer of FastAPI": fastapi.answer,
     "answer of Flask": flask.answer,
     "meta_handshake": meta_handshake,
-    **{made.__name__: made for made in (GitHub, Shopify, Slack, StandardWebhooks, Stripe)},
+    "open_table": open_table,
+    "Faults": lambda value: Faults(value, lambda ask: None),
+    **{made.__name__: made for made in (GitHub, Shopify, Slack, Sns, StandardWebhooks, Stripe)},
 }
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
+from onceward.core.arguments import check_type
 from onceward.core.drivers import Sleep, Steps, drive, drive_async
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
 from onceward.core.register import Answered
@@ -137,6 +138,7 @@ class Faults:
     capabilities: Mapping[str, str] = {}  # their requests would not go by the plan
 
     def __init__(self, store: Store, plan: Plan) -> None:
+        check_type("Faults(store)", store, "exchange", "a store, such as MemoryStore()")
         self.store = store
         self.plan = plan
         self.url = store.url

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
+from onceward.core.arguments import check_type
 from onceward.core.clock import Clock, boottime
 from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
@@ -71,6 +72,7 @@ def open_table(
         raise ValueError("index= with preset=: another system writes to this table, and would not keep that index")
     if client is not None and blobs is not None and s3_client is None:
         raise ValueError("blobs= with client= needs s3_client=, a client of the same SDK for S3")
+    check_type("open_table(table)", table, str, "the table's name")
     if not table:
         raise ValueError("the table has no name: write dynamodb://TABLE?region=REGION")
     if not table.isascii() or not table.translate(_PUNCTUATION).isalnum():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
 
+from onceward.core.arguments import check_type
 from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, parsed, text_of, text_or_none
 
 if TYPE_CHECKING:
@@ -45,10 +46,12 @@ class Sns:
         fetch: returns the certificate at an address; the default fetches it over HTTPS.
 
     Raises:
-        ValueError: no topic is given.
+        ValueError, TypeError: no topic is given, or what is no ARN.
     """
 
     def __init__(self, *topics: str, fetch: Callable[[str], bytes] = fetched) -> None:
+        for one in topics:
+            check_type("Sns(topics)", one, str, 'each ARN as a text: Sns("arn:aws:sns:eu-west-1:111111111111:orders")')
         if not topics or not all(one.startswith("arn:") for one in topics):
             raise ValueError("give the ARNs of the topics: other accounts' messages are signed by SNS, too")
         self._topics = frozenset(topics)
