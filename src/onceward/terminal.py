@@ -116,5 +116,5 @@ def _escaped(c: str) -> str:
 
 
 def _is_argument(key: str) -> bool:
-    """Tell whether all lone surrogates are bytes of an argument that is not UTF-8."""
+    """Return whether all lone surrogates are bytes of an argument that is not UTF-8."""
     return not any("\ud800" <= c <= "\udfff" and not "\udc80" <= c <= "\udcff" for c in key)

@@ -267,7 +267,7 @@ def _is_gone(pid):
 
 
 def _hears(pid, number):
-    """Tell whether a process handles a signal."""
+    """Return whether a process handles a signal."""
     with open(f"/proc/{pid}/status") as status:
         caught = next(line.split()[1] for line in status if line.startswith("SigCgt"))
     return bool(int(caught, 16) >> (number - 1) & 1)

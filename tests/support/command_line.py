@@ -78,7 +78,7 @@ class _Warm:
         atexit.register(self._close)
 
     def fits(self, environment):
-        """Tell whether only such variables differ as a command reads when it runs."""
+        """Return whether only such variables differ as a command reads when it runs."""
         names = environment.keys() | self._environment.keys()
         changed = [name for name in names if environment.get(name) != self._environment.get(name)]
         return all(name.startswith(_AT_RUN_TIME) and "LAMBDA" not in name for name in changed)

@@ -300,7 +300,7 @@ class RedisLedger:
         return dict(collections.Counter(name for name, _ in self._lines()))
 
     def fenced(self, name):
-        """Tell whether each effect of this name was made under a fence of its own."""
+        """Return whether each effect of this name was made under a fence of its own."""
         fences = [fence for one, fence in self._lines() if one == str(name)]
         return len(set(fences)) == len(fences)
 

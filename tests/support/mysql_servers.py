@@ -71,7 +71,7 @@ class Mariadb(SqlServer):
         )
 
     def answers(self) -> bool:
-        """Tell whether it takes connections."""
+        """Return whether it takes connections."""
         import pymysql
 
         try:

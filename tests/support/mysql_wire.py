@@ -121,7 +121,7 @@ class _Packets:
 
 
 def _ends(packet: bytes) -> bool:
-    """Tell whether a packet ends columns or rows."""
+    """Return whether a packet ends columns or rows."""
     return packet[4] == _ERROR or (packet[4] == _EOF and len(packet) < 0xFFFFFF)
 
 

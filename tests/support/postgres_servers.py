@@ -35,7 +35,7 @@ def debian() -> Path:
 
 
 def _lives(pid: str) -> bool:
-    """Tell whether a process still runs, and is no zombie."""
+    """Return whether a process still runs, and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -117,7 +117,7 @@ class Postgres(SqlServer):
         self._started([self._binaries / "postgres", "-D", self._scratch / "data", *options], self._environment)
 
     def answers(self) -> bool:
-        """Tell whether it takes connections."""
+        """Return whether it takes connections."""
         import psycopg
 
         try:

@@ -66,7 +66,7 @@ class SqlServer(ABC):
 
     @abstractmethod
     def answers(self) -> bool:
-        """Tell whether it takes connections. It is starting up."""
+        """Return whether it takes connections. It is starting up."""
 
     @property
     def log(self) -> str:

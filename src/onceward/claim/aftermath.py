@@ -119,7 +119,7 @@ class OfKey:
         return self._bid._replace(owner=os.urandom(16).hex())
 
     def _has_left(self, met: Won | Replay | Refused) -> bool:
-        """Tell whether ``met`` is a record that the transaction's own claim has left."""
+        """Return whether ``met`` is a record that the transaction's own claim has left."""
         return not isinstance(met, Won) and met.record.owner == self._bid.owner
 
     def _again(self, bid: Bid, ending: "Callable[[HeldClaim], Steps[None]]") -> Steps[Won | Replay | Refused]:

@@ -225,7 +225,7 @@ class Joined:
             yield from self._end(self.session.rollback)
 
     def is_last(self) -> bool:
-        """Tell whether no other transaction of ours began on the connection since."""
+        """Return whether no other transaction of ours began on the connection since."""
         return _OPEN.get(self._place) == id(self)
 
     def _end(self, ending: Callable[[], Steps[object]]) -> Steps[None]:

@@ -183,7 +183,7 @@ class Transaction(Generic[C]):
         leave_span(self._held)
 
     def _is_parents(self, error: BaseException | None) -> bool:
-        """Tell whether this is a forked child. Any use of the connection here would harm the parent's transaction."""
+        """Return whether this is a forked child. Any use of the connection here would harm the parent's transaction."""
         if not self._held.inherited:
             return False
         self._inside.forget()

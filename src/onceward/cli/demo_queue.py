@@ -66,7 +66,7 @@ class DemoQueue:
         return dict(self._db.execute("SELECT kind, count(*) FROM events GROUP BY kind"))
 
     def is_working(self, worker: int) -> bool:
-        """Tell whether a worker is in the middle of a message."""
+        """Return whether a worker is in the middle of a message."""
         last = "SELECT kind FROM events WHERE worker = ? ORDER BY id DESC LIMIT 1"
         return bool(self._db.execute(last, (worker,)).fetchone() == ("claimed",))
 

@@ -124,7 +124,7 @@ class Heard(logging.Handler):
         self._report.log(record.levelname.lower(), text, trace)
 
     def _is_new(self, error: BaseException) -> bool:
-        """Tell whether an error is the first of its kind. Our own errors need no traceback."""
+        """Return whether an error is the first of its kind. Our own errors need no traceback."""
         frame = error.__traceback__
         if isinstance(error, OncewardError) or frame is None:
             return False

@@ -133,7 +133,7 @@ class Broker(ABC, Generic[M]):
         raise NotImplementedError
 
     def alike(self, one: str, other: str) -> bool:
-        """Tell whether two kept texts are of one message."""
+        """Return whether two kept texts are of one message."""
         return one == other
 
     def resend(self, key: str) -> str:

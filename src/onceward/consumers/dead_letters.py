@@ -32,7 +32,7 @@ def dead_name(queue: str) -> str:
 
 
 def is_unhandled(outcome: "BatchOutcome") -> bool:
-    """Tell whether a message can only be dead-lettered: a retry does not help."""
+    """Return whether a message can only be dead-lettered: a retry does not help."""
     return outcome.status in _UNHANDLED
 
 

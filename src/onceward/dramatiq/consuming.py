@@ -30,7 +30,7 @@ def mend_consumers(broker: "Broker") -> None:
 
 
 def comes_again(message: "MessageProxy") -> bool:
-    """Tell whether RabbitMQ delivers a message once more, because its connection was closed. If so, it is not acknowledged."""
+    """Return whether RabbitMQ delivers a message once more, because its connection was closed. If so, it is not acknowledged."""
     consumer = getattr(message, "onceward_consumer", None)
     if not isinstance(consumer, _OwnMessages) or not consumer.is_closed:
         return False

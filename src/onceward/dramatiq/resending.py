@@ -108,7 +108,7 @@ def _not_sent(message: "MessageProxy", error: Exception) -> _NotSentError:
 
 
 def _is_hopeless(message: "Message[object]", error: Exception) -> bool:
-    """Tell whether a message cannot be sent, even if the broker is there."""
+    """Return whether a message cannot be sent, even if the broker is there."""
     if isinstance(error, MiddlewareError):
         return True  # another middleware does not want it
     try:

@@ -50,7 +50,7 @@ def fingerprint(request: Request, body: bytes) -> str:
 
 @lru_cache(32)
 def _is_json(content_type: str) -> bool:
-    """Tell whether a type is JSON (RFC 8259) or built on it (RFC 6839, section 3.1)."""
+    """Return whether a type is JSON (RFC 8259) or built on it (RFC 6839, section 3.1)."""
     return _JSON(content_type) is not None
 
 

@@ -117,7 +117,7 @@ def _djangos(resolver: Any, base: str) -> Iterator[Known]:
 
 
 def _meet(route: Route, known: Known) -> bool:
-    """Tell whether one request can match both."""
+    """Return whether one request can match both."""
     if known.methods is not None and route.methods.isdisjoint(known.methods):
         return False
     ours, theirs = _tokens(route.path), _tokens(known.path)

@@ -113,13 +113,13 @@ def required(value: str | None, what: str) -> str:
 
 
 def _is_bare(line: str) -> bool:
-    """Tell whether a header's line has no credential."""
+    """Return whether a header's line has no credential."""
     said = line.strip()
     return not said or said.lower() in _SCHEMES
 
 
 def _expires(line: str) -> bool:
-    """Tell whether a header's line ends with a JWT with an expiry (RFC 7519, section 4.1.4)."""
+    """Return whether a header's line ends with a JWT with an expiry (RFC 7519, section 4.1.4)."""
     parts = line.rsplit(maxsplit=1)[-1].split(".")
     if len(parts) != 3:
         return False

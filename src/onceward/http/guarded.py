@@ -121,7 +121,7 @@ def _check_sendable(answer: Answer) -> None:
 
 
 def _is_plain(record: Recorded) -> bool:
-    """Tell whether every field has exactly the type that is read back. If so, no trial read is needed."""
+    """Return whether every field has exactly the type that is read back. If so, no trial read is needed."""
     status, headers, body, base64, missing = msgspec.structs.astuple(record)
     for name, text in headers:
         if type(name) is not str or type(text) is not str:

@@ -52,7 +52,7 @@ class Route:
         self._matches = _pattern(path).fullmatch
 
     def covers(self, method: str, path: str) -> bool:
-        """Tell whether this route covers a request of that method for that path."""
+        """Return whether this route covers a request of that method for that path."""
         return method in self.methods and self._matches(path) is not None
 
     def __repr__(self) -> str:

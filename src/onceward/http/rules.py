@@ -35,7 +35,7 @@ _REFUSALS: Final = frozenset({307, 308, 401, 408, 425, 429})
 
 
 def lasting(status: int) -> bool:
-    """Tell whether an answer is recorded by default: all but 5xx, 307, 308, 401, 408, 425 and 429.
+    """Return whether an answer is recorded by default: all but 5xx, 307, 308, 401, 408, 425 and 429.
 
     This applies if nobody knows whether the endpoint began. If it began, all answers but 5xx are recorded. Other redirects are
     recorded because many applications answer an accepted form with one (RFC 9110, section 15.4.4).
@@ -118,11 +118,11 @@ class Rules:
         return None
 
     def covers(self, method: str, path: str) -> bool:
-        """Tell whether a route covers a request, or its path is exempt."""
+        """Return whether a route covers a request, or its path is exempt."""
         return self.route(method, path) is not None or self.exempts(path)
 
     def exempts(self, path: str) -> bool:
-        """Tell whether a path is one of those that are not guarded."""
+        """Return whether a path is one of those that are not guarded."""
         return any(route.covers("*", path) for route in self.exempt)
 
     def begin(self, request: Request, route: Route | None = None) -> PendingRequest | PassedRequest | Answer | None:
@@ -213,7 +213,7 @@ class Rules:
     # --- its answer -------------------------------------------------------------------------------------------------
 
     def records(self, status: int, began: bool | None = None) -> bool:
-        """Tell whether an answer of that status is recorded; after any other the key is given back.
+        """Return whether an answer of that status is recorded; after any other the key is given back.
 
         If ``record`` raises, that is logged and the answer is recorded, so that the request does not run again.
 
@@ -232,7 +232,7 @@ class Rules:
             return True
 
     def failed(self, status: int, began: bool | None) -> bool:
-        """Tell whether an unrecorded answer is the endpoint's failure. If not, the request was refused before it ran."""
+        """Return whether an unrecorded answer is the endpoint's failure. If not, the request was refused before it ran."""
         return began is not False and (began is True or status not in _REFUSALS)
 
     def failure(self) -> Answer:

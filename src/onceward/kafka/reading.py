@@ -99,7 +99,7 @@ class TopicReader:
         return min(dues) if dues and self._assigned else None
 
     async def is_empty(self) -> bool:
-        """Tell whether there is nothing to handle now: all is read, and what waits is not due.
+        """Return whether there is nothing to handle now: all is read, and what waits is not due.
 
         Raises:
             BrokerError: the cluster does not answer.

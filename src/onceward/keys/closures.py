@@ -129,7 +129,7 @@ def redefined(first: Seen, second: Seen) -> str | None:
 
 
 def _is_of_script_or_module(first: Seen, second: Seen) -> bool:
-    """Tell whether two functions are of one module, and not of a notebook, where people often redefine functions."""
+    """Return whether two functions are of one module, and not of a notebook, where people often redefine functions."""
     one, other = first.function(), second.function()
     if one is None or other is None or one.__globals__ is not other.__globals__ or "__file__" not in one.__globals__:
         return False

@@ -59,7 +59,7 @@ def risks(stream: StreamConfig) -> Iterator[str]:
 
 
 def is_queue(stream: StreamConfig) -> bool:
-    """Tell whether a stream keeps messages only until they are handled. nats-py gives its kind as text."""
+    """Return whether a stream keeps messages only until they are handled. nats-py gives its kind as text."""
     return stream.retention not in (None, RetentionPolicy.LIMITS)  # a tuple: text is equal, but has another hash
 
 
@@ -72,7 +72,7 @@ def unfit(consumer: ConsumerConfig, subject: str) -> str | None:
 
 
 def takes(pattern: str, subject: str) -> bool:
-    """Tell whether a subject with wildcards takes a subject without."""
+    """Return whether a subject with wildcards takes a subject without."""
     wanted, told = pattern.split("."), subject.split(".")
     for place, part in enumerate(wanted):
         if part == ">":

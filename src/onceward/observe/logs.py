@@ -43,7 +43,7 @@ _log: "Logger | None" = None
 
 
 def is_on() -> bool:
-    """Tell whether the log takes DEBUG. Costs about 0.1 µs and no import: without ``logging``, nobody reads a log."""
+    """Return whether the log takes DEBUG. Costs about 0.1 µs and no import: without ``logging``, nobody reads a log."""
     log = _log
     if log is None:
         if "logging" not in sys.modules:

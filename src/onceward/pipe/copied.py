@@ -83,7 +83,7 @@ class Copied:
         return CommandStream(text, cut=cut)
 
     def is_passed_on(self, within: float) -> bool:
-        """Tell whether all of it was passed on. Waits for that, at most ``within`` seconds. Call it after ``close``."""
+        """Return whether all of it was passed on. Waits for that, at most ``within`` seconds. Call it after ``close``."""
         self._writer.join(within)
         return not self._writer.is_alive()
 

@@ -246,7 +246,7 @@ class _Effect:
 
 
 def _is_told(recorded: Any) -> bool:
-    """Tell whether this says what became of an effect, and is not its result."""
+    """Return whether this says what became of an effect, and is not its result."""
     return isinstance(recorded, dict) and len(recorded) == 1 and not recorded.keys().isdisjoint(_TOLD)
 
 

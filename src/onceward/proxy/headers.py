@@ -44,7 +44,7 @@ class RequestHeaders:
         )  # tells this proxy from others, so that it knows itself
 
     def is_loop(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Tell whether a request has passed this proxy before."""
+        """Return whether a request has passed this proxy before."""
         return any(name == b"via" and self._name in value for name, value in headers)
 
     def lines(self, scope: Any, claim: "Claim | None") -> Lines:

@@ -111,7 +111,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         return True
 
     async def _ready(self, consumer: RabbitConsumer) -> bool:
-        """Tell whether messages wait that have not come; they may wait for one that is held.
+        """Return whether messages wait that have not come; they may wait for one that is held.
 
         Raises:
             RabbitError: the queue was deleted, or the connection is gone without a word.

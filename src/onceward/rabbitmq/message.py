@@ -95,7 +95,7 @@ def read_kept(text: str) -> KeptMessage:
 
 
 def alike(one: str, other: str) -> bool:
-    """Tell whether two texts of :func:`kept_text` are of equal messages. An unreadable text equals no other."""
+    """Return whether two texts of :func:`kept_text` are of equal messages. An unreadable text equals no other."""
     try:
         return read_kept(one)[1:4] == read_kept(other)[1:4]
     except OncewardError:

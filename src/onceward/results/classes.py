@@ -41,7 +41,7 @@ def importable_name(name: str) -> str:
 
 
 def has_name(kind: type, name: str) -> bool:
-    """Tell whether ``name`` is the name of ``kind``. Records of earlier versions have ``__main__`` for a script."""
+    """Return whether ``name`` is the name of ``kind``. Records of earlier versions have ``__main__`` for a script."""
     return name in {type_name(kind), f"{kind.__module__}:{kind.__qualname__}"}
 
 
@@ -81,13 +81,13 @@ def field_names(kind: type) -> Sequence[str] | None:
 
 
 def is_model(kind: type) -> bool:
-    """Tell whether a class is a pydantic model."""
+    """Return whether a class is a pydantic model."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and pydantic.BaseModel in _BASES.__get__(kind)
 
 
 def is_named_tuple(kind: type) -> bool:
-    """Tell whether a class is a NamedTuple or derived from one."""
+    """Return whether a class is a NamedTuple or derived from one."""
     bases = _BASES.__get__(kind)
     return tuple in bases and any("_fields" in _SPACE_OF_CLASS.__get__(base) for base in bases)
 

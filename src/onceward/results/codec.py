@@ -124,7 +124,7 @@ def encode_exception(error: Exception) -> str:
 
 
 def is_exception(text: object) -> bool:
-    """Tell whether a stored text is an exception's; False for anything but text."""
+    """Return whether a stored text is an exception's; False for anything but text."""
     return isinstance(text, str) and text.startswith(ENVELOPE + '"raised"')
 
 
@@ -194,7 +194,7 @@ def _dumped_as_is(value: object) -> str | None:
 
 
 def _is_precise(info: object, seen: frozenset[int] = frozenset()) -> bool:
-    """Tell whether JSON reads back exactly, with no part of the type left open; raises NotReplayable if it cannot be encoded."""
+    """Return whether JSON reads back exactly, with no part of the type left open; raises NotReplayable if it cannot be encoded."""
     if isinstance(info, msgspec.inspect.AnyType):
         return False
     if isinstance(info, msgspec.inspect.CustomType):

@@ -192,7 +192,7 @@ def _sorted(items: "set[object] | frozenset[object]") -> list[object]:
 
 
 def _is_text(text: str) -> bool:
-    """Tell whether a str can be written as UTF-8, which cannot have lone surrogates."""
+    """Return whether a str can be written as UTF-8, which cannot have lone surrogates."""
     if text.isascii():
         return True
     try:

@@ -183,7 +183,7 @@ class Desk:
                 task.cancel()
 
     async def health(self, _request: Request) -> Response:
-        """Tell whether the ledger answers."""
+        """Return whether the ledger answers."""
         clock = self._claims.clock
         if self.stopping.is_set():
             return answer_of(RequestRefused(UNREADY, "This instance stops", 1.0))

@@ -170,6 +170,6 @@ def _call(message: TaskiqMessage | None, args: tuple[object, ...], kwargs: dict[
 
 
 def _is_requeue(error: Exception) -> bool:
-    """Tell whether the task has sent itself again with ``Context.requeue()``."""
+    """Return whether the task has sent itself again with ``Context.requeue()``."""
     message = _MESSAGE.get()
     return isinstance(error, NoResultError) and message is not None and message.labels.get(_REQUEUES) != _BEFORE.get()

@@ -28,7 +28,7 @@ _INVALID: Final = {
 
 
 def is_torn(last: Message, frame: FrameType | None) -> bool:
-    """Tell whether ``frame`` sends the ``last`` message for a ``BaseHTTPMiddleware``, and not for the endpoint."""
+    """Return whether ``frame`` sends the ``last`` message for a ``BaseHTTPMiddleware``, and not for the endpoint."""
     base = sys.modules.get("starlette.middleware.base")
     if base is None or last.get("body"):
         return False  # this middleware ends answers with an empty message
@@ -43,7 +43,7 @@ def is_torn(last: Message, frame: FrameType | None) -> bool:
 
 
 def is_invalid(error: BaseException | None) -> bool:
-    """Tell whether the handled exception says that the request is not valid, so that its endpoint has not begun.
+    """Return whether the handled exception says that the request is not valid, so that its endpoint has not begun.
 
     An endpoint can raise the same exception after its effect. So it counts only if the framework itself raised it.
     """
@@ -57,7 +57,7 @@ def is_invalid(error: BaseException | None) -> bool:
 
 
 def _is_raised_within(trace: TracebackType | None, module: str, prefix: str, function: str) -> bool:
-    """Tell whether an exception was raised in a function or deeper, with only the framework's own frames in between."""
+    """Return whether an exception was raised in a function or deeper, with only the framework's own frames in between."""
     within = False
     while trace is not None:
         name, code = trace.tb_frame.f_globals.get("__name__", ""), trace.tb_frame.f_code
@@ -70,7 +70,7 @@ def _is_raised_within(trace: TracebackType | None, module: str, prefix: str, fun
 
 
 def is_unrouted(scope: Scope) -> bool:
-    """Tell whether a Starlette application has found no endpoint for a request."""
+    """Return whether a Starlette application has found no endpoint for a request."""
     applications = sys.modules.get("starlette.applications")
     if applications is None or "endpoint" in scope or not isinstance(app := scope.get("app"), applications.Starlette):
         return False

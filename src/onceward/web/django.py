@@ -149,7 +149,7 @@ def _complete(response: HttpResponseBase) -> None:
 
 
 def _is_class(view: object) -> bool:
-    """Tell whether it is a class-based view or its dispatch. There, mixins and Django REST framework can refuse callers first."""
+    """Return whether it is a class-based view or its dispatch. There, mixins and Django REST framework can refuse callers first."""
     return getattr(view, "__name__", "") == "dispatch" or hasattr(view, "view_class") or hasattr(view, "cls")
 
 
@@ -159,7 +159,7 @@ def _began(request: HttpRequest, response: HttpResponseBase) -> bool | None:
 
 
 def _is_async_dispatch(view: object) -> bool:
-    """Tell whether it is the dispatch of an async class-based view, as ``method_decorator`` passes it for each request."""
+    """Return whether it is the dispatch of an async class-based view, as ``method_decorator`` passes it for each request."""
     bound = getattr(view, "func", None)
     return getattr(getattr(bound, "__self__", None), "view_is_async", False) is True
 

@@ -15,7 +15,7 @@ _NEAR: Final = 4  # frames from here to it, with subclasses between
 
 
 def built_late() -> bool:
-    """Tell whether a framework is making the middleware after the server has started."""
+    """Return whether a framework is making the middleware after the server has started."""
     frame = sys._getframe(1)  # as inspect does, which takes 10 ms to load
     for _ in range(_NEAR):
         if frame.f_code.co_name == _MAKER:

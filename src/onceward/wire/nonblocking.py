@@ -122,7 +122,7 @@ class _Connection:
                 answer.exception()  # after a failed send, nothing else retrieves it
 
     def is_fit(self) -> bool:
-        """Tell whether it is open and has received no unexpected data. The loop may not have seen such data yet."""
+        """Return whether it is open and has received no unexpected data. The loop may not have seen such data yet."""
         return self._open and is_quiet(self._socket)
 
     def close(self) -> None:

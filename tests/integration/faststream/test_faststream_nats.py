@@ -54,7 +54,7 @@ class Shop:
         return await self.jetstream.consumer_info(self.stream.name, (subject or self.orders).replace(".", "-"))
 
     async def settled(self):
-        """Tell whether JetStream holds nothing back for the orders' consumer."""
+        """Return whether JetStream holds nothing back for the orders' consumer."""
         info = await self.info()
         return info.num_pending == 0 and info.num_ack_pending == 0
 

@@ -53,7 +53,7 @@ class Shop:
                 await self.broker.publish(order, stream=self.orders)
 
     async def settled(self):
-        """Tell whether the group has read all, and nothing is pending."""
+        """Return whether the group has read all, and nothing is pending."""
         (group,) = await self.client.xinfo_groups(self.orders)
         return group["pending"] == 0 and group["lag"] == 0
 

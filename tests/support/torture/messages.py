@@ -86,7 +86,7 @@ class JournaledTarget:
 
 
 def is_refused(plan: Plan, key: str, number: int) -> bool:
-    """Tell whether the target refuses a message for good: whoever sends it, and in each attempt."""
+    """Return whether the target refuses a message for good: whoever sends it, and in each attempt."""
     return random.Random(f"{plan.seed} {key} {number}").random() < 0.15
 
 

@@ -99,7 +99,7 @@ class Points:
 
 
 def is_callback(frame: FrameType) -> bool:
-    """Tell whether an event loop calls it, and no task runs in it: as it begins, it cannot have caught anything yet."""
+    """Return whether an event loop calls it, and no task runs in it: as it begins, it cannot have caught anything yet."""
     back = frame.f_back
     coroutine = frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR)
     return not coroutine and back is not None and back.f_code.co_filename.startswith(ASYNCIO)

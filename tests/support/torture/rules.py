@@ -73,7 +73,7 @@ def _may_follow(facts: Facts, before: Run) -> bool:
 
 
 def _woke_late(facts: Facts, run: Run) -> bool:
-    """Tell whether a worker was stopped for a lease between its claim and its handler, where nobody can look any more."""
+    """Return whether a worker was stopped for a lease between its claim and its handler, where nobody can look any more."""
     told = run.call.told.get(run.key)
     unrecorded = told is None or (told.error is not None and any(word in told.all for word in UNRECORDED))
     return unrecorded and facts.stopped(run.call.pid, run.call.began, run.entered) >= facts.plan.lease
@@ -159,7 +159,7 @@ def never_missing(facts: Facts) -> Iterator[str]:
 
 
 def _had_no_time(facts: Facts, run: Run) -> bool:
-    """Tell whether recording the result took a lease, or renewals had failed before: then it is recorded without results."""
+    """Return whether recording the result took a lease, or renewals had failed before: then it is recorded without results."""
     if run.left is None:
         return False
     told = run.call.told.get(run.key)
@@ -270,7 +270,7 @@ def _no_reason(facts: Facts, call: Call, told: Told) -> Iterator[str]:
 
 
 def _cut_off(facts: Facts, call: Call, told: Told) -> bool:
-    """Tell whether the store stayed away: a lease of less than a second has no time for many tries."""
+    """Return whether the store stayed away: a lease of less than a second has no time for many tries."""
     return sum(call.began <= at <= told.at for at in facts.wire) >= _TRIES
 
 

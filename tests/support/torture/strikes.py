@@ -68,7 +68,7 @@ def _place(frame: FrameType | None) -> dict[str, object]:
 
 
 def _is_dropped(frame: FrameType | None) -> bool:
-    """Tell whether Python drops what is raised here: ``__del__``, a WeakSet that hears of a dead object, hooks of a fork."""
+    """Return whether Python drops what is raised here: ``__del__``, a WeakSet that hears of a dead object, hooks of a fork."""
     while frame is not None:
         code = frame.f_code
         if code.co_name == "__del__" or (code.co_name == "_remove" and code.co_filename.endswith("_weakrefset.py")):
@@ -95,7 +95,7 @@ def _fork(actor: "Actor", kind: str) -> None:
 
 
 def in_onceward(frame: FrameType | None) -> bool:
-    """Tell whether the innermost frame is onceward's: only there does a timer strike."""
+    """Return whether the innermost frame is onceward's: only there does a timer strike."""
     return frame is not None and frame.f_code.co_filename.startswith(HOME)
 
 

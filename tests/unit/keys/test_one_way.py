@@ -7,7 +7,7 @@ from onceward.stores.memory import MemoryStore
 
 
 def holds(value, depth=3):
-    """Tell whether a value is the key, or is made of it."""
+    """Return whether a value is the key, or is made of it."""
     if type(value) is str:
         return value in {"key-1", "n:key-1"}
     if depth == 0:

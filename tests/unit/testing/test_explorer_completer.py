@@ -16,7 +16,7 @@ from onceward.testing.states import Bounds
 
 
 def is_completer(bid) -> bool:
-    """Tell whether this worker is one: those but the first."""
+    """Return whether this worker is one: those but the first."""
     return not bid.owner.startswith("0.")
 
 

@@ -57,7 +57,7 @@ class Letters:
         self._where = None if where is None else StrictPath(where, "where", _BODY)
 
     def meant(self, message: Message) -> bool:
-        """Tell whether ``where`` is true for a message, in JMESPath's sense: an empty value is false."""
+        """Return whether ``where`` is true for a message, in JMESPath's sense: an empty value is false."""
         if self._where is None:
             return True
         try:

@@ -63,7 +63,7 @@ def read_kept(text: str) -> Kept:
 
 
 def alike(one: str, other: str) -> bool:
-    """Tell whether two texts of :func:`kept_text` are of equal messages. An unreadable text equals no other.
+    """Return whether two texts of :func:`kept_text` are of equal messages. An unreadable text equals no other.
 
     A copy that was sent again also has an attribute of ours.
     """

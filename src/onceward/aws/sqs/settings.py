@@ -57,7 +57,7 @@ class QueueSettings(NamedTuple):
         return max(0, math.ceil(lease / visibility) - 1)
 
     def spares(self, vain: int) -> bool:
-        """Tell whether so many receives in vain do no harm."""
+        """Return whether so many receives in vain do no harm."""
         return vain == 0 or (vain == 1 and (self.dead_letters is None or self.receives > FEW))
 
     def warnings(self, policy: Policy, visibility: int, pause: float) -> Iterator[str]:

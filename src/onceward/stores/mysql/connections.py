@@ -22,7 +22,7 @@ def state_of(driver: Any) -> TransactionState:
 
 
 def is_open(driver: Any) -> bool:
-    """Tell whether a connection is open, as far as this end knows."""
+    """Return whether a connection is open, as far as this end knows."""
     if isinstance(driver, pymysql.Connection):
         return bool(driver.open)
     return bool(driver.connected) and not driver._stream_broken  # noqa: SLF001 - no public name

@@ -57,7 +57,7 @@ class MysqlExchange(SqlExchange[MysqlPlain]):
         self.plain.statements = MysqlStatements(self.names, check(meta, self.url))
 
     def _needs_ledger(self, request: object) -> bool:
-        """Tell whether the ledger must be there for a request."""
+        """Return whether the ledger must be there for a request."""
         return type(request) is not RowsQuery
 
     def _purging(self, limit: int) -> Steps[int]:

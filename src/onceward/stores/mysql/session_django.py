@@ -54,7 +54,7 @@ class DjangoMysqlDriver(django_driver.DjangoDriver[Sequence[str]]):
         super().undo()
 
     def is_open(self) -> bool:
-        """Tell whether the driver's connection is in a transaction."""
+        """Return whether the driver's connection is in a transaction."""
         return state_of(self.raw) is TransactionState.OPEN
 
 

@@ -50,7 +50,7 @@ class UnderMysql(alchemy.Underneath[Sequence[str]]):
             commit()
 
     def was_closed(self) -> bool:
-        """Tell whether the driver's connection was closed."""
+        """Return whether the driver's connection was closed."""
         return not is_open(self.raw)
 
     def cut(self) -> None:

@@ -71,7 +71,7 @@ def code_of(error: BaseException | None) -> str:
 
 
 def is_drivers(error: BaseException) -> bool:
-    """Tell whether an error is of a driver."""
+    """Return whether an error is of a driver."""
     return not DRIVERS.isdisjoint(kind.__module__.partition(".")[0] for kind in type(error).__mro__)
 
 
@@ -92,7 +92,7 @@ def spoken_error(error: BaseException) -> SqlRefusal | Broken | None:
 
 
 def is_silent(descriptor: int) -> bool:
-    """Tell whether an idle connection is still open, as far as this end knows. An idle server says nothing but its end."""
+    """Return whether an idle connection is still open, as far as this end knows. An idle server says nothing but its end."""
     waiting = poller()
     waiting.register(descriptor, READ)
     return not waiting.poll(0)

@@ -68,7 +68,7 @@ class PostgresExchange(SqlExchange[PostgresPlain]):
             self.statements = Statements(self.names.table, self.names.meta, tells=False)
 
     def _needs_ledger(self, request: object) -> bool:
-        """Tell whether the ledger must be there for a request."""
+        """Return whether the ledger must be there for a request."""
         return type(request) is not RawQuery
 
     def _purging(self, limit: int) -> Steps[int]:

@@ -43,7 +43,7 @@ class DjangoPostgresDriver(django_driver.DjangoDriver[str, Sequence[object]]):
         super().undo()
 
     def is_open(self) -> bool:
-        """Tell whether the driver's connection is in a transaction."""
+        """Return whether the driver's connection is in a transaction."""
         return state_of(self.raw) is TransactionState.OPEN
 
 

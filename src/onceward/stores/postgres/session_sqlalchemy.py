@@ -62,7 +62,7 @@ class UnderPostgres(alchemy.Underneath[str, Sequence[object]]):
         return together.complete_within(self.raw, text, values, commit, self.seconds)
 
     def was_closed(self) -> bool:
-        """Tell whether psycopg's connection was closed. Its ``commit()`` is its own again."""
+        """Return whether psycopg's connection was closed. Its ``commit()`` is its own again."""
         if not isinstance(self.raw, (Connection, AsyncConnection)):
             return False
         together.forget(self.raw)

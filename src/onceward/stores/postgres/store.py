@@ -72,7 +72,7 @@ class PostgresStore(PostgresExchange, SqlVerbs):
         return OneRow("delete", self.statements.delete, (seen.key, *version_of(seen)))
 
     def _stops_all(self, error: StoreError) -> bool:
-        """Tell whether one key of a batch can have stopped the whole statement, also by the session's ``statement_timeout``."""
+        """Return whether one key of a batch can have stopped the whole statement, also by the session's ``statement_timeout``."""
         return super()._stops_all(error) or (isinstance(error, SqlError) and error.state == CANCELED)
 
     def load(self, key: str) -> Steps[Reply]:

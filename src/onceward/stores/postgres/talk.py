@@ -122,7 +122,7 @@ def poll_for(connection: PGconn, event: int) -> Poller:
 
 
 def is_alive(connection: PGconn, reading: Poller | None = None) -> bool:
-    """Tell whether an idle connection is still open, as far as this end knows. Sends nothing."""
+    """Return whether an idle connection is still open, as far as this end knows. Sends nothing."""
     try:
         waiting = reading or poll_for(connection, READ)
         if waiting.poll(0):  # it was closed, or a notice waits

@@ -164,7 +164,7 @@ def _to_all(client: Any) -> dict[str, object]:
 
 
 def _is_of_each(told: object) -> bool:
-    """Tell whether an answer is a Cluster's, by its nodes."""
+    """Return whether an answer is a Cluster's, by its nodes."""
     return isinstance(told, dict) and all(":" in str(name) for name in told)
 
 

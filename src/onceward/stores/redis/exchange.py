@@ -73,7 +73,7 @@ class RedisExchange(Observed, ABC):
         """Delete some expired records."""
 
     def _is_purging(self, request: object) -> bool:
-        """Tell whether it is time to purge: after so many keys that were asked for."""
+        """Return whether it is time to purge: after so many keys that were asked for."""
         if type(request) is RoundTrip and request.action in {"insert", "insert_many"}:
             self._claims += len(request.calls)
             if self._claims >= PURGE_EVERY:
@@ -134,7 +134,7 @@ class Unprepared:
 
 
 def _is_preparing(request: object) -> bool:
-    """Tell whether a request belongs to the look at the server itself."""
+    """Return whether a request belongs to the look at the server itself."""
     return type(request) is Asking or (type(request) is RoundTrip and request.action == "prepare")
 
 

@@ -31,7 +31,7 @@ class RightMissing(StoreError):
 
 
 def is_refused(error: StoreError) -> bool:
-    """Tell whether the server refuses a command for good: by the user's rights, or because it has another name there."""
+    """Return whether the server refuses a command for good: by the user's rights, or because it has another name there."""
     return not error.transient and isinstance(error.__cause__, exceptions.ResponseError)
 
 

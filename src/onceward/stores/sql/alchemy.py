@@ -62,7 +62,7 @@ class Underneath(ABC, Generic[*Ts]):
 
     @abstractmethod
     def was_closed(self) -> bool:
-        """Tell whether the driver's connection was closed in the middle of a statement, which SQLAlchemy does not know."""
+        """Return whether the driver's connection was closed in the middle of a statement, which SQLAlchemy does not know."""
 
     @abstractmethod
     def cut(self) -> None:
@@ -103,11 +103,11 @@ class AlchemyDriver(BlockingDriver[*Ts]):
         return self.under.state() if self.holds() else TransactionState.ENDED
 
     def has_failed(self) -> bool:
-        """Tell whether SQLAlchemy itself has rolled back, and waits for us to do so."""
+        """Return whether SQLAlchemy itself has rolled back, and waits for us to do so."""
         return False
 
     def holds(self) -> bool:
-        """Tell whether our transaction has not been ended by SQLAlchemy's verbs."""
+        """Return whether our transaction has not been ended by SQLAlchemy's verbs."""
         return self.root is not None and self.connection.get_transaction() is self.root
 
     def commits_alone(self) -> bool:
@@ -213,12 +213,12 @@ class OfSession(AlchemyDriver[*Ts]):
         self._had_begun = transaction is not None
 
     def has_failed(self) -> bool:
-        """Tell whether a flush has failed."""
+        """Return whether a flush has failed."""
         session: Session = self.connection
         return not session.is_active
 
     def started_anew(self) -> bool:
-        """Tell whether nothing was read before us."""
+        """Return whether nothing was read before us."""
         return not self._had_begun
 
     def connected(self) -> Connection:
@@ -277,7 +277,7 @@ class AwaitedAlchemy(CallersDriver):
         return self._inner.known_state()
 
     def started_anew(self) -> bool:
-        """Tell whether nothing was read before us."""
+        """Return whether nothing was read before us."""
         return self._inner.started_anew()
 
     def commits_alone(self) -> bool:

@@ -96,14 +96,14 @@ class DjangoDriver(BlockingDriver[*Ts]):
             raise
 
     def _is_in_disorder(self) -> bool:
-        """Tell whether an interrupt has stopped Django in the middle of its block."""
+        """Return whether an interrupt has stopped Django in the middle of its block."""
         if self.connection.in_atomic_block:
             return True
         return self.raw is not None and (not self.connection.autocommit or self.is_open())
 
     @abstractmethod
     def is_open(self) -> bool:
-        """Tell whether the driver's connection is in a transaction."""
+        """Return whether the driver's connection is in a transaction."""
 
     def cut(self) -> None:
         """Close the driver's connection."""

@@ -62,11 +62,11 @@ class CallersDriver(ABC):
         return None
 
     def started_anew(self) -> bool:
-        """Tell whether the transaction has seen nothing before us, so that it can begin anew."""
+        """Return whether the transaction has seen nothing before us, so that it can begin anew."""
         return True
 
     def commits_alone(self) -> bool:
-        """Tell whether a statement outside of a transaction is committed at once. Else it begins one."""
+        """Return whether a statement outside of a transaction is committed at once. Else it begins one."""
         asked = getattr(self.raw, "get_autocommit", None)  # of MySQL's drivers
         return bool(asked() if asked else getattr(self.raw, "autocommit", True))
 

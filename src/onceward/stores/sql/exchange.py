@@ -80,7 +80,7 @@ class PlainExchange(ABC, Generic[*Ts]):
         return self.conduit if request.seconds is None else self.conduit.patient(request.seconds)
 
     def _is_anew(self, error: Exception) -> bool:
-        """Tell whether the same request can succeed at once."""
+        """Return whether the same request can succeed at once."""
         return isinstance(error, SqlRefusal) and error.state in self.faults.anew
 
     def _translated(self, error: SqlRefusal | Broken | ValueError) -> StoreError:
@@ -117,7 +117,7 @@ class SqlExchange(Observed, ABC, Generic[P]):
 
     @abstractmethod
     def _needs_ledger(self, request: object) -> bool:
-        """Tell whether the ledger must be there for a request."""
+        """Return whether the ledger must be there for a request."""
 
     @abstractmethod
     def _purging(self, limit: int) -> Steps[object]:
@@ -150,7 +150,7 @@ class SqlExchange(Observed, ABC, Generic[P]):
         return reply
 
     def _is_purging(self, request: object) -> bool:
-        """Tell whether it is time to purge: after so many keys that were asked for."""
+        """Return whether it is time to purge: after so many keys that were asked for."""
         self._claims += self._claimed(request)
         if self._claims < PURGE_EVERY:
             return False

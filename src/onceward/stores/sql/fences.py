@@ -35,12 +35,12 @@ class Fences:
 
 
 def is_claim(write: Write, seen: Record | None) -> bool:
-    """Tell whether a write asks for a new fence."""
+    """Return whether a write asks for a new fence."""
     return write.fence != seen.fence if seen is not None else not write.fence
 
 
 def is_doubtful(write: Write, reply: Reply) -> bool:
-    """Tell whether the record that a claim has made, or has met after a lost reply, needs a new fence."""
+    """Return whether the record that a claim has made, or has met after a lost reply, needs a new fence."""
     record = reply.record
     if record is None:
         return False

@@ -54,7 +54,7 @@ class SqlVerbs(ABC):
         """Return the deletion of one record."""
 
     def _stops_all(self, error: StoreError) -> bool:
-        """Tell whether one key of a batch can have stopped the whole statement, because somebody's transaction holds it."""
+        """Return whether one key of a batch can have stopped the whole statement, because somebody's transaction holds it."""
         return isinstance(error, KeyLocked)
 
     def _parts(self, writes: list[Write]) -> list[list[Write]]:
@@ -236,5 +236,5 @@ def version_of(record: Record) -> tuple[str, int, int]:
 
 
 def is_stale(reply: Reply, seen: Record) -> bool:
-    """Tell whether a refused write was shown the record that it asked for: as it was before another write was committed."""
+    """Return whether a refused write was shown the record that it asked for: as it was before another write was committed."""
     return not reply.won and reply.record is not None and version_of(reply.record) == version_of(seen)
