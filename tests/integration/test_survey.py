@@ -127,3 +127,21 @@ def test_sqlite_finds_a_prefix_without_reading_the_keys_before_it(tmp_path):
     once.close()
     assert [record.key for record in page.records] == ["z:1"]
     assert steps[0] < 50  # times ten instructions; past all other keys it took thousands
+
+
+def test_a_large_ledger_is_estimated_by_its_survey(mixed, monkeypatch):
+    ledger = mixed.ledger
+    assert ledger.estimate() is None, "reading it is as fast"
+    for module in ("ledger_counts", "sqlite.survey", "postgres.survey"):
+        monkeypatch.setattr(f"onceward.stores.{module}.READ", 10)
+    estimate = ledger.estimate()
+    if mixed.store.url.startswith("sqlite:"):
+        assert estimate is None, "its indexes do not count what is in progress"
+        return
+    counts, estimated = estimate
+    read = ledger.stats()
+    exact = mixed.store.url == "memory:"
+    assert estimated == (set() if exact else {"total", COMPLETED})
+    known = counts.keys() - estimated
+    assert {name: counts[name] for name in known} == {name: read[name] for name in known}
+    assert exact or counts["total"] >= 15
