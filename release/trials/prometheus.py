@@ -1,12 +1,13 @@
 """Metrics of a guarded call, as Prometheus reads them."""
 
-from prometheus_client import REGISTRY, generate_latest
+from prometheus_client import generate_latest
 
 from onceward import Once
 from onceward.observe.prometheus import PrometheusLedger, PrometheusMetrics
+from onceward.stores.gauges import LedgerGauges
 
 once = Once("sqlite:///prometheus.db", observe=[PrometheusMetrics()])
-REGISTRY.register(PrometheusLedger(once))
+PrometheusLedger(LedgerGauges(once))
 once.run("k", int)
 once.run("k", int)
 text = generate_latest().decode()

@@ -4,6 +4,8 @@ import pytest
 
 from onceward import Once
 from onceward.aws import Queue
+from onceward.observe.otel_metrics import observe_ledger
+from onceward.observe.prometheus import PrometheusLedger
 from onceward.outbox import HttpTarget, Relay, register
 from onceward.pipelines import load
 from onceward.proxy import Proxy
@@ -24,6 +26,8 @@ MADE = {
     "answer of Flask": flask.answer,
     "meta_handshake": meta_handshake,
     "open_table": open_table,
+    "PrometheusLedger": PrometheusLedger,
+    "observe_ledger": observe_ledger,
     "Faults": lambda value: Faults(value, lambda ask: None),
     **{made.__name__: made for made in (GitHub, Shopify, Slack, Sns, StandardWebhooks, Stripe)},
 }

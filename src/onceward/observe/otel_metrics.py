@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from onceward.core.arguments import check_type
 from onceward.observe.cells import CellMeter, CounterCell, HistogramCell
 from onceward.observe.measures import GAUGES, MEASURES, Measure, Record
 
@@ -84,6 +85,7 @@ def observe_ledger(gauges: "LedgerGauges", provider: MeterProvider | None = None
         gauges: what reads them.
         provider: by default the global one.
     """
+    check_type("observe_ledger(gauges)", gauges, "read", "LedgerGauges(once)")
     meter = (provider or get_meter_provider()).get_meter(SCOPE)
 
     def reading(measure: Measure) -> Callable[[CallbackOptions], Sequence[Observation]]:

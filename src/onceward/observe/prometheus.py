@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from onceward.core.arguments import check_type
 from onceward.observe.cells import CellMeter, CounterCell, HistogramCell
 from onceward.observe.measures import GAUGES, MEASURES, Measure
 
@@ -61,6 +62,7 @@ class PrometheusLedger:
     """
 
     def __init__(self, gauges: "LedgerGauges", registry: CollectorRegistry = REGISTRY) -> None:
+        check_type("PrometheusLedger(gauges)", gauges, "read", "LedgerGauges(once)")
         self._gauges = gauges
         registry.register(self)
 
