@@ -115,10 +115,18 @@ class Batch:
                 run.note(error)
                 raise
             finally:
-                with suppress(OncewardError):
-                    settle(run.giving_back, store)
-                run.report.tell()
+                self._give_back(run)
         return run.report.finished(run.items)
+
+    def _give_back(self, run: Run) -> None:
+        try:
+            with suppress(OncewardError):
+                settle(run.giving_back, self.guard.store)
+        except BaseException as interrupt:
+            run.note(interrupt)
+            raise
+        finally:
+            run.report.tell()
 
     def _work_through(self, run: Run) -> None:
         recorder = Recorder(run, self.guard.store)
@@ -216,9 +224,16 @@ class Batch:
         return run.report.finished(run.items)
 
     async def _give_back_async(self, run: Run) -> None:
-        with suppress(OncewardError):
-            await settle_async(run.giving_back, self.guard.store)
-        run.report.tell()
+        try:
+            with suppress(OncewardError):
+                await settle_async(run.giving_back, self.guard.store)
+        except GeneratorExit:  # as above
+            raise
+        except BaseException as interrupt:
+            run.note(interrupt)
+            raise
+        finally:
+            run.report.tell()
 
     async def _work_through_async(self, run: Run) -> None:
         import asyncio

@@ -17,6 +17,7 @@ from onceward import LeaseLost, Once, current
 from onceward.core.record import IN_PROGRESS, RELEASED, Reply
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
+from onceward.testing.faults import Faults, fail_before
 
 
 @pytest.fixture
@@ -51,6 +52,30 @@ def test_a_handler_is_not_begun_when_its_claim_was_lost_while_it_waited(concurre
     assert standing(once, "b").status == IN_PROGRESS  # the other's
     assert standing(once, "c").status == RELEASED
     assert standing(once, "c").attempts == 0
+
+
+@pytest.mark.parametrize("awaiting", [False, True])
+def test_an_interrupt_while_claims_are_given_back_tells_of_a_lost_end(awaiting):
+    clock, strikes = ManualClock(), []
+
+    def strike(ask):
+        if any(write.status == RELEASED for write in ask.writes) and not strikes:
+            strikes.append(ask)
+            return fail_before(KeyboardInterrupt)
+        return None
+
+    once = Once(Faults(MemoryStore(clock), strike), clock=clock, lease=10)
+    other = Once(once.store, clock=clock, lease=10)
+
+    def handle(order):
+        clock.advance(11)  # such as a process that was stopped
+        other.acquire(order["id"], name="b").complete()
+
+    batch = batch_of(once, handle)
+    with pytest.raises(KeyboardInterrupt) as struck:
+        within_patience(batch.run_async(orders("a", "b"))) if awaiting else batch.run(orders("a", "b"))
+    assert strikes
+    assert any("lease" in note for note in struck.value.__notes__)
 
 
 KEYS = ["a", "b", "c", "d", "e"]
