@@ -77,7 +77,7 @@ def exactly(
     if once.guards.policy(options).on_busy == "skip":
         raise ValueError('on_busy="skip" would acknowledge a message that is not done: leave it out')
     options = with_attempts(once, options)
-    settling = Settling(Backoff(*backoff), dead, order)
+    settling = Settling(Backoff(*backoff), dead, order, once.guards.policy(options))
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, HandlerCallWrapper):

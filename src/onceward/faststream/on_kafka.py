@@ -16,6 +16,7 @@ from aiokafka.admin import NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 from faststream.exceptions import SetupError
 
+from onceward.consumers.broker import tell_outlived
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, OURS, RECEIVES, receives_in, retry_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import (
@@ -98,9 +99,13 @@ class KafkaSettlement(Settlement):
                 check_keeps(name, await configs_of(admin, name))
         except ValueError as error:
             raise SetupError(str(error)) from error
+        main = await configs_of(admin, self.source) if self.source in known else {}
+        if "retention.ms" in main:
+            kept = int(main["retention.ms"]) / 1000
+            tell_outlived(f"topic {self.source}", None if kept < 0 else kept, self.policy)
         if not self._config.allow_auto_create_topics:
             return
-        configs = configs_like(await configs_of(admin, self.source) if self.source in known else {})
+        configs = configs_like(main)
         partitions = known.get(self.source, [{"replicas": [0]}])
         copies = max(1, min(len(partition["replicas"]) for partition in partitions))
         made = [

@@ -11,6 +11,7 @@ from faststream.response.publish_type import PublishType
 from nats.errors import Error, NotJSMessageError
 from nats.js.api import AckPolicy
 
+from onceward.consumers.broker import tell_outlived
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.nats_letters import ID_HEADER, fitting, letter_headers, letter_id, prepare_letters, store_letter
 from onceward.faststream.settlement import NACK, Settlement
@@ -91,6 +92,7 @@ class NatsSettlement(Settlement):
         try:
             like = (await jetstream.stream_info(self.subscriber.stream.name)).config
             self._letters = await prepare_letters(jetstream, self.dead, like)
+            tell_outlived(f"stream {like.name}", like.max_age or None, self.policy)
         except (Error, TimeoutError, ValueError) as error:
             raise SetupError(f"{self.source}: {str(error) or type(error).__name__}") from error
 

@@ -10,6 +10,7 @@ from faststream.redis.message import bDATA_KEY
 from faststream.redis.parser import BinaryMessageFormatV1
 from redis.asyncio import Redis
 
+from onceward.consumers.broker import tell_outlived
 from onceward.consumers.dead_letters import OURS
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.redis_letters import add_letter
@@ -62,6 +63,7 @@ class RedisSettlement(Settlement):
                 f"{self.source}: Redis evicts streams when it is full ({info['maxmemory_policy']}), also the dead letters {self.dead}: "
                 "set maxmemory-policy noeviction"
             )
+        tell_outlived(f"stream {self.source}", None, self.policy)
 
     @property
     def _client(self) -> Any:

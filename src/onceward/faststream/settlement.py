@@ -57,6 +57,7 @@ class Settling(NamedTuple):
     backoff: Backoff
     dead: str | None
     order: bool
+    policy: Policy
 
 
 class HandlerCall:
@@ -88,6 +89,7 @@ class Settlement(ABC):
         self.subscriber = subscriber
         self.backoff = options.backoff
         self.order = options.order
+        self.policy = options.policy
         self.source = self.named()
         self.dead = options.dead or dead_name(self.source)
 
@@ -112,7 +114,7 @@ class Settlement(ABC):
         return raw
 
     async def prepare(self) -> None:  # noqa: B027 - some brokers need nothing
-        """Make what is missing beside the source, before its first message.
+        """Make what is missing beside the source, before its first message. Warn if it keeps messages for longer than their keys.
 
         Raises:
             SetupError: it cannot be made.

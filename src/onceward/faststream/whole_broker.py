@@ -62,7 +62,7 @@ def guard_broker(
     reader = KeyReader(key, fingerprint, Roots(_ROOTS, f"names none of {', '.join(_ROOTS)}", "body"))
     options = with_attempts(once, options)
     once.guards.for_keys(None, options, no_skip=_NO_SKIP)  # refuses wrong options now
-    scope = BrokerScope(once, reader, Settling(Backoff(*backoff), None, order), options)
+    scope = BrokerScope(once, reader, Settling(Backoff(*backoff), None, order, once.guards.policy(options)), options)
     add_replies(broker.config)
     broker.add_middleware(partial(ExactlyMiddleware, scope))
     start: Callable[..., Any] = broker.start

@@ -410,3 +410,18 @@ def test_a_message_without_room_for_a_letters_headers_stays(shop, once):
 
     assert asyncio.run(main()) == 0
     assert sorted(runs) == [1, 2]
+
+
+@pytest.mark.parametrize(("retention", "is_told"), [(86400, True), (None, False)])
+def test_a_stream_that_keeps_messages_longer_than_the_ledger_keeps_keys_is_told(shop, once, caplog, retention, is_told):
+    @shop.subscriber()
+    @exactly(once, key="order.id", retention=retention)
+    async def charge(order: Order) -> None:
+        pass
+
+    async def main():
+        async with shop:
+            pass
+
+    asyncio.run(main())
+    assert ("the ledger forgets their keys after 1 days" in caplog.text) is is_told
