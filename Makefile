@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 upper = $(shell echo $(1) | tr a-z A-Z)
 asked = $(if $($(call upper,$(1))),--$(1) $($(call upper,$(1))))
 
-.PHONY: demo demo-steps test test-fast lint types dist api install-lines docs docs-live bench torture campaign clean
+.PHONY: demo demo-steps test test-fast lint types dist api install-lines nightly docs docs-live bench torture campaign clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onceward needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -72,6 +72,9 @@ api: $(VENV)/installed
 # Each extra in an environment of its own, at the newest and the lowest versions that it allows, and each install line of the pages: half an hour.
 install-lines: $(VENV)/installed
 	$(BIN)/python release/install_lines.py $(ONLY)
+
+# What is too long for each commit.
+nightly: install-lines
 
 # The docs site, in build/site: open build/site/index.html. `make docs-live` serves it and follows changes.
 docs: $(VENV)/installed
