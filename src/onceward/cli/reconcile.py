@@ -1,7 +1,10 @@
 """The command that compares a ledger with what its downstream did: reconcile."""
 
+import csv
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -12,14 +15,17 @@ from onceward.cli.durations import seconds
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.errors import KeyMissing
 from onceward.terminal import quoted
-from onceward.watch.effects import effects_of
 from onceward.watch.reconciling import Mismatched, Naming, mismatches
 
 DIFFERENT = 3
 
 AgainstOption = Annotated[
     str,
-    Option("--against", metavar="SOURCE", help="The keys of the effects: module:function, a .csv file, or a SELECT."),
+    Option(
+        "--against",
+        metavar="FILE",
+        help="A CSV file with a header and the keys of the effects; - is the standard input.",
+    ),
 ]
 NameOption = Annotated[
     str | None,
@@ -43,10 +49,6 @@ ColumnOption = Annotated[
     str | None,
     Option(metavar="NAME", help="The column of a CSV file with the keys.", show_default="key, or the only one"),
 ]
-DatabaseOption = Annotated[
-    str | None,
-    Option(metavar="URL", help="Where a SELECT runs: sqlite:///PATH or postgresql://...", show_default="the ledger's"),
-]
 NewerOption = Annotated[
     str | None, Option("--newer-than", metavar="DURATION", help="Only records that changed within this time.")
 ]
@@ -61,7 +63,6 @@ def reconcile(
     name: NameOption = None,
     derived: DerivedOption = None,
     column: ColumnOption = None,
-    database: DatabaseOption = None,
     newer_than: NewerOption = None,
     settle: SettleOption = "5m",
     json: JsonOption = False,
@@ -78,7 +79,7 @@ def reconcile(
     counts: Counter[str] = Counter()
     try:
         with looking_at(store) as ledger:
-            effects = effects_of(against, column=column, database=database or store)
+            effects = effects_of(against, column)
             found = mismatches(ledger, effects, Naming(name, derived), newer_than=within, settle=ripe)
             for one in _with_keys(found, against):
                 counts[one.what] += 1
@@ -103,3 +104,37 @@ def _line(one: Mismatched) -> str:
     status = "no record" if one.status is None else one.status
     times = f", made {one.times} times" if one.times > 1 else ""
     return f"{one.what}: {quoted(one.key)} ({status}{times})"
+
+
+def effects_of(path: str, column: str | None = None) -> Iterator[str]:
+    """Yield the key of each effect. The file is not read into memory as a whole.
+
+    Args:
+        path: of a CSV file in UTF-8 with a header, or ``-`` for the standard input.
+        column: the column with the keys; None is ``key``, or the only one.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    try:
+        file = sys.stdin if path == "-" else open(path, newline="", encoding="utf-8-sig")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    with closing(file):
+        rows = csv.reader(file)
+        try:
+            header = next(rows, [])
+            name = column or ("key" if len(header) != 1 else header[0])
+            if name not in header:
+                raise ValueError(
+                    f"{path}: it has no column {name!r}, only {', '.join(header) or 'none'}; give --column"
+                )
+            at = header.index(name)
+            for row in filter(None, rows):
+                if len(row) <= at:
+                    raise ValueError(f"{path}: line {rows.line_num} has no {name}")
+                yield row[at]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: this is no CSV file in UTF-8") from error
+        except csv.Error as error:
+            raise ValueError(f"{path}: line {rows.line_num}: {error}") from error

@@ -1,15 +1,14 @@
 """What a ledger and its downstream do not agree on."""
 
-import sys
 import tracemalloc
 import uuid
 
 import pytest
 
 from onceward import Once
+from onceward.cli.reconcile import effects_of
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.watch.effects import effects_of
 from onceward.watch.reconciling import Naming, mismatches
 
 
@@ -151,7 +150,7 @@ def test_memory_does_not_grow_with_the_keys(once):
 def test_a_csv_file_is_read(tmp_path):
     path = tmp_path / "effects.csv"
     path.write_text("\ufefforder,amount\na,1\n\nb,2\n", encoding="utf-8")
-    assert list(effects_of(str(path), column="order")) == ["a", "b"]
+    assert list(effects_of(str(path), "order")) == ["a", "b"]
     with pytest.raises(ValueError, match="no column 'key', only order, amount"):
         list(effects_of(str(path)))
     path.write_text("order\nz\n", encoding="utf-8")
@@ -163,35 +162,3 @@ def test_a_csv_file_that_cannot_be_read_is_refused(tmp_path):
     path.write_text("order\nz\n" + "x" * 200_000, encoding="utf-8")
     with pytest.raises(ValueError, match="line 3: field larger than field limit"):
         list(effects_of(str(path)))
-
-
-def test_a_function_that_is_not_there_is_told_by_its_name():
-    with pytest.raises(ValueError, match=r"^nope:fn: the module cannot be imported"):
-        effects_of("nope:fn")
-
-
-def test_a_query_is_run(tmp_path):
-    import sqlite3
-
-    with sqlite3.connect(tmp_path / "shop.db") as connection:
-        connection.execute("CREATE TABLE payments (id, part)")
-        connection.executemany("INSERT INTO payments VALUES (?, ?)", [(1, "x"), (2, "y")])
-    connection.close()
-    database = f"sqlite:///{tmp_path}/shop.db"
-    assert list(effects_of("SELECT id FROM payments", database=database)) == [1, 2]
-    assert list(effects_of("select id, part from payments", database=database)) == [(1, "x"), (2, "y")]
-    assert list(effects_of("\n  SELECT\n  id FROM payments", database=database)) == [1, 2]
-    with pytest.raises(ValueError, match="no such table"):
-        list(effects_of("SELECT id FROM orders", database=database))
-
-
-@pytest.mark.parametrize("source", ["nonsense", "no_module:f", "SELECT 1", "missing.csv"])
-def test_a_source_that_is_none_is_refused(source):
-    with pytest.raises(ValueError):
-        list(effects_of(source))
-
-
-def test_a_driver_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ValueError, match=r"onceward\[postgres\]"):
-        list(effects_of("SELECT 1", database="postgresql://localhost/shop"))
