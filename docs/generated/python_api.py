@@ -24,7 +24,7 @@ _MODULES = {  # what is public in modules that list nothing
     "onceward.stores.sqlite": ("SqliteStore",),
     "onceward.stores.gauges": ("LedgerGauges",),
     "onceward.testing.crashes": ("CrashOptions",),
-    "onceward.watch.reconciling": ("Mismatched", "Naming", "mismatches"),
+    "onceward.stores.reconciling": ("Mismatched", "Naming", "mismatches"),
     "onceward.web.webhooks.starlette": ("endpoint",),
     "onceward.web.webhooks.flask": ("view",),
     "onceward.web.webhooks.django": ("view",),

@@ -56,7 +56,6 @@ FLOWING = (
     "redrive",
     "doctor",
     "dashboard",
-    "watch",
     "reconcile",
 )
 

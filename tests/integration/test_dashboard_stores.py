@@ -1,4 +1,4 @@
-"""The dashboard and a watcher on every store: what the pages find, and keys that are hostile to HTML, SQL and globs."""
+"""The dashboard on every store: what the pages find, and keys that are hostile to HTML, SQL and globs."""
 
 import html
 import re
@@ -10,7 +10,6 @@ from onceward.core.drivers import drive
 from onceward.core.record import PARKED
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard import dashboard
-from onceward.watch import Watcher
 from visitors import DashboardVisitor
 
 TOKEN = "correct horse battery staple"
@@ -71,18 +70,3 @@ def test_a_hostile_key_is_unparked_on_every_store(once, ada):
     assert "What people did" in page.text
     assert "<img" not in page.text
     assert "\u202e" not in page.text
-
-
-def test_a_watcher_tells_of_a_key_once_on_every_store(once):
-    told = []
-    watcher = Watcher(once, [told.append], doctor=False)
-    assert watcher.round().errors == []
-    assert watcher.round() == ([], [])
-    for key in ("shop:broken", f"raw{HOSTILE}:k{HOSTILE}"):
-        once.ledger.unpark(key)
-    assert watcher.round().errors == []
-    assert watcher.round() == ([], [])
-    assert [(one.event, one.kind, len(one.incidents)) for one in told] == [
-        ("began", "parked", 2),
-        ("over", "parked", 2),
-    ]

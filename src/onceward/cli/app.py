@@ -30,7 +30,6 @@ from onceward.cli import (
     scans,
     serve,
     sqs,
-    watch,
 )
 from onceward.cli.ledgers import TROUBLE, said
 from onceward.errors import OncewardError
@@ -104,7 +103,6 @@ for _command in (
     scans.stats,
     redrive.redrive,
     doctor.doctor,
-    watch.watch,
     reconcile.reconcile,
     dashboard.dashboard,
 ):

@@ -1,8 +1,10 @@
 """The command that looks for unsafe settings: doctor."""
 
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -15,8 +17,10 @@ from typer import Option
 from onceward import terminal
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.look import Inspection
-from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse
+from onceward.cli.durations import seconds
+from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse, said
 from onceward.core.policy import Policy
+from onceward.errors import OncewardError
 from onceward.stores.inspection import LEVELS, Finding, Level
 
 UNSAFE, UNSEEN = 1, 2
@@ -60,6 +64,10 @@ KafkaOption = Annotated[
     str | None,
     Option(metavar="TOPIC", help="A topic of a Kafka worker; KAFKA_SERVERS names the brokers.", show_default=False),
 ]
+WatchOption = Annotated[
+    str | None,
+    Option("--watch", metavar="DURATION", help="Look again so often, and print what is new.", show_default=False),
+]
 
 
 def doctor(
@@ -72,12 +80,15 @@ def doctor(
     function: FunctionOption = None,
     celery: CeleryOption = None,
     kafka: KafkaOption = None,
+    watch: WatchOption = None,
     json: JsonOption = False,
 ) -> None:
     """Look at the settings of a queue, its dead-letter queue, its Lambda functions, a Celery application, a Kafka topic and a ledger, and say what is unsafe.
 
     It changes nothing. The exit status is 0 when nothing is unsafe (there may be warnings), 1 when something is unsafe, and 2
     when doctor could not read a setting that you named. "skipped" means that doctor could not read this setting.
+
+    With --watch it looks again so often, and prints what it did not find before. ctrl-C ends it.
     """
     if {queue, store, celery, kafka} == {None}:
         refuse("say what to check: --queue, --celery, --kafka, --store, or several of them", USAGE)
@@ -85,26 +96,34 @@ def doctor(
         refuse("--function needs --queue: doctor looks at the event source mappings of that queue", USAGE)
     try:
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
-        look = Inspection(policy, function)
-        rabbitmq = queue is not None and queue.startswith(("amqp:", "amqps:"))
-        more = _rabbitmq(queue, policy) if queue is not None and rabbitmq else []
-        if queue is not None and not rabbitmq:
-            look.queue(queue)
     except (ValueError, TypeError) as error:
         refuse(str(error), USAGE)
-    if store is not None:
-        once = opened(store)
+    pause = seconds("--watch", watch)
+
+    def look() -> list[Finding]:
+        looks = Inspection(policy, function)
+        more: list[Finding] = []
         try:
-            look.ledger(once.store)
-        finally:
-            once.close()
-    findings = diagnosis(look.facts)
-    if celery is not None:
-        findings += _celery(celery)
-    if kafka is not None:
-        findings += _kafka(kafka, policy)
-    findings += more
-    findings.sort(key=lambda finding: LEVELS.index(finding.level))
+            if queue is not None and queue.startswith(("amqp:", "amqps:")):
+                more += _rabbitmq(queue, policy)
+            elif queue is not None:
+                looks.queue(queue)
+        except (ValueError, TypeError) as error:
+            refuse(str(error), USAGE)
+        if store is not None:
+            once = opened(store)
+            try:
+                looks.ledger(once.store)
+            finally:
+                once.close()
+        found = [*diagnosis(looks.facts), *(_celery(celery) if celery is not None else ()), *more]
+        found += _kafka(kafka, policy) if kafka is not None else []
+        return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+
+    if pause is not None:
+        _watch(look, pause, json=json)
+        return
+    findings = look()
     if json:
         typer.echo(terminal.json({"findings": [finding._asdict() for finding in findings]}))
     elif sys.stdout.isatty():
@@ -113,6 +132,24 @@ def doctor(
         typer.echo("\n".join([*map(_as_text, findings), _sum(findings)]))
     levels = {finding.level for finding in findings}
     raise typer.Exit(UNSAFE if "error" in levels else UNSEEN if "unknown" in levels else 0)
+
+
+def _watch(look: Callable[[], list[Finding]], pause: float, *, json: bool) -> None:
+    """Look again and again, and print what was not so before. What is away is told, and asked again."""
+    before: list[Finding] = []
+    with suppress(KeyboardInterrupt):
+        while True:
+            try:
+                findings = look()
+            except OncewardError as error:
+                typer.echo(f"onceward: {terminal.line(said(error))}", err=True)
+            else:
+                for finding in findings:
+                    if finding not in before:
+                        typer.echo(terminal.json(finding._asdict()) if json else _as_text(finding))
+                before = findings
+            sys.stdout.flush()
+            time.sleep(pause)
 
 
 def _rabbitmq(address: str, policy: Policy) -> list[Finding]:

@@ -14,8 +14,8 @@ from onceward import terminal
 from onceward.cli.durations import seconds
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.errors import KeyMissing
+from onceward.stores.reconciling import Mismatched, Naming, mismatches
 from onceward.terminal import quoted
-from onceward.watch.reconciling import Mismatched, Naming, mismatches
 
 DIFFERENT = 3
 

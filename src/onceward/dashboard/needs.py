@@ -12,7 +12,6 @@ from onceward.errors import StoreError
 from onceward.stores.capabilities import DUE
 from onceward.stores.ledger import Ledger
 from onceward.stores.survey import Survey
-from onceward.watch.incidents import NAME
 
 _MOST: Final = 200  # records of each state
 WAITING: Final = 900.0  # seconds after which a key that was given back counts as stuck
@@ -59,8 +58,6 @@ def trouble(ledger: Ledger, survey: Survey) -> Needs:
         seen = 0
         for record, now in first(ledger, criteria):
             seen += 1
-            if record.key.startswith(f"{NAME}:"):  # a watcher's note of an incident waits for its end
-                continue
             name = (record.key.partition(":")[0], state, _reason(record, state, now))
             count, oldest = found.get(name, (0, now))
             found[name] = count + 1, min(oldest, last_change(record, now))

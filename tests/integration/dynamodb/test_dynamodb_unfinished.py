@@ -17,7 +17,6 @@ from onceward.stores.dynamodb.items import SHARDS
 from onceward.stores.dynamodb.unfinished import find, tally
 from onceward.stores.survey import NOTHING
 from onceward.testing.bench import claim_of
-from onceward.watch.incidents import IncidentLimits, incidents_of
 from onceward.wire.calls import ServiceAnswer
 from servers import numbers
 
@@ -174,14 +173,6 @@ def test_messages_are_counted_and_found_by_their_index(store, proxy):
     counts, estimated = Once(store).ledger.estimate()
     assert estimated == {"total", COMPLETED}
     assert (counts["unsent"], counts["refused"]) == (9, 1)
-
-
-def test_a_watcher_of_a_ledger_with_the_index_scans_nothing(store, proxy):
-    mixed(store)
-    proxy.clear()
-    seen = list(incidents_of(Once(store).ledger, IncidentLimits(lapsed=0.0)))
-    assert len(seen) == 7 + 2
-    assert "Scan" not in proxy.actions
 
 
 def test_completed_records_are_still_looked_for_by_a_scan(store, proxy):

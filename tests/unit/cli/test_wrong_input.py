@@ -100,7 +100,6 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, argum
         ),
         (["token", "shop", "--tokens", "/nowhere/t", "--namespace", "x"], "--tokens /nowhere/t: No such file"),
         (["token", "", "--tokens", "t", "--namespace", "x"], "'' is no name of a token"),
-        (["watch", "--store", "sqlite:///ledger.db", "--once", "--exec", "no-such-command"], "no such command"),
         (["reconcile", "--against", "bytes.csv", "--store", "sqlite:///ledger.db"], "bytes.csv: this is no CSV file"),
         (["dashboard", "--store", "sqlite:///ledger.db", "--token-file", "bytes"], "bytes: this is no text"),
         (["kafka", "t", "--call", "json:dumps", "--servers", NOBODY], f"no broker answers at {NOBODY}"),

@@ -14,14 +14,12 @@ from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, PARKED
 from onceward.core.views import NextStep
 from onceward.core.writes import ended, first_claim
-from onceward.dashboard import audit, dashboard, needs
+from onceward.dashboard import audit, dashboard
 from onceward.dashboard.sampler import EVERY, Sampler
 from onceward.dashboard.showing import _ADVICE
 from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, Unsent
-from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.watch import Watcher
 from visitors import DashboardVisitor
 
 
@@ -103,27 +101,6 @@ def completed_with_messages(once, key, due):
         once.store.insert(claim._replace(keep=None, unsent=unsent, lease=min(due, 0.0), due=due, origin=origin)),
         once.store,
     )
-
-
-def test_what_a_watcher_notes_needs_nobody():
-    clock = ManualClock()
-    once = Once(MemoryStore(clock), name="shop", clock=clock)
-    once.acquire("order-7").park("CardDeclined")
-    Watcher(once, [], doctor=False).round()
-    clock.advance(needs.WAITING + 1)
-    groups = needs.trouble(once.ledger, once.ledger.survey()).groups
-    assert [(group.handler, group.state) for group in groups] == [("shop", "PARKED")]
-
-
-def test_notes_of_watchers_that_fill_the_list_do_not_hide_that_there_is_more():
-    clock = ManualClock()
-    once = Once(MemoryStore(clock), name="shop", clock=clock)
-    for number in range(needs._MOST):
-        once.acquire(f"order-{number}").park("CardDeclined")
-    once.acquire("stuck").release("the bank did not answer")
-    Watcher(once, [], doctor=False).round()
-    clock.advance(needs.WAITING + 1)
-    assert "RELEASED" in needs.trouble(once.ledger, once.ledger.survey()).cut
 
 
 def test_messages_that_nobody_sends_are_told(once, client):

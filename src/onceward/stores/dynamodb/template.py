@@ -71,7 +71,7 @@ def document(store: DynamoStore, wanted: TableWanted) -> Body:
         "LedgerArn": ("The ARN of the table", _ARN),
         "LedgerUrl": ("What to pass to Once() if the table has default attribute names", {"Fn::Sub": url}),
         "HandlersPolicyArn": ("Attach it to the roles of handlers", {"Ref": "HandlersPolicy"}),
-        "OperatorsPolicyArn": ("Attach it to the roles of people and of onceward watch", {"Ref": "OperatorsPolicy"}),
+        "OperatorsPolicyArn": ("Attach it to the roles of people", {"Ref": "OperatorsPolicy"}),
     }
     return {
         "AWSTemplateFormatVersion": "2010-09-09",

@@ -8,8 +8,8 @@ import pytest
 from onceward import Once
 from onceward.cli.reconcile import effects_of
 from onceward.stores.memory import MemoryStore
+from onceward.stores.reconciling import Naming, mismatches
 from onceward.testing.clock import ManualClock
-from onceward.watch.reconciling import Naming, mismatches
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_the_ledgers_own_keys_need_no_name(once):
     assert found(once, ["n:a", "n:b"], name=None) == [("effect without a record", "n:b", 1, None)]
 
 
-@pytest.mark.parametrize("name", ["onceward.audit", "onceward.watch", "onceward.redrive"])
+@pytest.mark.parametrize("name", ["onceward.audit", "onceward.redrive"])
 def test_records_of_onceward_itself_are_no_missing_effects(once, name):
     complete(once, "a")
     once.acquire("n:a:1", name=name).complete("cleared")
