@@ -31,7 +31,7 @@ def reentered(where: str) -> StoreError:
 
 
 class Forks(Protocol):
-    """What a store does around a fork of its process."""
+    """What a store does around a fork of its process. Each can be called again, to finish its work."""
 
     def before_fork(self) -> None:
         """Prepare."""
@@ -72,4 +72,6 @@ def _in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+    # If a hook raises, as by a time limit, Python prints the error and goes on. A second one finishes its work.
+    for _ in range(2):
+        os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

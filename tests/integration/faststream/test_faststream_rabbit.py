@@ -226,10 +226,10 @@ def test_a_guarded_broker_reads_its_key_before_parameters_are_bound(shop, once):
     async def main():
         async with shop:
             await shop.publish(Order(id="1"), Order(id="1"), Order(id="end"))
-            await until(lambda: last)
+            await until(lambda: last and "1" in runs)
 
     asyncio.run(main())
-    assert runs == ["1", "end"]
+    assert sorted(runs) == ["1", "end"]  # the broker handles several at a time
 
 
 def test_queues_of_retries_and_letters_are_declared_at_the_start(shop, once):

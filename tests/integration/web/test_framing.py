@@ -78,8 +78,11 @@ def test_a_request_with_two_ends_is_refused_and_ends_its_connection(server, upst
         upstream.accept()
 
 
-def test_a_refused_head_leaves_no_traceback(server, capfd):
-    assert answers(server, REFUSED["both headers"].replace(b"POST", b"HEAD")) == [b"400"]
+def test_a_refused_head_leaves_no_traceback(tmp_path, capfd):
+    store = f"sqlite:///{tmp_path}/ledger.db"
+    subprocess.run([sys.executable, "-m", "onceward", "init", "--store", store], check=True)
+    with serving("onceward", "serve", "--store", store, "--port", "PORT") as running:
+        assert answers(running, REFUSED["both headers"].replace(b"POST", b"HEAD", 1)) == [b"400"]
     assert "Traceback" not in capfd.readouterr().err
 
 

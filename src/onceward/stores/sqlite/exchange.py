@@ -54,7 +54,8 @@ class SqliteExchange(Observed):
         self._commits = 0
         self._thread: Writer | None = None
         self._committing = False  # a hint only
-        self._is_forking = False  # whether a thread that forks holds the locks
+        self._forkers: set[int] = set()  # the threads that fork, and take the locks for it
+        self._process = os.getpid()
         self._make_locks()
         watch_forks(self)
 
@@ -242,26 +243,30 @@ class SqliteExchange(Observed):
         """
         if any(owns(lock)() for lock in self._locks):
             return
+        self._forkers.add(threading.get_ident())
         if _acquired(self._locks, _PATIENCE):
-            self._is_forking = True
             self._file.close()
 
     def after_fork_in_parent(self) -> None:
         """Let the other threads go on."""
-        if self._is_forking and self._is_writing():
-            self._is_forking = False
-            _release(self._locks)
+        if threading.get_ident() in self._forkers:
+            _release([lock for lock in self._locks if owns(lock)()])
+            self._forkers.discard(threading.get_ident())
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's requests and its writer thread, which stay in the parent."""
+        if self._process == os.getpid():
+            return
         self._queue.clear()
         self._thread = None
-        if self._is_forking and self._is_writing():
+        is_prepared = threading.get_ident() in self._forkers and all(owns(lock)() for lock in self._locks)
+        if is_prepared and self._file.is_closed:
             self.after_fork_in_parent()
-            return
-        self._file.sever(reader=owns(self._reading)(), writer=self._is_writing())
-        self._is_forking = False
-        self._make_locks()
+        else:
+            self._file.sever(reader=owns(self._reading)(), writer=self._is_writing())
+            self._make_locks()
+        self._forkers.clear()
+        self._process = os.getpid()
 
 
 def _close(file: SqliteFile, *locks: "RLock") -> None:

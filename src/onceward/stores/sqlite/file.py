@@ -70,6 +70,11 @@ class SqliteFile:
     def is_open(self) -> bool:
         return self._reader is not None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has no connection, also none that is being prepared."""
+        return not self._all
+
     def reader(self) -> sqlite3.Connection:
         if self._reader is not None and self._frozen:  # it sees no new writes
             self._end(self._reader)
