@@ -73,3 +73,31 @@ def test_the_key_is_free_after_a_refusal_and_texts_come_back_as_they_were(once, 
         with once.transaction("k", connection) as transaction:
             transaction.result = {"name": "José €"}
     assert once.run("k", dict) == {"name": "José €"}
+
+
+@pytest.mark.parametrize("local", ["", "LOCAL "])
+def test_an_encoding_that_the_body_sets_rolls_back(once, postgres, local):
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute("CREATE TEMP TABLE effects (name text)")
+        with (
+            pytest.raises(ValueError, match="client_encoding is LATIN1"),
+            once.transaction("k", connection) as transaction,
+        ):
+            connection.execute("INSERT INTO effects VALUES ('Jose')")
+            connection.execute(f"SET {local}client_encoding TO LATIN1")
+            transaction.result = {"name": "José"}
+        assert connection.execute("SELECT count(*) FROM effects").fetchone() == (0,)
+    assert once.run("k", lambda: "ran again") == "ran again"
+
+
+def test_an_encoding_that_the_body_of_asyncpg_sets_rolls_back(once, postgres):
+    async def use():
+        connection = await asyncpg.connect(postgres.url)
+        with pytest.raises(ValueError, match="LATIN1"):
+            async with once.transaction("k", connection) as transaction:
+                await connection.execute("SET LOCAL client_encoding TO LATIN1")
+                transaction.result = {"name": "José"}
+        await connection.close()
+
+    asyncio.run(use())
+    assert once.run("k", lambda: "ran again") == "ran again"

@@ -91,6 +91,8 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
             request.values = (_PATIENCE, *request.values[1:])
         if self.trouble is not None:  # the transaction has failed, and this would hide why
             raise self.trouble
+        if isinstance(request, WriteQuery):
+            check_encoding(self.driver.raw)  # the body may have changed it
         if self.ending and request.action == "swap":
             self.last = request
             return self.known.expected(request)
