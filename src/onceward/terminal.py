@@ -11,6 +11,7 @@ import codecs
 import io
 import os
 import re
+import select
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
@@ -90,6 +91,14 @@ def decoded(chunks: Iterable[bytes]) -> Iterator[str]:
     for chunk in chunks:
         yield lines(decoder.decode(chunk))
     yield lines(decoder.decode(b"", final=True))
+
+
+def readable(*descriptors: int) -> set[int]:
+    """Wait until one of these has something to read or has ended. Return those; unlike select(), it takes any number."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll()}
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -5,11 +5,11 @@ import json
 import os
 import pty
 import re
-import select
 import shlex
 import subprocess
 import sys
 import time
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -278,7 +278,7 @@ def test_clear_asks_about_a_live_claim_on_a_terminal(held, answer, left):
     os.close(terminal)
     told = b""
     while b"?" not in told and b"[y/N]" not in told:
-        assert select.select([controller], [], [], 20)[0]
+        assert wait([controller], 20)
         told += os.read(controller, 4096)
     os.write(controller, answer)
     process.wait(60)

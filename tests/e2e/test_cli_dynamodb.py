@@ -4,10 +4,10 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import sqlite3
 import time
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -266,7 +266,7 @@ def test_clear_asks_about_a_live_claim_on_a_terminal(held, answer, left):
     os.close(terminal)
     told = b""
     while b"[y/N]" not in told:
-        assert select.select([controller], [], [], 20)[0]
+        assert wait([controller], 20)
         told += os.read(controller, 4096)
     os.write(controller, answer)
     process.wait(60)

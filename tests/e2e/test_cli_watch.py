@@ -4,10 +4,10 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import time
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -41,7 +41,7 @@ class Screen:
     def until(self, seen, seconds=30.0):
         end = time.monotonic() + seconds
         while not seen(self.text) and time.monotonic() < end:
-            if select.select([self._ours], [], [], 0.1)[0]:
+            if wait([self._ours], 0.1):
                 try:
                     self.text += os.read(self._ours, 65536)
                 except OSError:  # the command has ended

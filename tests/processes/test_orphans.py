@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_servers_and_workers_of_a_killed_run_end_too(killed_run):
     processes, folders = killed_run
     assert len(processes) == 6
     for name, process in processes.items():
-        ended, _, _ = select.select([process], [], [], PATIENCE)
+        ended = wait([process], PATIENCE)
         assert ended, f"{name} is left"
     assert len(folders) == 3
     for folder in folders:

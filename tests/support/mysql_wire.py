@@ -3,9 +3,9 @@
 It is the proxy before PostgreSQL (postgres_wire.py), with the other protocol's messages.
 """
 
-import select
 import socket
 import struct
+from multiprocessing.connection import wait
 
 from postgres_wire import Asked, Fault, Wire
 
@@ -46,7 +46,7 @@ class MysqlWire(Wire):
 
     def _wait(self, asking: "_Packets", client: socket.socket, server: socket.socket) -> bool:
         while not asking.buffer:
-            ready, _, _ = select.select([client, server], [], [])
+            ready = wait([client, server])
             if server in ready:  # it says something unasked, such as its end
                 chunk = server.recv(65536)
                 if not chunk:

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from multiprocessing.connection import wait
 from pathlib import Path
 
 RUN = "ONCEWARD_RUN"
@@ -89,7 +90,7 @@ def _watch(run: int) -> None:
                 signal.pidfd_send_signal(descriptor, told["ending"])
     for descriptor, told in processes.items():
         if told["scratch"]:
-            select.select([descriptor], [], [], 10)
+            wait([descriptor], 10)
             shutil.rmtree(told["scratch"], ignore_errors=True)
 
 

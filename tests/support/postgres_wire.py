@@ -1,12 +1,12 @@
 """A proxy before PostgreSQL that knows where a request and its reply end, and loses either."""
 
 import contextlib
-import select
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from typing import NamedTuple
 
 _SSL, _GSS, _CANCEL = 80877103, 80877104, 80877102  # codes of messages without a type (protocol-message-formats)
@@ -163,7 +163,7 @@ class Wire:
     ) -> bytes | None:
         """Return the messages up to a Sync, a Query or a Terminate; None when either end is gone."""
         while not asking.buffer:
-            ready, _, _ = select.select([client, server], [], [])
+            ready = wait([client, server])
             if server in ready:  # it says something unasked, such as its end
                 chunk = server.recv(65536)
                 if not chunk:

@@ -10,12 +10,12 @@ Three things differ from what is printed. Ports of 127.0.0.1 are free ones, the 
 
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import time
 import uuid
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,7 +141,7 @@ class Shell:
     def _until(self, end: re.Pattern[str], command: str) -> tuple[str, int]:
         limit, said = time.monotonic() + PATIENCE, b""
         while True:
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0, limit - time.monotonic()))
+            ready = wait([self._process.stdout], max(0, limit - time.monotonic()))
             chunk = os.read(self._process.stdout.fileno(), 65536) if ready else b""
             said += chunk
             if found := end.search(text := said.decode(errors="replace")):

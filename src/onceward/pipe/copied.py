@@ -2,14 +2,13 @@
 
 import base64
 import os
-import select
 import threading
 from collections import deque
 from typing import Final, NamedTuple
 
 import msgspec
 
-from onceward.terminal import write_all
+from onceward.terminal import readable, write_all
 
 KEPT: Final = 65_536  # bytes of each stream that are recorded, at its end
 _AT_MOST: Final = 32  # reads of 64 KiB; a Linux pipe holds up to 1 MiB (pipe(7))
@@ -88,9 +87,9 @@ class Copied:
         return not self._writer.is_alive()
 
     def _copy(self) -> None:
-        ready: list[int] = []
+        ready: set[int] = set()
         while self._wake not in ready:
-            ready, _, _ = select.select([self._from, self._wake], [], [])
+            ready = readable(self._from, self._wake)
             for _ in range(_AT_MOST):
                 data = self._read()
                 if data == b"":

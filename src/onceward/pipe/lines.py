@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import select
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Final, NamedTuple
 from onceward.consumers.stop import Stop
 from onceward.keys.json_reading import NotJson, kind_of, read_json
 from onceward.keys.roots import fixed
-from onceward.terminal import write_all
+from onceward.terminal import readable, write_all
 
 LINE: Final = fixed("line", "the parsed line")  # what key paths and a command's arguments begin with
 STDIN = "-"
@@ -128,10 +127,8 @@ class _Stream(io.RawIOBase):
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # io's own is wider
         if self._stop.asked:
             return 0
-        if self._waits:
-            ready, _, _ = select.select([self._fd, self._stop.wake], [], [])
-            if self._stop.wake in ready:
-                return 0
+        if self._waits and self._stop.wake in readable(self._fd, self._stop.wake):
+            return 0
         count = os.readv(self._fd, [buffer])
         self._left -= count
         if not count and self._left > 0:

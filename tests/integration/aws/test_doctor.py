@@ -3,11 +3,11 @@
 import json
 import os
 import pty
-import select
 import shlex
 import subprocess
 import sys
 import time
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -464,7 +464,7 @@ def test_a_terminal_gets_a_table(cli):
     process = subprocess.Popen(command, env=env, cwd=Path(cli.folder), stdout=follower, stderr=follower)
     os.close(follower)
     seen = b""
-    while select.select([leader], [], [], 30)[0]:
+    while wait([leader], 30):
         try:
             seen += os.read(leader, 65536)
         except OSError:

@@ -5,10 +5,10 @@ import json
 import os
 import pty
 import random
-import select
 import signal
 import threading
 import time
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -787,7 +787,7 @@ def test_the_command_shows_a_bar_on_a_terminal(scene, cli):
     process = cli.start("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, stderr=follower)
     os.close(follower)
     seen = b""
-    while select.select([leader], [], [], 30)[0]:
+    while wait([leader], 30):
         try:
             seen += os.read(leader, 65536)
         except OSError:

@@ -2,12 +2,12 @@
 
 import os
 import random
-import select
 import signal
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import wait
 
 import mysql_wire
 import postgres_wire
@@ -71,7 +71,7 @@ class Front:
                     signal.pause()
             os._exit(0)
         os.close(writing)
-        select.select([reading], [], [], 10)
+        wait([reading], 10)
         self.port = int(os.read(reading, 16))
         os.close(reading)
 
