@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 upper = $(shell echo $(1) | tr a-z A-Z)
 asked = $(if $($(call upper,$(1))),--$(1) $($(call upper,$(1))))
 
-.PHONY: demo demo-steps test test-fast lint types dist api install-lines nightly docs docs-live bench torture campaign clean
+.PHONY: demo demo-steps test test-fast lint types dist api install-lines mutants nightly docs docs-live bench torture campaign clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onceward needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -73,8 +73,16 @@ api: $(VENV)/installed
 install-lines: $(VENV)/installed
 	$(BIN)/python release/install_lines.py $(ONLY)
 
-# What is too long for each commit.
-nightly: install-lines
+# Each of the planted defects must make one of its tests fail (tests/support/mutants/defects.py): half an hour. `make mutants ONLY=lease`.
+mutants: $(VENV)/installed
+	cd tests/support && $(abspath $(BIN))/python -m mutants $(ONLY)
+
+# What is too long for each commit: every test with every value of its parameters, also on a second version of PostgreSQL; an hour of
+# random faults; the planted defects; the install lines.
+nightly: $(VENV)/installed
+	ONCEWARD_NIGHTLY=1 $(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1 --tb short
+	$(MAKE) --no-print-directory torture SECONDS=3600
+	$(MAKE) --no-print-directory mutants install-lines
 
 # The docs site, in build/site: open build/site/index.html. `make docs-live` serves it and follows changes.
 docs: $(VENV)/installed

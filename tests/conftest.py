@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import uuid
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -92,11 +93,37 @@ FIRST = (
 )  # what takes long, so that none of it is last
 
 
-def pytest_collection_modifyitems(items):
+# Of these parameters a test takes so many values, the next test the following ones: each value meets the code that is its own in some
+# tests, and the tests that are the same for all run on some. `make nightly` runs all of them, and both versions of PostgreSQL.
+SAMPLED = {"hand": 4, "layout": 1, "pool": 1}
+NIGHTLY = bool(os.environ.get("ONCEWARD_NIGHTLY"))
+POSTGRES = {"15": Postgres, "18": Postgres18} if NIGHTLY else {"15": Postgres}
+
+
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if not SLOW.isdisjoint(item.fixturenames):
             item.add_marker("slow")
+    if not NIGHTLY and not any("[" in argument for argument in config.args):
+        left_out = _left_out(items)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: _rank(item.nodeid.removeprefix("tests/")))
+
+
+def _left_out(items):
+    """Return the tests that are for ``make nightly`` only."""
+    alike = defaultdict(list)  # by what is the same but for one parameter
+    for item in items:
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        for name in SAMPLED.keys() & given.keys():
+            place, _, rest = item.nodeid.partition("[")
+            alike[name, place, rest.replace(str(given[name]), "*", 1)].append(item)
+    left_out = set()
+    for turn, ((name, *_), ones) in enumerate(alike.items()):
+        kept = {(turn + at * len(ones) // SAMPLED[name]) % len(ones) for at in range(SAMPLED[name])}
+        left_out.update(one for at, one in enumerate(ones) if at not in kept)
+    return left_out
 
 
 def _rank(name):
@@ -131,9 +158,9 @@ def ministack(pytestconfig):
     return shared(Ministack, pytestconfig.stash[RUN])
 
 
-@pytest.fixture(scope="session", params=[Postgres, Postgres18], ids=["15", "18"])
+@pytest.fixture(scope="session", params=POSTGRES.values(), ids=POSTGRES)
 def postgres(request, pytestconfig):
-    """A PostgreSQL server, shared as well. Each test runs on both versions."""
+    """A PostgreSQL server, shared as well. `make nightly` runs each test on two versions."""
     return shared(request.param, pytestconfig.stash[RUN])
 
 

@@ -50,12 +50,12 @@ def place(moved):
 
 
 @pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
-@pytest.mark.parametrize("kind", ASYNC)
+@pytest.mark.parametrize("pool", ASYNC)
 @pytest.mark.parametrize("check", CHECKS, ids=str)
-def test_a_ledger_on_asynchronous_connections_conforms(check, kind, place):
+def test_a_ledger_on_asynchronous_connections_conforms(check, pool, place):
     url, schema, path, move = place
     bench = Bench(lambda _: None, mode="async", advance=move)
-    given = bench._runner.run(ASYNC[kind](url, path))
+    given = bench._runner.run(ASYNC[pool](url, path))
     bench.store = bench.other = open_ledger(given, schema=schema)
     try:
         check.function(bench)
@@ -70,12 +70,12 @@ async def _closing(given):
 
 @pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
-@pytest.mark.parametrize("kind", ["pool", "connection"])
+@pytest.mark.parametrize("pool", ["pool", "connection"])
 @pytest.mark.parametrize("check", CHECKS, ids=str)
-def test_a_ledger_on_blocking_connections_conforms(check, kind, mode, place):
+def test_a_ledger_on_blocking_connections_conforms(check, pool, mode, place):
     url, schema, path, move = place
     options = f"-csearch_path={path}"
-    if kind == "pool":
+    if pool == "pool":
         given = psycopg_pool.ConnectionPool(url, kwargs={"options": options}, min_size=1, max_size=4, open=True)
     else:
         given = psycopg.connect(url, options=options)

@@ -496,6 +496,15 @@ def test_6_the_lease_is_counted_from_before_the_request(stage):
     assert end.value.value.until == pytest.approx(sent + LEASE * 0.99)
 
 
+def test_6_a_store_whose_time_goes_back_lengthens_no_belief(stage):
+    asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
+    sent = stage.clock()
+    reply = stage.store.exchange(next(asking))
+    with pytest.raises(StopIteration) as end:
+        asking.send(reply._replace(now=reply.now - 100.0))
+    assert end.value.value.until == pytest.approx(sent + LEASE * 0.99)
+
+
 def test_6_the_belief_ends_a_hundredth_and_the_resolution_before_lease(stage):
     stage.store.resolution = 2.0
     won = stage.claim("a")

@@ -1,0 +1,1 @@
+"""Defects that the tests must find: ``make mutants``."""

@@ -1,0 +1,20 @@
+"""The planted defects of ``make mutants`` fit the code: it runs them too seldom to tell."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from mutants.__main__ import planted
+from mutants.defects import DEFECTS
+from places import ROOT
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
+def test_a_defect_can_be_planted_and_names_tests_that_are_there(defect):
+    ast.parse(planted(defect, Path(ROOT, "src/onceward", defect.file).read_text()))
+    assert all(Path(ROOT, "tests", test).exists() for test in defect.tests.split())
+
+
+def test_each_invariant_has_a_defect():
+    assert {defect.invariant for defect in DEFECTS} - {None} == set(range(1, 11))
