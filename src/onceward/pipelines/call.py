@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
@@ -114,5 +115,6 @@ class PipelineCall:
         callers = _CALLERS.get(loop)
         if callers is None:
             callers = _CALLERS[loop] = Callers()
+            weakref.finalize(loop, callers.close).atexit = False  # else each loop of a process would leave its threads
         context = contextvars.copy_context()
         return await callers.call(partial(context.run, function, *arguments))

@@ -1,6 +1,7 @@
 """Guards in a file: around everything, some steps, or a sink; their keys, retention and duplicates; and input that is held."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ from onceward.core.drivers import drive
 from onceward.pipelines.flow import PipelineRun
 from onceward.stores.memory import MemoryStore
 from onceward.testing import ManualClock
+from waiting import until
 
 PAY = "def pay(order):\n    made.append(order['id'])\n    return len(made)\n"
 CALL = "call: {function: SHOP:pay}\n"
@@ -191,3 +193,14 @@ def test_what_is_printed_within_a_retry_is_printed_once(pipelines):
     pipelines.write(f"steps: [{{retry: {{pause: 0, steps: {steps}}}}}]\n").lines({"id": 1})
     assert [one.value for one in pipelines.run()] == [[{"id": 1}]]
     assert len(pipelines.made) == 3
+
+
+def test_an_event_loop_that_ends_takes_its_threads_with_it(pipelines):
+    """Lambda and scripts run each message in a loop of its own."""
+    pipelines.functions(PAY)
+    pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", guard="guard: {}\n")
+    ours = lambda: [one for one in threading.enumerate() if one.name == "onceward-queue"]
+    for number in range(12):
+        assert pipelines.handle({"id": number}, number).ok
+    gc.collect()
+    until(lambda: len(ours()) < 3)
