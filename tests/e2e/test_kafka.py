@@ -1,4 +1,4 @@
-"""``onceward kafka`` as a command: a run, its figures, and its exit statuses."""
+"""``onceward work kafka:TOPIC`` as a command: a run, its figures, and its exit statuses."""
 
 import json
 import signal
@@ -29,7 +29,7 @@ def cli(tmp_path, kafka):
 
 
 def command(topic, *arguments):
-    return ("kafka", topic, "--call", "shop:charge", *STORE, *arguments)
+    return ("work", f"kafka:{topic}", "--call", "shop:charge", *STORE, *arguments)
 
 
 def ran(cli, topic, *arguments):
@@ -58,13 +58,13 @@ def test_the_exit_status_tells_what_is_left(cli, kafka, topic):
     assert failing.wait(PATIENCE) == 1
     told = ran(cli, "nowhere")
     assert (told.returncode, "topic nowhere does not exist" in told.stderr) == (4, True)
-    told = ran(cli, topic, "--setting", "enable_auto_commit=1")
+    told = ran(cli, topic, "--set", "settings.enable_auto_commit=1")
     assert (told.returncode, "enable_auto_commit" in told.stderr) == (2, True)
 
 
 def test_a_signal_ends_it_and_commits_what_is_done(cli, kafka, topic):
     kafka.send(topic, order(1))
-    running = cli.start(*command(topic, "--group", "till"))
+    running = cli.start(*command(topic, "--set", "group=till"))
     until(lambda: cli.log("charged") == ["1"])
     running.send_signal(signal.SIGTERM)
     _, err = running.communicate(timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""``onceward redrive amqp:QUEUE`` as a command. test_worker_commands.py has ``onceward rabbitmq``."""
+"""``onceward redrive amqp:QUEUE`` as a command. test_worker_commands.py has ``onceward work rabbitmq:QUEUE``."""
 
 from command_line import Cli
 from shops import RabbitShop

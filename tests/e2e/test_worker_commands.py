@@ -1,4 +1,4 @@
-"""``onceward nats``, ``redis-streams`` and ``rabbitmq``: runs to the end of a queue, exit statuses, and a killed worker."""
+"""``onceward work`` on NATS, Redis Streams and RabbitMQ: runs to the end of a queue, exit statuses, and a killed worker."""
 
 import json
 import signal
@@ -76,7 +76,14 @@ def test_a_run_to_the_end_of_a_queue_tells_of_each_message(cli, shop, request):
     shop = request.getfixturevalue(shop)
     shop.publish({"id": 1}, {"id": 2}, {"id": 1}, b"torn")
     told = cli.run(
-        shop.command, shop.orders, *ARGUMENTS, "--url", shop.url, "--until-empty", "--json", timeout=PATIENCE
+        "work",
+        f"{shop.broker}:{shop.orders}",
+        *ARGUMENTS,
+        "--set",
+        f"url={shop.url}",
+        "--until-empty",
+        "--json",
+        timeout=PATIENCE,
     )
     outcomes = [line["outcome"] for line in map(json.loads, told.stdout.splitlines()) if "outcome" in line]
     assert sorted(outcomes) == ["done", "done", "malformed", "replayed"], told
@@ -88,7 +95,7 @@ def test_a_run_to_the_end_of_a_queue_tells_of_each_message(cli, shop, request):
 @pytest.mark.parametrize("shop", ["nats_losing", "redis_losing", "rabbit_losing"])
 def test_a_queue_that_loses_messages_ends_the_command(cli, shop, request):
     shop = request.getfixturevalue(shop)
-    told = cli.run(shop.command, shop.orders, *ARGUMENTS, "--url", shop.url, timeout=PATIENCE)
+    told = cli.run("work", f"{shop.broker}:{shop.orders}", *ARGUMENTS, "--set", f"url={shop.url}", timeout=PATIENCE)
     assert told.returncode == 4
     assert "loses" in told.stderr
 
@@ -97,7 +104,7 @@ def test_a_queue_that_loses_messages_ends_the_command(cli, shop, request):
 def test_what_a_killed_worker_held_takes_effect_once(cli, shop, place, request):
     shop = request.getfixturevalue(shop)
     cli.env[place] = shop.url
-    options = (shop.command, shop.orders, *ARGUMENTS, "--lease", "3", *shop.recover_soon())
+    options = ("work", f"{shop.broker}:{shop.orders}", *ARGUMENTS, "--lease", "3", *shop.recover_soon())
     once = Once(f"sqlite:///{cli.folder}/l.db")
     shop.publish({"id": 1}, {"id": 13})
     victim = cli.start(*options)

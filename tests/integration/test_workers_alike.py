@@ -11,7 +11,7 @@ from onceward.core.record import PARKED
 from waiting import PATIENCE, until
 
 # Options of a worker that gets much, and keeps it for long.
-GREEDY = {"nats": {}, "redis-streams": {"idle": 3600.0}, "rabbitmq": {"prefetch": 9}}
+GREEDY = {"nats": {}, "redis": {"idle": 3600.0}, "rabbitmq": {"prefetch": 9}}
 
 
 @pytest.fixture(params=["nats_shop", "redis_shop", "rabbit_shop"])
@@ -79,11 +79,11 @@ def test_what_runs_at_a_stop_is_finished_and_the_rest_goes_back(shop, work):
         ran.append(order["id"])
 
     shop.publish(*[{"id": number} for number in range(9)])
-    worker = work(handler, concurrency=1, **GREEDY[shop.command])
+    worker = work(handler, concurrency=1, **GREEDY[shop.broker])
     assert begun.wait(PATIENCE)
     worker.stop()
     others = []
-    work(lambda order: others.append(order["id"]), **GREEDY[shop.command])
+    work(lambda order: others.append(order["id"]), **GREEDY[shop.broker])
     until(lambda: len(others) == 8)  # others have them while the handler runs
     go.set()
     until(lambda: worker.in_flight == 0)

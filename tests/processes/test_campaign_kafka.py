@@ -36,9 +36,9 @@ def test_each_record_of_a_topic_takes_effect_once_under_fire(broker, tmp_path, r
         once.close()
 
     with own_ledger("postgresql", request, tmp_path) as (ledger, server):
-        command = [sys.executable, "-m", "onceward", "kafka", "orders", "--call", "campaign_effects:handle_async"]
+        command = [sys.executable, "-m", "onceward", "work", "kafka:orders", "--call", "campaign_effects:handle_async"]
         command += ["--key", "order.id", "--name", "campaign", "--store", ledger.url, "--lease", 4, "--max-attempts", 4]
-        command += ["--setting", "session_timeout_ms=6000", "--setting", "heartbeat_interval_ms=1000"]
+        command += ["--set", "settings.session_timeout_ms=6000", "--set", "settings.heartbeat_interval_ms=1000"]
         campaign(
             ledger,
             server,

@@ -39,13 +39,13 @@ def test_each_message_of_an_sqs_queue_takes_effect_once_under_fire(queues, aws, 
         once.close()
 
     with own_ledger("dynamodb", request, tmp_path) as (ledger, server):
-        command = [sys.executable, "-m", "onceward", "sqs", queue, "--call", "campaign_effects:handle_async"]
+        command = [sys.executable, "-m", "onceward", "work", f"sqs:{queue}", "--call", "campaign_effects:handle_async"]
         command += ["--key", "order.id", "--name", "campaign", "--store", ledger.url, "--lease", 4, "--max-attempts", 4]
         campaign(
             ledger,
             server,
             tmp_path,
-            command=[*command, "--visibility", 4, "--wait", 2],
+            command=[*command, "--set", "visibility=4", "--set", "wait=2"],
             publish=publish,
             left=lambda: queues.left(queue),
             restart=queues.restart,

@@ -25,7 +25,7 @@ class Letter(NamedTuple):
 class NatsShop:
     """A stream of its own on a server; ``settings`` are the stream's."""
 
-    command = "nats"
+    broker = "nats"
 
     def __init__(self, server, **settings):
         self.url = server.url
@@ -68,7 +68,7 @@ class NatsShop:
     def recover_soon(self):
         """Let what a killed worker held come again soon; return the options of a command for it."""
         self.consumer(ack_wait=2.0)
-        return ["--durable", "shop"]
+        return ["--set", "durable=shop"]
 
     def pending(self):
         """Return how many orders are out and not acknowledged."""
@@ -97,7 +97,7 @@ class NatsShop:
 class RedisShop:
     """A stream of its own on a server that keeps it."""
 
-    command = "redis-streams"
+    broker = "redis"
 
     def __init__(self, server):
         self.server, self.url = server, server.url
@@ -112,7 +112,7 @@ class RedisShop:
 
     def recover_soon(self):
         """Return the options of a command by which what a killed worker held comes again soon."""
-        return ["--idle", "2"]
+        return ["--set", "idle=2"]
 
     def pending(self):
         """Return how many orders are out and not acknowledged."""
@@ -135,7 +135,7 @@ class RedisShop:
 class RabbitShop:
     """A quorum queue of its own on a node; ``arguments`` are the queue's."""
 
-    command = "rabbitmq"
+    broker = "rabbitmq"
 
     def __init__(self, server, **arguments):
         self._server, self.url = server, server.url

@@ -15,21 +15,17 @@ from onceward.cli import (
     doctor,
     execute,
     init,
-    kafka,
-    nats,
     operate,
     pipe,
     pipeline_examples,
     pipeline_run,
     proxy,
-    rabbitmq,
     reconcile,
-    redis_streams,
     redrive,
     relay,
     scans,
     serve,
-    sqs,
+    work,
 )
 from onceward.cli.ledgers import TROUBLE, said
 from onceward.errors import OncewardError
@@ -78,11 +74,7 @@ app.command("exec", cls=_WithCommand, help=_flowing(execute.HELP))(execute.execu
 app.command("run", help=_flowing(pipeline_run.RUN_HELP))(pipeline_run.run)
 app.command("vet", help=_flowing(pipeline_run.VET_HELP))(pipeline_run.vet)
 app.command("test", help=_flowing(pipeline_examples.HELP))(pipeline_examples.examples)
-app.command("sqs", help=_flowing(sqs.HELP))(sqs.sqs)
-app.command("kafka", help=_flowing(kafka.HELP))(kafka.kafka)
-app.command("rabbitmq", help=_flowing(rabbitmq.HELP))(rabbitmq.rabbitmq)
-app.command("nats", help=_flowing(nats.HELP))(nats.nats)
-app.command("redis-streams", help=_flowing(redis_streams.HELP))(redis_streams.redis_streams)
+app.command("work", help=_flowing(work.HELP))(work.work)
 app.command("complete", help=_flowing(complete.HELP))(complete.complete)
 app.command("serve", help=_flowing(serve.HELP))(serve.serve)
 app.command("token", help=_flowing(serve.MAKING))(serve.token)

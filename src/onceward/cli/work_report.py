@@ -1,4 +1,4 @@
-"""The output of a worker's command, such as ``onceward sqs``: a line of figures, the log, and with ``--json`` one object per message."""
+"""The output of a worker's command, such as ``onceward work``: a line of figures, the log, and with ``--json`` one object per message."""
 
 import logging
 import sys

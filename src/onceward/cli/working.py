@@ -36,13 +36,6 @@ all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty,
 [bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
 """
 
-CallOption = Annotated[
-    str, Option(metavar="MODULE:FUNCTION", help="The function; its module may lie in this directory.")
-]
-AttemptsOption = Annotated[
-    int | None, Option(min=1, metavar="N", help="Calls after which a key is parked.", show_default="10")
-]
-
 
 @dataclass(kw_only=True)
 class CommandOptions:
@@ -120,9 +113,6 @@ class ReportedWorker(Worker[M]):
     wants_values = True
     report: WorkReport
 
-    def end(self) -> None:
-        """Close what the worker was made with. By default nothing."""
-
     def told(self, outcome: BatchOutcome) -> None:
         super().told(outcome)
         self.report.outcome(outcome)
@@ -142,8 +132,6 @@ class Working(Protocol):
     def run(self, *, until_empty: bool = False) -> None: ...
 
     def stop(self) -> None: ...
-
-    def end(self) -> None: ...
 
 
 def work(
@@ -165,7 +153,6 @@ def work(
     status, end = _run(worker, report, until_empty=until_empty)
     report.summary(end)
     once.close()
-    worker.end()
     if report.broken is not None:
         status = BROKEN if isinstance(report.broken, BrokenPipeError) else LEFT
     if status == INTERRUPTED or grace is not None:

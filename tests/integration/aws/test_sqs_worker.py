@@ -716,13 +716,24 @@ def work(order):
 
 @pytest.fixture
 def command(front, tmp_path):
-    """Starts ``onceward sqs`` in a folder with a module of handlers."""
+    """Starts ``onceward work sqs:QUEUE`` in a folder with a module of handlers."""
     (tmp_path / "shop.py").write_text(MODULE)
     started = []
 
     def start(queue, *options):
         process = subprocess.Popen(
-            [sys.executable, "-m", "onceward", "sqs", queue, "--call", "shop:work", "--key", "order.id", *options],
+            [
+                sys.executable,
+                "-m",
+                "onceward",
+                "work",
+                f"sqs:{queue}",
+                "--call",
+                "shop:work",
+                "--key",
+                "order.id",
+                *options,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -752,7 +763,7 @@ def running(folder):
 def test_the_command_drains_a_queue(made, command, ministack):
     queue = made(*numbered(12))
 
-    status, out, err = ended(command(queue, "--until-empty", "--wait", "1"))
+    status, out, err = ended(command(queue, "--until-empty", "--set", "wait=1"))
 
     assert status == 0, err
     assert "done 12" in err
@@ -763,7 +774,7 @@ def test_the_command_drains_a_queue(made, command, ministack):
 def test_the_command_tells_of_each_message_in_json(made, command):
     queue = made({"id": 1}, {"id": 2, "fail": True}, {"no": "id"})
 
-    status, out, err = ended(command(queue, "--until-empty", "--wait", "1", "--json"))
+    status, out, err = ended(command(queue, "--until-empty", "--set", "wait=1", "--json"))
 
     told = [json.loads(line) for line in out.splitlines()]
     outcomes = {line["outcome"]: line for line in told if "outcome" in line}
@@ -785,15 +796,15 @@ def test_the_command_compares_inputs_and_unwraps_what_sns_has_sent(made, command
     queue = made(*(envelope(number, order) for number, order in enumerate(orders)))
 
     options = (
-        "--unwrap",
-        "sns",
+        "--set",
+        "unwrap=sns",
         "--fingerprint",
         "order",
         "--concurrency",
         "1",
         "--until-empty",
-        "--wait",
-        "1",
+        "--set",
+        "wait=1",
         "--json",
     )
     status, out, err = ended(command(queue, *options))
@@ -807,7 +818,7 @@ def test_one_traceback_is_shown_for_errors_of_one_kind_and_message_named(made, c
     queue = made(*({"id": number, "fail": True} for number in range(3)))
     malformed = ministack.send(queue, {"no": "id"})
 
-    _, _, err = ended(command(queue, "--until-empty", "--wait", "1", "--concurrency", "1"))
+    _, _, err = ended(command(queue, "--until-empty", "--set", "wait=1", "--concurrency", "1"))
 
     assert err.count("Traceback") == 1
     assert err.count("OSError: as asked") == 3
@@ -817,7 +828,7 @@ def test_one_traceback_is_shown_for_errors_of_one_kind_and_message_named(made, c
 
 def test_a_signal_ends_the_command_when_what_runs_is_done(made, command, ministack, tmp_path):
     queue = made({"id": 1, "sleep": 2})
-    process = command(queue, "--wait", "2", "--visibility", "60")
+    process = command(queue, "--set", "wait=2", "--set", "visibility=60")
     running(tmp_path)
     process.send_signal(signal.SIGTERM)
 
@@ -831,7 +842,7 @@ def test_a_signal_ends_the_command_when_what_runs_is_done(made, command, minista
 
 def test_a_second_signal_interrupts_and_leaves_the_key_claimed(made, command, ministack, tmp_path):
     queue = made({"id": 1, "sleep": 60})
-    process = command(queue, "--wait", "1")
+    process = command(queue, "--set", "wait=1")
     ledger = running(tmp_path)
     process.send_signal(signal.SIGINT)
     time.sleep(2)  # signals that come together are one
@@ -850,7 +861,7 @@ def test_a_second_signal_interrupts_and_leaves_the_key_claimed(made, command, mi
         (("--call", "shop:absent"), 2, "no function absent"),
         (("--call", "nowhere:f"), 2, "cannot be imported"),
         (("--key", "id ||"), 2, "key="),
-        (("--wait", "30"), 2, "wait=30"),
+        (("--set", "wait=30"), 2, "<= 20"),
         (("--store", "sqlite://"), 2, "onceward:"),
     ],
 )

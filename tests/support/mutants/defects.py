@@ -174,14 +174,7 @@ DEFECTS = (
         "stores/sqlite/requests.py",
         "WHERE ?{names.index('fence') + 1} > coalesce((SELECT fence FROM {HIGH}), 0)\"",
         "WHERE ?{names.index('fence') + 1} > 0\"",
-        f"{_REGISTER} integration/sqlite/test_sqlite.py",
-    ),
-    Defect(
-        "a renewal that came late counts",
-        "claim/lease.py",
-        "if self.settled is not None or (isinstance(outcome, Won) and outcome.record.beat < self.record.beat):",
-        "if self.settled is not None:",
-        _CLAIM,
+        "integration/sqlite/test_sqlite_files.py",
     ),
     Defect(
         "a lost claim says that it is held",

@@ -102,9 +102,15 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, argum
         (["token", "", "--tokens", "t", "--namespace", "x"], "'' is no name of a token"),
         (["reconcile", "--against", "bytes.csv", "--store", "sqlite:///ledger.db"], "bytes.csv: this is no CSV file"),
         (["dashboard", "--store", "sqlite:///ledger.db", "--token-file", "bytes"], "bytes: this is no text"),
-        (["kafka", "t", "--call", "json:dumps", "--servers", NOBODY], f"no broker answers at {NOBODY}"),
-        (["rabbitmq", "q", "--call", "json:dumps", "--url", f"amqp://{NOBODY}/"], "is AMQP_URL right?"),
-        (["redis-streams", "s", "--call", "json:dumps", "--url", f"redis://{NOBODY}/0"], "is REDIS_URL right?"),
+        (["work", "kafka:t", "--call", "json:dumps", "--set", f"servers={NOBODY}"], f"no broker answers at {NOBODY}"),
+        (["work", "rabbitmq:q", "--call", "json:dumps", "--set", f"url=amqp://{NOBODY}/"], "is AMQP_URL right?"),
+        (["work", "redis:s", "--call", "json:dumps", "--set", f"url=redis://{NOBODY}/0"], "is REDIS_URL right?"),
+        (["work", "orders", "--call", "json:dumps"], "as in sqs:orders, kafka:orders"),
+        (["work", "kafka:", "--call", "json:dumps"], "as in sqs:orders, kafka:orders"),
+        (["work", "kafka:t", "--call", "json:dumps", "--set", "url=x"], "kafka has the settings servers, group"),
+        (["work", "nats:s", "--call", "json:dumps", "--set", "settings=x"], "settings.NAME"),
+        (["work", "rabbitmq:q", "--call", "json:dumps", "--set", "prefetch=many"], "prefetch"),
+        (["work", "redis:s", "--call", "json:dumps", "--set", "idle"], "give NAME=VALUE"),
     ],
 )
 def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):

@@ -46,7 +46,7 @@ def _alone(queue: QueueSettings, facts: Facts) -> Finding:
     fix = "give the queue a RedrivePolicy"
     if not by_lambda:
         why = (
-            f"`onceward sqs` and SqsWorker keep a message that always fails in the ledger, after {limit or ATTEMPTS} attempts. "
+            f"`onceward work` and SqsWorker keep a message that always fails in the ledger, after {limit or ATTEMPTS} attempts. "
             f"With any other consumer, SQS drops it {gone}"
         )
     elif limit is None:
@@ -168,7 +168,7 @@ def polling(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "polling", f"receives of {queue.name} wait for messages")
         return
     why = (
-        "a consumer that does not set its own wait asks only some of the servers, and pays for empty answers; `onceward sqs` "
+        "a consumer that does not set its own wait asks only some of the servers, and pays for empty answers; `onceward work` "
         "sets it"
     )
     says = f"{queue.name} has ReceiveMessageWaitTimeSeconds 0"

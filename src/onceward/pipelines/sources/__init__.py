@@ -1,17 +1,17 @@
-"""The sources of a pipeline: one class a file. ``contract.py`` says what a source is."""
+"""The sources of a pipeline. ``contract.py`` says what a source is."""
 
 from typing import Final
 
 # Name in the file → module and class.
 SOURCES: Final = {
     "csv": "onceward.pipelines.sources.csv:CsvSource",
-    "kafka": "onceward.pipelines.sources.kafka:KafkaSource",
+    "kafka": "onceward.pipelines.sources.brokers:KafkaSource",
     "lambda": "onceward.pipelines.sources.lambda_events:LambdaSource",
-    "nats": "onceward.pipelines.sources.nats:NatsSource",
+    "nats": "onceward.pipelines.sources.brokers:NatsSource",
     "ndjson": "onceward.pipelines.sources.ndjson:NdjsonSource",
-    "rabbitmq": "onceward.pipelines.sources.rabbitmq:RabbitmqSource",
-    "redis_streams": "onceward.pipelines.sources.redis_streams:RedisStreamsSource",
+    "rabbitmq": "onceward.pipelines.sources.brokers:RabbitmqSource",
+    "redis_streams": "onceward.pipelines.sources.brokers:RedisStreamsSource",
     "schedule": "onceward.pipelines.sources.schedule:ScheduleSource",
-    "sqs": "onceward.pipelines.sources.sqs:SqsSource",
+    "sqs": "onceward.pipelines.sources.brokers:SqsSource",
     "webhook": "onceward.pipelines.sources.webhook:WebhookSource",
 }

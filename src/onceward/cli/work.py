@@ -1,0 +1,117 @@
+"""``onceward work``: call a function once for each message of a queue, whatever broker has it."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from typer import Argument, Option
+
+from onceward.cli.ledgers import USAGE, refuse
+from onceward.cli.working import STATUSES, CommandOptions, ReportedWorker, with_command_options
+
+if TYPE_CHECKING:
+    from onceward.consumers.worker import WorkerOptions
+    from onceward.once import Once
+    from onceward.pipelines.sources.brokers import WorkerSource
+
+# What comes before the colon → the queue's settings, which are those of a pipeline's source.
+_BROKERS: Final = {
+    "sqs": "SqsSource",
+    "kafka": "KafkaSource",
+    "rabbitmq": "RabbitmqSource",
+    "nats": "NatsSource",
+    "redis": "RedisStreamsSource",
+}
+HELP = r"""
+Call a function exactly once for each message of a queue.
+
+PLACE is sqs:QUEUE (its name, ARN or URL), kafka:TOPIC, rabbitmq:QUEUE, nats:SUBJECT or redis:STREAM. The function gets the message's body.
+JSON is decoded and converted to the annotation of its parameter. The function may be async. When it returns, its result is recorded and
+the message is acknowledged. When it raises, the message comes again after a pause that doubles each time. After 10 calls, or
+--max-attempts, its key is parked, and the message goes to the dead letters. A queue of SQS with a redrive policy has no such limit of
+ours. A queue whose settings lose messages is refused.
+
+The broker is found as its own tools find it: AWS_REGION, AWS_PROFILE and AWS_ENDPOINT_URL_SQS; KAFKA_SERVERS, KAFKA_SECURITY_PROTOCOL,
+KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_CA_FILE; AMQP_URL; NATS_URL; REDIS_URL.
+
+--set has the settings of one broker. sqs: unwrap, visibility, wait. kafka: servers, group, order, retry, dead, settings.NAME (of
+aiokafka's consumer). rabbitmq: url, dead, prefetch, wait. nats: url, stream, durable, dead, settings.NAME (of the connection). redis:
+url, group, dead, idle.
+
+SIGTERM or ctrl-C ends it: running calls finish, and other messages go back.
+
+Example: [bold]onceward work kafka:orders --call shop:charge --key order.id --set group=shop --store postgresql://db/shop[/bold]
+"""
+HELP += STATUSES
+
+
+@with_command_options
+def work(
+    place: Annotated[str, Argument(metavar="PLACE", help="The queue, as in kafka:orders.", show_default=False)],
+    *,
+    call: Annotated[str, Option(metavar="MODULE:FUNCTION", help="The function; its module may lie in this directory.")],
+    key: Annotated[
+        str | None,
+        Option(
+            metavar="JMESPATH",
+            help="What identifies a message: order.id for def charge(order).",
+            show_default="its header Idempotency-Key, else its id or place; in SQS its id",
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        Option(
+            "--set", metavar="NAME=VALUE", help="A setting of the broker; several times, if needed.", show_default=False
+        ),
+    ] = None,
+    max_attempts: Annotated[
+        int | None, Option(min=1, metavar="N", help="Calls after which a key is parked.", show_default="10")
+    ] = None,
+    options: CommandOptions,
+) -> None:
+    """Work until told to stop. HELP lists the exit statuses."""
+    source = _source(place, setting or [])
+
+    def made(once: "Once", common: "WorkerOptions") -> ReportedWorker[Any]:
+        from onceward.pipe.functions import imported
+
+        reported: Any = type("Reported", (ReportedWorker, source.worker_class()), {})
+        queue, *given = source.given()
+        worker: ReportedWorker[Any] = reported(once, queue[1], imported(call), **dict(given), **common)
+        return worker
+
+    options.work(made, key=key, max_attempts=max_attempts)
+
+
+def _source(place: str, assigned: list[str]) -> "WorkerSource":
+    """Return the queue and its settings. What is wrong with them ends the command."""
+    import msgspec
+
+    from onceward.pipelines.sources import brokers
+
+    broker, colon, queue = place.partition(":")
+    if broker not in _BROKERS or not colon or not queue:
+        refuse(f"{place}: give a queue and its broker, as in {', '.join(f'{name}:orders' for name in _BROKERS)}", USAGE)
+    kind: type[WorkerSource] = getattr(brokers, _BROKERS[broker])
+    first, *others = (field.name for field in msgspec.structs.fields(kind))
+    settings: dict[str, Any] = {first: queue}
+    for text in assigned:
+        name, equals, value = text.partition("=")
+        name, _, inner = name.partition(".")
+        if not equals or name not in others or bool(inner) != (name == "settings"):
+            more = [f"{one}.NAME" if one == "settings" else one for one in others]
+            refuse(
+                f"--set {text.partition('=')[0]}: {broker} has the settings {', '.join(more)}: give NAME=VALUE", USAGE
+            )
+        if inner:
+            settings.setdefault(name, {})[inner] = int(value) if value.isdecimal() else value
+        else:
+            settings[name] = {"true": True, "false": False}.get(value, value)
+    if (library := kind.library) is not None:
+        try:
+            import_module(library[0])
+        except ImportError:
+            refuse(f"{broker}: needs {library[0]}, which is not installed: pip install 'onceward[{library[1]}]'", USAGE)
+    try:
+        return msgspec.convert(settings, kind, strict=False)
+    except msgspec.ValidationError as error:
+        refuse(f"--set: {error}", USAGE)
