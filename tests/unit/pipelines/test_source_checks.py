@@ -11,11 +11,7 @@ from onceward.kafka.worker import KafkaWorker
 from onceward.nats.worker import NatsWorker
 from onceward.pipelines import PipelineInvalid, load
 from onceward.pipelines.settings import fields_of
-from onceward.pipelines.sources.brokers import KafkaSource
-from onceward.pipelines.sources.brokers import NatsSource
-from onceward.pipelines.sources.brokers import RabbitmqSource
-from onceward.pipelines.sources.brokers import RedisStreamsSource
-from onceward.pipelines.sources.brokers import SqsSource
+from onceward.pipelines.sources.brokers import KafkaSource, NatsSource, RabbitmqSource, RedisStreamsSource, SqsSource
 from onceward.rabbitmq.worker import RabbitWorker
 from onceward.redis_streams.worker import RedisStreamsWorker
 
