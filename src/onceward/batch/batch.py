@@ -5,26 +5,24 @@ other handlers run. So a process that dies loses only what has just ended; its c
 """
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final
 
+from onceward.batch.handler import BatchHandler
 from onceward.batch.outcomes import BatchOutcome, Item, Reading, Status
 from onceward.batch.recorder import AsyncRecorder, Recorder
 from onceward.batch.runner import Run
 from onceward.batch.tasks import closed, joined
-from onceward.batch.threads import HandlerThreads, awaitable
-from onceward.batch.turns import INSIDE, LoopTurns
+from onceward.batch.threads import HandlerThreads
+from onceward.batch.turns import INSIDE
 from onceward.claim import called
-from onceward.claim.arguments import check_hook
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
-from onceward.claim.factory import GuardFactory, refuse_guarded
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import run_under, run_under_async
 from onceward.core import many
 from onceward.core.drivers import drive, drive_async, settle, settle_async
-from onceward.core.policy import Options
 from onceward.errors import OncewardError
 
 if TYPE_CHECKING:
@@ -32,51 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "BatchOutcome", "Reading", "Status"]
 
-Read = Callable[[Any], Reading]
-Group = Callable[[Any], Hashable | None]
 _NOT_HERE: Final = "is a coroutine function: await batch.run_async(...) instead of batch.run(...)"
 
 
-class Batch:
-    """A handler for batches of records, from ``once.batch(...)``. Any number of threads and event loops can share one.
-
-    Adapters make one directly and pass ``read(record)``, which reads a record; if it raises, the record is malformed. Any
-    thread of the batch calls ``heard`` with each recorded outcome. Without ``values``, results kept elsewhere are not
-    fetched. For the other arguments, see :meth:`Once.batch`.
-    """
-
-    def __init__(
-        self,
-        guards: GuardFactory,
-        function: Callable[..., object],
-        read: Read,
-        *,
-        name: str | None = None,
-        concurrency: int = 1,
-        group: Group | None = None,
-        heard: Callable[[BatchOutcome], None] | None = None,
-        values: bool = True,
-        **options: Unpack[Options],
-    ) -> None:
-        if type(concurrency) is not int or concurrency < 1:
-            raise ValueError(f"concurrency={concurrency!r}: give how many handlers may run at a time, at least 1")
-        if group is not None:
-            check_hook("group", group)
-        # A busy key is reported, and no call is answered from memory.
-        refuse_guarded(function)
-        self.guard, handler = guards.for_function(function, name, {**options, "on_busy": "raise", "cache": 0})
-        self.name = self.guard.name
-        self.read = read
-        self.group = group
-        self.heard = heard
-        self.concurrency = concurrency
-        self.values = values
-        self.typical = 0.0  # seconds per handler, a moving average
-        self.is_async = handler.is_async
-        self._function = function
-        self.turns = LoopTurns(concurrency)
-        self._awaitable = awaitable(function, self.turns.in_thread)
-        self._parameter = handler.parameter
+class Batch(BatchHandler):
+    """A handler for batches of records, from ``once.batch(...)``. Any number of threads and event loops can share one."""
 
     # --- blocking ---------------------------------------------------------------------------------------------------
 
@@ -165,7 +123,7 @@ class Batch:
 
     def _work(self, run: Run, recorder: Recorder) -> None:
         while (item := run.order.next()) is not None:
-            call = Call(self._bound(self._function, item))
+            call = Call(self._bound(self.function, item))
             try:
                 run_under(item.held, call, partial(self._ended, run, item))
             except BaseException as error:
@@ -174,7 +132,7 @@ class Batch:
             recorder.record_soon()
 
     def _bound(self, function: Callable[..., object], item: Item) -> Callable[[], object]:
-        args, kwargs = (item.args, {}) if self._parameter is None else self._parameter.fill(item.held, item.args, {})
+        args, kwargs = (item.args, {}) if self.parameter is None else self.parameter.fill(item.held, item.args, {})
         return partial(function, *args, **kwargs)
 
     def _ended(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
@@ -269,7 +227,7 @@ class Batch:
                 item = run.order.next()
                 if item is None:
                     return
-                call = Call(self._bound(self._awaitable, item))
+                call = Call(self._bound(self.awaitable, item))
                 INSIDE.set(True)
                 try:
                     await run_under_async(item.held, call, partial(self._ended_async, run, item))

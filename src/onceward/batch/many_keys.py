@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast
 from onceward.core.policy import Options
 
 if TYPE_CHECKING:
-    from onceward.batch.batch import Batch, Group
+    from onceward.batch.batch import Batch
     from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
+    from onceward.batch.handler import Group
     from onceward.batch.windows import At
     from onceward.claim.completer import Completer, Sweep
     from onceward.claim.factory import GuardFactory

@@ -2,8 +2,9 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from onceward.batch.handler import BatchHandler
 from onceward.batch.outcomes import BatchOutcome, Item, Status
 from onceward.claim.held import HeldClaim
 from onceward.claim.replays import refusal
@@ -15,9 +16,6 @@ from onceward.keys.json_reading import NotJson
 from onceward.observe.events import Event, Kind, about
 from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
-
-if TYPE_CHECKING:
-    from onceward.batch.batch import Batch
 
 _REFUSED: Final[dict[Verdict, Status]] = {
     Verdict.BUSY: "busy",
@@ -35,7 +33,7 @@ class Report:
         events: what happened; see :meth:`tell`.
     """
 
-    def __init__(self, batch: "Batch") -> None:
+    def __init__(self, batch: BatchHandler) -> None:
         self._batch = batch
         self._guard = batch.guard
         self.told = batch.guard.observers.are_listening()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onceward.batch.ends import end_together, give_back_together, note_troubles
+from onceward.batch.handler import BatchHandler
 from onceward.batch.order import Order
 from onceward.batch.outcomes import Item
 from onceward.batch.report import Report
@@ -25,8 +26,6 @@ from onceward.results.firmly import firmly
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from onceward.batch.batch import Batch
-
 
 class Run:
     """One call of a batch.
@@ -36,7 +35,7 @@ class Run:
         report: the outcomes.
     """
 
-    def __init__(self, batch: "Batch", records: Sequence[Any], time_left: float | None) -> None:
+    def __init__(self, batch: BatchHandler, records: Sequence[Any], time_left: float | None) -> None:
         self._batch = batch
         self._guard = batch.guard
         self._clock = batch.guard.clock

@@ -1,13 +1,11 @@
 """The time that is left for one call of a batch, and what fits into it."""
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from onceward.batch.handler import BatchHandler
 from onceward.core.belief import within
 from onceward.core.policy import Policy
-
-if TYPE_CHECKING:
-    from onceward.batch.batch import Batch
 
 CLAIMED: Final = 100  # records claimed together: the size of one DynamoDB batch read
 RESERVE: Final = 1.0  # seconds of the time left (at most a tenth of it) that are kept for recording
@@ -24,7 +22,7 @@ class TimeLeft:
         ValueError, TypeError: ``seconds`` is no number of seconds.
     """
 
-    def __init__(self, batch: "Batch", seconds: float | None) -> None:
+    def __init__(self, batch: BatchHandler, seconds: float | None) -> None:
         seconds = _checked(seconds)
         self._batch = batch
         self._clock = batch.guard.clock

@@ -15,9 +15,9 @@ from onceward import current
 from onceward.outbox import register, relay, sender
 from onceward.pipelines import PipelineInvalid, load
 from onceward.pipelines.flow import PipelineRun, opened
-from onceward.pipelines.sources import windows
+from onceward.pipelines.sources import schedule
 from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
-from onceward.pipelines.sources.windows import ScheduleRuns
+from onceward.pipelines.sources.schedule import ScheduleRuns
 
 PATIENCE = 60
 
@@ -260,7 +260,7 @@ def test_a_clock_that_is_set_back_begins_no_running_window_again(made, monkeypat
         return await now(runs) + 86_400_000.0 * (len(asked) % 2)
 
     monkeypatch.setattr(ScheduleRuns, "_now", back_and_forth)
-    monkeypatch.setattr(windows, "_LONGEST", 0.01)
+    monkeypatch.setattr(schedule, "_LONGEST", 0.01)
 
     def both_run():
         if len(asked) < 8 or len(effects()) < 2:

@@ -1,0 +1,59 @@
+"""The handler of a batch, and its options: what one call of it (``runner.py``) needs to know."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, Unpack
+
+from onceward.batch.outcomes import BatchOutcome, Reading
+from onceward.batch.threads import awaitable
+from onceward.batch.turns import LoopTurns
+from onceward.claim.arguments import check_hook
+from onceward.claim.factory import GuardFactory, refuse_guarded
+from onceward.core.policy import Options
+
+Read = Callable[[Any], Reading]
+Group = Callable[[Any], Hashable | None]
+
+
+class BatchHandler:
+    """A handler of records.
+
+    Adapters make a batch directly and pass ``read(record)``, which reads a record; if it raises, the record is malformed. Any
+    thread of the batch calls ``heard`` with each recorded outcome. Without ``values``, results kept elsewhere are not
+    fetched. For the other arguments, see :meth:`Once.batch`.
+
+    Attributes:
+        typical: seconds per handler, a moving average.
+    """
+
+    def __init__(
+        self,
+        guards: GuardFactory,
+        function: Callable[..., object],
+        read: Read,
+        *,
+        name: str | None = None,
+        concurrency: int = 1,
+        group: Group | None = None,
+        heard: Callable[[BatchOutcome], None] | None = None,
+        values: bool = True,
+        **options: Unpack[Options],
+    ) -> None:
+        if type(concurrency) is not int or concurrency < 1:
+            raise ValueError(f"concurrency={concurrency!r}: give how many handlers may run at a time, at least 1")
+        if group is not None:
+            check_hook("group", group)
+        # A busy key is reported, and no call is answered from memory.
+        refuse_guarded(function)
+        self.guard, handler = guards.for_function(function, name, {**options, "on_busy": "raise", "cache": 0})
+        self.name = self.guard.name
+        self.read = read
+        self.group = group
+        self.heard = heard
+        self.concurrency = concurrency
+        self.values = values
+        self.typical = 0.0  # seconds per handler, a moving average
+        self.is_async = handler.is_async
+        self.function = function
+        self.turns = LoopTurns(concurrency)
+        self.awaitable = awaitable(function, self.turns.in_thread)
+        self.parameter = handler.parameter
