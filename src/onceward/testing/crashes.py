@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, Final, Self, TypedDict, Unpack
 
@@ -12,7 +12,6 @@ from onceward.testing.clock import ManualClock
 from onceward.testing.crash import Crash
 from onceward.testing.crash_run import CrashRun
 from onceward.testing.downstream import EffectMade
-from onceward.testing.endings import is_over
 from onceward.testing.forked import ForkedWorkers
 from onceward.testing.points import AT_EFFECT, Mishap
 from onceward.testing.stage import Stage
@@ -20,6 +19,24 @@ from onceward.testing.stage import Stage
 Plan = tuple[tuple[int, Mishap], ...]
 EVERYTHING: Final = frozenset(Mishap)
 KILLS: Final = frozenset({Mishap.KILLED_BEFORE, Mishap.KILLED_AFTER})
+_AGAIN = {408, 409, 425, 429}  # a client sends the request again after these, and after 5xx
+
+
+def is_over(answer: object) -> bool:
+    """Return whether the sender of a delivery is content with an answer.
+
+    It is not content with an HTTP response of 408, 409, 425, 429 or 5xx, with a Lambda response that lists
+    ``batchItemFailures``, and with a list of :class:`BatchOutcome` of which one has failed.
+    """
+    status = getattr(answer, "status_code", None)
+    if isinstance(answer, dict):
+        status = answer.get("statusCode")
+        if answer.get("batchItemFailures"):
+            return False
+    if isinstance(status, int):
+        return status < 500 and status not in _AGAIN
+    outcomes: Iterable[object] = answer if isinstance(answer, list) else ()
+    return not any(getattr(one, "status", None) in {"failed", "busy", "deferred"} for one in outcomes)
 
 
 class CrashOptions(TypedDict, total=False):
@@ -30,7 +47,7 @@ class CrashOptions(TypedDict, total=False):
         depth: how many mishaps a run has at most; 1 by default. With 2, the recovery from the first one is struck, too, in many
             more runs.
         over: tells from an answer of the handler whether its sender is content; by default
-            :func:`onceward.testing.endings.is_over`.
+            :func:`onceward.testing.crashes.is_over`.
         lost: makes the exception of a downstream's lost request or reply from a message; by default ``TimeoutError``.
         real: whether each delivery runs in a process of its own, and a kill is a SIGKILL, which runs no ``finally``. Other mishaps
             are left out. The ledger is an SQLite file. Fakes of this process do not see what those processes did: look at
