@@ -14,7 +14,7 @@ from typing import NamedTuple
 from onceward import Claim, Once
 from onceward.outbox import register
 from onceward.outbox.sender import drain
-from onceward.testing.recorded_target import RecordedTarget
+from recorded_target import RecordedTarget
 
 CASES = ("no step", "3 steps", "3 steps, a message")
 Call = Callable[[str], object]

@@ -1,9 +1,7 @@
 """Crash tests of your own handlers: each point, and each thing that can happen there, in turn."""
 
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import ExitStack
 from typing import Any, Final, Self, TypedDict, Unpack
 
 from onceward.stores.contract import Store
@@ -12,13 +10,11 @@ from onceward.testing.clock import ManualClock
 from onceward.testing.crash import Crash
 from onceward.testing.crash_run import CrashRun
 from onceward.testing.downstream import EffectMade
-from onceward.testing.forked import ForkedWorkers
 from onceward.testing.points import AT_EFFECT, Mishap
 from onceward.testing.stage import Stage
 
 Plan = tuple[tuple[int, Mishap], ...]
 EVERYTHING: Final = frozenset(Mishap)
-KILLS: Final = frozenset({Mishap.KILLED_BEFORE, Mishap.KILLED_AFTER})
 _AGAIN = {408, 409, 425, 429}  # a client sends the request again after these, and after 5xx
 
 
@@ -49,9 +45,6 @@ class CrashOptions(TypedDict, total=False):
         over: tells from an answer of the handler whether its sender is content; by default
             :func:`onceward.testing.crashes.is_over`.
         lost: makes the exception of a downstream's lost request or reply from a message; by default ``TimeoutError``.
-        real: whether each delivery runs in a process of its own, and a kill is a SIGKILL, which runs no ``finally``. Other mishaps
-            are left out. The ledger is an SQLite file. Fakes of this process do not see what those processes did: look at
-            ``crash.effects``, or at files and databases.
         ledger: makes the empty ledger of a run, on the clock that it gets, such as ``SqliteStore(path, clock=clock)``; by default in
             memory. Give one for handlers that commit their effect with the record.
     """
@@ -60,8 +53,7 @@ class CrashOptions(TypedDict, total=False):
     depth: int
     over: Callable[[Any], bool]
     lost: Callable[[str], Exception]
-    real: bool
-    ledger: Callable[[ManualClock], Store] | None
+    ledger: Callable[[ManualClock], Store]
 
 
 class Crashes:
@@ -125,22 +117,16 @@ class Crashes:
         depth: int = 1,
         over: Callable[[Any], bool] = is_over,
         lost: Callable[[str], Exception] = TimeoutError,
-        real: bool = False,
-        ledger: Callable[[ManualClock], Store] | None = None,
+        ledger: Callable[[ManualClock], Store] = MemoryStore,
     ) -> Generator[Crash, None, None]:
         expected: Counter[EffectMade] = Counter()
         plans: list[Plan] = [()]
         self.runs = missed = 0
-        forks = _forks() if real else None
-        mishaps = KILLS.intersection(mishaps) if real else mishaps
-        make = ledger or (MemoryStore if forks is None else forks.ledger)
-        with Stage(self._clock, make) as stage, ExitStack() as stack:
-            if forks is not None:
-                stack.callback(forks.close)
+        with Stage(self._clock, ledger) as stage:
             while plans:
                 plan = plans.pop()
                 stage.set()
-                run = CrashRun(stage, dict(plan), expected, over=over, lost=lost, forks=forks)
+                run = CrashRun(stage, dict(plan), expected, over=over, lost=lost)
                 self.current = crash = Crash(run)
                 self.runs += 1
                 yield crash
@@ -155,12 +141,6 @@ class Crashes:
                 f"{missed} of {self.runs} runs did not come to their point, so it was not tried: the handler does not do the "
                 "same each time. Take what differs, such as threads or random numbers, out of the test"
             )
-
-
-def _forks() -> ForkedWorkers:
-    if not hasattr(os, "fork"):
-        raise RuntimeError("real=True needs os.fork, which this system does not have")
-    return ForkedWorkers()
 
 
 def _following(plan: Plan, run: CrashRun, mishaps: Collection[Mishap]) -> Iterator[Plan]:
