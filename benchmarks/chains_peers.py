@@ -9,7 +9,10 @@ import os
 import sys
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from onceward import Claim, Once
 from onceward.outbox import register

@@ -26,8 +26,8 @@ from onceward.core.views import NextStep, next_step
 from onceward.errors import Busy, OncewardError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.chains import LONGEST
-from onceward.stores.contract import Damaged, DamagedRecord
-from onceward.stores.ledger import KeepsMessage, Ledger, NotFound
+from onceward.stores.contract import Damaged, DamagedRecord, KeepsMessage, NotFound
+from onceward.stores.ledger import Ledger
 from onceward.stores.ledger_settling import kept_for
 from onceward.terminal import line, quoted
 

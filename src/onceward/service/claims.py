@@ -44,13 +44,10 @@ from onceward.service.bodies import (
 )
 from onceward.service.ids import ClaimIds
 from onceward.service.json_text import JSON_TEXT, NoResult, exact
+from onceward.service.problems import OTHER_RESULT, RequestRefused
 from onceward.terminal import line
 
 _PATIENCE: Final = 5.0  # seconds to try to record an end; then the client asks again
-
-
-class OtherResult(OncewardError):
-    """The key, or the step, is recorded with another result than this request has."""
 
 
 class Claims:
@@ -122,7 +119,7 @@ class Claims:
         Raises:
             LeaseLost: the key has gone on without this claim.
             Parked: an earlier attempt ended in this step, which must not run again. The key is parked.
-            OtherResult: it is recorded with another result.
+            RequestRefused: it is recorded with another result.
             StoreError, StepNotRecorded: ask again.
         """
         self._check_lease(body.lease)
@@ -133,7 +130,9 @@ class Claims:
         if entry is not None and entry.done:
             result = await self._recorded_step(claim, entry)
             if isinstance(body.result, Raw) and JSON_TEXT.encode(result) != JSON_TEXT.encode(body.result):
-                raise OtherResult(f"{claim.record.key}: its step {text!r} is recorded with another result")
+                raise RequestRefused(
+                    OTHER_RESULT, f"{claim.record.key}: its step {text!r} is recorded with another result"
+                )
         elif isinstance(body.result, Raw):
             await chain.notes.write_async(chain.notes.made(text, JSON_TEXT, body.result, 0.0), body.result)
             result = body.result
@@ -151,7 +150,7 @@ class Claims:
 
         Raises:
             LeaseLost: the key has gone on without this claim.
-            OtherResult: this claim has completed it with another result.
+            RequestRefused: this claim has completed it with another result.
             ResultNotRecorded, StoreError: ask again.
             ValueError: the request has no result, and no reason for that.
         """
@@ -225,7 +224,9 @@ class Claims:
         except ResultUnavailable:  # sealed for good: nobody can compare it
             return
         if JSON_TEXT.encode(kept) != JSON_TEXT.encode(value):
-            raise OtherResult(f"{record.key}: this claim has completed it with another result, which stands")
+            raise RequestRefused(
+                OTHER_RESULT, f"{record.key}: this claim has completed it with another result, which stands"
+            )
 
     async def _begin_step(self, claim: RemoteClaim, text: str, entry: Entry | None, *, parks: bool) -> None:
         chain, record = claim.handler_steps, claim.record

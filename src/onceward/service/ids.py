@@ -3,18 +3,9 @@
 from hashlib import sha256
 from typing import Final
 
-from onceward.errors import OncewardError
+from onceward.service.problems import ID_USED, RequestRefused
 
 _MOST: Final = 65_536
-
-
-class IdUsed(OncewardError):
-    """This id won a claim on another key. Nothing was claimed."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__(
-            f"{key}: this id won a claim on another key. Nothing was claimed: make a new id of 128 random bits for each claim"
-        )
 
 
 class ClaimIds:
@@ -24,10 +15,11 @@ class ClaimIds:
         self._seen: dict[str, bytes] = {}
 
     def check(self, claim_id: str, key: str) -> None:
-        """Raise IdUsed if the id won a claim on another key."""
+        """Raise RequestRefused if the id won a claim on another key."""
         won = self._seen.get(claim_id)
         if won is not None and won != _short(key):
-            raise IdUsed(key)
+            why = "this id won a claim on another key. Nothing was claimed: make a new id of 128 random bits for each claim"
+            raise RequestRefused(ID_USED, f"{key}: {why}")
 
     def note(self, claim_id: str, key: str) -> None:
         """Note that the id has won the key."""

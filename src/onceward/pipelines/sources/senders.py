@@ -3,7 +3,7 @@
 import hmac
 from collections.abc import Mapping
 
-from onceward.http.header import BadKey, read_key
+from onceward.http.header import read_key
 from onceward.keys.json_reading import NotJson, read_json
 from onceward.web.webhooks.events import SignatureRefused, WebhookEvent
 
@@ -32,10 +32,7 @@ class SendersWithKeys:
             raise SignatureRefused("its token is missing or wrong")
         if "idempotency-key" not in headers:
             raise ValueError("give the header Idempotency-Key")
-        try:
-            key = read_key([headers["idempotency-key"]])
-        except BadKey as error:
-            raise ValueError(str(error)) from error
+        key = read_key([headers["idempotency-key"]])
         try:
             data = read_json(body)
         except NotJson as error:
