@@ -17,12 +17,12 @@ from onceward.batch.tasks import closed, joined
 from onceward.batch.threads import HandlerThreads, awaitable
 from onceward.batch.turns import INSIDE, LoopTurns
 from onceward.claim import called
-from onceward.claim.arguments import check_hook
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.factory import GuardFactory, refuse_guarded
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import run_under, run_under_async
 from onceward.core import many
+from onceward.core.arguments import check_hook
 from onceward.core.drivers import drive, drive_async, settle, settle_async
 from onceward.core.policy import Options
 from onceward.errors import OncewardError

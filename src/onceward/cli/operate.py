@@ -14,8 +14,7 @@ from typer import Argument, Option
 from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.queue import Queue
 from onceward.cli.chain import show_chain
-from onceward.cli.durations import seconds
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse, seconds
 from onceward.cli.records import as_json, details
 from onceward.cli.seals import SealOption, import_here, imported_seal
 from onceward.cli.watching import WatchOption, watching

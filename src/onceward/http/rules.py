@@ -11,7 +11,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from onceward.claim.arguments import check_flag
+from onceward.core.arguments import check_flag
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import Answer, Recorded, bodiless, recorded, replay
