@@ -33,8 +33,8 @@ from onceward.observe.events import StoreRequest
 from onceward.outbox import register
 from onceward.outbox.sender import SENDER, drain
 from onceward.stores.capabilities import DUE
-from onceward.testing.recorded_target import RecordedTarget
 from postgres_servers import Postgres
+from recorded_target import RecordedTarget
 from stores_disk import FILL, filled
 
 CALLS, ROUNDS = 50, 5

@@ -9,12 +9,15 @@ import os
 import sys
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from onceward import Claim, Once
 from onceward.outbox import register
 from onceward.outbox.sender import drain
-from onceward.testing.recorded_target import RecordedTarget
+from recorded_target import RecordedTarget
 
 CASES = ("no step", "3 steps", "3 steps, a message")
 Call = Callable[[str], object]

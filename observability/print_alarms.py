@@ -1,6 +1,6 @@
 """Print the CloudWatch alarms as a template. Run: python observability/print_alarms.py > observability/cloudwatch-alarms.yaml."""
 
-from onceward.aws.templates.yaml_text import yaml_text
+from onceward.aws.templates.parts import yaml_text
 from onceward.observe.alarms import NAMESPACE, resources
 
 HEAD = """\

@@ -16,20 +16,12 @@ unless the page says otherwise. What a worker of a queue does about each is in [
 
 """
 _ELSEWHERE = (
-    ("onceward.stores.ledger", "KeepsMessage"),
-    ("onceward.stores.ledger", "HasUnsent"),
+    ("onceward.stores.contract", "KeepsMessage"),
+    ("onceward.stores.contract", "HasUnsent"),
     ("onceward.stores.contract", "DamagedRecord"),
     ("onceward.aws.sqs.queue", "QueueError"),
-    ("onceward.aws.dead_letters.redrive", "UnfitQueues"),
     ("onceward.consumers.broker", "BrokerError"),
-    ("onceward.rabbitmq.connection", "RabbitError"),
     ("onceward.stores.dynamodb.batch", "StoreWarning"),
-    ("onceward.pipelines.sources.inbox", "NotHandled"),
-    ("onceward.pipelines.sources.inbox", "WebhookNotServed"),
-    ("onceward.pipelines.sources.lambda_events", "EventUnknown"),
-    ("onceward.pipelines.sources.lambda_events", "RunsInLambda"),
-    ("onceward.pipelines.sources.lines", "LinesUnreadable"),
-    ("onceward.pipelines.steps.run", "CommandLost"),
     ("onceward.errors", "OwnerUsed"),
 )
 

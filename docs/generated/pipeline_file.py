@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from generated.markdown import code, table
 from onceward.pipelines.model import KEYS, PipelineFile
+from onceward.pipelines.reading import TABLES, kind
 from onceward.pipelines.settings import Chosen, Settings, SinkList, StepList, settings_in
-from onceward.pipelines.tables import TABLES, kind
 
 _HEAD = """# The file of a pipeline
 

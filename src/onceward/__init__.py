@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from onceward.claim.stepping.answers import NOT_MADE, Made
     from onceward.core.attempts import Attempt
     from onceward.core.record import Record
-    from onceward.stores.ledger import Ledger, NotFound
+    from onceward.stores.contract import NotFound
+    from onceward.stores.ledger import Ledger
 
 __version__ = "0.1.0"
 
@@ -102,6 +103,7 @@ __getattr__, __dir__ = lazily(
         ".claim.stepping.answers": ("NOT_MADE", "Made"),
         ".core.attempts": ("Attempt",),
         ".core.record": ("Record",),
-        ".stores.ledger": ("Ledger", "NotFound"),
+        ".stores.contract": ("NotFound",),
+        ".stores.ledger": ("Ledger",),
     },
 )

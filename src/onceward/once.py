@@ -68,7 +68,7 @@ class Once(ManyKeys):
         self.store: Store = open_store(store) if isinstance(store, str) else store
         observers = UNOBSERVED
         if observe:
-            from onceward.claim.arguments import checked_observers
+            from onceward.core.arguments import checked_observers
 
             observers = Observers(checked_observers(observe))
         url = store if isinstance(store, str) else None

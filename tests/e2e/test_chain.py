@@ -10,7 +10,7 @@ from command_line import Cli
 from onceward import Once
 from onceward.aws import on_sqs
 from onceward.outbox import register, sender
-from onceward.testing.recorded_target import RecordedTarget
+from recorded_target import RecordedTarget
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from onceward import Busy, Completed, LeaseLost, Once, OncewardError
 from onceward.core import protocol
 from onceward.core.drivers import drive
-from onceward.stores.ledger import KeepsMessage
+from onceward.stores.contract import KeepsMessage
 from waiting import until
 
 

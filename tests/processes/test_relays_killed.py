@@ -10,8 +10,8 @@ from boxes import left_by_a_crash
 from ledgers import LEDGERS, SERVED
 from onceward import Once
 from onceward.outbox import register
-from onceward.testing.recorded_target import RecordedTarget
 from processes import workers
+from recorded_target import RecordedTarget
 from waiting import until
 
 KEYS = 60

@@ -5,7 +5,7 @@ import os
 
 from onceward import current
 from onceward.outbox import register, sender
-from onceward.testing.recorded_target import RecordedTarget
+from recorded_target import RecordedTarget
 
 _SCHEMES = itertools.count()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from onceward.batch.outcomes import Item
 from onceward.batch.time_left import TimeLeft
-from onceward.claim import forks
+from onceward.core import worker
 from onceward.core.record import COMPLETED
 from onceward.errors import LeaseLost
 
@@ -21,7 +21,7 @@ class Order:
 
     def __init__(self, time: TimeLeft) -> None:
         self._time = time
-        self._process = forks.generation
+        self._process = worker.generation
         self._lock = threading.Lock()
         self._stopped = False
         self._lanes: deque[deque[Item]] = deque()  # may begin now: each a group or a single item
@@ -33,7 +33,7 @@ class Order:
     @property
     def inherited(self) -> bool:
         """Whether a handler forked this process. If so, all claims are the parent's, and locks may stay held for ever."""
-        return self._process != forks.generation
+        return self._process != worker.generation
 
     @property
     def is_over(self) -> bool:
@@ -64,7 +64,7 @@ class Order:
 
     def next(self) -> Item | None:
         """Return the next item to handle. None if no item is left, or if the rest must wait for a running item."""
-        if self._process != forks.generation:  # inherited
+        if self._process != worker.generation:  # inherited
             return None
         with self._lock:
             while self._lanes and not self._stopped and not self._time.is_over():
@@ -85,7 +85,7 @@ class Order:
                         item.claim.story.began = began
                     if lane:
                         self._waiting[item] = lane
-                    return None if self._process != forks.generation else item  # a signal handler can fork meanwhile
+                    return None if self._process != worker.generation else item  # a signal handler can fork meanwhile
         return None
 
     def _passes(self, item: Item) -> bool:

@@ -5,12 +5,11 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, TypeVar
 
-from onceward.claim import forks
 from onceward.claim.called import NotBegun
 from onceward.claim.lease import Lease
 from onceward.claim.open_transactions import warn_of_open
 from onceward.claim.replays import CallOutcome
-from onceward.core import protocol, steps
+from onceward.core import protocol, steps, worker
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.core.protocol import Outcome
 from onceward.core.record import COMPLETED, RELEASED, Record
@@ -352,7 +351,7 @@ class HeldClaim(Lease):
         self.settled = outcome.status  # last: after an earlier interrupt, the claim is ended again
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
-        if self.settled is not None or self._process != forks.generation:
+        if self.settled is not None or self._process != worker.generation:
             self._check_open()
         self.ending = True
         if self.outbox is not None:

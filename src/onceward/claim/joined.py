@@ -8,9 +8,9 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from onceward.claim import forks, heartbeat
+from onceward.claim import heartbeat
 from onceward.claim.aftermath import Aftermath, OfClaim, OfKey, ended_by_body
-from onceward.core import retries, steps
+from onceward.core import retries, steps, worker
 from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
 from onceward.core.steps import Bid, Lost, Refused, Replay, Won
@@ -66,7 +66,7 @@ class Joined:
         self._after: Aftermath | None = None
         self._events: list[Event] = []  # told after the transaction, as are those of the claims
         self._raised: BaseException | None = None  # by the body
-        self._process = forks.generation
+        self._process = worker.generation
 
     # --- the way in -----------------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Joined:
 
     def _end(self, ending: Callable[[], Steps[object]]) -> Steps[None]:
         """End the transaction by the session's commit, or roll back."""
-        if forks.generation != self._process:
+        if worker.generation != self._process:
             return  # the connection is the parent's: any use of it here could undo what others commit meanwhile
         try:
             if self.session.state is TransactionState.OPEN:
@@ -265,7 +265,7 @@ class Joined:
 
     def exchange(self, request: object) -> object:
         """Send a request of the session, or one for the store, and return its reply."""
-        if forks.generation != self._process:
+        if worker.generation != self._process:
             raise ForkedClaim(self._key)
         if type(request) is Apart:
             return self._store.exchange(request.request)
@@ -273,7 +273,7 @@ class Joined:
 
     async def exchange_async(self, request: object) -> object:
         """As :meth:`exchange`, awaiting it."""
-        if forks.generation != self._process:
+        if worker.generation != self._process:
             raise ForkedClaim(self._key)
         if type(request) is Apart:
             return await self._store.exchange_async(request.request)

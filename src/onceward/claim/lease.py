@@ -4,10 +4,9 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from onceward.claim import forks
 from onceward.claim.claim import Claim
 from onceward.claim.running import CURRENT
-from onceward.core import retries, steps
+from onceward.core import retries, steps, worker
 from onceward.core.belief import lease_to, margin
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
@@ -60,7 +59,7 @@ class Lease(Claim):
         self.clock = clock
         self.codec = codec
         self.number = next(_NUMBERS)
-        self._process = forks.generation
+        self._process = worker.generation
         self.outer = CURRENT.get()
         self.observers = observers
         if told:
@@ -92,7 +91,7 @@ class Lease(Claim):
     @property
     def inherited(self) -> bool:
         """Whether this process was forked from the one that made the claim. It must not use the claim."""
-        return self._process != forks.generation
+        return self._process != worker.generation
 
     def handled(self) -> None:
         """Note that the handler has ended. The time to record its end starts now."""
@@ -208,7 +207,7 @@ class Lease(Claim):
 
     def check_own(self) -> None:
         """Raise ForkedClaim in a process that was forked from the one that made the claim."""
-        if self._process != forks.generation:
+        if self._process != worker.generation:
             raise ForkedClaim(self.record.key)
 
     def _check_free(self) -> None:
@@ -218,7 +217,7 @@ class Lease(Claim):
             )
 
     def _check_open(self) -> None:
-        if self._process != forks.generation:
+        if self._process != worker.generation:
             self.check_own()
         if self.settled is not None:
             raise OncewardError(f"{self.record.key}: this claim was ended before ({self.settled})")

@@ -9,10 +9,10 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from onceward.claim import forks
 from onceward.claim.claim import Claim
 from onceward.claim.joined import Joined
 from onceward.claim.running import CURRENT, enter_span, leave_span
+from onceward.core import worker
 from onceward.core.whole import drive_whole, drive_whole_async, shielded
 from onceward.errors import Parked, StoreError
 from onceward.stores.capabilities import TRANSACTION, Session, TransactionState
@@ -45,7 +45,7 @@ class Transaction(Generic[C]):
         self._key = key
         self._before: HeldClaim | None = None  # that claim
         self._outer: HeldClaim | None = None
-        self._process = forks.generation
+        self._process = worker.generation
         self._caller = (0, 0)
 
     @property
@@ -206,7 +206,7 @@ class Transaction(Generic[C]):
         The driver may refuse it outside the connection's own thread. In a forked child, the transaction is the parent's.
         """
         joined = self._joined
-        if joined is None or forks.generation != self._process or not joined.entered:
+        if joined is None or worker.generation != self._process or not joined.entered:
             return
         with contextlib.suppress(StoreError):
             if not joined.session.awaited:

@@ -9,8 +9,7 @@ from typer import Option
 
 from onceward import terminal
 from onceward.claim.completer import Completer, KeepingHandler, Sweep, decorated
-from onceward.cli.durations import seconds
-from onceward.cli.ledgers import INTERRUPTED, USAGE, refuse, said
+from onceward.cli.ledgers import INTERRUPTED, USAGE, refuse, said, seconds
 from onceward.consumers.stop import signals
 from onceward.errors import OncewardError, StoreError
 from onceward.pipe.functions import imported

@@ -17,8 +17,7 @@ from typer import Option
 from onceward import terminal
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.look import Inspection
-from onceward.cli.durations import seconds
-from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse, said
+from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse, said, seconds
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
 from onceward.stores.inspection import LEVELS, Finding, Level

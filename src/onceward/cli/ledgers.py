@@ -1,9 +1,10 @@
-"""Opens the ledger of a command, and ends a command with one clear line."""
+"""Opens the ledger of a command, ends a command with one clear line, and reads durations."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 from typer import Option
@@ -65,3 +66,17 @@ def said(error: OncewardError) -> str:
     if isinstance(error, StoreError) and error.transient and isinstance(error.__cause__, OSError):
         return f"{error}. Try again. If that does not help, check the endpoint and the region in --store (or AWS_ENDPOINT_URL and AWS_REGION)"
     return str(error)
+
+
+_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([a-z]*)").fullmatch
+
+
+def seconds(option: str, text: str | None) -> float | None:
+    """Return the seconds of a duration such as ``90``, ``90s``, ``10m``, ``1.5h`` or ``7d``. End the command if it is none."""
+    if text is None:
+        return None
+    match = _DURATION(text)
+    if match is None or match[2] not in _UNITS:
+        refuse(f"{option} {text}: give seconds, or a number with s, m, h or d, as in 90s, 10m, 1h or 7d", USAGE)
+    return float(match[1]) * _UNITS[match[2]]

@@ -14,8 +14,7 @@ from typer import Argument, Option
 from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.queue import Queue
 from onceward.cli.chain import show_chain
-from onceward.cli.durations import seconds
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse, seconds
 from onceward.cli.records import as_json, details
 from onceward.cli.seals import SealOption, import_here, imported_seal
 from onceward.cli.watching import WatchOption, watching
@@ -26,8 +25,8 @@ from onceward.core.views import NextStep, next_step
 from onceward.errors import Busy, OncewardError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.chains import LONGEST
-from onceward.stores.contract import Damaged, DamagedRecord
-from onceward.stores.ledger import KeepsMessage, Ledger, NotFound
+from onceward.stores.contract import Damaged, DamagedRecord, KeepsMessage, NotFound
+from onceward.stores.ledger import Ledger
 from onceward.stores.ledger_settling import kept_for
 from onceward.terminal import line, quoted
 

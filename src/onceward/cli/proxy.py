@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Option
 
-from onceward.cli.durations import seconds
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said
+from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said, seconds
 from onceward.cli.serving import (
     CertificateOption,
     ConnectionsOption,

@@ -11,8 +11,7 @@ import typer
 from typer import Option
 
 from onceward import terminal
-from onceward.cli.durations import seconds
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, JsonOption, StoreOption, looking_at, refuse, seconds
 from onceward.errors import KeyMissing
 from onceward.stores.reconciling import Mismatched, Naming, mismatches
 from onceward.terminal import quoted

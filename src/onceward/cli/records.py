@@ -1,13 +1,14 @@
 """Shows records to people, and to programs as JSON."""
 
+import os
 import shutil
 import sys
+from typing import Final
 
 from onceward.aws.sqs.kept import read_kept
-from onceward.cli.colours import coloured
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.protocol import is_lapsed, is_live, message_in
-from onceward.core.record import Record
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.views import NextStep, last_change, next_step, relative
 from onceward.errors import OncewardError
 from onceward.results.doubt import Doubt, doubt_about
@@ -16,6 +17,26 @@ from onceward.results.outcomes import SEALED
 from onceward.results.step_entries import Entry, entries_of
 from onceward.stores.contract import Damaged
 from onceward.terminal import json, line, lines, quoted
+
+_RED, _GREEN, _YELLOW, _CYAN = "31", "32", "33", "36"
+_OF: Final = {
+    PARKED: _RED,
+    "REFUSED": _RED,
+    "DAMAGED": _RED,
+    "LAPSED": _YELLOW,
+    "UNSENT": _YELLOW,
+    RELEASED: _YELLOW,
+    COMPLETED: _GREEN,
+    IN_PROGRESS: _CYAN,
+}
+
+
+def coloured(text: str, state: str) -> str:
+    """Return a text in the colour of a state, if the standard output is a terminal that wants it."""
+    code = _OF.get(state.upper())
+    plain = code is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else f"\x1b[{code}m{text}\x1b[0m"
+
 
 _ROW = "{:<11}  {:>8}  {:>11}  {:>11}  {:<32}  {:<20}  {}"
 

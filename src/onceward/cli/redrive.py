@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from onceward import terminal
-from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive, UnfitQueues, namespaces
+from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive, namespaces
 from onceward.aws.sqs.queue import Queue
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.progress import shown
@@ -153,16 +153,14 @@ def redrive(
                 limit=limit,
                 dry_run=dry_run,
             )
+            waiting = run.waiting()
         except (ValueError, TypeError) as error:
             refuse(str(error), USAGE)
         try:
             told = _Told(found, dry_run=dry_run, json=json)
-            waiting = run.waiting()
             if completed != "keep" and not (dry_run or yes):
                 _confirm(completed, source.name)
             status = told.all(run, waiting)
-        except UnfitQueues as error:
-            refuse(str(error), USAGE)
         finally:
             source.close()
             target.close()

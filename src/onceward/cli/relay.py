@@ -11,8 +11,7 @@ from typing import Annotated, Final
 import typer
 from typer import Option
 
-from onceward.cli.durations import seconds
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, looking_at, opened, refuse, said
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, looking_at, opened, refuse, said, seconds
 from onceward.cli.relay_report import RelayReport
 from onceward.cli.seals import SealOption, import_here, imported_seal
 from onceward.consumers.stop import signals

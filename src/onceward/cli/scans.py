@@ -10,10 +10,18 @@ import typer
 from typer import Option
 
 from onceward import terminal
-from onceward.cli.colours import coloured
-from onceward.cli.durations import seconds
-from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
-from onceward.cli.records import as_json, heading, row
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    INTERRUPTED,
+    TROUBLE,
+    USAGE,
+    JsonOption,
+    StoreOption,
+    looking_at,
+    refuse,
+    seconds,
+)
+from onceward.cli.records import as_json, coloured, heading, row
 from onceward.cli.sorting import Sorted
 from onceward.cli.watching import WatchOption, watching
 from onceward.core.protocol import STATES

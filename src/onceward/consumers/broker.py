@@ -50,9 +50,13 @@ class BrokerError(OncewardError):
 
     Attributes:
         gone: whether the queue no longer exists. If so, the worker ends.
+        unroutable: whether no queue of RabbitMQ takes the message.
     """
 
-    gone = False
+    def __init__(self, message: str, *, gone: bool = False, unroutable: bool = False) -> None:
+        super().__init__(message)
+        self.gone = gone
+        self.unroutable = unroutable
 
 
 class Broker(ABC, Generic[M]):

@@ -1,4 +1,4 @@
-"""The name of this worker, which each claim records: host and process, or the platform's name for it."""
+"""Which process this is: its name, which each claim records, and how many forks lie before it. Reading them costs no system call."""
 
 import os
 from contextvars import ContextVar
@@ -13,12 +13,14 @@ def _process() -> str:
     return f"{host}/{os.getpid()}".encode("ascii", "replace").decode()
 
 
-def _renew() -> None:
-    global process
+def _forked() -> None:
+    global process, generation
     process = _process()
+    generation += 1
 
 
-process = _process()
+process = _process()  # host and process, or the platform's name for it
+generation = 0  # how many forks lie between the first process and this one
 if hasattr(os, "register_at_fork"):
     for _ in range(3):  # an interrupt can end a hook, and Python drops it: run it again
-        os.register_at_fork(after_in_child=_renew)
+        os.register_at_fork(after_in_child=_forked)

@@ -20,7 +20,7 @@ from onceward.dashboard.shield import Shield
 from onceward.dashboard.wrong_tokens import WrongTokens
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once, check_once
-from onceward.stores.ledger import NotFound
+from onceward.stores.contract import NotFound
 
 _AWAY: Final = "The ledger cannot be reached. This page tries again every five seconds, and comes back by itself."
 _UNSURE: Final = "The ledger cannot be reached, or did not answer in time. What you asked for may have been done: look at the record first."

@@ -16,7 +16,8 @@ from onceward.core.record import COMPLETED, Record
 from onceward.core.writes import ended, first_claim
 from onceward.keys.ledger_keys import scoped_key
 from onceward.results.outcomes import storable
-from onceward.stores.ledger import Ledger, NotFound
+from onceward.stores.contract import NotFound
+from onceward.stores.ledger import Ledger
 
 NAMESPACE: Final = "onceward.audit"
 _MOST: Final = 200  # entries of one key that a page shows

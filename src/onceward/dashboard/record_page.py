@@ -14,8 +14,7 @@ from onceward.dashboard.actions import possible
 from onceward.dashboard.board import Board, board_of
 from onceward.dashboard.rendering import block
 from onceward.dashboard.showing import advice, hidden, kept_in, outbox_of, pretty, state_of, steps_of, why
-from onceward.stores.contract import DamagedRecord
-from onceward.stores.ledger import NotFound
+from onceward.stores.contract import DamagedRecord, NotFound
 
 
 def record(request: Request) -> Response:

@@ -11,7 +11,8 @@ from onceward.dashboard.needs import first
 from onceward.dashboard.showing import kept_in, kept_place
 from onceward.errors import OncewardError
 from onceward.keys.ledger_keys import ledger_key
-from onceward.stores.ledger import Ledger, NotFound
+from onceward.stores.contract import NotFound
+from onceward.stores.ledger import Ledger
 from onceward.stores.survey import Survey
 
 _NAMES: Final = 100  # handlers

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 import msgspec
 
-from onceward.http.request import Request
+from onceward.http.request import BadRequest, Request
 from onceward.keys.json_reading import NotJson, read_json
 from onceward.keys.roots import fixed
 
@@ -32,10 +32,6 @@ _EXACT: Final = Context(MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, 
 def is_long(request: Request, body: bytes) -> bool:
     """Return whether a body may take so long to read that an event loop must use a thread."""
     return len(body) > _LONG or bool(request.lines("content-encoding"))
-
-
-class BadBody(ValueError):
-    """The body's key cannot be used. The text tells the sender why."""
 
 
 def fingerprint(request: Request, body: bytes) -> str:
@@ -62,7 +58,7 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
 
     Returns:
         A function from the body to the key: a str, an int or a list of them; None if the body has no key or is not JSON.
-        It raises BadBody for a key of another type and a body that is almost JSON, and KeyMissing if a part of the key is missing.
+        It raises BadRequest for a key of another type and a body that is almost JSON, and KeyMissing if a part of the key is missing.
 
     Raises:
         ValueError: the expression is not valid, or cannot be a key.
@@ -76,14 +72,14 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
             document = read_json(body)
         except NotJson as error:
             if error.almost:  # the application may take it for JSON; then it must not run unguarded
-                raise BadBody(f"the payload is {error}") from error
+                raise BadRequest(f"the payload is {error}") from error
             return None
         key = path.search({"body": document})
         if key is None:
             return None
         parts = cast("list[object]", key) if type(key) is list else [key]
         if not parts or any(type(part) not in {str, int} or not str(part).strip() for part in parts):
-            raise BadBody("it is empty, or not a string or a whole number")
+            raise BadRequest("it is empty, or not a string or a whole number")
         return key
 
     return read

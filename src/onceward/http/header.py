@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from onceward.http.request import BadRequest
+
 # RFC 9651, section 3: an Item may have parameters. The draft defines none, and readers ignore unknown ones.
 _STRING: Final = r'"(?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"'
 _BARE_ITEM: Final = "|".join(
@@ -29,10 +31,6 @@ _BARE: Final = re.compile(r"[ \t]*([\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]+)[
 _ESCAPED: Final = re.compile(r'\\(["\\])').sub
 
 
-class BadKey(ValueError):
-    """The header cannot be read. The text tells the sender why."""
-
-
 def read_key(lines: Sequence[str], *, strict: bool = False, least: int = 1, most: int = 255) -> str:
     """Return the key of a header.
 
@@ -46,19 +44,19 @@ def read_key(lines: Sequence[str], *, strict: bool = False, least: int = 1, most
         The key without quotes: ``"abc"`` and ``abc`` are the same key.
 
     Raises:
-        BadKey: there are several lines, the value is not a String, or its length is out of bounds.
+        BadRequest: there are several lines, the value is not a String, or its length is out of bounds.
     """
     if len(lines) > 1:
-        raise BadKey(f"the header was sent {len(lines)} times; send it once")
+        raise BadRequest(f"the header was sent {len(lines)} times; send it once")
     found = _ITEM(lines[0])
     if found is not None:
         key = _ESCAPED(r"\1", found[1][1:-1])
     elif not strict and (bare := _BARE(lines[0])) is not None:
         key = bare[1]
     else:
-        raise BadKey('its value is not a string in quotes, as in "8e03978e-40d5-43e8-bc93-6894a57f9324"')
+        raise BadRequest('its value is not a string in quotes, as in "8e03978e-40d5-43e8-bc93-6894a57f9324"')
     if not key.strip():
-        raise BadKey("it is empty")
+        raise BadRequest("it is empty")
     if not least <= len(key) <= most:
-        raise BadKey(f"it has {len(key)} characters; {least} to {most} are allowed")
+        raise BadRequest(f"it has {len(key)} characters; {least} to {most} are allowed")
     return key

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 
-from onceward.claim.arguments import check_hook
+from onceward.core.arguments import check_hook
 from onceward.core.policy import Options
 from onceward.http.body import fingerprint
 from onceward.http.request import Request

@@ -14,6 +14,10 @@ _SLASHES: Final = re.compile("//+").sub
 _NOTHING: Mapping[str, object] = {}
 
 
+class BadRequest(ValueError):
+    """A request's key or body cannot be read. The text tells the sender why."""
+
+
 class Request:
     """A request without its body.
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Final, cast
 
-from onceward.claim.arguments import check_flag
+from onceward.core.arguments import check_flag
 from onceward.http.body import key_reader
 
 HEADER: Final = "Idempotency-Key"

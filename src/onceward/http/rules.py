@@ -11,17 +11,16 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from onceward.claim.arguments import check_flag
+from onceward.core.arguments import check_flag
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import Answer, Recorded, bodiless, recorded, replay
-from onceward.http.body import BadBody
 from onceward.http.coding import LARGEST, TooLargeDecoded, plain
 from onceward.http.credentials import Unscoped
-from onceward.http.header import BadKey, read_key
+from onceward.http.header import read_key
 from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
-from onceward.http.request import Request
+from onceward.http.request import BadRequest, Request
 from onceward.http.route import Route
 from onceward.http.scope import Identify, Scope, scope_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
@@ -141,7 +140,7 @@ class Rules:
             return None
         try:
             return self._begun(request, route)
-        except BadKey as error:
+        except BadRequest as error:
             return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
         except Unscoped as error:
             return self._refuse(problem.UNSCOPED.about(why=error))
@@ -185,7 +184,7 @@ class Rules:
         if route.read is not None:
             try:
                 found = route.read(body)
-            except (BadBody, KeyMissing) as error:
+            except (BadRequest, KeyMissing) as error:
                 return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
             if found is None:
                 return self._keyless(route)

@@ -8,7 +8,7 @@ so ``Rules(scope=...)`` has no default.
 from collections.abc import Callable
 from typing import ClassVar, Final
 
-from onceward.claim.arguments import check_hook
+from onceward.core.arguments import check_hook
 from onceward.errors import KeyMissing
 from onceward.http.answer import Answer
 from onceward.http.credentials import Credential, Nobody, digest, required, said

@@ -14,8 +14,10 @@ from onceward.consumers.delivery import Delivery
 from onceward.errors import OncewardError
 from onceward.observe.events import StoreRequest
 from onceward.once import Once
+from onceward.pipe.attempt import Interrupted
 from onceward.pipelines.flow import Flow
 from onceward.pipelines.pipeline import load
+from onceward.pipelines.steps.contract import StepFailed
 from onceward.results.outcomes import describe
 from onceward.stores.memory import MemoryStore
 from onceward.terminal import json
@@ -43,14 +45,6 @@ class ExampleResult(NamedTuple):
     name: str
     faults: list[str]
     kills: int
-
-
-class ExampleError(Exception):
-    """The error that an example gives an effect."""
-
-
-class ExampleKilled(BaseException):
-    """Ends a run as SIGKILL would: nothing is recorded after it."""
 
 
 class ExampleStage:
@@ -89,7 +83,7 @@ class ExampleStage:
         delivery.data = self._example.input
         try:
             return asyncio.run(self._flow.handle(delivery))
-        except ExampleKilled:
+        except Interrupted:
             return None
 
     def later(self) -> None:
@@ -103,7 +97,7 @@ class ExampleStage:
         self.effects[title] += 1
         self._point(call.unit)
         if title in self._example.errors:
-            raise ExampleError(self._example.errors[title])
+            raise StepFailed(self._example.errors[title])
         return self._example.results.get(title)
 
     def sink(self, title: str, message: "PipelineMessage", call: "PipelineCall") -> None:
@@ -123,7 +117,7 @@ class ExampleStage:
     def _point(self, unit: str | None) -> None:
         self.points.append(unit)
         if self._kill_at == len(self.points) - 1:
-            raise ExampleKilled
+            raise Interrupted
 
     def _killable(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         from onceward.claim.claim import Claim

@@ -14,14 +14,14 @@ from onceward.aws.events.kafka import SOURCES as KAFKA
 from onceward.aws.events.kafka import on_kafka
 from onceward.aws.events.loop import run
 from onceward.aws.events.notices import on_eventbridge, on_s3, on_sns
-from onceward.aws.events.records import at, text_at
+from onceward.aws.events.records import MalformedEvent, at, text_at
 from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
 from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
 from onceward.claim.claim import Claim
 from onceward.consumers.delivery import Delivery
 from onceward.pipelines.marks import Mistake, PipelineInvalid
 from onceward.pipelines.pipeline import NO_HOLD, Pipeline, load
-from onceward.pipelines.sources.lambda_events import EventUnknown, LambdaSource
+from onceward.pipelines.sources.lambda_events import LambdaSource
 
 VARIABLE: Final = "ONCEWARD_PIPELINE"
 _DEFAULT: Final = "pipeline.yaml"
@@ -52,7 +52,7 @@ class LambdaPipeline:
         source = pipeline.source if isinstance(pipeline.source, LambdaSource) else LambdaSource()
         reports: dict[str, Any] = {**options, "partial": source.partial}
         if kind == "invoke" and not source.direct:
-            raise EventUnknown(
+            raise MalformedEvent(
                 f"an event with {members(event)} is of no trigger that pipeline {pipeline.model.name} takes; if it is a message, write "
                 "source: {lambda: {direct: true}}"
             )

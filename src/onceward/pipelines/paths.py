@@ -18,10 +18,6 @@ ROOTS: Final = Roots(("message", "meta"), "begins with another name than message
 _INTERPRETER: Final = TreeInterpreter()
 
 
-class NotReadable(ValueError):
-    """An expression cannot be read from this message."""
-
-
 class PathFinder:
     """A compiled expression.
 
@@ -47,14 +43,14 @@ class PathFinder:
         """Return what it finds in a message, or None.
 
         Raises:
-            NotReadable: a function of it was given a value of another kind.
+            ValueError: a function of it was given a value of another kind.
         """
         try:
             return _INTERPRETER.visit(self._parsed, {"message": message.data, "meta": message.meta})
         except JMESPathError as error:
-            raise NotReadable(f"{self.expression!r} cannot be read from this message: {_short(error)}") from error
+            raise ValueError(f"{self.expression!r} cannot be read from this message: {_short(error)}") from error
         except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
-            raise NotReadable(f"{self.expression!r} cannot be read from this message: {error}") from error
+            raise ValueError(f"{self.expression!r} cannot be read from this message: {error}") from error
 
     def holds(self, message: PipelineMessage) -> bool:
         """Return whether what it finds counts as true in JMESPath: not null, false, "", [] or {}."""

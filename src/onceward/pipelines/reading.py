@@ -1,6 +1,8 @@
 """Reads the tree of a file into its model. It goes on after a mistake, so that one look shows all of them."""
 
 from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_origin
 
@@ -9,7 +11,19 @@ import msgspec
 from onceward.pipelines.marks import Marked, Mistake, Position
 from onceward.pipelines.model import KEYS
 from onceward.pipelines.settings import Chosen, Settings, SinkList, StepList
-from onceward.pipelines.tables import TABLES, kind
+from onceward.pipelines.sinks import SINKS
+from onceward.pipelines.sources import SOURCES
+from onceward.pipelines.steps import STEPS
+
+TABLES = {"steps": STEPS, "sinks": SINKS, "sources": SOURCES}
+
+
+@cache
+def kind(table: str, name: str) -> type[Settings]:
+    """Return the class of the settings of a kind; raises KeyError if there is none."""
+    module, _, found = TABLES[table][name].partition(":")
+    return cast("type[Settings]", getattr(import_module(module), found))
+
 
 S = TypeVar("S", bound=Settings)
 _WRONG: Final = object()  # a value that could not be read; its mistake is noted

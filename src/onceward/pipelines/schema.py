@@ -5,8 +5,8 @@ from typing import Any, Final
 import msgspec
 
 from onceward.pipelines.model import KEYS, PipelineFile
+from onceward.pipelines.reading import TABLES, kind
 from onceward.pipelines.settings import Chosen, SinkList, StepList, settings_in
-from onceward.pipelines.tables import TABLES, kind
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCES: Final = "#/$defs/{name}"

@@ -10,12 +10,12 @@ from typing import Final, TypeVar
 from aio_pika import Message
 from aio_pika.abc import AbstractIncomingMessage
 
-from onceward.consumers.broker import Broker, bounded
+from onceward.consumers.broker import Broker, BrokerError, bounded
 from onceward.consumers.dead_letters import OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_queues import length_for, lengths, retry_arguments, retry_queue, version_of
 from onceward.core.policy import Policy
-from onceward.rabbitmq.connection import TROUBLE, RabbitError, closed, connect, copy_of, refused
+from onceward.rabbitmq.connection import TROUBLE, closed, connect, copy_of, refused
 from onceward.rabbitmq.consumer import RabbitConsumer
 from onceward.rabbitmq.declaring import declare, prepare_dead
 from onceward.rabbitmq.message import alike, kept_text, message_delivery, receives_of
@@ -114,7 +114,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         """Return whether messages wait that have not come; they may wait for one that is held.
 
         Raises:
-            RabbitError: the queue was deleted, or the connection is gone without a word.
+            BrokerError: the queue was deleted, or the connection is gone without a word.
         """
         try:
             async with asyncio.timeout(_ANSWERED):
@@ -178,7 +178,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
 
     async def _publish(self, message: Message, queue: str) -> None:
         if self._consumer is None:
-            raise RabbitError("RabbitMQ: the connection is lost")
+            raise BrokerError("RabbitMQ: the connection is lost")
         await self._consumer.publisher.send(message, queue)
 
     def _begin(self, work: Coroutine[object, object, None]) -> None:

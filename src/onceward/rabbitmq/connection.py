@@ -22,24 +22,10 @@ PATIENCE: Final = 5.0  # seconds for what need not end well
 NO_ID: Final = "onceward-none-"  # begins the id of a copy whose original has none; aio-pika would invent one
 
 
-class RabbitError(BrokerError):
-    """RabbitMQ is away, or refused a request.
-
-    Cause: RabbitMQ cannot be reached, or a queue is missing, or was declared with other arguments.
-
-    Fix: Do what the message says. A worker that runs goes on by itself when RabbitMQ is back.
-
-    Attributes:
-        unroutable: whether no queue takes the message.
-    """
-
-    unroutable = False
-
-
-def refused(what: str, error: BaseException) -> RabbitError:
+def refused(what: str, error: BaseException) -> BrokerError:
     """Return the error for what the broker said or did, without credentials."""
     said = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-    return RabbitError(f"RabbitMQ, {what}: {said or type(error).__name__}")
+    return BrokerError(f"RabbitMQ, {what}: {said or type(error).__name__}")
 
 
 def place(url: str | None) -> str:
@@ -58,7 +44,7 @@ async def connect(url: str) -> AbstractConnection:
     """Return a connection that does not reconnect by itself.
 
     Raises:
-        RabbitError: there is none.
+        BrokerError: there is none.
     """
     connection = aio_pika.Connection(URL(url), client_properties={"connection_name": "onceward"})
     try:
@@ -67,7 +53,7 @@ async def connect(url: str) -> AbstractConnection:
         await connection.close()  # aio-pika would do so when it is collected, in any thread
         if isinstance(error, TROUBLE):
             failed = refused("connecting", error)
-            raise RabbitError(f"{failed}. Is it running there, and is AMQP_URL right?") from error
+            raise BrokerError(f"{failed}. Is it running there, and is AMQP_URL right?") from error
         raise
     return connection
 
@@ -102,7 +88,7 @@ class Publisher:
         """Publish a message; return when the broker has stored it in each queue that it goes to.
 
         Raises:
-            RabbitError: it may not be stored; or it goes to no queue (``unroutable``).
+            BrokerError: it may not be stored; or it goes to no queue (``unroutable``).
         """
         there = f"exchange {exchange}, routing key {routing_key}" if exchange else f"queue {routing_key}"
         try:
@@ -115,9 +101,8 @@ class Publisher:
                 )
                 await to.publish(message, routing_key, mandatory=True, timeout=_TIMEOUT)
         except PublishError as error:
-            unroutable = RabbitError(f"RabbitMQ, {there}: no queue takes the message: declare or bind one")
-            unroutable.unroutable = True
-            raise unroutable from error
+            told = f"RabbitMQ, {there}: no queue takes the message: declare or bind one"
+            raise BrokerError(told, unroutable=True) from error
         except (*TROUBLE, ValueError) as error:
             raise refused(there, error) from error
 

@@ -29,7 +29,7 @@ class RabbitConsumer:
         """Connect and consume; ``broken`` is called when the channel is closed.
 
         Raises:
-            RabbitError: the broker is away, or there is no such queue.
+            BrokerError: the broker is away, or there is no such queue.
         """
         connection = await connect(url)
         try:

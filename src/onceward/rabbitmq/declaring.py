@@ -4,9 +4,10 @@ from aio_pika.abc import AbstractConnection
 from aio_pika.exceptions import ChannelClosed, ChannelNotFoundEntity, ChannelPreconditionFailed
 from pamqp.common import FieldTable
 
+from onceward.consumers.broker import BrokerError
 from onceward.consumers.retry_queues import dead_arguments, version_of
 from onceward.observe.logs import logger
-from onceward.rabbitmq.connection import RabbitError, refused
+from onceward.rabbitmq.connection import refused
 from onceward.rabbitmq.settings import read_arguments
 
 
@@ -15,12 +16,12 @@ async def prepare_dead(connection: AbstractConnection, queue: str) -> None:
 
     Raises:
         ValueError: it is there, and its settings lose messages.
-        RabbitError: it can be neither read nor declared.
+        BrokerError: it can be neither read nor declared.
     """
     version = version_of(connection)
     try:
         found = await read_arguments(connection, queue)
-    except RabbitError as error:
+    except BrokerError as error:
         if not error.gone:
             raise
         await declare(connection, queue, dead_arguments(version))
@@ -35,13 +36,13 @@ async def declare(connection: AbstractConnection, queue: str, arguments: FieldTa
     """Declare a durable queue, unless it is there.
 
     Raises:
-        RabbitError: it is there with other arguments; or it is not, and this user may not declare it.
+        BrokerError: it is there with other arguments; or it is not, and this user may not declare it.
     """
     try:
         async with connection.channel() as channel:
             await channel.declare_queue(queue, durable=True, arguments=arguments)
     except ChannelPreconditionFailed as error:
-        raise RabbitError(
+        raise BrokerError(
             f"queue {queue} is there with other arguments: delete it when it is empty, or declare it with {arguments}. RabbitMQ "
             f"says: {error.args[0]}"
         ) from error
@@ -50,7 +51,7 @@ async def declare(connection: AbstractConnection, queue: str, arguments: FieldTa
             async with connection.channel() as channel:
                 await channel.declare_queue(queue, passive=True)
         except ChannelNotFoundEntity:
-            raise RabbitError(
+            raise BrokerError(
                 f"there is no queue {queue}, and this user may not declare it: declare it durable, with {arguments}"
             ) from error
         except ChannelClosed as again:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from aio_pika.abc import AbstractConnection
 
-from onceward.consumers.broker import ATTEMPTS
+from onceward.consumers.broker import ATTEMPTS, BrokerError
 from onceward.consumers.dead_letters import dead_name
 from onceward.consumers.retry_queues import version_of
 from onceward.core.policy import Policy
 from onceward.rabbitmq.address import read_address
-from onceward.rabbitmq.connection import TROUBLE, RabbitError, closed, connect, refused
+from onceward.rabbitmq.connection import TROUBLE, closed, connect, refused
 from onceward.rabbitmq.settings import QueueArguments, count_ready, read_arguments
 from onceward.stores.inspection import Finding
 
@@ -33,7 +33,7 @@ def rabbitmq_findings(address: str, policy: Policy) -> list[Finding]:
 async def _look(url: str, queue: str, policy: Policy) -> list[Finding]:
     try:
         connection = await connect(url)
-    except RabbitError as error:
+    except BrokerError as error:
         return [Finding("unknown", "queue", f"{queue} cannot be read: {error}", "", "look at AMQP_URL")]
     try:
         found = await read_arguments(connection, queue)
@@ -43,7 +43,7 @@ async def _look(url: str, queue: str, policy: Policy) -> list[Finding]:
         ]
     except TROUBLE as error:
         return [Finding("unknown", "queue", f"{queue} cannot be read: {refused('the queue', error)}")]
-    except RabbitError as error:
+    except BrokerError as error:
         return [
             Finding("error" if error.gone else "unknown", "queue", str(error), "nothing can be received", "declare it")
         ]
@@ -86,5 +86,5 @@ async def _count(connection: AbstractConnection, queue: str) -> int | None:
     """Return how many messages wait in a queue; None if there is no such queue."""
     try:
         return await count_ready(connection, queue)
-    except RabbitError:
+    except BrokerError:
         return None

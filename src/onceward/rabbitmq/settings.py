@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from aio_pika.abc import AbstractConnection
 from aio_pika.exceptions import ChannelClosed, ChannelNotFoundEntity, ChannelPreconditionFailed
 
-from onceward.rabbitmq.connection import RabbitError, refused
+from onceward.consumers.broker import BrokerError
+from onceward.rabbitmq.connection import refused
 
 if TYPE_CHECKING:
     from pamqp.common import FieldTable
@@ -96,7 +97,7 @@ async def read_arguments(connection: AbstractConnection, queue: str) -> QueueArg
     """Return what a queue was declared with.
 
     Raises:
-        RabbitError: there is no such queue (``gone``), or it belongs to another connection.
+        BrokerError: there is no such queue (``gone``), or it belongs to another connection.
     """
     durable, auto_delete = True, False
     told: FieldTable = {}
@@ -127,7 +128,7 @@ async def count_ready(connection: AbstractConnection, queue: str) -> int:
     """Return how many messages wait in a queue.
 
     Raises:
-        RabbitError: there is no such queue (``gone``), or it belongs to another connection.
+        BrokerError: there is no such queue (``gone``), or it belongs to another connection.
     """
     try:
         async with connection.channel() as channel:
@@ -136,7 +137,7 @@ async def count_ready(connection: AbstractConnection, queue: str) -> int:
     except ChannelNotFoundEntity as error:
         if "down or inaccessible" in str(error):  # the node of a classic queue is away, and comes back
             raise refused(f"queue {queue}", error) from error
-        gone = RabbitError(f"there is no queue {queue}: declare it, as a durable quorum queue")
+        gone = BrokerError(f"there is no queue {queue}: declare it, as a durable quorum queue")
         gone.gone = True
         raise gone from error
     except ChannelClosed as error:

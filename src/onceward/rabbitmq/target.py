@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from aio_pika import DeliveryMode, Message
 
+from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.urls import shown_url
 from onceward.outbox.loop_thread import awaited
 from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, OutboxMessage, refusal_of
 from onceward.rabbitmq.address import read_address
-from onceward.rabbitmq.connection import TROUBLE, Publisher, RabbitError, closed, connect, refused
+from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, refused
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection
@@ -81,14 +82,14 @@ class RabbitTarget:
     async def _send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
         try:
             publisher = await self._open()
-        except RabbitError as error:
+        except BrokerError as error:
             return [error] * len(messages)
         return await asyncio.gather(*(self._publish(publisher, message) for message in messages))
 
     async def _publish(self, publisher: Publisher, message: OutboxMessage) -> Exception | None:
         try:
             await publisher.send(_written(message), self._place.key, self._place.exchange)
-        except RabbitError as error:
+        except BrokerError as error:
             return error
         return None
 

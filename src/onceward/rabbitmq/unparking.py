@@ -30,7 +30,7 @@ def unpark_at(ledger: Ledger, key: str, address: str, seal: Seal | None = None) 
     Raises:
         ValueError: the address is not valid.
         NotFound: there is no such key.
-        RabbitError: it was not sent, or possibly not; the key is still parked.
+        BrokerError: it was not sent, or possibly not; the key is still parked.
         StoreError: the ledger failed; a copy may have been sent.
         OncewardError: the key is not parked, or keeps no message of RabbitMQ, or ``seal`` cannot open it.
     """

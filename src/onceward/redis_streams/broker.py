@@ -10,7 +10,7 @@ import heapq
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import redis.asyncio
@@ -25,8 +25,7 @@ from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.redis_streams.message import StreamEntry, entries_in, entry_delivery, letter_fields
 from onceward.redis_streams.scripts import AGAIN, CLAIM, FORGET, RENEW
-from onceward.redis_streams.settings import losses, risks
-from onceward.stores.redis.schema import info_of
+from onceward.stores.redis.schema import info_of, is_evicting
 
 _log: Final = logging.getLogger("onceward")
 TROUBLE: Final = (RedisError, OSError, TimeoutError)  # what redis-py raises when a server is away, or refuses
@@ -251,3 +250,19 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         with contextlib.suppress(*TROUBLE):
             await self._client.eval(FORGET, 1, self.name, self.group, self._consumer, 0)
         await self._client.aclose()
+
+
+def losses(info: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each setting that loses entries, and its fix. ``info`` is what INFO says."""
+    if is_evicting(dict(info)):
+        yield f"it evicts streams when it is full ({info['maxmemory_policy']})", "set maxmemory-policy noeviction"
+    if info.get("role", "master") != "master":
+        yield "it is a replica, which takes no writes", "give the address of the primary"
+    elif info.get("aof_enabled") == "0" and info.get("connected_slaves", "0") == "0":
+        yield "its append-only file is off and it has no replica, so a restart loses entries", "set appendonly yes"
+
+
+def risks(info: Mapping[str, str]) -> Iterator[str]:
+    """Yield what can lose entries, but does not have to."""
+    if info.get("connected_slaves", "0") != "0":
+        yield "its replicas follow asynchronously, so a failover loses the last entries"

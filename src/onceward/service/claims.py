@@ -5,6 +5,7 @@ Each method can be repeated: the same request gets the same answer. ``core/proto
 
 from collections.abc import Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -42,15 +43,38 @@ from onceward.service.bodies import (
     StepAnswer,
     StepBody,
 )
-from onceward.service.ids import ClaimIds
 from onceward.service.json_text import JSON_TEXT, NoResult, exact
+from onceward.service.problems import ID_USED, OTHER_RESULT, RequestRefused
 from onceward.terminal import line
 
+_MOST: Final = 65_536
+
+
+class ClaimIds:
+    """The last ids that won a claim here, and the keys that they won."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, bytes] = {}
+
+    def check(self, claim_id: str, key: str) -> None:
+        """Raise RequestRefused if the id won a claim on another key."""
+        won = self._seen.get(claim_id)
+        if won is not None and won != _short(key):
+            why = "this id won a claim on another key. Nothing was claimed: make a new id of 128 random bits for each claim"
+            raise RequestRefused(ID_USED, f"{key}: {why}")
+
+    def note(self, claim_id: str, key: str) -> None:
+        """Note that the id has won the key."""
+        self._seen[claim_id] = _short(key)
+        if len(self._seen) > _MOST:
+            del self._seen[next(iter(self._seen))]
+
+
+def _short(key: str) -> bytes:
+    return sha256(key.encode()).digest()[:8]
+
+
 _PATIENCE: Final = 5.0  # seconds to try to record an end; then the client asks again
-
-
-class OtherResult(OncewardError):
-    """The key, or the step, is recorded with another result than this request has."""
 
 
 class Claims:
@@ -122,7 +146,7 @@ class Claims:
         Raises:
             LeaseLost: the key has gone on without this claim.
             Parked: an earlier attempt ended in this step, which must not run again. The key is parked.
-            OtherResult: it is recorded with another result.
+            RequestRefused: it is recorded with another result.
             StoreError, StepNotRecorded: ask again.
         """
         self._check_lease(body.lease)
@@ -133,7 +157,9 @@ class Claims:
         if entry is not None and entry.done:
             result = await self._recorded_step(claim, entry)
             if isinstance(body.result, Raw) and JSON_TEXT.encode(result) != JSON_TEXT.encode(body.result):
-                raise OtherResult(f"{claim.record.key}: its step {text!r} is recorded with another result")
+                raise RequestRefused(
+                    OTHER_RESULT, f"{claim.record.key}: its step {text!r} is recorded with another result"
+                )
         elif isinstance(body.result, Raw):
             await chain.notes.write_async(chain.notes.made(text, JSON_TEXT, body.result, 0.0), body.result)
             result = body.result
@@ -151,7 +177,7 @@ class Claims:
 
         Raises:
             LeaseLost: the key has gone on without this claim.
-            OtherResult: this claim has completed it with another result.
+            RequestRefused: this claim has completed it with another result.
             ResultNotRecorded, StoreError: ask again.
             ValueError: the request has no result, and no reason for that.
         """
@@ -225,7 +251,9 @@ class Claims:
         except ResultUnavailable:  # sealed for good: nobody can compare it
             return
         if JSON_TEXT.encode(kept) != JSON_TEXT.encode(value):
-            raise OtherResult(f"{record.key}: this claim has completed it with another result, which stands")
+            raise RequestRefused(
+                OTHER_RESULT, f"{record.key}: this claim has completed it with another result, which stands"
+            )
 
     async def _begin_step(self, claim: RemoteClaim, text: str, entry: Entry | None, *, parks: bool) -> None:
         chain, record = claim.handler_steps, claim.record

@@ -21,8 +21,6 @@ from onceward.errors import (
 )
 from onceward.errors import Parked as ErrorParked
 from onceward.service.bodies import ProblemBody
-from onceward.service.claims import OtherResult
-from onceward.service.ids import IdUsed
 
 TYPE: Final = "urn:onceward:problem:"
 _SOON: Final = 5.0  # seconds, at most, for Retry-After: most claims end long before their lease
@@ -95,8 +93,6 @@ _ERRORS: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
     (LeaseLost, LOST),
     (Mismatch, MISMATCH),
     (OwnerUsed, ID_USED),
-    (IdUsed, ID_USED),
-    (OtherResult, OTHER_RESULT),
     (ErrorParked, PARKED),
     (ResultUnavailable, UNAVAILABLE),
     (KeyMissing, MALFORMED),

@@ -217,3 +217,16 @@ def check_options(url: str, options: AbstractSet[str], known: AbstractSet[str] =
     """Raise ValueError if ``options`` has one that does not apply to the ledger at ``url``."""
     for option in sorted(options - known):
         raise ValueError(f"{url}: --{option} means nothing for this ledger; leave it out")
+
+
+def token_of(due_at: float, key: str) -> str:
+    """Return the ``next`` of a page that ends with this record."""
+    return f"{due_at!r} {key}"
+
+
+def point_of(after: str | None) -> tuple[float, str]:
+    """Return the ``due_at`` and the key after which a page begins."""
+    if after is None:
+        return 0.0, ""
+    due_at, _, key = after.partition(" ")
+    return float(due_at), key

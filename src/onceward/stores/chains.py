@@ -7,8 +7,8 @@ from onceward.core.drivers import drive
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.core.record import Record
 from onceward.stores.capabilities import TRACE
-from onceward.stores.contract import Page
-from onceward.stores.ledger import PAGE, Ledger, NotFound
+from onceward.stores.contract import NotFound, Page
+from onceward.stores.ledger import PAGE, Ledger
 
 LONGEST: Final = 1000  # keys of a chain, unless you ask for more
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered, Register
-from onceward.errors import StoreError
+from onceward.errors import OncewardError, StoreError
 
 
 class Damaged(NamedTuple):
@@ -19,6 +19,33 @@ class Damaged(NamedTuple):
     key: str
     why: str
     seen: object
+
+
+class NotFound(OncewardError):
+    """There is no record of that key.
+
+    Cause: The key has another namespace, has expired, or was cleared.
+
+    Fix: Look for it with ``onceward ls --prefix``, or give ``onceward show`` the client's own key.
+    """
+
+
+class KeepsMessage(OncewardError):
+    """The record keeps a message that is in no queue any more. Clearing the record would lose it.
+
+    Cause: A worker of a queue without a dead-letter queue has kept the message in its record.
+
+    Fix: Send it again with ``onceward unpark KEY --to QUEUE``. To lose it, run ``onceward clear KEY``, and confirm.
+    """
+
+
+class HasUnsent(OncewardError):
+    """The record has messages that its handler sent and no target got yet. Without the record they would be lost.
+
+    Cause: The handler completed, and the relay has not sent its messages yet.
+
+    Fix: Run ``onceward relay``. To lose the messages, pass ``--lose-messages``.
+    """
 
 
 class DamagedRecord(StoreError):

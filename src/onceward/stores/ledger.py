@@ -17,12 +17,9 @@ from onceward.results.message_entries import unsent_of
 from onceward.results.outcomes import storable
 from onceward.results.step_entries import entries_of, without
 from onceward.stores.capabilities import FIND
-from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged, Store
+from onceward.stores.contract import Damaged, DamagedRecord, HasUnsent, KeepsMessage, NotFound, Page, Purged, Store
 from onceward.stores.kept_results import delete_kept
 from onceward.stores.ledger_counts import LedgerCounts
-from onceward.stores.ledger_errors import HasUnsent as HasUnsent  # noqa: PLC0414 - callers have all of the ledger from here
-from onceward.stores.ledger_errors import KeepsMessage as KeepsMessage  # noqa: PLC0414 - as above
-from onceward.stores.ledger_errors import NotFound as NotFound  # noqa: PLC0414 - as above
 from onceward.stores.ledger_settling import LedgerSettling
 
 PAGE = 500

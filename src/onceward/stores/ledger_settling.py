@@ -9,7 +9,7 @@ from onceward.core.policy import Policy
 from onceward.core.record import PARKED, Record, Write
 from onceward.errors import Busy, OncewardError
 from onceward.results.codec import Codec, NotReplayable
-from onceward.stores.ledger_errors import KeepsMessage
+from onceward.stores.contract import KeepsMessage
 
 
 class LedgerSettling(ABC):

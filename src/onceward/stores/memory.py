@@ -11,8 +11,8 @@ from onceward.core.protocol import SOME_DAY, is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
+from onceward.stores.capabilities import point_of, token_of
 from onceward.stores.contract import MORE, Damaged, DuePage, OneByOne, Page, Purged
-from onceward.stores.due import point_of, token_of
 from onceward.stores.locks import owns, reentered, watch_forks
 from onceward.stores.observed import Observed
 

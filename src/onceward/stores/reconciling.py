@@ -14,7 +14,8 @@ from typing import Final, Literal, NamedTuple
 from onceward.core.protocol import is_live
 from onceward.core.record import COMPLETED, Record
 from onceward.keys.ledger_keys import derived_key, ledger_key, may_be_kept
-from onceward.stores.ledger import Ledger, NotFound
+from onceward.stores.contract import NotFound
+from onceward.stores.ledger import Ledger
 
 Difference = Literal["effect without a record", "record without an effect", "double"]
 _BATCH: Final = 1000

@@ -1,11 +1,10 @@
-"""The test kit: for your own handlers and stores, for faults, and for the protocol itself.
+"""The test kit for your own handlers and stores.
 
 - ``crashes``: a handler of yours, killed, paused and cut off at every point; with fixtures for pytest (``pytest_plugin``).
 - ``off``: a switch for unit tests, which run guarded functions as if they had no guard.
 - ``clock``: a clock that tests move by hand.
 - ``faults``: a store that fails, stalls or repeats itself as planned.
 - ``conformance``: every sentence of the store contract as a check, for any store.
-- ``explorer``: every interleaving of a few workers on one key, each state checked.
 """
 
 from typing import TYPE_CHECKING

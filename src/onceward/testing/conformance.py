@@ -32,7 +32,6 @@ from onceward.testing import (
     checks_ledger,
     checks_register,
     checks_time,
-    checks_tracing,
 )
 from onceward.testing.bench import CHECKS, MODES, Bench, Check, Mode, NotConforming
 
@@ -46,7 +45,6 @@ REGISTERED = (
     checks_ledger,
     checks_finding,
     checks_due,
-    checks_tracing,
 )
 
 

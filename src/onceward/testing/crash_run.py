@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onceward.core.drivers import Transport
 from onceward.core.record import COMPLETED, PARKED
@@ -15,9 +15,6 @@ from onceward.testing.faults import Ask
 from onceward.testing.points import AT_EFFECT, AT_EXCHANGE, Mishap, Point, label_of
 from onceward.testing.redelivery import Redelivery
 from onceward.testing.stage import Killed, Stage
-
-if TYPE_CHECKING:
-    from onceward.testing.forked import ForkedWorkers
 
 
 class CrashRun:
@@ -31,7 +28,6 @@ class CrashRun:
         clashes: calls that a downstream took for a repetition of another one.
         story: what happened.
         strikes: how many mishaps have happened.
-        forks: the processes of the deliveries; None if they are in this one.
         is_dead: whether the worker of the current delivery is dead.
     """
 
@@ -43,9 +39,7 @@ class CrashRun:
         *,
         over: Callable[[Any], bool],
         lost: Callable[[str], Exception],
-        forks: "ForkedWorkers | None" = None,
     ) -> None:
-        self.forks = forks
         self._stage = stage
         self._plan = plan
         self._over = over
@@ -86,9 +80,6 @@ class CrashRun:
     def delivering(self, call: Callable[[], Any]) -> Redelivery:
         """Return the deliveries of a message, each of which is a ``call``."""
         self._counted = len(self.effects)
-        if self.forks is not None:
-            self._stage.set(fresh=False)
-            self._stage.make_ledgers()
         self._message = Redelivery(self, call, self._over)
         return self._message
 
@@ -137,7 +128,7 @@ class CrashRun:
         if mishap is Mishap.PAUSED:
             self._meanwhile()
         reply = store.exchange(ask.request)
-        self._after_exchange(mishap)
+        self._after(mishap, _ledger_lost("the ledger's reply was lost"))
         return reply
 
     async def exchange_async(self, ask: Ask, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> object:
@@ -146,7 +137,7 @@ class CrashRun:
         if mishap is Mishap.PAUSED:
             await self._meanwhile_async()
         reply = await store.exchange_async(ask.request)
-        self._after_exchange(mishap)
+        self._after(mishap, _ledger_lost("the ledger's reply was lost"))
         return reply
 
     def call(self, label: str, make: Callable[[], object]) -> object:
@@ -155,7 +146,7 @@ class CrashRun:
         if mishap is Mishap.PAUSED:
             self._meanwhile()
         answer = make()
-        self._after_call(label, mishap)
+        self._after(mishap, self._lost_error(f"{label}: the reply was lost"))
         return answer
 
     async def call_async(self, label: str, make: Callable[[], Any]) -> object:
@@ -164,21 +155,17 @@ class CrashRun:
         if mishap is Mishap.PAUSED:
             await self._meanwhile_async()
         answer = await make()
-        self._after_call(label, mishap)
+        self._after(mishap, self._lost_error(f"{label}: the reply was lost"))
         return answer
 
     def happened(self, effect: EffectMade, known: object, answer: object) -> None:
         """Note an effect (:class:`Calls`)."""
-        if self._inside is not None:
-            self._inside.tell("effect", effect, known, answer)
         self.effects.append(effect)
         if known is not None:
             self.answers[known] = effect, answer
 
     def clashed(self, effect: EffectMade, first: EffectMade) -> None:
         """Note a call that is no repetition, but has the key of one (:class:`Calls`)."""
-        if self._inside is not None:
-            self._inside.tell("clash", effect, first)
         self.clashes.append((effect, first))
 
     def number_of(self, target: object) -> int:
@@ -196,7 +183,7 @@ class CrashRun:
             self._lease = max(self._lease, write.lease or 0.0)
         if self._is_gone:
             self._stage.clock.advance(self._lease / 2)  # else nobody would ever give up
-            raise StoreError("the ledger is out of reach", transient=True)
+            raise _ledger_lost("the ledger is out of reach")
         label = label_of(ask)
         mishap = self._at(Point(label, mishaps))
         if mishap is Mishap.KILLED_BEFORE:
@@ -204,14 +191,8 @@ class CrashRun:
         if mishap is Mishap.LEDGER_GONE:
             self._is_gone = True
         if mishap in {Mishap.LEDGER_GONE, Mishap.REQUEST_LOST}:
-            raise StoreError("the request to the ledger was lost", transient=True)
+            raise _ledger_lost("the request to the ledger was lost")
         return mishap
-
-    def _after_exchange(self, mishap: Mishap | None) -> None:
-        if mishap is Mishap.KILLED_AFTER:
-            self._die()
-        if mishap is Mishap.REPLY_LOST:
-            raise StoreError("the ledger's reply was lost", transient=True)
 
     def _before_call(self, label: str) -> Mishap | None:
         if self.is_dead:
@@ -221,19 +202,14 @@ class CrashRun:
             raise self._lost_error(f"{label}: the request was lost")
         return mishap
 
-    def _after_call(self, label: str, mishap: Mishap | None) -> None:
+    def _after(self, mishap: Mishap | None, lost: Exception) -> None:
         if mishap is Mishap.KILLED_AFTER:
             self._die()
         if mishap is Mishap.REPLY_LOST:
-            raise self._lost_error(f"{label}: the reply was lost")
+            raise lost
 
     def _at(self, point: Point) -> Mishap | None:
         mishap = self._plan.get(len(self.points))
-        if self._inside is not None:
-            self._inside.tell("point", point, self._stage.clock())
-        return self._noted(point, mishap)
-
-    def _noted(self, point: Point, mishap: Mishap | None) -> Mishap | None:
         self.points.append(point)
         self.story.note(point.label)
         if mishap is not None:
@@ -242,25 +218,8 @@ class CrashRun:
         return mishap
 
     def _die(self) -> None:
-        if self._inside is not None:
-            self._inside.die()
         self.is_dead = True
         raise Killed
-
-    @property
-    def _inside(self) -> "ForkedWorkers | None":
-        return self.forks if self.forks is not None and self.forks.inside else None
-
-    def heard(self, kind: str, values: tuple[Any, ...]) -> None:
-        """Take in what the process of a delivery did."""
-        if kind == "point":
-            point, now = values
-            self._noted(point, self._plan.get(len(self.points)))
-            self._stage.clock.advance(now - self._stage.clock())
-        elif kind == "clash":
-            self.clashed(*values)
-        else:
-            self.happened(*values)
 
     # --- another worker, while this one is paused ---------------------------------------------------------------------
 
@@ -275,3 +234,7 @@ class CrashRun:
         if self._message is not None:
             await self._message.meanwhile_async()
         self.begin("the paused worker goes on")
+
+
+def _ledger_lost(what: str) -> StoreError:
+    return StoreError(what, transient=True)

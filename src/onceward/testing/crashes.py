@@ -1,9 +1,7 @@
 """Crash tests of your own handlers: each point, and each thing that can happen there, in turn."""
 
-import os
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from typing import Any, Final, Self, TypedDict, Unpack
 
 from onceward.stores.contract import Store
@@ -12,14 +10,29 @@ from onceward.testing.clock import ManualClock
 from onceward.testing.crash import Crash
 from onceward.testing.crash_run import CrashRun
 from onceward.testing.downstream import EffectMade
-from onceward.testing.endings import is_over
-from onceward.testing.forked import ForkedWorkers
 from onceward.testing.points import AT_EFFECT, Mishap
 from onceward.testing.stage import Stage
 
 Plan = tuple[tuple[int, Mishap], ...]
 EVERYTHING: Final = frozenset(Mishap)
-KILLS: Final = frozenset({Mishap.KILLED_BEFORE, Mishap.KILLED_AFTER})
+_AGAIN = {408, 409, 425, 429}  # a client sends the request again after these, and after 5xx
+
+
+def is_over(answer: object) -> bool:
+    """Return whether the sender of a delivery is content with an answer.
+
+    It is not content with an HTTP response of 408, 409, 425, 429 or 5xx, with a Lambda response that lists
+    ``batchItemFailures``, and with a list of :class:`BatchOutcome` of which one has failed.
+    """
+    status = getattr(answer, "status_code", None)
+    if isinstance(answer, dict):
+        status = answer.get("statusCode")
+        if answer.get("batchItemFailures"):
+            return False
+    if isinstance(status, int):
+        return status < 500 and status not in _AGAIN
+    outcomes: Iterable[object] = answer if isinstance(answer, list) else ()
+    return not any(getattr(one, "status", None) in {"failed", "busy", "deferred"} for one in outcomes)
 
 
 class CrashOptions(TypedDict, total=False):
@@ -30,11 +43,8 @@ class CrashOptions(TypedDict, total=False):
         depth: how many mishaps a run has at most; 1 by default. With 2, the recovery from the first one is struck, too, in many
             more runs.
         over: tells from an answer of the handler whether its sender is content; by default
-            :func:`onceward.testing.endings.is_over`.
+            :func:`onceward.testing.crashes.is_over`.
         lost: makes the exception of a downstream's lost request or reply from a message; by default ``TimeoutError``.
-        real: whether each delivery runs in a process of its own, and a kill is a SIGKILL, which runs no ``finally``. Other mishaps
-            are left out. The ledger is an SQLite file. Fakes of this process do not see what those processes did: look at
-            ``crash.effects``, or at files and databases.
         ledger: makes the empty ledger of a run, on the clock that it gets, such as ``SqliteStore(path, clock=clock)``; by default in
             memory. Give one for handlers that commit their effect with the record.
     """
@@ -43,8 +53,7 @@ class CrashOptions(TypedDict, total=False):
     depth: int
     over: Callable[[Any], bool]
     lost: Callable[[str], Exception]
-    real: bool
-    ledger: Callable[[ManualClock], Store] | None
+    ledger: Callable[[ManualClock], Store]
 
 
 class Crashes:
@@ -108,22 +117,16 @@ class Crashes:
         depth: int = 1,
         over: Callable[[Any], bool] = is_over,
         lost: Callable[[str], Exception] = TimeoutError,
-        real: bool = False,
-        ledger: Callable[[ManualClock], Store] | None = None,
+        ledger: Callable[[ManualClock], Store] = MemoryStore,
     ) -> Generator[Crash, None, None]:
         expected: Counter[EffectMade] = Counter()
         plans: list[Plan] = [()]
         self.runs = missed = 0
-        forks = _forks() if real else None
-        mishaps = KILLS.intersection(mishaps) if real else mishaps
-        make = ledger or (MemoryStore if forks is None else forks.ledger)
-        with Stage(self._clock, make) as stage, ExitStack() as stack:
-            if forks is not None:
-                stack.callback(forks.close)
+        with Stage(self._clock, ledger) as stage:
             while plans:
                 plan = plans.pop()
                 stage.set()
-                run = CrashRun(stage, dict(plan), expected, over=over, lost=lost, forks=forks)
+                run = CrashRun(stage, dict(plan), expected, over=over, lost=lost)
                 self.current = crash = Crash(run)
                 self.runs += 1
                 yield crash
@@ -138,12 +141,6 @@ class Crashes:
                 f"{missed} of {self.runs} runs did not come to their point, so it was not tried: the handler does not do the "
                 "same each time. Take what differs, such as threads or random numbers, out of the test"
             )
-
-
-def _forks() -> ForkedWorkers:
-    if not hasattr(os, "fork"):
-        raise RuntimeError("real=True needs os.fork, which this system does not have")
-    return ForkedWorkers()
 
 
 def _following(plan: Plan, run: CrashRun, mishaps: Collection[Mishap]) -> Iterator[Plan]:

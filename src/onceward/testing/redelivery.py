@@ -12,7 +12,6 @@ from onceward.testing.crash_report import shown
 
 if TYPE_CHECKING:
     from onceward.testing.crash_run import CrashRun
-    from onceward.testing.forked import ForkedWorkers
 
 MOST: Final = 10  # deliveries of one message
 
@@ -49,10 +48,6 @@ class Redelivery:
 
     async def deliver_async(self) -> Delivered:
         """Like :meth:`deliver`, in the running event loop."""
-        if self._crash.forks is not None:
-            raise RuntimeError(
-                "real=True delivers in processes of their own: call crash.deliver(...), outside of an event loop"
-            )
         return await self._drive_async(self._all())
 
     def meanwhile(self) -> None:
@@ -136,23 +131,10 @@ class Redelivery:
             self._awaits = hasattr(answer, "__await__")
             return asyncio.run(_awaiting(answer)) if self._awaits else answer
 
-        if self._crash.forks is not None:
-            return self._forked(self._crash.forks, make)
         try:
             return self._ended(_elsewhere().run(make))
         except BaseException as error:
             return self._failed(error)
-
-    def _forked(self, forks: "ForkedWorkers", make: Callable[[], object]) -> Delivered:
-        killed, ended = forks.run(make), Delivered()
-        for kind, values in forks.told():
-            if kind == "answered":
-                ended = Delivered(values[0])
-            elif kind == "raised":
-                ended = self._failed(values[0])
-            else:
-                self._crash.heard(kind, values)
-        return Delivered(killed=True) if killed else ended
 
     async def _delivered_async(self) -> Delivered:
         async def make() -> object:

@@ -104,12 +104,11 @@ class Stage:
         self._patches.close()
         self._drop()
 
-    def set(self, *, fresh: bool = True) -> None:
-        """Bring every Once on the stage, also those that were made meanwhile; ``fresh`` empties the ledgers."""
+    def set(self) -> None:
+        """Bring every Once on the stage, also those that were made meanwhile, and empty the ledgers."""
         if self not in _ACTIVE:
             raise RuntimeError("another crash test began within this one: only one can run at a time")
-        if fresh:
-            self._drop()
+        self._drop()
         for one in list(FACTORIES):
             self.stage(one.store)
 
@@ -137,11 +136,6 @@ class Stage:
         if found is None:
             found = self._ledgers[place] = self._make(self.clock)
         return found
-
-    def make_ledgers(self) -> None:
-        """Make all ledgers now, so that processes that are forked from this one share them."""
-        for store, _, _ in self._staged:
-            self.ledger(store)
 
     def capabilities(self, store: "StagedStore") -> Mapping[str, str]:
         """Return what ``store`` can do meanwhile."""

@@ -1,7 +1,8 @@
 """The Idempotency-Key header for ASGI applications: Starlette, FastAPI, Litestar, Quart, Django."""
 
 import asyncio
-from typing import TYPE_CHECKING, Unpack
+import sys
+from typing import TYPE_CHECKING, Final, Unpack
 
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
@@ -26,7 +27,6 @@ from onceward.web.asgi_messages import (
     reply,
     whole,
 )
-from onceward.web.starting import built_late, refuse_start
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -172,3 +172,27 @@ def _watched(passed: PassedRequest, send: Send) -> Send:
         await send(message)
 
     return watching
+
+
+_MAKER: Final = "build_middleware_stack"  # of Starlette's and FastAPI's applications
+_NEAR: Final = 4  # frames from here to it, with subclasses between
+
+
+def built_late() -> bool:
+    """Return whether a framework is making the middleware after the server has started."""
+    frame = sys._getframe(1)  # as inspect does, which takes 10 ms to load
+    for _ in range(_NEAR):
+        if frame.f_code.co_name == _MAKER:
+            return True
+        if frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return False
+
+
+async def refuse_start(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    """Tell the server's lifespan that the start failed. Always raises ``error``, as frameworks do."""
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": f"onceward: {error}"})
+    raise error

@@ -5,13 +5,9 @@ from io import BytesIO
 from typing import Protocol, cast
 
 from onceward.http.answer import Answer
-from onceward.http.request import Request, rooted
+from onceward.http.request import BadRequest, Request, rooted
 from onceward.http.rules import Rules
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
-
-
-class UnreadableBody(Exception):
-    """The request's body cannot be read in full. The text tells the sender why."""
 
 
 class Stream(Protocol):
@@ -28,7 +24,7 @@ def ask(rules: Rules, environ: MutableMapping[str, object]) -> KeyedRequest | Pa
         return pending
     try:
         body = body_of(environ, rules.max_request)
-    except UnreadableBody as error:
+    except BadRequest as error:
         return rules.unreadable(str(error))
     environ["wsgi.input"] = BytesIO(body)
     return rules.ask(pending, body)
@@ -55,22 +51,22 @@ def body_of(environ: Mapping[str, object], most: int) -> bytes:
     """Return the body of a request, or its first ``most`` + 1 bytes if it has more than ``most``.
 
     Raises:
-        UnreadableBody: it ends before its Content-Length, or its end is unknown.
+        BadRequest: it ends before its Content-Length, or its end is unknown.
     """
     length = str(environ.get("CONTENT_LENGTH") or "")
     if length and not (length.isascii() and length.isdecimal()):
-        raise UnreadableBody("its Content-Length is not a number")
+        raise BadRequest("its Content-Length is not a number")
     stream = cast("Stream", environ["wsgi.input"])
     if length and "chunked" not in str(environ.get("HTTP_TRANSFER_ENCODING", "")).lower():
         wanted = min(int(length), most + 1)
         body = read(stream, wanted)
         if len(body) < wanted:
-            raise UnreadableBody(f"it has {len(body)} bytes, and its Content-Length is {length}")
+            raise BadRequest(f"it has {len(body)} bytes, and its Content-Length is {length}")
         return body
     if environ.get("wsgi.input_terminated"):  # the server decodes chunked bodies and ends them
         return read(stream, most + 1)
     if length or environ.get("HTTP_TRANSFER_ENCODING"):
-        raise UnreadableBody("this server does not decode chunked bodies; send it with a Content-Length")
+        raise BadRequest("this server does not decode chunked bodies; send it with a Content-Length")
     return b""
 
 

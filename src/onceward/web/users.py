@@ -8,7 +8,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final, cast
 
-from onceward.claim.arguments import check_hook
+from onceward.core.arguments import check_hook
 from onceward.http.answer import Answer
 from onceward.http.credentials import Nobody
 from onceward.http.request import Request

@@ -24,7 +24,7 @@ from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.consumers.redriving import planned
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
-from onceward.errors import OncewardError, Parked, StoreError
+from onceward.errors import Parked, StoreError
 from onceward.testing.bench import claim_of
 from servers import Fault, Proxy, Refuse, numbers
 from waiting import until
@@ -882,7 +882,7 @@ def test_the_command_takes_what_the_consumer_compares(scene, handle, cli):
 def test_a_run_from_python_is_refused_at_once_for_queues_that_do_not_fit(scene):
     scene.dead()
     run = Redrive(Once(scene.once.store), Queue(scene.dlq), Queue(scene.dlq), name="shop")
-    with pytest.raises(OncewardError, match="both the dead-letter queue"):
+    with pytest.raises(ValueError, match="both the dead-letter queue"):
         list(run.run())
     (message,) = scene.there().values()
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"

@@ -29,7 +29,7 @@ from onceward.core.protocol import message_in, parked_message
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import OncewardError
 from onceward.keys.ledger_keys import ledger_key
-from onceward.stores.ledger import KeepsMessage
+from onceward.stores.contract import KeepsMessage
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before, late, twice
 from servers import Proxy, Refuse, numbers

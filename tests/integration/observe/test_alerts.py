@@ -18,8 +18,8 @@ from onceward.outbox import drain, register
 from onceward.stores.gauges import LedgerGauges
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.recorded_target import RecordedTarget
 from places import ROOT
+from recorded_target import RecordedTarget
 from servers import needs
 
 FOLDER = ROOT / "observability"

@@ -10,7 +10,8 @@ import pytest
 import pipeline_runs
 from onceward.pipelines import PipelineInvalid, load
 from onceward.pipelines.sinks import bucket as buckets
-from onceward.pipelines.sinks.bucket import Bucket, ObjectNotWritten
+from onceward.pipelines.sinks.bucket import Bucket
+from onceward.pipelines.steps.contract import StepFailed
 from servers import Fault, Refuse, numbers
 
 NAMES = numbers()
@@ -82,7 +83,7 @@ def test_an_object_that_was_given_up_is_not_written_late(ministack, bucket):
     async def main():
         slow, quick = Bucket(bucket, None), Bucket(bucket, None)
         assert not await quick.has("late")
-        with pytest.raises(ObjectNotWritten, match="given up"):
+        with pytest.raises(StepFailed, match="given up"):
             await slow.write("late", b"x\n")
         await slow.write("there", b"x\n")
         await slow.write("there", b"x\n")  # as after a lost answer

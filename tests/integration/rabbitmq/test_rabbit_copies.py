@@ -11,12 +11,12 @@ import pytest
 
 from observing import note_outcomes
 from onceward import Once
+from onceward.consumers.broker import BrokerError
 from onceward.consumers.delivery import Delivery
 from onceward.core.record import COMPLETED, PARKED
 from onceward.dashboard import dashboard
 from onceward.errors import OncewardError
 from onceward.rabbitmq import RabbitRedrive, RabbitWorker
-from onceward.rabbitmq.connection import RabbitError
 from onceward.rabbitmq.unparking import unpark_at
 from places import SOURCES
 from rabbitmq_servers import Rabbitmq
@@ -223,7 +223,7 @@ def test_a_message_that_cannot_be_sent_again_stays_in_the_ledger(rabbitmq, once,
     options = {"url": rabbitmq.url, "key": "order.id", "dead": False, "max_attempts": 1, "wait": 0.2}
     rabbitmq.publish(queue, {"id": 1})
     RabbitWorker(once, queue, failing, **options).run(until_empty=True)
-    with pytest.raises(RabbitError, match="no queue takes the message"):
+    with pytest.raises(BrokerError, match="no queue takes the message"):
         unpark_at(once.ledger, "shop:1", "amqp:nowhere")
     assert once.ledger.show("shop:1")[0].status == PARKED
     once.run("other", lambda: 5)

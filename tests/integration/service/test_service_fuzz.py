@@ -16,7 +16,8 @@ from onceward import Once
 from onceward.core.record import Elsewhere
 from onceward.service import service
 from onceward.service.bodies import ClaimBody, CompleteBody
-from onceward.service.claims import Claims, OtherResult
+from onceward.service.claims import Claims
+from onceward.service.problems import RequestRefused
 from onceward.service.tokens import ACTIONS, add, made
 
 ID = "0123456789abcdef" * 2
@@ -186,7 +187,7 @@ def test_of_two_large_results_at_once_the_second_is_refused(once, monkeypatch):
         ]  # both see it in progress
         monkeypatch.setattr(claims, "_held", AsyncMock(side_effect=held))
         assert (await claims.complete("shop", bodies[0])).replayable
-        with pytest.raises(OtherResult):
+        with pytest.raises(RequestRefused):
             await claims.complete("shop", bodies[1])
 
     claims, whole = Claims(once, longest_lease=600, longest_wait=0), once.store.swap

@@ -1326,7 +1326,7 @@ def test_a_child_forked_in_a_step_records_nothing(once, effects):
 
 def test_a_child_that_is_forked_while_another_thread_writes_does_not_wait_for_it(once, monkeypatch):
     def forks():
-        monkeypatch.setattr("onceward.claim.forks.generation", -1)  # as in a child
+        monkeypatch.setattr("onceward.core.worker.generation", -1)  # as in a child
 
     def writes():
         with claim._chained().notes._writer._lock:

@@ -13,7 +13,7 @@ from onceward import Once
 from onceward.aws import on_eventbridge, on_sns, on_sqs, on_sqs_fifo
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.outbox import register, sender
-from onceward.testing.recorded_target import RecordedTarget
+from recorded_target import RecordedTarget
 from web_calls import AsgiIdempotency, Rules, WsgiIdempotency, on_api
 
 CAME = {"onceward-key": "from-outbox", "onceward-root": 'shop:"é"', "onceward-parent": "payments:1"}

@@ -28,7 +28,8 @@ from onceward.errors import (
 from onceward.http.answer import Recorded, bodiless, recorded, replay
 from onceward.http.body import fingerprint
 from onceward.http.exchange import Exchange, Unrecorded
-from onceward.http.header import BadKey, read_key
+from onceward.http.header import read_key
+from onceward.http.request import BadRequest
 from onceward.http.verdict import KeyedRequest, PendingRequest
 from onceward.keys.ledger_keys import scoped_key
 from onceward.results.codec import Codec
@@ -124,27 +125,27 @@ def test_a_string_in_quotes_is_a_key(line, key, strict):
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_everything_else_is_refused(line, strict):
-    with pytest.raises(BadKey):
+    with pytest.raises(BadRequest):
         read_key([line], strict=strict)
 
 
 @pytest.mark.parametrize("line", [UUID, "abc", "a:b/c+d=", "order#7", "  abc\t", "7", "?1", "!'()*[]"])
 def test_a_bare_value_is_a_key_unless_strict(line):
     assert read_key([line]) == line.strip()
-    with pytest.raises(BadKey, match="quotes"):
+    with pytest.raises(BadRequest, match="quotes"):
         read_key([line], strict=True)
 
 
 def test_a_header_sent_twice_is_refused_even_with_equal_values():
-    with pytest.raises(BadKey, match="2 times"):
+    with pytest.raises(BadRequest, match="2 times"):
         read_key(['"a"', '"a"'])
 
 
 def test_length_is_bounded_on_both_sides():
     assert read_key(["a" * 255]) == "a" * 255
-    with pytest.raises(BadKey, match="256 characters"):
+    with pytest.raises(BadRequest, match="256 characters"):
         read_key(['"' + "a" * 256 + '"'])
-    with pytest.raises(BadKey, match="16 to 255"):
+    with pytest.raises(BadRequest, match="16 to 255"):
         read_key(["a" * 15], least=16)
 
 
@@ -158,7 +159,7 @@ def test_any_printable_text_survives_quoting(key):
 def test_no_header_breaks_the_reader(line):
     try:
         key = read_key([line])
-    except BadKey:
+    except BadRequest:
         return
     assert 1 <= len(key) <= 255
     assert key.isascii()

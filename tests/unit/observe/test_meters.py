@@ -27,7 +27,7 @@ from onceward.outbox.sender import Sender
 from onceward.stores.gauges import LedgerGauges
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.recorded_target import RecordedTarget
+from recorded_target import RecordedTarget
 
 SECRET = "customer-4711"
 SCRIPT = [

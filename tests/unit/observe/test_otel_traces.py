@@ -26,8 +26,8 @@ from onceward.observe.otel_traces import OtelTraces, read_traceparent
 from onceward.outbox import drain, register
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.recorded_target import RecordedTarget
 from onceward.web import AsgiIdempotency, Route, Rules, WsgiIdempotency
+from recorded_target import RecordedTarget
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -13,7 +13,7 @@ from onceward.outbox import MessageNotSent, MessageRefused, Relay, register, tar
 from onceward.outbox import sender as senders
 from onceward.outbox.refusals import drop_refused, retry_refused
 from onceward.outbox.sender import Sender
-from onceward.stores.ledger import HasUnsent
+from onceward.stores.contract import HasUnsent
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before
 

@@ -28,7 +28,7 @@ from onceward.outbox.sending import SendingRecord
 from onceward.results.message_entries import unsent_of
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.recorded_target import RecordedTarget
+from recorded_target import RecordedTarget
 from waiting import until
 
 

@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 import yaml
 
+from onceward.pipelines.reading import TABLES, kind
 from onceward.pipelines.schema import schema, text
-from onceward.pipelines.tables import TABLES, kind
 
 LISTED = Path(__file__).parents[3] / "docs" / "reference" / "pipeline.schema.json"
 VALID = """

@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from onceward import Once
+from onceward.consumers.broker import BrokerError
 from onceward.core.record import PARKED
 from onceward.pipelines import load
 from onceward.pipelines.flow import Flow, opened
 from onceward.pipelines.sources import inbox
-from onceward.pipelines.sources.inbox import WebhookNotServed
 from onceward.service.heads import TimedHeads
 from waiting import until
 
@@ -178,7 +178,7 @@ def test_a_port_that_is_taken_is_told(endpoint):
     shop = endpoint()
     shop.file.write_text(shop.file.read_text().replace('"port": 0', f'"port": {shop.runs.port}'))
     pipeline = load(shop.file)
-    with pytest.raises(WebhookNotServed, match=f"pipeline hooks cannot listen: .*{shop.runs.port}"):
+    with pytest.raises(BrokerError, match=f"pipeline hooks cannot listen: .*{shop.runs.port}"):
         asyncio.run(pipeline.source.open(Flow(pipeline)).run_async())
 
 

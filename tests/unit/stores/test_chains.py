@@ -11,7 +11,8 @@ from onceward.core.drivers import drive
 from onceward.core.origin import beginning, provenance_in
 from onceward.stores.capabilities import MIGRATE, TRACE
 from onceward.stores.chains import chain_of
-from onceward.stores.ledger import Ledger, NotFound
+from onceward.stores.contract import NotFound
+from onceward.stores.ledger import Ledger
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.schema import ORIGIN_INDEX
 from onceward.stores.sqlite.store import SqliteStore

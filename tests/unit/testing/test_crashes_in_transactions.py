@@ -60,11 +60,10 @@ def beside_the_record(order: dict, connection) -> str:
     return "paid"
 
 
-@pytest.mark.parametrize("real", [False, True], ids=["in this process", "killed for real"])
 @pytest.mark.parametrize("handler", [in_one_transaction, in_a_claims_transaction, in_a_steps_transaction])
-def test_effects_that_commit_with_their_record_happen_once(handler, real, tmp_path):
+def test_effects_that_commit_with_their_record_happen_once(handler, tmp_path):
     with Crashes() as crashes:
-        for crash, connection in runs(crashes, tmp_path, real=real):
+        for crash, connection in runs(crashes, tmp_path):
             assert crash.deliver(handler, {"id": "order-1"}, connection) == "paid", crash
             assert paid(connection) == ["order-1"], crash
     assert "COMMIT" in str(crash)

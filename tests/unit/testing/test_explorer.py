@@ -5,6 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from explorer.actors import Parts
+from explorer.explore import Explored, explore
+from explorer.states import Bounds
 from onceward.core import many, protocol, steps, writes
 from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
@@ -13,9 +16,6 @@ from onceward.core.step_writes import write_steps
 from onceward.core.steps import Bid, Lost, Won
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
-from onceward.testing.actors import Parts
-from onceward.testing.explorer import Explored, explore
-from onceward.testing.states import Bounds
 
 
 def seen_by(capsys, label: str, **options) -> Explored:

@@ -2,6 +2,9 @@
 
 import pytest
 
+from explorer.actors import Parts
+from explorer.explore import Explored, explore
+from explorer.states import Bounds
 from onceward.core import recovery, steps
 from onceward.core.belief import belief
 from onceward.core.policy import Policy
@@ -10,9 +13,6 @@ from onceward.core.record import IN_PROGRESS
 from onceward.core.recovery import NotFree, resume
 from onceward.core.steps import Refused
 from onceward.core.writes import next_claim
-from onceward.testing.actors import Parts
-from onceward.testing.explorer import Explored, explore
-from onceward.testing.states import Bounds
 
 
 def is_completer(bid) -> bool:

@@ -2,13 +2,13 @@
 
 import pytest
 
+from explorer import senders
+from explorer.actors import Parts
+from explorer.explore import explore
+from explorer.states import Bounds
 from onceward.core import steps
 from onceward.core.outbox_writes import note_unsent, noting
 from onceward.core.steps import Lost, Won
-from onceward.testing import senders
-from onceward.testing.actors import Parts
-from onceward.testing.explorer import explore
-from onceward.testing.states import Bounds
 
 QUICK = {"workers": 1, "relays": 1, "messages": 2, "deliveries": 1, "beats": 0, "fails": False}
 ORDERS = {

@@ -22,7 +22,7 @@ from onceward.once import Once, check_once
 if TYPE_CHECKING:
     from onceward.stores.ledger import Ledger
 
-__all__ = ["Backlog", "Fate", "Redrive", "UnfitQueues", "namespaces"]
+__all__ = ["Backlog", "Fate", "Redrive", "namespaces"]
 
 # Seconds. A long poll asks all servers of a queue, so that no answer means no message (SQS Developer Guide, "Amazon SQS
 # short and long polling").
@@ -30,15 +30,6 @@ WAIT: Final = 2.0
 _AT_ONCE: Final = 10  # messages
 _IN_A_ROW: Final = 10  # failures after which the messages are not the cause
 _LOOKED_AT: Final = 1000  # records of a ledger, to find the namespaces in it
-
-
-class UnfitQueues(OncewardError):
-    """The dead-letter queue and the target do not fit each other. Raised before anything is received.
-
-    Cause: One is FIFO and the other is not, both are the same queue, or the two are swapped.
-
-    Fix: Give the dead-letter queue first, and as the target the queue that its messages came from.
-    """
 
 
 class Backlog(NamedTuple):
@@ -119,19 +110,19 @@ class Redrive:
         """Read both queues' attributes; nothing is received yet.
 
         Raises:
-            UnfitQueues: the queues do not fit each other.
+            ValueError: the queues do not fit each other.
             OncewardError: they cannot be read.
         """
         told = self._source.attributes()
         source, target = QueueSettings.read(told), QueueSettings.read(self._target.attributes())
         if source.arn == target.arn:
-            raise UnfitQueues(f"{source.name} is both the dead-letter queue and the target: give another target")
+            raise ValueError(f"{source.name} is both the dead-letter queue and the target: give another target")
         if source.fifo is not target.fifo:
-            raise UnfitQueues(
+            raise ValueError(
                 f"one of {source.name} and {target.name} is a FIFO queue, and the other is not: give a target of the same kind"
             )
         if source.dead_letters == target.arn:
-            raise UnfitQueues(f"{target.name} is the dead-letter queue of {source.name}: swap the two")
+            raise ValueError(f"{target.name} is the dead-letter queue of {source.name}: swap the two")
         notes = []
         if source.dead_letters is not None:
             notes.append(

@@ -5,8 +5,8 @@ from typing import Final, Literal, NoReturn, Unpack, cast
 
 from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.batch.outcomes import BatchOutcome
-from onceward.claim.arguments import check_flag
 from onceward.consumers.delivery import Delivery, DeliveryOptions
+from onceward.core.arguments import check_flag
 from onceward.errors import OncewardError
 from onceward.once import Once
 

@@ -49,9 +49,8 @@ class QueueError(BrokerError):
     """
 
     def __init__(self, message: str, *, code: str = "", transient: bool = False, unsure: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(message, gone=code == "QueueDoesNotExist")
         self.code = code
-        self.gone = code == "QueueDoesNotExist"
         self.transient = transient
         self.unsure = unsure
 

@@ -5,8 +5,16 @@ from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
-from onceward.aws.targets.enveloping import enveloped
-from onceward.aws.targets.sending import AwsClient, Told, by_size, options_of, send_batches, told_of, unanswered
+from onceward.aws.targets.sending import (
+    AwsClient,
+    Told,
+    by_size,
+    enveloped,
+    options_of,
+    send_batches,
+    told_of,
+    unanswered,
+)
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage

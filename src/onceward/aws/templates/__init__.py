@@ -7,9 +7,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from onceward.aws.templates.parts import Consumer, with_consumer, with_function
+from onceward.aws.templates.parts import Consumer, with_consumer, with_function, yaml_text
 from onceward.aws.templates.terraform import terraform
-from onceward.aws.templates.yaml_text import yaml_text
 
 __all__ = ["FORMS", "Consumer", "printed"]
 

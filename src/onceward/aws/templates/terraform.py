@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from onceward.aws.templates.yaml_text import quoted
+from onceward.aws.templates.parts import quoted
 
 Values = Mapping[str, Any]
 _HEAD: Final = "# The ledger of onceward, as `onceward init` makes it, and policies for those who use it."

@@ -11,10 +11,11 @@ import msgspec
 
 from onceward.batch.checkpoint.items import ItemReader, Limits
 from onceward.batch.ends import HandledClaim, end_together, give_back_together, note_troubles
-from onceward.claim import called, forks, heartbeat
+from onceward.claim import called, heartbeat
 from onceward.claim.called import OVER, Call
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
+from onceward.core import worker
 from onceward.core.drivers import Steps
 from onceward.core.record import COMPLETED
 from onceward.errors import ForkedClaim, LeaseLost, Mismatch, OncewardError
@@ -54,13 +55,13 @@ class CheckpointState(Generic[T]):
         self._oldest = 0.0
         self._failure: BaseException | None = None
         self._told = False
-        self._process = forks.generation
+        self._process = worker.generation
         self.closed = False  # set when its block is being left
 
     @property
     def inherited(self) -> bool:
         """Whether this process was forked from the owner, so that the claims are not its own."""
-        return self._process != forks.generation
+        return self._process != worker.generation
 
     def check_own(self) -> None:
         """Raise ForkedClaim in a forked process."""

@@ -5,6 +5,7 @@ from typing import Final
 
 from onceward.core.clock import boottime
 from onceward.errors import StoreError
+from onceward.pipelines.steps.contract import StepFailed
 from onceward.wire.calls import ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import code_of, message_of
@@ -15,10 +16,6 @@ _TIMEOUT: Final = 60.0  # seconds for one request
 _PAUSES: Final = (0.1, 0.5, 2.0, 5.0, None)  # seconds; None: no other try
 _CREATE: Final = {"If-None-Match": "*"}  # S3 API Reference, PutObject
 _FIRST_BYTE: Final = {"Range": "bytes=0-0"}
-
-
-class ObjectNotWritten(Exception):
-    """An object could not be written, or another worker has taken its place."""
 
 
 class Bucket:
@@ -38,17 +35,17 @@ class Bucket:
         """Write an object, unless an earlier request has written it. Its name must belong to its content.
 
         Raises:
-            ObjectNotWritten: it is not there, or :meth:`has` has taken its place.
+            StepFailed: it is not there, or :meth:`has` has taken its place.
         """
         answer = await self._asked(ObjectCall("PUT", self._name, key, content, _CREATE), 412)
         if answer.status == 412 and await self._is_empty(key):
-            raise ObjectNotWritten(f"{key} was given up by another worker, because this one was too late")
+            raise StepFailed(f"{key} was given up by another worker, because this one was too late")
 
     async def has(self, key: str) -> bool:
         """Return whether an object was written. If not, an empty one takes its place, and it never will be.
 
         Raises:
-            ObjectNotWritten: S3 cannot be reached, or refuses it.
+            StepFailed: S3 cannot be reached, or refuses it.
         """
         answer = await self._asked(ObjectCall("PUT", self._name, key, b"", _CREATE), 412)
         return answer.status == 412 and not await self._is_empty(key)
@@ -75,7 +72,7 @@ class Bucket:
                 why, text = None, f"{call.method} {call.key}: {code_of(answer)} ({message_of(answer)})"
                 passes = answer.status >= 500 or answer.status in {409, 429}  # 409: another request for it runs
             if pause is None or not passes:
-                raise ObjectNotWritten(f"bucket {self._name}: {text}") from why
+                raise StepFailed(f"bucket {self._name}: {text}") from why
             await asyncio.sleep(pause)
         raise AssertionError
 

@@ -4,11 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
+from onceward.pipelines.steps.contract import StepFailed
+
 Write = Callable[[str, bytes], Awaitable[None]]
-
-
-class ObjectFailed(Exception):
-    """The messages of one file were not written: the message comes again."""
 
 
 class ObjectGroup:
@@ -57,7 +55,7 @@ class ObjectGroup:
     def fail(self, error: BaseException) -> None:
         """Write nothing: nobody can tell whether a member's record has the name."""
         if not self.written.done():
-            failed = ObjectFailed(f"another message of this file could not be recorded: {error!r}")
+            failed = StepFailed(f"another message of this file could not be recorded: {error!r}")
             self.written.set_exception(failed)
 
     async def _run(self) -> None:
@@ -65,7 +63,7 @@ class ObjectGroup:
             await self._write(self.name.result(), b"".join(line for _, line in self._members))
         except BaseException as error:
             if not self.written.done():
-                self.written.set_exception(error if isinstance(error, Exception) else ObjectFailed("it was stopped"))
+                self.written.set_exception(error if isinstance(error, Exception) else StepFailed("it was stopped"))
             if not isinstance(error, Exception):
                 raise
         else:

@@ -49,26 +49,6 @@ _RELEASED: Final = (
 _SWEEPING: ContextVar[bool] = ContextVar("onceward-webhook-sweep", default=False)
 
 
-class NotHandled(OncewardError):
-    """An event cannot be handled now. The ledger has it.
-
-    Cause: The pipeline failed with it, its key is parked, or another event has the key with other content.
-
-    Fix: Look at the key in the ledger: ``onceward show KEY``. After the fix, ``onceward unpark`` the keys of the pipeline and the inbox.
-    """
-
-
-class WebhookNotServed(BrokerError):
-    """The source ``webhook`` cannot listen at its address.
-
-    Cause: Another program listens there, this machine has no such address, or this user must not take the port.
-
-    Fix: Correct ``host:`` and ``port:`` in the pipeline, or stop the other program.
-    """
-
-    gone = True
-
-
 class _QuietServer(uvicorn.Server):
     """Leaves signals to whoever runs the pipeline."""
 
@@ -170,7 +150,10 @@ class WebhookRuns:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             return socket.create_server((host, port), family=family, backlog=2048)
         except OSError as error:
-            raise WebhookNotServed(f"pipeline {self._name} cannot listen: {error.strerror or error}") from error
+            raise BrokerError(
+                f"pipeline {self._name} cannot listen: {error.strerror or error}. Correct its host: and port:",
+                gone=True,
+            ) from error
 
     def _application(self) -> Starlette:
         async def receive(request: Request) -> Response:
@@ -218,9 +201,9 @@ class WebhookRuns:
                     return
                 if is_unhandled(outcome):
                     await claim.park_async(_reason(outcome))
-                    raise NotHandled(f"{claim.record.key}: {_reason(outcome)}") from outcome.error
+                    raise OncewardError(f"{claim.record.key}: {_reason(outcome)}") from outcome.error
                 if _SWEEPING.get():
-                    raise NotHandled(f"{claim.record.key}: {_reason(outcome)}") from outcome.error
+                    raise OncewardError(f"{claim.record.key}: {_reason(outcome)}") from outcome.error
                 away = time_away(outcome, receives, self._backoff, goes=False)
                 await self._unless_stopping(asyncio.sleep(away))
         finally:

@@ -12,24 +12,6 @@ if TYPE_CHECKING:
     from onceward.pipelines.sources.contract import Runs
 
 
-class RunsInLambda(OncewardError):
-    """This pipeline's source is AWS Lambda, which calls it.
-
-    Cause: ``onceward run`` has no events of Lambda.
-
-    Fix: Deploy it with the handler ``onceward.pipelines.lambda_handler``; see docs/how-to/pipelines-on-lambda.md.
-    """
-
-
-class EventUnknown(OncewardError):
-    """An event is of no trigger that a pipeline takes. Nothing ran.
-
-    Cause: The function has another trigger, such as a function URL or CloudWatch Logs, or it was invoked directly.
-
-    Fix: Remove that trigger. If the whole event is the message, write ``source: {lambda: {direct: true}}``.
-    """
-
-
 class LambdaSource(SourceSettings, kw_only=True):
     """Events of AWS Lambda: SQS, Kinesis, DynamoDB, Kafka, Amazon MQ, SNS, EventBridge, S3, Firehose, and direct invocations.
 
@@ -48,4 +30,7 @@ class LambdaSource(SourceSettings, kw_only=True):
     holds = False
 
     def open(self, flow: "Flow") -> "Runs":
-        raise RunsInLambda(f"{flow.pipeline.model.name} runs in AWS Lambda: see docs/how-to/pipelines-on-lambda.md")
+        raise OncewardError(
+            f"{flow.pipeline.model.name} runs in AWS Lambda, with the handler onceward.pipelines.lambda_handler: see "
+            "docs/how-to/pipelines-on-lambda.md"
+        )

@@ -74,7 +74,7 @@ class LinesBroker(Broker[LineRecord]):
                 return taken
             if self._ended and not (self._fresh or self._again or self._out):
                 if self._error is not None:
-                    raise LinesUnreadable(f"{self.name}: {self._error}") from self._error
+                    raise BrokerError(f"{self.name}: {self._error}", gone=True) from self._error
                 return ()
             next_due = min((due for due, _ in self._again), default=None)
             try:
@@ -163,17 +163,6 @@ class LinesBroker(Broker[LineRecord]):
                 self._loop.call_soon_threadsafe(self._changed.set)
         except RuntimeError:
             pass  # the event loop is closed
-
-
-class LinesUnreadable(BrokerError):
-    """A file cannot be read.
-
-    Cause: It does not exist, or this user must not read it.
-
-    Fix: Correct ``files:`` in the pipeline, or the file's rights.
-    """
-
-    gone = True
 
 
 class LinesWorker(FlowWorker[LineRecord]):

@@ -1,18 +1,54 @@
 """The source ``webhook``."""
 
-from collections.abc import Callable
+import hmac
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
+from onceward.http.header import read_key
+from onceward.keys.json_reading import NotJson, read_json
 from onceward.pipelines.sources.contract import SourceSettings
+from onceward.web.webhooks.events import SignatureRefused, WebhookEvent
 
 if TYPE_CHECKING:
     from onceward.pipelines.flow import Flow
     from onceward.pipelines.kit import Kit
     from onceward.pipelines.sources.contract import Runs
     from onceward.web.webhooks.events import WebhookVerifier
+
+
+class SendersWithKeys:
+    """Verifies the token of a sender, and takes the key from the header Idempotency-Key.
+
+    Args:
+        tokens: those that are good.
+
+    Raises:
+        ValueError: a token is missing or empty.
+    """
+
+    def __init__(self, *tokens: str) -> None:
+        if not tokens or not all(tokens):
+            raise ValueError("the token is missing or empty: anybody could send")
+        self._tokens = [token.encode() for token in tokens]
+
+    def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
+        """See :class:`onceward.web.webhooks.WebhookVerifier`."""
+        kind, _, sent = headers.get("authorization", "").partition(" ")
+        # All are compared, always.
+        right = [hmac.compare_digest(sent.strip().encode(), token) for token in self._tokens]
+        if kind.lower() != "bearer" or not any(right):
+            raise SignatureRefused("its token is missing or wrong")
+        if "idempotency-key" not in headers:
+            raise ValueError("give the header Idempotency-Key")
+        key = read_key([headers["idempotency-key"]])
+        try:
+            data = read_json(body)
+        except NotJson as error:
+            raise ValueError(f"the payload is {error}") from error
+        return WebhookEvent(key, None, data)
 
 
 class WebhookSource(SourceSettings, kw_only=True):
@@ -70,7 +106,6 @@ class WebhookSource(SourceSettings, kw_only=True):
 
     def verifier(self) -> "WebhookVerifier":
         """Return what verifies an event; raises ValueError if a secret is not valid."""
-        from onceward.pipelines.sources.senders import SendersWithKeys
         from onceward.web import webhooks
 
         if self.provider is None:

@@ -17,8 +17,12 @@ StepAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[PipelineMessa
 EffectAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[Any]]
 
 
-class StepNotMade(Exception):
-    """A step raises it when its effect was certainly not made. With ``on_lapse: park``, the key can then be retried."""
+class StepFailed(Exception):
+    """A step failed. Its text says why."""
+
+
+class StepNotMade(StepFailed):
+    """A step failed, and its effect was certainly not made. With ``on_lapse: park``, the key can then be retried."""
 
 
 class StepSettings(Settings):

@@ -8,21 +8,13 @@ import msgspec
 
 from onceward.clients.httpx import AsyncHttpxTransport
 from onceward.clients.rules import HEADER, SendAgain
-from onceward.pipelines.steps.contract import StepNotMade
+from onceward.pipelines.steps.contract import StepFailed, StepNotMade
 
 _SHOWN: Final = 200  # characters of an answer that an error quotes
 _UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 # Of these nobody knows what became of the request. 409: the first one may still run.
 _OPEN: Final = frozenset({408, 409, 500, 502, 503, 504})
 _TRIES: Final = "onceward"
-
-
-class RequestFailed(Exception):
-    """A request got no answer, or one that is no result."""
-
-
-class RequestNotMade(RequestFailed, StepNotMade):
-    """A request failed, and certainly had no effect."""
 
 
 class Requester:
@@ -52,8 +44,8 @@ class Requester:
         """Make a request and return its answer.
 
         Raises:
-            RequestNotMade: it failed, and certainly had no effect.
-            RequestFailed: it failed.
+            StepNotMade: it failed, and certainly had no effect.
+            StepFailed: it failed.
             LeaseLost: the claim was lost meanwhile.
         """
         if self._key_header is not None:
@@ -77,14 +69,14 @@ class Requester:
                 extensions={_TRIES: in_doubt},
             )
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            kind = RequestFailed if in_doubt else RequestNotMade
+            kind = StepFailed if in_doubt else StepNotMade
             raise kind(f"{where}: {str(error) or type(error).__name__}") from error
         status = answer.status_code
         if status in self._expected or (not self._expected and 200 <= status < 300):
             return {"status": status, "body": _body(answer)}
         refused = 400 <= status < 500 and status not in _OPEN and not in_doubt
         text = answer.text[:_SHOWN]
-        raise (RequestNotMade if refused else RequestFailed)(f"{where} answered {status}{text and f': {text!r}'}")
+        raise (StepNotMade if refused else StepFailed)(f"{where} answered {status}{text and f': {text!r}'}")
 
     async def close(self) -> None:
         """Close the connections."""

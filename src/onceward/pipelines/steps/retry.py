@@ -8,16 +8,12 @@ from msgspec import Meta
 from onceward.errors import LeaseLost, OncewardError
 from onceward.pipelines.messages import PipelineMessage
 from onceward.pipelines.settings import Expression, Seconds, StepList
-from onceward.pipelines.steps.contract import EffectAction, EffectSettings
+from onceward.pipelines.steps.contract import EffectAction, EffectSettings, StepFailed
 from onceward.results.outcomes import describe
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall
     from onceward.pipelines.kit import Kit
-
-
-class RetryFailed(Exception):
-    """The condition of a retry does not hold after the last try."""
 
 
 class RetryStep(EffectSettings, kw_only=True):
@@ -73,6 +69,6 @@ class RetryStep(EffectSettings, kw_only=True):
                     continue
                 if left is None or until is None or until.holds(left):
                     return None if left is None else left.data
-            raise RetryFailed(f"{self.until!r} does not hold after {self.tries} tries")
+            raise StepFailed(f"{self.until!r} does not hold after {self.tries} tries")
 
         return make

@@ -14,28 +14,15 @@ from onceward.pipe.commands import described_status, executable, variables_of
 from onceward.pipe.interpreters import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.pipelines.messages import PipelineMessage
-from onceward.pipelines.paths import NotReadable, PathFinder
+from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, Settings
-from onceward.pipelines.steps.contract import EffectAction, EffectSettings
+from onceward.pipelines.steps.contract import EffectAction, EffectSettings, StepFailed
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall
     from onceward.pipelines.kit import Kit
 
 _TAIL = 800  # bytes of standard error that an error tells
-
-
-class CommandEnded(Exception):
-    """A command ended with another status than 0, or took too long."""
-
-
-class CommandLost(OncewardError):
-    """Nobody knows how a command ended, so ``on_error`` does not say what that means. ``on_lapse`` does.
-
-    Cause: The process that starts the commands was killed, such as for want of memory. It takes its commands along.
-
-    Fix: Nothing: the message comes again. With ``on_lapse: park`` a person must look whether the command took effect.
-    """
 
 
 class Argument(Settings, kw_only=True):
@@ -140,7 +127,7 @@ class Commands:
         self._watchdog: Watchdog | None = None
 
     def run(self, argv: list[str], variables: dict[bytes, bytes], given: bytes) -> bytes:
-        """Return what the command wrote; raises CommandEnded, or OSError if it cannot be started."""
+        """Return what the command wrote; raises StepFailed, or OSError if it cannot be started."""
         with self._lock:
             watchdog = self._watchdog = self._watchdog or Watchdog()
         with _temporary() as standard, _temporary() as out, _temporary() as err:
@@ -159,15 +146,17 @@ class Commands:
                 status = watchdog.run(self._program, argv, variables, files, started)
             except WatchdogGone:
                 self._drop(watchdog)
-                raise CommandLost(
-                    f"{self._program}: the process that starts it was killed, so nobody knows what it did"
+                # No failure of the step: on_lapse decides about it, and not on_error.
+                raise OncewardError(
+                    f"{self._program}: the process that starts it was killed, so nobody knows what it did. The message comes "
+                    "again; with on_lapse: park, a person looks whether the command took effect"
                 ) from None
             finally:
                 for timer in timers:
                     timer.cancel()
             if status:
                 why = f"killed after {self._timeout:g} s" if late.is_set() else described_status(status)
-                raise CommandEnded(f"{why}{_tail(err)}")
+                raise StepFailed(f"{why}{_tail(err)}")
             out.seek(0)
             return out.read()
 
@@ -196,10 +185,10 @@ def _kill(pid: int, late: threading.Event) -> None:
 def _text(find: PathFinder, message: PipelineMessage) -> str:
     found = find(message)
     if found is None:
-        raise NotReadable(f"{find.expression!r} finds nothing in this message")
+        raise ValueError(f"{find.expression!r} finds nothing in this message")
     text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
     if "\0" in text:
-        raise NotReadable(f"{find.expression!r} holds a NUL character, which a command cannot get")
+        raise ValueError(f"{find.expression!r} holds a NUL character, which a command cannot get")
     return text
 
 
@@ -209,7 +198,7 @@ def _check_options(arguments: list[str | PathFinder], argv: list[str]) -> None:
         if given == "--":
             return
         if isinstance(given, PathFinder) and text.startswith("-") and not _is_number(text):
-            raise NotReadable(
+            raise ValueError(
                 f"{given.expression!r} begins with a dash, and the command could take it for an option. Put -- before it in the "
                 "command"
             )

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 from onceward.core.drivers import Steps
 from onceward.core.protocol import SOME_DAY
 from onceward.errors import StoreError
+from onceward.stores.capabilities import point_of, token_of
 from onceward.stores.contract import DuePage
-from onceward.stores.due import point_of, token_of
 from onceward.stores.mysql.finding import has_index, index_of_ledger
-from onceward.stores.mysql.literals import literal, microseconds
 from onceward.stores.mysql.queries import MysqlQuery, record_in, unpacked
-from onceward.stores.mysql.statements import NOW, OF_T, STARTED, MysqlStatements, packed
+from onceward.stores.mysql.statements import NOW, OF_T, STARTED, MysqlStatements, literal, microseconds, packed
 from onceward.stores.sql.queries import Row
 
 if TYPE_CHECKING:

@@ -1,15 +1,17 @@
-"""Finding records of a MySQL ledger by status and age (:data:`onceward.stores.capabilities.FIND`)."""
+"""Finding records of a MySQL ledger by status and age, and those of a chain (:data:`FIND`, :data:`TRACE`)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from onceward.core.drivers import Steps
+from onceward.core.origin import beginning
 from onceward.core.views import Criteria
 from onceward.stores.contract import Page
 from onceward.stores.mysql.faults import NO_TABLE
-from onceward.stores.mysql.queries import MysqlQuery, RowsQuery, keys_within, record_in, unpacked
+from onceward.stores.mysql.queries import MysqlQuery, PageQuery, RowsQuery, keys_within, record_in, unpacked
 from onceward.stores.mysql.schema import UNFINISHED, MysqlNames
-from onceward.stores.mysql.statements import NOW, OF_T, STARTED, MysqlStatements, packed
+from onceward.stores.mysql.statements import NOW, OF_T, STARTED, MysqlStatements, literal, packed
 from onceward.stores.sql.finding import LOOKED_AT, Dialect, next_page, printed
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import SqlError
@@ -89,3 +91,17 @@ def has_index(names: MysqlNames, index: str) -> Steps[bool]:
             raise
         return False
     return bool(rows)
+
+
+_SCANNING: Final = 3600.0  # seconds that reading a whole table may take
+
+
+def trace(store: "MysqlStore", root: str, after: str | None, limit: int, scan: bool) -> Steps[Page | None]:
+    """Read one page of the records whose chain began at ``root``. None: the index is missing, and ``scan`` is false."""
+    indexed = yield from has_index(store.names, "origin")
+    if not indexed and not scan:
+        return None
+    start = beginning(root)
+    wanted = f"t.root = {crc32(start.encode())} AND left(t.origin, {len(start)}) = {literal(start)}"
+    page: Page = yield PageQuery("trace", wanted, "", after, limit, None if indexed else _SCANNING)
+    return page

@@ -1,10 +1,9 @@
 """Deleting expired records of a MySQL ledger."""
 
 from onceward.core.drivers import Steps
-from onceward.stores.mysql.literals import literal
 from onceward.stores.mysql.queries import RowsQuery
 from onceward.stores.mysql.schema import MysqlNames
-from onceward.stores.mysql.statements import STARTED, MysqlStatements
+from onceward.stores.mysql.statements import STARTED, MysqlStatements, literal
 from onceward.stores.sql.columns import KNOWN
 from onceward.stores.sql.queries import Row
 

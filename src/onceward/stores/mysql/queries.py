@@ -13,8 +13,7 @@ import msgspec
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import Page
-from onceward.stores.mysql.literals import literal
-from onceward.stores.mysql.statements import NOW, OF_T, TIMES, MysqlStatements, block, packed
+from onceward.stores.mysql.statements import NOW, OF_T, TIMES, MysqlStatements, block, literal, packed
 from onceward.stores.sql.finding import end_of
 from onceward.stores.sql.queries import Met, Row, SqlQuery
 

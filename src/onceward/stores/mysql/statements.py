@@ -11,9 +11,29 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from onceward.core.record import Record, Write
-from onceward.stores.mysql.literals import literal, microseconds
 from onceward.stores.mysql.schema import Flavor, MysqlNames
 from onceward.stores.sql.columns import FIELDS
+
+
+def literal(value: object) -> str:
+    """Return a text, a number or None as SQL.
+
+    Raises:
+        ValueError: the text has a surrogate, which no encoding keeps.
+    """
+    if value is None:
+        return "NULL"
+    if not isinstance(value, str):
+        return repr(value)
+    if value.isascii() and "'" not in value and "\\" not in value and "\0" not in value:
+        return f"'{value}'"
+    return f"_utf8mb4 x'{value.encode().hex()}'"
+
+
+def microseconds(seconds: float) -> int:
+    """Return a time as the ledger keeps it."""
+    return round(seconds * 1e6)
+
 
 # SYSDATE is the time at which it is read, and NOW that at which the statement began: before a wait for a lock. SYSDATE is in
 # the time zone of the session. So its distance from NOW is added to the beginning in UTC. A change to summer time in between is

@@ -41,7 +41,7 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
         "outbox": "onceward.stores.mysql.due:outbox",
         "provision": "onceward.stores.mysql.provision:provision",
         "template": "onceward.stores.mysql.provision:template",
-        "trace": "onceward.stores.mysql.tracing:trace",
+        "trace": "onceward.stores.mysql.finding:trace",
         "transaction": "onceward.stores.mysql.join:join",
     }
 

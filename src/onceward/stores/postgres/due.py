@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 from onceward.core.drivers import Steps
 from onceward.core.protocol import SOME_DAY
 from onceward.errors import StoreError
+from onceward.stores.capabilities import point_of, token_of
 from onceward.stores.contract import DuePage
-from onceward.stores.due import point_of, token_of
 from onceward.stores.postgres.finding import is_indexed
 from onceward.stores.postgres.queries import Query, reply_of
 from onceward.stores.postgres.schema import Names

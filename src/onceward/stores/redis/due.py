@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
+from onceward.stores.capabilities import point_of, token_of
 from onceward.stores.contract import DuePage
-from onceward.stores.due import point_of, token_of
 from onceward.stores.redis.finding import share_of
 from onceward.stores.redis.names import encoded
 from onceward.stores.redis.records import read

@@ -26,10 +26,6 @@ _TRANSIENT_KINDS: Final = (
 _DENIED: Final = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 
 
-class RightMissing(StoreError):
-    """Redis refused a request for want of a right."""
-
-
 def is_refused(error: StoreError) -> bool:
     """Return whether the server refuses a command for good: by the user's rights, or because it has another name there."""
     return not error.transient and isinstance(error.__cause__, exceptions.ResponseError)
@@ -43,7 +39,7 @@ def translated(error: Exception, url: str) -> StoreError:
             f"ledger {url}: disk=yes needs Redis 7.2 or newer, or Valkey, with appendonly yes, and the right to WAITAOF ({text})"
         )
     if isinstance(error, _DENIED) or "NOPERM" in text:
-        return RightMissing(f"ledger {url}: {text}. docs/reference/redis.md lists the rights that a worker needs")
+        return StoreError(f"ledger {url}: {text}. docs/reference/redis.md lists the rights that a worker needs")
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM" in text:
         return StoreError(
             f"ledger {url}: Redis has no memory left, and recorded nothing ({text}): raise maxmemory, or purge",

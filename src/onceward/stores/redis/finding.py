@@ -72,3 +72,9 @@ def find(store: "RedisStore", criteria: Criteria, prefix: str, after: str | None
     calls = [call for index in indexes for call in page_calls(store.names, index, prefix, after, limit)]
     page = merged((yield RoundTrip("find", calls)), limit)
     return page._replace(records=[one for one in page.records if meets(one, criteria.clause, page.now)])
+
+
+def trace(store: "RedisStore", root: str, after: str | None, limit: int, scan: bool) -> Steps[Page]:  # noqa: ARG001 - an index finds them
+    """Read one page of the records whose chain began at ``root``, in the order of their keys."""
+    calls = page_calls(store.names, "origins", "", after, limit, encoded(root) + b"\0")
+    return merged((yield RoundTrip("trace", calls)), limit)

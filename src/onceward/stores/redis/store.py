@@ -34,7 +34,7 @@ class RedisStore(RedisExchange):
         "outbox": "onceward.stores.redis.due:outbox",
         "provision": "onceward.stores.redis.provision:provision",
         "survey": "onceward.stores.redis.survey:survey",
-        "trace": "onceward.stores.redis.tracing:trace",
+        "trace": "onceward.stores.redis.finding:trace",
     }
 
     def insert(self, write: Write) -> Steps[Reply]:

@@ -74,13 +74,13 @@ class DjangoDriver(BlockingDriver[*Ts]):
     def undo(self) -> None:
         """Roll back."""
         try:
-            self._leave(_RolledBack())
+            self._leave(Exception("rolled back"))
         finally:
             if self._is_in_disorder():
                 self.cut()
                 self.connection.in_atomic_block, self.connection.connection = False, None  # the next use connects anew
 
-    def _leave(self, error: "_RolledBack | None") -> None:
+    def _leave(self, error: Exception | None) -> None:
         """Leave Django's block, which rolls back for an error."""
         atomic, self._atomic = self._atomic, None
         if atomic is None:
@@ -108,10 +108,6 @@ class DjangoDriver(BlockingDriver[*Ts]):
     def cut(self) -> None:
         """Close the driver's connection."""
         self.connection.close()
-
-
-class _RolledBack(Exception):
-    """Tells Django to roll back."""
 
 
 def of_proxy(kind: "type[DjangoDriver[*Ts]]", proxy: Any, seconds: float) -> "DjangoDriver[*Ts]":

@@ -8,8 +8,8 @@ from onceward.core.drivers import Steps
 from onceward.core.protocol import SOME_DAY
 from onceward.core.record import Record
 from onceward.errors import StoreError
+from onceward.stores.capabilities import point_of, token_of
 from onceward.stores.contract import DuePage
-from onceward.stores.due import point_of, token_of
 from onceward.stores.sqlite import damage
 from onceward.stores.sqlite.requests import SqlRequest
 from onceward.stores.sqlite.schema import DUE_INDEX, TABLE, has_index

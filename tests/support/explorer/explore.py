@@ -18,6 +18,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from explorer.actors import Casting, Left, Parts
+from explorer.invariants import on_ending, on_state
+from explorer.moves import Moves
+from explorer.senders import KEY
+from explorer.states import Bounds, Slot, State
 from onceward.core import steps
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
@@ -26,12 +31,7 @@ from onceward.core.record import COMPLETED, Record
 from onceward.core.register import Register
 from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.stores.memory import MemoryStore
-from onceward.testing.actors import Casting, Left, Parts
-from onceward.testing.choices import KEY
 from onceward.testing.clock import ManualClock
-from onceward.testing.invariants import on_ending, on_state
-from onceward.testing.moves import Moves
-from onceward.testing.states import Bounds, Slot, State
 
 View = Callable[[MemoryStore, Callable[[], float]], Register]
 

@@ -3,7 +3,7 @@
 The text of a record's messages is the id of who has the send lease, and the numbers of those that are left: ``1.1:0 1``.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.core.drivers import Steps
 from onceward.core.protocol import may_send
@@ -11,10 +11,17 @@ from onceward.core.record import Record
 from onceward.core.steps import Won
 from onceward.core.writes import send_lease
 from onceward.errors import StoreError
-from onceward.testing.choices import KEY, Choice
 
 if TYPE_CHECKING:
-    from onceward.testing.actors import Casting, Seat
+    from explorer.actors import Casting, Seat
+
+KEY: Final = "key"
+
+
+class Choice(NamedTuple):
+    """A point where a worker decides: one of ``options``."""
+
+    options: tuple[str, ...]
 
 
 def text_of(by: str, numbers: list[str]) -> str:

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from explorer.actors import Left, Node
 from onceward.core.record import Record
-from onceward.testing.actors import Left, Node
 from onceward.testing.clock import EPOCH
 
 SLOW = 0.9905  # how fast the workers' clocks run; the protocol allows for a hundredth

@@ -4,14 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from explorer.actors import Casting, Left, Node, steps_in
+from explorer.invariants import on_change, on_sent
+from explorer.senders import KEY, Choice, messages_in
+from explorer.states import Bounds, Slot, State
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply
 from onceward.stores.memory import MemoryStore
-from onceward.testing.actors import Casting, Left, Node, steps_in
-from onceward.testing.choices import KEY, Choice
 from onceward.testing.clock import ManualClock
-from onceward.testing.invariants import on_change, on_sent
-from onceward.testing.senders import messages_in
-from onceward.testing.states import Bounds, Slot, State
 
 Move = tuple[str, State, list[str]]  # what happens, the state after it, and what is wrong with it
 

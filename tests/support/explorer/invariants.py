@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from explorer.actors import Left, steps_in
+from explorer.senders import messages_in
+from explorer.states import Slot, State
 from onceward.core.policy import Policy
 from onceward.core.protocol import has_messages, is_live, may_send
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
 from onceward.core.transitions import ABSENT, TRANSITIONS
-from onceward.testing.actors import Left, steps_in
-from onceward.testing.senders import messages_in
-from onceward.testing.states import Slot, State
 
 # No worker of the explorer keeps messages or settles keys by hand, so none may make those transitions.
 CHANGES = frozenset((one.source, one.target) for one in TRANSITIONS if one.step not in {"keep", "settle"})

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from explorer import senders
+from explorer.senders import KEY, Choice
 from onceward.core import protocol, steps
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.outbox_writes import note_unsent
@@ -21,8 +23,6 @@ from onceward.core.step_writes import write_steps
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.core.writes import send_lease
 from onceward.errors import StoreError
-from onceward.testing import senders
-from onceward.testing.choices import KEY, Choice
 
 
 class Told(NamedTuple):
