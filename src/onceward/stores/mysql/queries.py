@@ -148,6 +148,7 @@ class SwapManyQuery(MysqlQuery):
     """The swaps of many keys."""
 
     __slots__ = ("_number", "_swaps")
+    rank = 0
 
     def __init__(self, swaps: Sequence[tuple[Write, Record, int]]) -> None:
         super().__init__("swap_many")
@@ -155,7 +156,7 @@ class SwapManyQuery(MysqlQuery):
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
-        return statements.swap_many(self._swaps, self._number)
+        return statements.swap_many(self._swaps, self._number, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Met:
         """Return them."""
@@ -173,7 +174,7 @@ class DeleteQuery(MysqlQuery):
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
-        return statements.delete(self._seen)
+        return statements.delete(self._seen, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Reply:
         """Return it."""

@@ -79,6 +79,11 @@ class ManyRows(Query):
     __slots__ = ()
 
     @property
+    def rank(self) -> int:  # type: ignore[override]  # of a batch
+        """Ends and heartbeats leave first."""
+        return int(self.action == "insert_many")
+
+    @property
     def count(self) -> int:
         """How many keys."""
         keys = self.values[1]
