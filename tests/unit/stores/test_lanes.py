@@ -246,15 +246,30 @@ def test_an_interrupted_carrier_leaves_nobody_waiting(server):
 def test_a_waiter_that_is_cancelled_before_its_write_left_has_written_nothing(server):
     async def main():
         lanes = server.open()
-        first, gone, other = (asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b"))
+        writes = [Write("first"), Write("a"), Write("b"), Write("c", None), Write("x"), Write("y"), Write("z")]
+        tasks = [asyncio.ensure_future(lanes.run_async(write, asked)) for write in writes]
         await asyncio.sleep(0.01)
-        gone.cancel()
+        for gone in (1, 2, 4):
+            tasks[gone].cancel()
         server.go.set()
-        return await asyncio.gather(first, gone, other, return_exceptions=True)
+        return await asyncio.gather(*tasks, return_exceptions=True)
 
-    _, gone, other = asyncio.run(main())
-    assert (type(gone), other) == (asyncio.CancelledError, "b done")
-    assert server.seen == [["first"], ["b"]]
+    outcomes = asyncio.run(main())
+    assert [one for one in outcomes if isinstance(one, str)] == ["first done", "c done", "y done", "z done"]
+    assert server.seen == [["first"], ["c"], ["y", "z"]]
+
+
+def test_a_waiter_that_is_cancelled_in_the_middle_of_a_batch_has_written_nothing(server):
+    async def main():
+        lanes = server.open()
+        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b", "c")]
+        await asyncio.sleep(0.01)
+        tasks[2].cancel()
+        server.go.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+    assert server.seen == [["first"], ["a", "c"]]
 
 
 def test_a_cancelled_waiter_does_not_stop_the_batch_that_carries_its_write(server):
@@ -322,8 +337,10 @@ def test_a_forked_child_makes_lanes_of_its_own_and_closes_none(server):
     child = os.fork()
     if not child:
         try:
+            parents = weakref.ref(server.lanes.pop())
             lanes.run(Write("b"), asked)
-            os._exit(0 if (len(server.lanes), server.closed) == (2, 0) else 1)
+            gc.collect()
+            os._exit(0 if (len(server.lanes), server.closed, parents() is None) == (1, 0, False) else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -331,16 +348,11 @@ def test_a_forked_child_makes_lanes_of_its_own_and_closes_none(server):
     assert len(server.lanes) == 1
 
 
-def test_writes_that_wait_at_a_close_are_done_and_the_lane_is_closed_then(server):
-    async def main():
-        lanes = server.open()
-        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b")]
-        await asyncio.sleep(0.01)
-        lanes.close()
-        server.go.set()
-        return await asyncio.gather(*tasks)
-
-    assert asyncio.run(main()) == ["first done", "a done", "b done"]
+@both
+def test_writes_that_wait_at_a_close_are_done_and_the_lane_is_closed_then(run, server):
+    lanes, go = server.open(), server.go
+    server.go = SimpleNamespace(set=lambda: (lanes.close(), go.set()), wait=go.wait, is_set=go.is_set)
+    assert run(server, [Write("a"), Write("b")], lanes) == ["a done", "b done"]
     assert server.closed == 1
 
 
@@ -350,6 +362,37 @@ def test_a_lane_that_an_interrupt_has_lost_is_made_anew(server):
     server.lanes.clear()
     gc.collect()
     assert lanes.run(Write("a"), asked) == "a done"
+
+
+def test_a_waiter_sees_that_an_interrupt_has_lost_the_lane(server):
+    lanes, outcomes = server.open(), []
+    lost = [lanes._here.threads._free()]
+    thread = threading.Thread(target=lambda: outcomes.append(lanes.run(Write("a"), asked)))
+    thread.start()
+    until(lambda: lanes._here.threads._line)
+    server.lanes.clear()
+    lost.clear()
+    gc.collect()
+    thread.join(5)
+    assert outcomes == ["a done"]
+
+
+@pytest.mark.parametrize(("is_ready", "closed"), [(True, 2), (False, 1)])
+def test_a_lost_lane_takes_the_idle_ones_with_it_unless_it_could_not_open(is_ready, closed, server):
+    lanes = server.open(most=2)._here.threads
+    idle, lost = lanes._free(), lanes._free()
+    lanes._pass_on(idle)
+    lost.is_ready = is_ready
+    lanes._end(lost, Broken("reset"))
+    assert server.closed == closed
+
+
+def test_lanes_of_a_loop_that_somebody_keeps_are_closed_when_it_has_ended(server):
+    lanes, loop = server.open(), asyncio.new_event_loop()
+    loop.run_until_complete(lanes.run_async(Write("a"), asked))
+    loop.close()
+    asyncio.run(lanes.run_async(Write("b"), asked))
+    assert server.closed == 1
 
 
 @both
@@ -524,7 +567,7 @@ def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server
         except Broken as error:
             outcomes.append(str(error))
 
-    threads = [threading.Thread(target=work, args=(key,)) for key in ("first", "second", "third")]
+    threads = [threading.Thread(target=work, args=(key,)) for key in ("first", "second", "third", "fourth")]
     threads[0].start()
     until(lambda: not lanes._here.threads._idle)
     threads[1].start()
@@ -533,10 +576,12 @@ def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server
     until(lambda: lanes._here.threads._line)
     server.go.set()  # the second finds no place
     threads[1].join()
-    going[0].set()  # the third goes on the lane of the first
+    threads[3].start()
+    until(lambda: len(lanes._here.threads._line._ranks[1]) == 2)
+    going[0].set()  # the others go on the lane of the first
     for thread in threads:
         thread.join()
-    assert outcomes == ["too many clients", "first done", "third done"]
+    assert sorted(outcomes) == ["first done", "fourth done", "third done", "too many clients"]
     assert lanes.run(Write("b"), asked) == "b done"
     assert server.closed == 1
 

@@ -104,7 +104,7 @@ class WaitingLine(Generic[T]):
             return
         keys, rest = {request.key}, []
         try:
-            while waiting and len(batch) < MOST_KEYS and size < MOST_BYTES:
+            while waiting and len(batch) < MOST_KEYS:
                 more = waiting[0].request
                 if waiting[0].is_over:
                     waiting.popleft()
