@@ -41,7 +41,7 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
         "outbox": "onceward.stores.mysql.due:outbox",
         "provision": "onceward.stores.mysql.provision:provision",
         "template": "onceward.stores.mysql.provision:template",
-        "trace": "onceward.stores.mysql.tracing:trace",
+        "trace": "onceward.stores.mysql.finding:trace",
         "transaction": "onceward.stores.mysql.join:join",
     }
 
@@ -76,7 +76,7 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
-        page: Page = yield PageQuery("scan", "true", prefix, after, limit)
+        page: Page = yield PageQuery("scan", (prefix, after), limit)
         return page
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
