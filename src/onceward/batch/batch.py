@@ -22,7 +22,6 @@ from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import run_under, run_under_async
 from onceward.core import many
-from onceward.core.arguments import check_hook
 from onceward.core.drivers import drive, drive_async, settle, settle_async
 from onceward.errors import OncewardError
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import psycopg_pool
@@ -15,7 +16,7 @@ from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED, PARKED
 from onceward.stores import open_store
-from onceward.stores.postgres import open_ledger
+from onceward.stores.postgres import lane, open_ledger
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
 from postgres_servers import PgBouncer, Postgres
@@ -138,6 +139,51 @@ def test_a_session_that_has_become_unfit_is_left(change, schema):
             drive(store.insert(claim_of(key)), store)
     assert drive(store.insert(claim_of("last")), store).won
     store.close()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_session_whose_settings_were_refused_is_not_used(schema, monkeypatch, mode):
+    make(schema)
+    store = open_store(f"{schema}&lanes=1")
+    with asyncio.Runner() as runner:
+
+        def run(request):
+            return store.exchange(request) if mode == "sync" else runner.run(store.exchange_async(request))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lane, "_SETTINGS", "SELECT set_config('nothing', '1', false)")
+            with pytest.raises(StoreError, match="nothing"):
+                run(PID)
+        ((setting, pid),) = run(RawQuery("SELECT current_setting('enable_seqscan'), pg_backend_pid()"))
+        assert setting == "off"
+        assert run(PID) == [(pid,)]
+        store.close()
+
+
+def test_a_server_that_takes_no_more_connections_costs_none_that_are_open():
+    server = Postgres(max_connections=6, superuser_reserved_connections=0)
+    once = Once(f"{server.url}?lanes=8&timeout=5", name="n")
+    seen = []
+
+    def work(number):
+        def body():
+            time.sleep(0.01)
+            seen.append(number)
+
+        once.run(number, body)
+
+    try:
+        make(server.url)
+        with contextlib.ExitStack() as others:
+            for _ in range(3):
+                others.enter_context(psycopg.connect(server.url))
+            with ThreadPoolExecutor(12) as pool:
+                for done in [pool.submit(work, number) for number in range(200)]:
+                    done.result()
+        assert sorted(seen) == list(range(200))
+    finally:
+        once.close()
+        server.stop()
 
 
 def test_a_pool_has_no_more_connections_than_it_may(schema):
@@ -305,7 +351,7 @@ def test_a_child_forked_while_threads_wait_has_connections_of_its_own(schema):
     threads = [threading.Thread(target=store.exchange, args=[slow]) for _ in range(2)]
     for thread in threads:
         thread.start()
-    while not store.plain.conduit._threads._line:
+    while not store.plain.conduit._here.threads._line:
         time.sleep(0.01)
     child = os.fork()
     if not child:

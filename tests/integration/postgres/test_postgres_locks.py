@@ -1,6 +1,8 @@
 """A key in somebody's open transaction is busy: nobody waits for it longer than a second."""
 
+import contextlib
 import threading
+import time
 
 import psycopg
 import pytest
@@ -9,6 +11,7 @@ from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
 from onceward.core.register import KeyLocked
 from onceward.stores import open_store
+from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
 
 
@@ -51,6 +54,40 @@ def test_a_swap_does_not_wait_for_an_open_transaction(store, other):
     hold(other, store, "key")
     with pytest.raises(KeyLocked):
         drive(store.swap(next_of(held), held), store)
+
+
+@pytest.mark.parametrize("verb", ["insert", "swap"])
+def test_a_locked_key_in_the_line_holds_up_no_other(verb, schema, other, store):
+    one_lane = open_store(f"{schema}&lanes=1")
+    if verb == "insert":
+        insert(other, store, "k3")
+        asked = [one_lane.insert(claim_of(f"k{number}", "a")) for number in range(20)]
+    else:
+        claims = drive(one_lane.insert_many([claim_of(f"k{number}", "a") for number in range(20)]), one_lane)
+        hold(other, store, "k3")
+        asked = [one_lane.swap(next_of(reply.record), reply.record) for reply in claims]
+    drive(one_lane.load("?"), one_lane)
+    ended = {}
+
+    def write(number):
+        with contextlib.suppress(KeyLocked):
+            drive(asked[number], one_lane)
+        ended[number] = time.monotonic()
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(20)]
+    busy = threading.Thread(target=one_lane.exchange, args=(RawQuery("SELECT pg_sleep(0.5)::text"),))
+    busy.start()
+    time.sleep(0.1)
+    for thread in threads:
+        thread.start()
+    busy.join()
+    began = time.monotonic()
+    for thread in threads:
+        thread.join()
+    locked = ended.pop(3)
+    assert max(ended.values()) - began < 0.4
+    assert locked > max(ended.values())
+    one_lane.close()
 
 
 def test_a_batch_leaves_out_the_key_that_is_locked(store, other):

@@ -279,7 +279,7 @@ def parked(store):
 def test_a_new_ledger_finds_what_is_parked_by_its_index(store, sql, parked, monkeypatch):
     assert usable(store, sql) == [(True,)]
     looked = []
-    monkeypatch.setattr("onceward.stores.postgres.finding.next_page", lambda *told: looked.append(told[2]))
+    monkeypatch.setattr("onceward.stores.postgres.queries.next_page", lambda *told: looked.append(told[2]))
     assert parked_keys(store) == parked
     assert looked == [1]
 

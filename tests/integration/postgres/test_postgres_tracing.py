@@ -8,8 +8,8 @@ from onceward.stores import open_store
 from onceward.stores.capabilities import MIGRATE, TRACE
 from onceward.stores.chains import chain_of
 from onceward.stores.ledger import Ledger
+from onceward.stores.postgres.finding import chain_query
 from onceward.stores.postgres.queries import RawQuery
-from onceward.stores.postgres.tracing import TraceQuery
 from onceward.testing.bench import claim_of
 
 
@@ -39,7 +39,7 @@ def test_the_records_of_other_chains_are_not_read(store, sql, analyzed):
     drive(store.insert_many(writes), store)
     if analyzed:
         sql(f"ANALYZE {store.names.table}")
-    query = TraceQuery(store.names, "root7", None, 100, scans=False)
+    query = chain_query(store.names, "root7", None, 100, None)
     plan = "\n".join(row[0] for row in store.exchange(RawQuery(f"EXPLAIN {query.text}", *query.values)))
     assert "Seq Scan" not in plan
     assert "_pkey" not in plan

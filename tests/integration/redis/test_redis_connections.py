@@ -280,6 +280,26 @@ def test_a_cancelled_task_takes_no_answer_from_the_others(server, store):
         assert isinstance(reply, asyncio.CancelledError) if at % 3 == 0 else key_of(reply) == "ab"[at % 2]
 
 
+def test_carriers_that_are_cancelled_before_they_begin_leave_nobody_waiting(server, store):
+    stopped = []
+
+    def cancelling(loop, work, **options):
+        task = asyncio.Task(work, loop=loop, **options)
+        if getattr(work, "__name__", "") == "_carry" and len(stopped) < 2 * held_connections.LANES:
+            stopped.append(task)
+            task.cancel()
+        return task
+
+    async def main():
+        asyncio.get_running_loop().set_task_factory(cancelling)
+        for _ in range(4):
+            replies = await asyncio.wait_for(loads(store, "ab" * MANY), 5)
+            assert not any(isinstance(reply, BaseException) for reply in replies)
+
+    asyncio.run(main())
+    assert len(stopped) == 2 * held_connections.LANES
+
+
 def test_a_broken_line_is_told_to_all_that_shared_it_and_the_next_request_works(server, store):
     gate = Gate(server.port)
     far = open_store(f"redis://127.0.0.1:{gate.port}/0?timeout=60")

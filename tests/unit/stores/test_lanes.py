@@ -1,6 +1,7 @@
 """The line for a connection is the batch: every hazard of it, on lanes that do what a test tells them."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import threading
@@ -9,9 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from onceward.errors import StoreError
+from onceward.stores import lanes as lanes_module
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.lanes.line import MOST_BYTES
+from onceward.stores.mysql.queries import ClaimManyQuery, SwapManyQuery
+from onceward.stores.postgres.queries import ManyRows
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 from waiting import until
 
@@ -26,6 +31,8 @@ class Write:
         return Many([one.key for one in requests], self.kind)
 
     def reply(self, rows):
+        if isinstance(rows[self.key], Exception):
+            raise rows[self.key]
         return rows[self.key]
 
 
@@ -36,6 +43,9 @@ class Many:
         self.keys, self.kind = keys, kind
 
     def reply(self, rows):
+        for one in rows.values():
+            if isinstance(one, Exception):
+                raise one
         return SimpleNamespace(replies=rows)
 
 
@@ -50,10 +60,15 @@ class Server:
         seen: the keys of each request, in their order.
         poison: the errors of keys.
         held: keys whose request waits until ``go`` is set.
+        full: the error of a lane that opens.
+        opened: how often one was tried to be opened.
+        unreadable: the errors of keys whose answer cannot be read.
     """
 
+    full, opened = None, 0
+
     def __init__(self):
-        self.seen, self.poison, self.held = [], {}, set()
+        self.seen, self.poison, self.held, self.unreadable = [], {}, set(), {}
         self.go, self.lanes, self.closed = threading.Event(), [], 0
 
     def answer(self, keys, many):
@@ -61,7 +76,7 @@ class Server:
         for key in keys:
             if (error := self.poison.get(key)) is not None and not (many and isinstance(error, KeyboardInterrupt)):
                 raise error
-        return {key: f"{key} done" for key in keys}
+        return {key: self.unreadable.get(key, f"{key} done") for key in keys}
 
     def lane(self):
         self.lanes.append(BlockingLane(self))
@@ -84,6 +99,11 @@ class BlockingLane(ServerLane):
     def fetch(self, kind, keys, many):
         if not self.server.held.isdisjoint(keys):
             assert self.server.go.wait(60)
+        if not self.is_ready:
+            self.server.opened += 1
+            if self.server.full is not None:
+                raise self.server.full
+        self.is_ready = True
         return self.server.answer(keys, many)
 
     def close(self, *, friendly=False):
@@ -94,7 +114,7 @@ class AwaitedLane(BlockingLane):
     async def fetch(self, kind, keys, many):
         while not (self.server.held.isdisjoint(keys) or self.server.go.is_set()):
             await asyncio.sleep(0.001)
-        return self.server.answer(keys, many)
+        return super().fetch(kind, keys, many)
 
 
 @pytest.fixture
@@ -120,10 +140,10 @@ def of_threads(server, writes, lanes):
         return thread
 
     threads = [start(-1, Write("first"))]
-    until(lambda: lanes._threads._all and not lanes._threads._idle)
+    until(lambda: lanes._here.threads._all and not lanes._here.threads._idle)
     for number, write in enumerate(writes):
         threads.append(start(number, write))
-        until(lambda before=number: sum(map(len, lanes._threads._line._ranks)) > before)
+        until(lambda before=number: sum(map(len, lanes._here.threads._line._ranks)) > before)
     server.go.set()
     for thread in threads:
         thread.join()
@@ -194,6 +214,12 @@ def test_ends_leave_before_claims(run, server):
     assert server.seen == [["first"], ["c", "d"], ["a", "b"]]
 
 
+def test_the_ends_of_many_leave_before_the_claims_of_many():
+    claims = ManyRows("insert_many", "", [["k"]]), ClaimManyQuery([])
+    ends = ManyRows("swap_many", "", [["k"]]), SwapManyQuery([])
+    assert [one.rank for one in claims + ends] == [1, 1, 0, 0]
+
+
 @both
 def test_a_lost_connection_puts_its_batch_in_doubt_and_no_other(run, server):
     server.poison["b"] = Broken("reset")
@@ -220,15 +246,30 @@ def test_an_interrupted_carrier_leaves_nobody_waiting(server):
 def test_a_waiter_that_is_cancelled_before_its_write_left_has_written_nothing(server):
     async def main():
         lanes = server.open()
-        first, gone, other = (asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b"))
+        writes = [Write("first"), Write("a"), Write("b"), Write("c", None), Write("x"), Write("y"), Write("z")]
+        tasks = [asyncio.ensure_future(lanes.run_async(write, asked)) for write in writes]
         await asyncio.sleep(0.01)
-        gone.cancel()
+        for gone in (1, 2, 4):
+            tasks[gone].cancel()
         server.go.set()
-        return await asyncio.gather(first, gone, other, return_exceptions=True)
+        return await asyncio.gather(*tasks, return_exceptions=True)
 
-    _, gone, other = asyncio.run(main())
-    assert (type(gone), other) == (asyncio.CancelledError, "b done")
-    assert server.seen == [["first"], ["b"]]
+    outcomes = asyncio.run(main())
+    assert [one for one in outcomes if isinstance(one, str)] == ["first done", "c done", "y done", "z done"]
+    assert server.seen == [["first"], ["c"], ["y", "z"]]
+
+
+def test_a_waiter_that_is_cancelled_in_the_middle_of_a_batch_has_written_nothing(server):
+    async def main():
+        lanes = server.open()
+        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b", "c")]
+        await asyncio.sleep(0.01)
+        tasks[2].cancel()
+        server.go.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+    assert server.seen == [["first"], ["a", "c"]]
 
 
 def test_a_cancelled_waiter_does_not_stop_the_batch_that_carries_its_write(server):
@@ -261,7 +302,7 @@ def test_who_waits_too_long_is_told_and_its_neighbours_go_on(server):
 
     threads = [threading.Thread(target=work, args=(key,)) for key in ("first", "late")]
     threads[0].start()
-    until(lambda: lanes._threads._all and not lanes._threads._idle)
+    until(lambda: lanes._here.threads._all and not lanes._here.threads._idle)
     threads[1].start()
     until(lambda: outcomes)
     server.go.set()
@@ -296,8 +337,10 @@ def test_a_forked_child_makes_lanes_of_its_own_and_closes_none(server):
     child = os.fork()
     if not child:
         try:
+            parents = weakref.ref(server.lanes.pop())
             lanes.run(Write("b"), asked)
-            os._exit(0 if (len(server.lanes), server.closed) == (2, 0) else 1)
+            gc.collect()
+            os._exit(0 if (len(server.lanes), server.closed, parents() is None) == (1, 0, False) else 1)
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -305,22 +348,255 @@ def test_a_forked_child_makes_lanes_of_its_own_and_closes_none(server):
     assert len(server.lanes) == 1
 
 
-def test_writes_that_wait_at_a_close_are_done_and_the_lane_is_closed_then(server):
-    async def main():
-        lanes = server.open()
-        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b")]
-        await asyncio.sleep(0.01)
-        lanes.close()
-        server.go.set()
-        return await asyncio.gather(*tasks)
-
-    assert asyncio.run(main()) == ["first done", "a done", "b done"]
+@both
+def test_writes_that_wait_at_a_close_are_done_and_the_lane_is_closed_then(run, server):
+    lanes, go = server.open(), server.go
+    server.go = SimpleNamespace(set=lambda: (lanes.close(), go.set()), wait=go.wait, is_set=go.is_set)
+    assert run(server, [Write("a"), Write("b")], lanes) == ["a done", "b done"]
     assert server.closed == 1
 
 
 def test_a_lane_that_an_interrupt_has_lost_is_made_anew(server):
     lanes = server.open()
-    lanes._threads._free()  # taken, and forgotten
+    lanes._here.threads._free()  # taken, and forgotten
     server.lanes.clear()
     gc.collect()
     assert lanes.run(Write("a"), asked) == "a done"
+
+
+def test_a_waiter_sees_that_an_interrupt_has_lost_the_lane(server):
+    lanes, outcomes = server.open(), []
+    lost = [lanes._here.threads._free()]
+    thread = threading.Thread(target=lambda: outcomes.append(lanes.run(Write("a"), asked)))
+    thread.start()
+    until(lambda: lanes._here.threads._line)
+    server.lanes.clear()
+    lost.clear()
+    gc.collect()
+    thread.join(5)
+    assert outcomes == ["a done"]
+
+
+@pytest.mark.parametrize(("is_ready", "closed"), [(True, 2), (False, 1)])
+def test_a_lost_lane_takes_the_idle_ones_with_it_unless_it_could_not_open(is_ready, closed, server):
+    lanes = server.open(most=2)._here.threads
+    idle, lost = lanes._free(), lanes._free()
+    lanes._pass_on(idle)
+    lost.is_ready = is_ready
+    lanes._end(lost, Broken("reset"))
+    assert server.closed == closed
+
+
+def test_lanes_of_a_loop_that_somebody_keeps_are_closed_when_it_has_ended(server):
+    lanes, loop = server.open(), asyncio.new_event_loop()
+    loop.run_until_complete(lanes.run_async(Write("a"), asked))
+    loop.close()
+    asyncio.run(lanes.run_async(Write("b"), asked))
+    assert server.closed == 1
+
+
+@both
+def test_an_answer_that_cannot_be_read_fails_alone(run, server):
+    server.unreadable["b"] = StoreError("too long")
+    outcomes = run(server, [Write("a"), Write("b"), Write("c")], server.open())
+    assert outcomes == ["a done", server.unreadable["b"], "c done"]
+    assert server.closed == 0
+
+
+@both
+def test_a_large_request_waits_its_turn_and_no_longer(run, server):
+    writes = [Write("a"), Write("thousand", None), Write("b"), Write("more", None), Write("c")]
+    run(server, writes, server.open())
+    assert server.seen == [["first"], ["a", "b", "c"], ["thousand"], ["more"]]
+
+
+def test_a_waiter_that_is_cancelled_is_not_asked_for_again_when_its_batch_was_refused(server):
+    async def main():
+        lanes = server.open()
+        writes = ("first", "a", "b")
+        first, gone, other = (asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in writes)
+        await asyncio.sleep(0.01)
+        server.held, server.poison["a"] = {"a"}, SqlRefusal("55P03", "locked")
+        while ["first"] not in server.seen:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        await asyncio.sleep(0.01)
+        server.go.set()
+        return await asyncio.gather(first, gone, other, return_exceptions=True)
+
+    _, gone, other = asyncio.run(main())
+    assert (type(gone), other) == (asyncio.CancelledError, "b done")
+    assert server.seen == [["first"], ["a", "b"], ["b"]]
+
+
+class Interrupted(Write):
+    """Interrupts who asks for its size, once."""
+
+    @property
+    def size(self):
+        if not self.asked:
+            self.asked = True
+            raise KeyboardInterrupt
+        return 10
+
+    @size.setter
+    def size(self, size):
+        self.asked = False
+
+
+def test_an_interrupt_while_a_batch_is_gathered_loses_no_waiter(server):
+    outcomes = of_threads(server, [Write("a"), Write("b"), Interrupted("c"), Write("d")], server.open(timeout=2.0))
+    assert [type(one) for one in outcomes] == [KeyboardInterrupt, Broken, str, str]
+    assert server.seen == [["first"], ["c", "d"]]
+
+
+def test_waiters_of_a_loop_do_not_wait_longer_for_a_lane_that_never_comes_back(server):
+    async def main():
+        lanes = server.open(timeout=0.1)
+        first, late = (asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "late"))
+        with pytest.raises(Broken, match=r"in use for 0\.1 s"):
+            await asyncio.wait_for(late, 5)
+        server.go.set()
+        return await first
+
+    assert asyncio.run(main()) == "first done"
+    assert server.seen == [["first"]]
+
+
+def test_waiters_of_a_loop_do_not_wait_for_ever_for_an_answer(server):
+    async def main():
+        lanes = server.open(timeout=0.1)
+        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "late")]
+        await asyncio.sleep(0.01)
+        server.go.set()
+        await tasks[0]
+        server.go.clear()
+        server.held = {"late"}
+        with pytest.raises(Broken, match=r"within 0\.3 s"):
+            await asyncio.wait_for(tasks[1], 5)
+
+    server.lane_async = lambda: Deaf(server)
+    asyncio.run(main())
+
+
+class Deaf(AwaitedLane):
+    """Gives no answer for one key."""
+
+    async def fetch(self, kind, keys, many):
+        if keys == ["late"]:
+            await asyncio.Event().wait()
+        return await super().fetch(kind, keys, many)
+
+
+def test_a_carrier_that_is_cancelled_before_it_begins_leaves_nobody_waiting(server):
+    stopped = []
+
+    def cancelling(loop, work, **options):
+        task = asyncio.Task(work, loop=loop, **options)
+        if work.__name__ == "_serve" and not stopped:
+            stopped.append(task)
+            task.cancel()
+        return task
+
+    async def main():
+        asyncio.get_running_loop().set_task_factory(cancelling)
+        lanes = server.open()
+        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b")]
+        await asyncio.sleep(0.01)
+        server.go.set()
+        return await asyncio.wait_for(asyncio.gather(*tasks), 5)
+
+    assert asyncio.run(main()) == ["first done", "a done", "b done"]
+    assert stopped
+
+
+class Emptied(list):
+    """Is emptied by another thread right after somebody has looked."""
+
+    def __bool__(self):
+        return True
+
+
+def test_lanes_that_another_thread_closes_are_not_missed(server):
+    lanes = server.open()
+    lanes._here.threads._idle = Emptied()
+    assert lanes.run(Write("a"), asked) == "a done"
+
+
+def test_no_thread_of_a_forked_child_uses_the_lanes_of_the_parent(server, monkeypatch):
+    lanes = server.open()
+    lanes.run(Write("a"), asked)
+    (parents,) = server.lanes
+    used, made = [], lanes_module.ThreadLanes
+    monkeypatch.setattr(BlockingLane, "fetch", lambda self, *_: used.append(self) or {"b": "done"})
+
+    def slow(*given):
+        """Another thread comes in while the first one makes the child's lanes."""
+        monkeypatch.setattr(lanes_module, "ThreadLanes", made)
+        thread = threading.Thread(target=lanes.run, args=(Write("b"), asked))
+        thread.start()
+        thread.join()
+        return made(*given)
+
+    monkeypatch.setattr(lanes_module, "ThreadLanes", slow)
+    child = os.getpid() + 1
+    monkeypatch.setattr(os, "getpid", lambda: child)
+    lanes.run(Write("b"), asked)
+    assert len(used) == 2
+    assert parents not in used
+
+
+def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server):
+    lanes, outcomes = server.open(most=2), []
+    lanes.run(Write("a"), asked)
+    server.held, server.full = {"first", "second"}, Broken("too many clients")
+    going = [threading.Event(), server.go]
+
+    def fetch(lane, kind, keys, many, before=BlockingLane.fetch):
+        if keys == ["first"]:
+            assert going[0].wait(60)
+            server.held.discard("first")
+        return before(lane, kind, keys, many)
+
+    server.lanes[0].fetch = lambda *given: fetch(server.lanes[0], *given)
+
+    def work(key):
+        try:
+            outcomes.append(lanes.run(Write(key), asked))
+        except Broken as error:
+            outcomes.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(key,)) for key in ("first", "second", "third", "fourth")]
+    threads[0].start()
+    until(lambda: not lanes._here.threads._idle)
+    threads[1].start()
+    until(lambda: len(lanes._here.threads._all) == 2)
+    threads[2].start()
+    until(lambda: lanes._here.threads._line)
+    server.go.set()  # the second finds no place
+    threads[1].join()
+    threads[3].start()
+    until(lambda: len(lanes._here.threads._line._ranks[1]) == 2)
+    going[0].set()  # the others go on the lane of the first
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["first done", "fourth done", "third done", "too many clients"]
+    assert lanes.run(Write("b"), asked) == "b done"
+    assert server.closed == 1
+
+
+@both
+def test_a_batch_does_not_try_to_open_a_lane_for_each_of_its_keys(run, server):
+    server.poison["first"] = Broken("reset")
+    lanes, answer = server.open(), server.answer
+
+    def last(keys, many):
+        server.full = SqlRefusal("1040", "too many connections")
+        return answer(keys, many)
+
+    server.answer = last
+    with contextlib.suppress(AssertionError):  # of the first
+        run(server, [Write("a"), Write("b"), Write("c")], lanes)
+    assert server.seen == [["first"]]
+    assert server.opened == 2

@@ -11,13 +11,15 @@ Hazards, and what answers them:
 - A lost connection, or an interrupted carrier: all of the batch is in doubt. The protocol's steps recognise their own writes.
 - A waiter that is cancelled before its request has left withdraws it. Later, it is in doubt.
 - Ends and heartbeats leave before claims: see ``rank``.
+- A lane that does not come back: a waiter gives up after ``timeout`` in the line, and after twice as long once it has left.
+- A server that takes no more connections: the lane that could not open goes, and those that are open serve the line.
 - A fork: the child makes its own lanes. The end of a loop: its lanes are closed.
 """
 
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from onceward.stores.lanes.lane import ServerLane
@@ -27,6 +29,15 @@ from onceward.stores.lanes.threads import ThreadLanes
 
 L = TypeVar("L", bound=ServerLane)
 _INHERITED: Final[list[object]] = []  # by a fork
+_Loops = WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes[L]]
+
+
+class _Here(NamedTuple, Generic[L]):
+    """The lanes of one process: one value, so that no thread of a forked child sees half of a change."""
+
+    process: int
+    threads: ThreadLanes[L]
+    loops: _Loops[L]
 
 
 class LedgerLanes(Generic[L]):
@@ -49,12 +60,10 @@ class LedgerLanes(Generic[L]):
         left: frozenset[str] = frozenset(),
     ) -> None:
         self._make, self._make_async, self._others = make, make_async, (most, timeout, left)
-        self._reset()
+        self._here = self._new()
 
-    def _reset(self) -> None:
-        self._process = os.getpid()
-        self._threads = ThreadLanes(self._make, *self._others)
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopLanes[L]] = WeakKeyDictionary()
+    def _new(self) -> "_Here[L]":
+        return _Here(os.getpid(), ThreadLanes(self._make, *self._others), WeakKeyDictionary())
 
     def run(self, request: LaneRequest, asked: Asked) -> Any:
         """Do one request, and return its reply.
@@ -64,33 +73,34 @@ class LedgerLanes(Generic[L]):
             Broken: the connection was lost, or there is none. It is in doubt.
             ValueError: a value cannot be sent.
         """
-        if os.getpid() != self._process:
-            self._forked()
-        return self._threads.run(request, asked)
+        return self._mine().threads.run(request, asked)
 
     async def run_async(self, request: LaneRequest, asked: Asked) -> Any:
         """As :meth:`run`, for a coroutine."""
-        if os.getpid() != self._process:
-            self._forked()
-        loop = asyncio.get_running_loop()
-        return await (self._loops.get(loop) or self._of(loop)).run(request, asked)
+        loop, loops = asyncio.get_running_loop(), self._mine().loops
+        return await (loops.get(loop) or self._of(loop, loops)).run(request, asked)
 
-    def _forked(self) -> None:
-        """Leave the parent's lanes to the parent: to drop one here would say a word on its connection."""
-        _INHERITED.append((self._threads, dict(self._loops)))
-        self._reset()
+    def _mine(self) -> "_Here[L]":
+        """Return the lanes of this process. The parent's are left to the parent: to drop one would say a word on its connection."""
+        here = self._here
+        if here.process != os.getpid():
+            _INHERITED.append(here)
+            if self._here is here:  # else another thread was faster
+                self._here = self._new()
+            here = self._here
+        return here
 
-    def _of(self, loop: asyncio.AbstractEventLoop) -> LoopLanes[L]:
+    def _of(self, loop: asyncio.AbstractEventLoop, loops: "_Loops[L]") -> LoopLanes[L]:
         """Return the lanes of an event loop, and close those of loops that have ended."""
         # Another thread may be adding its own loop, which items() would not bear.
-        for other in [there for ref in self._loops.keyrefs() if (there := ref()) is not None]:
-            if other.is_closed() and (theirs := self._loops.pop(other, None)) is not None:
+        for other in [there for ref in loops.keyrefs() if (there := ref()) is not None]:
+            if other.is_closed() and (theirs := loops.pop(other, None)) is not None:
                 theirs.clear()
-        return self._loops.setdefault(loop, LoopLanes(self._make_async, *self._others))
+        return loops.setdefault(loop, LoopLanes(self._make_async, *self._others))
 
     def close(self) -> None:
         """Close the idle lanes. One in use is closed when its request ends. The next use makes others."""
-        if os.getpid() == self._process:
-            for lanes in (self._threads, *list(self._loops.values())):
-                lanes.close()
-        self._reset()
+        here = self._mine()
+        self._here = self._new()
+        for lanes in (here.threads, *list(here.loops.values())):
+            lanes.close()

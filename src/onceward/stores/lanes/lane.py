@@ -1,26 +1,35 @@
 """A few connections, and what becomes of one after an error."""
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
+from onceward.errors import StoreError
 from onceward.stores.lanes.line import WaitingLine
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 
 class ServerLane(ABC):
-    """One connection, which is opened by its first request. Dropping it closes it."""
+    """One connection, which is opened by its first request. Dropping it closes it.
+
+    Attributes:
+        is_ready: whether it was opened, and its session has the ledger's settings.
+    """
+
+    is_ready = False
 
     @property
     @abstractmethod
     def is_alive(self) -> bool:
-        """Whether it is not opened yet, or still open as far as this end knows."""
+        """Whether it is ready, and still open as far as this end knows."""
 
     @abstractmethod
     def fetch(self, *asked: Any) -> Any:
-        """Run a request's statements, and return their rows or an awaitable of them. Raises SqlRefusal, Broken or ValueError."""
+        """Run a request's statements, and return their rows or an awaitable of them. Raises SqlRefusal, Broken or ValueError.
+
+        It opens the connection if it is not ready, anew if an earlier try was stopped.
+        """
 
     @abstractmethod
     def close(self, *, friendly: bool = False) -> None:
@@ -48,10 +57,16 @@ class Lanes(ABC, Generic[L]):
         self._all: WeakSet[L] = WeakSet()  # one that an interrupt lost counts no longer
         self._closed = False
 
+    def _popped(self) -> L | None:
+        """Take an idle lane. Another thread may be closing them."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
     def _free(self) -> L | None:
         """Return an idle lane, or a new one; None if all are in use."""
-        while self._idle:
-            lane = self._idle.pop()
+        while (lane := self._popped()) is not None:
             if lane.is_alive:
                 return lane
             self._drop(lane)
@@ -65,9 +80,17 @@ class Lanes(ABC, Generic[L]):
         self._all.discard(lane)
         lane.close(friendly=friendly)
 
-    def _is_usable(self, error: BaseException) -> bool:
+    def _is_usable(self, lane: L, error: BaseException) -> bool:
         """Return whether a lane can be used again after this error."""
-        return isinstance(error, ValueError) or (isinstance(error, SqlRefusal) and error.state not in self._left)
+        if isinstance(error, SqlRefusal):
+            return lane.is_ready and error.state not in self._left
+        return isinstance(error, ValueError | StoreError)
+
+    def _for_one(self, lane: L, error: Exception) -> Exception:
+        """Return the error of one request of a batch. Raise it if it ends the batch."""
+        if not self._is_usable(lane, error):
+            raise error
+        return error
 
     @abstractmethod
     def _pass_on(self, lane: L) -> None:
@@ -75,24 +98,20 @@ class Lanes(ABC, Generic[L]):
 
     def _end(self, lane: L, error: BaseException) -> None:
         """Take back a lane after an error."""
-        if self._is_usable(error):
+        if self._is_usable(lane, error):
             self._pass_on(lane)
             return
-        self._spoil(lane, error)
-        if self._line and (other := self._free()) is not None:
-            self._pass_on(other)
-
-    def _spoil(self, lane: L, error: BaseException) -> None:
-        """Close a lane after an error. The others may be as dead, and each would take as long to find out."""
         self._drop(lane)
-        if isinstance(error, Broken | SqlRefusal):
-            self.clear()
+        if lane.is_ready and isinstance(error, Broken | SqlRefusal):
+            self.clear()  # the others may be as dead, and each would take as long to find out
+        # If the server takes no more connections, those that are open serve the line.
+        if self._line and (lane.is_ready or not self._all) and (other := self._free()) is not None:
+            self._pass_on(other)
 
     def clear(self, *, friendly: bool = False) -> None:
         """Close the idle lanes."""
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                self._drop(self._idle.pop(), friendly=friendly)
+        while (lane := self._popped()) is not None:
+            self._drop(lane, friendly=friendly)
 
     def close(self) -> None:
         """Close the idle lanes, and each other one when its request has ended."""
@@ -103,3 +122,6 @@ class Lanes(ABC, Generic[L]):
         return Broken(
             f"all {self._most} connections are in use for {self._timeout:g} s: raise lanes=, or lower the concurrency"
         )
+
+    def _no_word(self) -> Broken:
+        return Broken(f"the request has left, and there is no answer within {3 * self._timeout:g} s")

@@ -91,45 +91,48 @@ class WaitingLine(Generic[T]):
     def pop(self) -> T | None:
         """Take the first out, and return it."""
         for waiting in self._ranks:
-            if waiting:
-                return waiting.popleft()
+            while waiting:
+                if not (ticket := waiting.popleft()).is_over:
+                    return ticket
         return None
 
-    def batch(self, first: T) -> list[T]:
-        """Return ``first`` with what leaves together with it, and take that out."""
-        request, batch, size = first.request, [first], first.request.size
+    def fill(self, batch: list[T]) -> None:
+        """Take out what leaves together with the one ticket of a batch, and add it. An interrupt loses none."""
+        request, size = batch[0].request, batch[0].request.size
         waiting = self._ranks[request.rank]
         if request.kind is None or not waiting:
-            return batch
+            return
         keys, rest = {request.key}, []
-        while waiting and len(batch) < MOST_KEYS and size < MOST_BYTES:
-            ticket = waiting.popleft()
-            more = ticket.request
-            if more.kind != request.kind or more.key in keys or size + more.size > MOST_BYTES:
-                rest.append(ticket)
-            elif not ticket.is_over:
-                size += more.size
-                batch.append(ticket)
-            keys.add(more.key)  # what comes later for this key does not pass it
-        waiting.extendleft(reversed(rest))
-        return batch
+        try:
+            while waiting and len(batch) < MOST_KEYS:
+                more = waiting[0].request
+                if waiting[0].is_over:
+                    waiting.popleft()
+                elif more.kind != request.kind or more.key in keys or size + more.size > MOST_BYTES:
+                    keys.add(more.key)  # what comes later for this key does not pass it
+                    rest.append(waiting.popleft())
+                else:
+                    keys.add(more.key)
+                    size += more.size
+                    batch.append(waiting.popleft())
+        finally:
+            waiting.extendleft(reversed(rest))
 
 
 def carried(batch: Sequence[Ticket]) -> Generator[LaneRequest, Any, None]:
-    """Do the requests of a batch: yields requests, and is sent rows or the error of one. A lost connection ends it."""
-    alone = list(batch)
+    """Do the requests of a batch: yields requests, and is sent the reply or the error of each. A lost connection ends it."""
+    alone = batch
     if len(batch) > 1:
-        merged = batch[0].request.merged([ticket.request for ticket in batch])
-        rows = yield merged
-        if not isinstance(rows, Exception):
-            replies = merged.reply(rows).replies
+        answer = yield batch[0].request.merged([ticket.request for ticket in batch])
+        if not isinstance(answer, Exception):
             alone = []
             for ticket in batch:
-                reply = replies.get(ticket.request.key)
+                reply = answer.replies.get(ticket.request.key)
                 alone.append(ticket) if reply is None else ticket.answer(reply)
     for ticket in alone:
-        rows = yield ticket.request
-        ticket.fail(rows) if isinstance(rows, Exception) else ticket.answer(ticket.request.reply(rows))
+        if not ticket.is_over:
+            answer = yield ticket.request
+            ticket.fail(answer) if isinstance(answer, Exception) else ticket.answer(answer)
 
 
 def abandon(batch: Sequence[Ticket], error: BaseException) -> None:

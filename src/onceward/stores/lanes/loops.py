@@ -3,18 +3,23 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
-from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
 from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
-from onceward.stores.sql.refusals import SqlRefusal
 
 L = TypeVar("L", bound=ServerLane)
 
 
 class _LoopTicket(Ticket):
-    """A request that waits in a coroutine."""
+    """A request that waits in a coroutine.
+
+    Attributes:
+        timer: ends the wait.
+    """
+
+    timer: asyncio.TimerHandle
 
     def __init__(self, request: LaneRequest, asked: Asked, outcome: "asyncio.Future[Any]") -> None:
         super().__init__(request, asked)
@@ -45,9 +50,7 @@ class LoopLanes(Lanes[L]):
         """Do one request, and return its reply."""
         lane = None if self._line else self._free()
         if lane is None:
-            ticket = _LoopTicket(request, asked, asyncio.get_running_loop().create_future())
-            self._line.add(ticket)
-            return await ticket.outcome
+            return await self._wait(_LoopTicket(request, asked, asyncio.get_running_loop().create_future()))
         try:
             reply = request.reply(await lane.fetch(*asked(request)))
         except BaseException as error:
@@ -56,15 +59,28 @@ class LoopLanes(Lanes[L]):
         self._pass_on(lane)
         return reply
 
+    async def _wait(self, ticket: _LoopTicket) -> Any:
+        """Wait until a task has done the request."""
+        self._line.add(ticket)
+        ticket.timer = asyncio.get_running_loop().call_later(self._timeout, self._stop_waiting, ticket)
+        try:
+            return await ticket.outcome
+        finally:
+            ticket.timer.cancel()
+
+    def _stop_waiting(self, ticket: _LoopTicket) -> None:
+        """Fail a request that has waited for a lane too long. One that has left gets more time."""
+        if self._line.remove(ticket):
+            ticket.fail(self._in_use())
+        else:
+            later = asyncio.get_running_loop().call_later
+            ticket.timer = later(2 * self._timeout, ticket.fail, self._no_word())
+
     async def _serve(self, lane: L) -> None:
         """Carry what waits, until nothing does."""
         while (ticket := self._line.pop()) is not None:
-            if ticket.is_over:
-                continue
-            if boottime() - ticket.since > self._timeout:
-                ticket.fail(self._in_use())
-                continue
-            batch = self._line.batch(ticket)
+            batch = [ticket]
+            self._line.fill(batch)
             try:
                 await self._carry(lane, batch)
             except BaseException as error:
@@ -76,25 +92,28 @@ class LoopLanes(Lanes[L]):
         self._pass_on(lane)
 
     async def _carry(self, lane: L, batch: list[_LoopTicket]) -> None:
-        steps = carried(batch)
+        steps, answer = carried(batch), None
         with contextlib.suppress(StopIteration):
-            request = next(steps)
             while True:
+                request = steps.send(answer)
                 try:
-                    rows = await lane.fetch(*batch[0].asked(request))
-                except (SqlRefusal, ValueError) as error:
-                    if not self._is_usable(error):
-                        raise
-                    rows = error
-                request = steps.send(rows)
+                    answer = request.reply(await lane.fetch(*batch[0].asked(request)))
+                except Exception as error:
+                    answer = self._for_one(lane, error)
 
     def _pass_on(self, lane: L) -> None:
         """Let a task carry the next batch on a lane."""
         if self._line:
             task = asyncio.get_running_loop().create_task(self._serve(lane))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(partial(self._served, lane))
         elif self._closed:
             self._drop(lane, friendly=True)
         else:
             self._idle.append(lane)
+
+    def _served(self, lane: L, task: "asyncio.Task[None]") -> None:
+        """Take back a lane whose task was cancelled before it began."""
+        self._tasks.discard(task)
+        if task.cancelled() and lane in self._all:
+            self._pass_on(lane)

@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
 from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
-from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 _NAP: Final = 0.5  # seconds after which a waiting thread looks whether a lane was lost by an interrupt
 L = TypeVar("L", bound=ServerLane)
@@ -24,7 +23,7 @@ class _ThreadTicket(Ticket):
     lane: Any = None
     reply: object = None
     error: Exception | None = None
-    _over = False
+    is_over = False
 
     def __init__(self, request: LaneRequest, asked: Asked) -> None:
         super().__init__(request, asked)
@@ -32,20 +31,16 @@ class _ThreadTicket(Ticket):
         self._asleep.acquire()
 
     @property
-    def is_over(self) -> bool:
-        return self._over
-
-    @property
     def is_waiting(self) -> bool:
         """Whether it has neither a lane nor its outcome."""
-        return self.lane is None and not self._over
+        return self.lane is None and not self.is_over
 
     def answer(self, reply: object) -> None:
-        self.reply, self._over = reply, True
+        self.reply, self.is_over = reply, True
         self.wake()
 
     def fail(self, error: Exception) -> None:
-        self.error, self._over = error, True
+        self.error, self.is_over = error, True
         self.wake()
 
     def wake(self) -> None:
@@ -90,7 +85,7 @@ class ThreadLanes(Lanes[L]):
             self._sleep(ticket)
             if ticket.lane is not None:
                 with self._lock:
-                    batch = self._line.batch(ticket)
+                    self._line.fill(batch)
                 self._carry(ticket.lane, batch)
         except BaseException as error:
             self._withdraw(ticket, batch, error)
@@ -110,26 +105,24 @@ class ThreadLanes(Lanes[L]):
                 if boottime() >= end and self._line.remove(ticket):
                     raise self._in_use()
             if boottime() >= end + 2 * self._timeout:
-                raise Broken("the thread that carries this request gives no word")
+                raise self._no_word()
             ticket.sleep(_NAP)
 
     def _carry(self, lane: L, batch: list[_ThreadTicket]) -> None:
-        steps = carried(batch)
+        steps, answer = carried(batch), None
         with contextlib.suppress(StopIteration):
-            request = next(steps)
             while True:
+                request = steps.send(answer)
                 try:
-                    rows = lane.fetch(*batch[0].asked(request))
-                except (SqlRefusal, ValueError) as error:
-                    if not self._is_usable(error):
-                        raise
-                    rows = error
-                request = steps.send(rows)
+                    answer = request.reply(lane.fetch(*batch[0].asked(request)))
+                except Exception as error:
+                    answer = self._for_one(lane, error)
         batch[0].lane = None
         self._pass_on(lane)
 
     def _withdraw(self, ticket: _ThreadTicket, batch: list[_ThreadTicket], error: BaseException) -> None:
         """Leave the line for good. The lane goes to the next one, and nobody is left waiting."""
+        ticket.is_over = True
         with self._lock:
             is_waiting, lane, ticket.lane = self._line.remove(ticket), ticket.lane, None
         if lane is not None and not is_waiting:

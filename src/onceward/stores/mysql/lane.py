@@ -30,7 +30,6 @@ class _MysqlLane(ServerLane):
     """
 
     _wire: Any = None
-    _is_set = False  # whether the session has the ledger's settings
 
     def __init__(self, place: Mapping[str, Any], seconds: float) -> None:
         self._place, self._seconds = place, seconds
@@ -38,10 +37,8 @@ class _MysqlLane(ServerLane):
 
     @property
     def is_alive(self) -> bool:
-        if self._wire is None:
-            return True
         try:
-            return self._is_set and is_silent(_socket_of(self._wire).fileno())
+            return self.is_ready and is_silent(_socket_of(self._wire).fileno())
         except (OSError, AttributeError, ValueError):
             return False
 
@@ -65,10 +62,11 @@ class MysqlLane(_MysqlLane):
     def fetch(self, texts: Sequence[str]) -> list[Row]:
         """Run statements one after another, and return the rows of all."""
         try:
-            if self._wire is None:
+            if not self.is_ready:
+                self.close()
                 self._wire = LedgerWire(**self._place, read_timeout=self._seconds, write_timeout=self._seconds)
                 self._wire.rows([settings(self._wire.get_server_info())])
-                self._is_set = True
+                self.is_ready = True
             rows: list[Row] = self._wire.rows(texts)
         except Exception as error:
             raise spoken_error(error) or error from error
@@ -85,12 +83,13 @@ class AsyncMysqlLane(_MysqlLane):
         """Run statements one after another, and return the rows of all."""
         try:
             async with asyncio.timeout(self._seconds):
-                if self._wire is None:
+                if not self.is_ready:
+                    self.close()
                     import asyncmy  # only coroutines need it
 
                     self._wire = await asyncmy.connect(**self._place)
                     await fetch_async(self._wire, [settings(self._wire.get_server_info())])
-                    self._is_set = True
+                    self.is_ready = True
                 return await fetch_async(self._wire, texts)
         except TimeoutError as error:
             raise Broken(f"the server has not answered for {self._seconds:g} s") from error

@@ -6,17 +6,19 @@ The statements depend on the server, which is known only when the first connecti
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from onceward.core.comparisons import Clause
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import Page
-from onceward.stores.mysql.statements import NOW, OF_T, TIMES, MysqlStatements, block, literal, packed
-from onceward.stores.sql.finding import end_of
+from onceward.stores.mysql.statements import NOW, OF_T, STARTED, TIMES, MysqlStatements, block, literal, packed
+from onceward.stores.sql.finding import LOOKED_AT, Dialect, end_of, next_page, printed
 from onceward.stores.sql.queries import Met, Row, SqlQuery
 
+DIALECT: Final = Dialect(STARTED, f"({STARTED} - {{}} * 1000000)")
 _TIMES = [Record._fields.index(name) for name in TIMES]
 
 
@@ -147,6 +149,7 @@ class SwapManyQuery(MysqlQuery):
     """The swaps of many keys."""
 
     __slots__ = ("_number", "_swaps")
+    rank = 0
 
     def __init__(self, swaps: Sequence[tuple[Write, Record, int]]) -> None:
         super().__init__("swap_many")
@@ -154,7 +157,7 @@ class SwapManyQuery(MysqlQuery):
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
-        return statements.swap_many(self._swaps, self._number)
+        return statements.swap_many(self._swaps, self._number, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Met:
         """Return them."""
@@ -172,7 +175,7 @@ class DeleteQuery(MysqlQuery):
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
-        return statements.delete(self._seen)
+        return statements.delete(self._seen, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Reply:
         """Return it."""
@@ -182,39 +185,54 @@ class DeleteQuery(MysqlQuery):
 
 
 class PageQuery(MysqlQuery):
-    """One page in the order of the keys, and one more row to know whether it is the last.
+    """One page of records in the order of their keys, and one more row to know whether it is the last.
 
     Args:
         action: what it does, for events.
-        wanted: the condition of the records, on the table ``t``.
-        prefix: the keys start with it.
-        after: the key after which the page begins.
+        keys: what the keys start with, and the key after which the page begins.
         limit: the most records.
+        clause: which records are meant; it looks at a limited number of rows. None means all.
+        within: the condition of an index, on the table ``t``, to look only at its rows.
+        index: its name, to use no other one.
         seconds: if it can take longer than the ledger's timeout.
     """
 
-    __slots__ = ("_after", "_prefix", "_wanted", "limit", "seconds")
+    __slots__ = ("_clause", "_index", "_keys", "_within", "limit", "seconds")
 
     def __init__(
-        self, action: str, wanted: str, prefix: str, after: str | None, limit: int, seconds: float | None = None
+        self,
+        action: str,
+        keys: tuple[str, str | None],
+        limit: int,
+        clause: Clause | None = None,
+        within: str = "true",
+        index: str | None = None,
+        seconds: float | None = None,
     ) -> None:
         super().__init__(action)
-        self.seconds = seconds
-        self._wanted, self._prefix, self._after, self.limit = wanted, prefix, after, limit
+        self._keys, self.limit, self._clause = keys, limit, clause
+        self._within, self._index, self.seconds = within, index, seconds
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
-        bounds = keys_within(self._prefix, self._after)
-        table = statements.names.table
-        page = f"SELECT * FROM {table} t WHERE {bounds} AND {self._wanted} ORDER BY t.`key` LIMIT {self.limit + 1}"
-        return [f"SELECT {packed(NOW, OF_T)} FROM (SELECT 1) one LEFT JOIN ({page}) t ON true ORDER BY t.`key`"]
+        forced = "" if self._index is None else f" FORCE INDEX ({self._index})"
+        rows = f"FROM {statements.names.table} t{forced} WHERE {keys_within(*self._keys)} AND {self._within}"
+        tally, meant = "SELECT 0 AS looked, NULL AS last", ""
+        if self._clause is not None:
+            looked = f"(SELECT t.`key` {rows} ORDER BY t.`key` LIMIT {LOOKED_AT}) k"
+            tally = f"SELECT count(*) AS looked, max(k.`key`) AS last FROM {looked}"
+            meant = f" AND t.`key` <= (SELECT max(k.`key`) FROM {looked}) AND {printed(self._clause, DIALECT)}"
+        page = f"SELECT t.* {rows}{meant} ORDER BY t.`key` LIMIT {self.limit + 1}"
+        fields = packed("x.looked", "x.last", NOW, OF_T)
+        return [f"SELECT {fields} FROM ({tally}) x LEFT JOIN ({page}) t ON true ORDER BY t.`key`"]
 
     def reply(self, rows: Sequence[Row]) -> Page:
         """Return the page."""
         found = unpacked(rows)
-        records = [record_in(fields) for _, *fields in found if fields[0] is not None]
-        page = records[: self.limit]
-        return Page(page, page[-1].key if len(records) > self.limit else None, found[0][0] / 1e6)
+        looked, last, now = found[0][:3]
+        records = [record_in(fields) for _, _, _, *fields in found if fields[0] is not None]
+        point = next_page([record.key for record in records], self.limit, looked, last)
+        return Page(records[: self.limit], point, now / 1e6)
 
 
 class RowsQuery(MysqlQuery):

@@ -136,7 +136,7 @@ class MysqlStatements:
         first = [] if fence > 0 else self._first
         return [*first, impatient(text, self.flavor, patience), impatient(read, self.flavor, patience)]
 
-    def swap_many(self, swaps: Sequence[tuple[Write, Record, int]], number: int) -> list[str]:
+    def swap_many(self, swaps: Sequence[tuple[Write, Record, int]], number: int, patience: int | None) -> list[str]:
         """Write those whose records are as seen, all or none. Rows: as :meth:`read`."""
         rows = " UNION ALL ".join(f"SELECT {_given(*swap)}" for swap in swaps)
         until = "GREATEST(c.now + b.lease, b.until)"
@@ -155,7 +155,8 @@ class MysqlStatements:
             f"ON t.`key` = b.`key` {order} AND t.owner = b.seen_owner {order} AND t.fence = b.seen_fence AND t.beat = b.seen_beat "
             f"SET {', '.join(f't.`{name}` = {value}' for name, value in made.items())}"
         )
-        return [*self._first, text, self.read([write.key for write, *_ in swaps], number)]
+        read = self.read([write.key for write, *_ in swaps], number)
+        return [*self._first, impatient(text, self.flavor, patience), read]
 
     def load(self, key: str, patience: int | None) -> list[str]:
         """Read one record. Rows: whether it is there, the time, and the record or NULLs."""
@@ -176,9 +177,9 @@ class MysqlStatements:
             f"ON t.`key` = {literal(key)}{self._locking}"
         )
 
-    def delete(self, seen: Record) -> list[str]:
+    def delete(self, seen: Record, patience: int | None) -> list[str]:
         """Delete the record if it is as seen. Rows: as :meth:`swap`."""
-        gone = f"DELETE FROM {self.names.table} WHERE {_same(seen)}"
+        gone = impatient(f"DELETE FROM {self.names.table} WHERE {_same(seen)}", self.flavor, patience)
         return [self.keep_high(seen.fence), gone, self._one(seen.key, "ROW_COUNT(), NULL")]
 
     def keep_high(self, fence: int) -> str:

@@ -76,7 +76,7 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
-        page: Page = yield PageQuery("scan", "true", prefix, after, limit)
+        page: Page = yield PageQuery("scan", (prefix, after), limit)
         return page
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from onceward.core.drivers import Steps
 from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED
-from onceward.stores.mysql.finding import DIALECT, has_index, index_of_ledger
-from onceward.stores.mysql.queries import RowsQuery
+from onceward.stores.mysql.finding import has_index, index_of_ledger
+from onceward.stores.mysql.queries import DIALECT, RowsQuery
 from onceward.stores.mysql.schema import UNFINISHED, MysqlNames
 from onceward.stores.mysql.statements import NOW
 from onceward.stores.sql.finding import printed

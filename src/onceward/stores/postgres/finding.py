@@ -1,23 +1,22 @@
-"""Finding records of a PostgreSQL ledger by status and age (:data:`onceward.stores.capabilities.FIND`)."""
+"""Finding records of a PostgreSQL ledger by status and age, or of a chain (:data:`onceward.stores.capabilities.FIND`, ``TRACE``)."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from onceward.core.drivers import Steps
+from onceward.core.origin import beginning
 from onceward.core.views import Criteria
 from onceward.stores.contract import Page
-from onceward.stores.postgres.queries import Query, RawQuery, reply_of
-from onceward.stores.postgres.schema import UNFINISHED, Names
-from onceward.stores.postgres.statements import FIRST
-from onceward.stores.sql.columns import FIELDS
-from onceward.stores.sql.finding import FOUND, Dialect, end_of, having, looking, next_page
-from onceward.stores.sql.queries import Row
+from onceward.stores.postgres.queries import PageQuery, RawQuery
+from onceward.stores.postgres.schema import ROOT, UNFINISHED, Names
+from onceward.stores.sql.finding import having
 
 if TYPE_CHECKING:
     from onceward.stores.postgres.store import PostgresStore
 
-DIALECT: Final = Dialect("(SELECT now FROM c)", "(SELECT now FROM c) - interval '{} seconds'")
-_KEYS: Final = "key > $2 AND key >= $3 AND ($4::text IS NULL OR key < $4)"
+_SCANNING: Final = 3600.0  # seconds that reading a whole table may take
+_OF_CHAIN: Final = (
+    f"origin IS NOT NULL AND {ROOT.format('origin')} = {ROOT.format('$6::text')} AND starts_with(origin, $6::text)"
+)
 # An index that is still being built, or whose building was stopped, finds nothing.
 # Of this very table: on a search path, another schema can have a ledger with an index of that name.
 _INDEXES: Final = (
@@ -28,41 +27,30 @@ _USABLE: Final = f"SELECT coalesce((SELECT bool_or(i.indisvalid) {_INDEXES}), fa
 _NAMED: Final = f"SELECT (SELECT i.indexrelid::regclass::text {_INDEXES})"
 
 
-class FindQuery(Query):
-    """One page of records by status and age."""
-
-    __slots__ = ("limit",)
-
-    def __init__(
-        self, names: Names, criteria: Criteria, prefix: str, after: str | None, limit: int, covered: str | None
-    ) -> None:
-        looks = looking(criteria, names.table, _KEYS, "$5::bigint", DIALECT, covered)
-        fields = ", ".join(f"t.{name}" for name in FIELDS)
-        text = (
-            f"{FIRST}, {looks} SELECT t.key IS NULL AND NULL, c.now, {fields}, l.rows, l.last "
-            f"FROM c CROSS JOIN {FOUND.format(table=names.table)}"
-        )
-        super().__init__("find", text, (after or "", prefix, end_of(prefix), limit + 1))
-        self.limit = limit
-
-    def reply(self, rows: Sequence[Row]) -> Page:
-        """Return the page."""
-        looked, last = rows[0][-2:]
-        replies = [reply_of(row[:-2]) for row in rows]
-        records = [reply.record for reply in replies if reply.record is not None]
-        point = next_page([record.key for record in records], self.limit, looked, last)
-        return Page(records[: self.limit], point, replies[0].now)
-
-
 def find(store: "PostgresStore", criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
     """Read one page of the records that ``criteria`` mean, in the order of their keys."""
-    names, covered = store.names, None
+    names, within = store.names, None
     if criteria.are_within(UNFINISHED) and (yield from is_indexed(names, names.open)):
-        covered = having(UNFINISHED)
+        within = having(UNFINISHED)
     elif criteria.are_about_messages and (yield from is_indexed(names, names.due)):
-        covered = "due_at IS NOT NULL"
-    page: Page = yield FindQuery(names, criteria, prefix, after, limit, covered)
+        within = "due_at IS NOT NULL"
+    page: Page = yield PageQuery("find", names.table, (prefix, after), limit, criteria.clause, within)
     return page
+
+
+def trace(store: "PostgresStore", root: str, after: str | None, limit: int, scan: bool) -> Steps[Page | None]:
+    """Read one page of the records whose chain began at ``root``. None: the index is missing, and ``scan`` is false."""
+    names = store.names
+    indexed = yield from is_indexed(names, names.origin)
+    if not indexed and not scan:
+        return None
+    page: Page = yield chain_query(names, root, after, limit, None if indexed else _SCANNING)
+    return page
+
+
+def chain_query(names: Names, root: str, after: str | None, limit: int, seconds: float | None) -> PageQuery:
+    """Return the query of a page of a chain."""
+    return PageQuery("trace", names.table, ("", after), limit, None, _OF_CHAIN, [beginning(root)], seconds)
 
 
 def is_indexed(names: Names, index: str) -> Steps[bool]:

@@ -117,8 +117,8 @@ class _PostgresLane(ServerLane, Generic[C]):
 
     @property
     def is_alive(self) -> bool:
-        if self._connection is None:
-            return True
+        if self._connection is None or not self.is_ready:
+            return False
         wire = self._connection.pgconn
         try:
             if self._reading.poll(0):  # it was closed, or a notice waits
@@ -144,13 +144,15 @@ class PostgresLane(_PostgresLane[_Connection]):
         """Run one statement, and return its rows."""
         given = sent(values)
         try:
-            if self._connection is None:
+            if not self.is_ready:
+                self.close()
                 connection = _Connection.connect(self._conninfo, autocommit=True)
                 self._take(connection, psycopg.RawCursor(connection, row_factory=tuple_row))
                 ((pid,),) = self._cursor.execute(_PID).fetchall()
-                if pid == connection.info.backend_pid:
-                    self._is_own = True
+                self._is_own = pid == connection.info.backend_pid
+                if self._is_own:
                     self._cursor.execute(_SETTINGS)
+                self.is_ready = True
             cursor = self._cursor.execute(text, given, prepare=self._is_own, binary=True)
             return cursor.fetchall() if cursor.pgresult.nfields else ()
         except psycopg.Error as error:
@@ -164,13 +166,15 @@ class AsyncPostgresLane(_PostgresLane[_AsyncConnection]):
         """Run one statement, and return its rows."""
         given = sent(values)
         try:
-            if self._connection is None:
+            if not self.is_ready:
+                self.close()
                 connection = await _AsyncConnection.connect(self._conninfo, autocommit=True)
                 self._take(connection, psycopg.AsyncRawCursor(connection, row_factory=tuple_row))
                 ((pid,),) = await (await self._cursor.execute(_PID)).fetchall()
-                if pid == connection.info.backend_pid:
-                    self._is_own = True
+                self._is_own = pid == connection.info.backend_pid
+                if self._is_own:
                     await self._cursor.execute(_SETTINGS)
+                self.is_ready = True
             cursor = await self._cursor.execute(text, given, prepare=self._is_own, binary=True)
             return await cursor.fetchall() if cursor.pgresult.nfields else ()
         except psycopg.Error as error:

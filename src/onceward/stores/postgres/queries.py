@@ -7,15 +7,20 @@ first value is the longest wait for a lock, in milliseconds.
 from collections.abc import Sequence
 from typing import Final
 
+from onceward.core.comparisons import Clause
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import Page
-from onceward.stores.postgres.statements import WRITE
-from onceward.stores.sql.finding import end_of
+from onceward.stores.postgres.statements import FIRST, WRITE
+from onceward.stores.sql.columns import FIELDS
+from onceward.stores.sql.finding import FOUND, Dialect, end_of, looking, next_page
 from onceward.stores.sql.queries import Met, Row, SqlQuery
 from onceward.stores.sql.verbs import BRISK
 
 _OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
 _BRISK: Final = str(BRISK)
+_OF_T: Final = ", ".join(f"t.{name}" for name in FIELDS)
+_KEYS: Final = "key > $2 AND key >= $3 AND ($4::text IS NULL OR key < $4)"
+DIALECT: Final = Dialect("(SELECT now FROM c)", "(SELECT now FROM c) - interval '{} seconds'")
 _FENCE, _ERROR = ([kind.name for kind in WRITE].index(name) for name in ("fence", "error"))
 
 
@@ -79,6 +84,11 @@ class ManyRows(Query):
     __slots__ = ()
 
     @property
+    def rank(self) -> int:  # type: ignore[override]  # of a batch
+        """Ends and heartbeats leave first."""
+        return int(self.action == "insert_many")
+
+    @property
     def count(self) -> int:
         """How many keys."""
         keys = self.values[1]
@@ -91,21 +101,50 @@ class ManyRows(Query):
         return Met(replies, rows[0][1] if rows else 0.0)
 
 
-class ScanQuery(Query):
-    """One page, and one more row to know whether it is the last."""
+class PageQuery(Query):
+    """One page of records in the order of their keys, and one more row to know whether it is the last.
 
-    __slots__ = ("limit",)
+    Args:
+        action: what it does, for events.
+        table: its name.
+        keys: what the keys start with, and the key after which the page begins.
+        limit: the most records.
+        clause: which records are meant; it looks at a limited number of rows. None means all.
+        within: the condition of an index, to look only at its rows.
+        more: the values of the condition, from ``$6`` on.
+        seconds: if it can take longer than the ledger's timeout.
+    """
 
-    def __init__(self, text: str, prefix: str, after: str | None, limit: int) -> None:
-        super().__init__("scan", text, (after or "", prefix, end_of(prefix), limit + 1))
-        self.limit = limit
+    __slots__ = ("limit", "seconds")
+
+    def __init__(
+        self,
+        action: str,
+        table: str,
+        keys: tuple[str, str | None],
+        limit: int,
+        clause: Clause | None = None,
+        within: str | None = None,
+        more: Sequence[object] = (),
+        seconds: float | None = None,
+    ) -> None:
+        (prefix, after), rows = keys, _KEYS if within is None else f"{_KEYS} AND {within}"
+        looks, counts = "", "0, ''"
+        found = f"LEFT JOIN (SELECT * FROM {table} WHERE {rows} ORDER BY key LIMIT $5::bigint) t ON true ORDER BY t.key"
+        if clause is not None:
+            looks = f", {looking(clause, table, rows, '$5::bigint', DIALECT)}"
+            counts, found = "l.rows, l.last", f"CROSS JOIN {FOUND.format(table=table)}"
+        text = f"{FIRST}{looks} SELECT t.key IS NULL AND NULL, c.now, {_OF_T}, {counts} FROM c {found}"
+        super().__init__(action, text, (after or "", prefix, end_of(prefix), limit + 1, *more))
+        self.limit, self.seconds = limit, seconds
 
     def reply(self, rows: Sequence[Row]) -> Page:
         """Return the page."""
-        replies = [reply_of(row) for row in rows]
+        looked, last = rows[0][-2:]
+        replies = [reply_of(row[:-2]) for row in rows]
         records = [reply.record for reply in replies if reply.record is not None]
-        page = records[: self.limit]
-        return Page(page, page[-1].key if len(records) > self.limit else None, replies[0].now)
+        point = next_page([record.key for record in records], self.limit, looked, last)
+        return Page(records[: self.limit], point, replies[0].now)
 
 
 class PurgeQuery(Query):

@@ -167,10 +167,6 @@ class Statements:
         )
         loaded = f"SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2"
         self.load = self.first + self.answer(loaded)
-        self.scan = (
-            f"{FIRST} SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN (SELECT {COLUMNS} FROM {table} "
-            "WHERE key > $2 AND key >= $3 AND ($4::text IS NULL OR key < $4) ORDER BY key LIMIT $5::bigint) t ON true ORDER BY t.key"
-        )
         # The largest fence of all deleted records, for a clock that steps back. One row, written once for a whole purge.
         keep_high = (
             f"high AS (UPDATE {meta} SET value = gone.fence::text FROM (SELECT max(fence) AS fence FROM made "

@@ -11,8 +11,8 @@ from onceward.stores.postgres.faults import CANCELED
 from onceward.stores.postgres.queries import (
     ManyRows,
     OneRow,
+    PageQuery,
     Query,
-    ScanQuery,
     WriteQuery,
     columns_of,
     values_of,
@@ -39,7 +39,7 @@ class PostgresStore(PostgresExchange, SqlVerbs):
         "outbox": "onceward.stores.postgres.due:outbox",
         "provision": "onceward.stores.postgres.provision:provision",
         "template": "onceward.stores.postgres.provision:template",
-        "trace": "onceward.stores.postgres.tracing:trace",
+        "trace": "onceward.stores.postgres.finding:trace",
         "transaction": "onceward.stores.postgres.join:join",
     }
 
@@ -88,8 +88,8 @@ class PostgresStore(PostgresExchange, SqlVerbs):
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
-        reply: Page = yield ScanQuery(self.statements.scan, prefix, after, limit)
-        return reply
+        page: Page = yield PageQuery("scan", self.names.table, (prefix, after), limit)
+        return page
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
         """Delete expired records, the longest expired first."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 from onceward.core.drivers import Steps
 from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED
-from onceward.stores.postgres.finding import DIALECT, is_indexed
-from onceward.stores.postgres.queries import Query, RawQuery
+from onceward.stores.postgres.finding import is_indexed
+from onceward.stores.postgres.queries import DIALECT, Query, RawQuery
 from onceward.stores.postgres.schema import UNFINISHED, Names
 from onceward.stores.postgres.statements import FIRST
 from onceward.stores.sql.finding import Dialect, having, printed

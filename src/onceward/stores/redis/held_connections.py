@@ -97,7 +97,7 @@ class HeldConnectionsAsync:
         self._lanes = LANES  # that are free
         self._free: deque[tuple[Any, float]] = deque()
         self._waiting: deque[_Waiting] = deque()
-        self._carriers: set[asyncio.Task[None]] = set()  # a loop keeps no task alive
+        self._carriers: set[asyncio.Task[None] | None] = set()  # a loop keeps no task alive
 
     async def exchange(self, text: bytes, size: int) -> list[Any]:
         """As :meth:`HeldConnections.exchange`. TimeoutError: the pool gives no connection."""
@@ -111,17 +111,17 @@ class HeldConnectionsAsync:
         finally:
             self._pass_on()
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, carrier: "asyncio.Task[None] | None" = None) -> None:
         """Give this lane to those that wait, or free it."""
-        loop = (
-            asyncio._get_running_loop()
-        )  # the documented one raises where there is none, as in a coroutine that is closed
+        self._carriers.discard(carrier)
+        # The documented function raises where there is no loop, as in a coroutine that is closed.
+        loop = asyncio._get_running_loop()
         if not self._waiting or loop is None:
             self._lanes += 1
             return
         carrier = loop.create_task(self._carry())
         self._carriers.add(carrier)
-        carrier.add_done_callback(self._carriers.discard)
+        carrier.add_done_callback(self._pass_on)  # also if it is cancelled before it begins
 
     async def _carry(self) -> None:
         """Send all that waits, and give each its answers or the error."""
@@ -135,8 +135,6 @@ class HeldConnectionsAsync:
             _refuse(mine, error)
             if isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError):
                 raise
-        finally:
-            self._pass_on()
 
     async def _exchange(self, text: bytes, size: int) -> list[Any]:
         connection, since = await self._taken()

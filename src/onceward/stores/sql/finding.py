@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 from onceward.core.comparisons import Clause, Comparison, Every
 from onceward.core.protocol import STATUSES
-from onceward.core.views import Criteria
 
 LOOKED_AT: Final = 5000  # rows of one request, so that it ends in time also without an index
 
@@ -53,23 +52,21 @@ def having(statuses: frozenset[str]) -> str:
 FOUND: Final = "tally l LEFT JOIN hits h ON true LEFT JOIN {table} t ON t.key = h.key ORDER BY h.key"
 
 
-def looking(criteria: Criteria, table: str, keys: str, most: str, dialect: Dialect, covered: str | None = None) -> str:
+def looking(clause: Clause, table: str, keys: str, most: str, dialect: Dialect) -> str:
     """Return the tables of a page for ``WITH``: ``looked``, ``hits``, and ``tally`` of ``rows`` looked at and their ``last`` key.
 
     They look at a limited number of rows, in the order of their keys.
 
     Args:
-        criteria: which records are meant.
+        clause: which records are meant.
         table: its name, with what says which index to use.
-        keys: the condition of the keys to look at.
+        keys: the condition of the keys to look at, and of a partial index to look only at its rows.
         most: the parameter of the most records.
         dialect: of the database.
-        covered: the condition of a partial index, to look only at its rows.
     """
-    inside = "" if covered is None else f" AND {covered}"
     return (
-        f"looked AS MATERIALIZED (SELECT key, {printed(criteria.clause, dialect)} AS hit FROM {table} "
-        f"WHERE {keys}{inside} ORDER BY key LIMIT {LOOKED_AT}), "
+        f"looked AS MATERIALIZED (SELECT key, {printed(clause, dialect)} AS hit FROM {table} "
+        f"WHERE {keys} ORDER BY key LIMIT {LOOKED_AT}), "
         f"hits AS MATERIALIZED (SELECT key FROM looked WHERE hit ORDER BY key LIMIT {most}), "
         "tally AS (SELECT count(*) AS rows, max(key) AS last FROM looked)"
     )

@@ -28,12 +28,12 @@ def found(
     criteria: Criteria, prefix: str, after: str | None, limit: int, connection: sqlite3.Connection, now: float
 ) -> Page:
     """Read one page, and one more row to know whether it is the last."""
-    table, covered = TABLE, None
+    table, keys = TABLE, KEYS
     if criteria.are_within(STOPPED) and has_index(connection, STOPPED_INDEX):
-        table, covered = f"{TABLE} INDEXED BY {STOPPED_INDEX}", having(STOPPED)
+        table, keys = f"{TABLE} INDEXED BY {STOPPED_INDEX}", f"{KEYS} AND {having(STOPPED)}"
     elif criteria.are_about_messages and has_index(connection, DUE_INDEX):
-        table, covered = f"{TABLE} INDEXED BY {DUE_INDEX}", "due_at IS NOT NULL"
-    looks = looking(criteria, table, KEYS, "?4", Dialect(repr(now), f"{now!r} - {{}}"), covered)
+        table, keys = f"{TABLE} INDEXED BY {DUE_INDEX}", f"{KEYS} AND due_at IS NOT NULL"
+    looks = looking(criteria.clause, table, keys, "?4", Dialect(repr(now), f"{now!r} - {{}}"))
     statement = f"WITH {looks} SELECT {_FIELDS}, l.rows, l.last FROM {FOUND.format(table=TABLE)}"
     rows = damage.rows(connection, statement, (after or "", prefix, prefix + "\U0010ffff", limit + 1))
     looked, last = rows[0][-2:]
