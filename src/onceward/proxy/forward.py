@@ -2,29 +2,54 @@
 
 While the upstream may have had its effect and its outcome is not known, the scope says MAY_HAVE_RUN: then the key stays claimed to
 the end of its lease. That is so from the first byte that is sent until the answer is whole, and after a gateway's answer.
+
+Each request has a connection of its own. A kept one may have bytes that the upstream sent unasked, and httpx would read them as the
+answer to the next request. It may also close just as a request goes out, and nobody could tell whether that was carried out.
 """
 
 import asyncio
-import contextlib
-from typing import Any, Final
+import re
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from typing import Final
 
-from onceward.claim.claim import Claim
+import httpx
+
 from onceward.claim.running import CURRENT
+from onceward.core.arguments import check_type
+from onceward.core.urls import shown_url
 from onceward.errors import OncewardError
 from onceward.http.problem import Problem
 from onceward.http.trouble import tell
-from onceward.proxy.connection import Connection
 from onceward.proxy.headers import Lines, RequestHeaders, answer_lines
-from onceward.proxy.problems import NO_ANSWER, SILENT, UNREACHABLE
-from onceward.proxy.reading import AnswerHead, Parts, read_body, read_head
-from onceward.proxy.upstream import Upstream
 from onceward.web.asgi_cut import BEGAN, MAY_HAVE_RUN
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, reply
-from onceward.wire.http1 import Unreadable
+from onceward.wire import tls
 
+_CONNECT_WITHIN: Final = 10.0  # seconds
 _WITHOUT_BODY: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})
 # A gateway in front of the application answers these after a request that the application may have carried out.
 _UNSURE: Final = frozenset({502, 504, 520, 522, 524})  # the last three are Cloudflare's
+_VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*").fullmatch  # RFC 9110, section 5.5; h11 takes more
+_UNREACHABLE: Final = Problem(
+    "upstream-unreachable",
+    502,
+    "The service cannot be reached",
+    "The service behind this proxy takes no connection. Nothing was done. Send the request again later.",
+    1,
+)
+NO_ANSWER: Final = Problem(
+    "upstream-no-answer",
+    502,
+    "The service gave no answer",
+    "The service behind this proxy has the request, and its answer broke off or cannot be read. It may have carried the request out.",
+)
+_SILENT: Final = Problem(
+    "upstream-silent",
+    504,
+    "The service did not answer in time",
+    "The service behind this proxy has the request, and did not answer in time. It may have carried the request out.",
+)
 
 
 class AnswerBroken(OncewardError):
@@ -32,210 +57,183 @@ class AnswerBroken(OncewardError):
 
 
 class Forward:
-    """Passes requests on.
+    """Passes requests on; the arguments are those of the proxy. ``headers`` makes the headers of requests."""
 
-    Args:
-        upstream: where to.
-        headers: makes the headers.
-        silence: seconds for which the upstream can be silent.
-        docs: the URL of the documentation, for problems.
-    """
-
-    def __init__(self, upstream: Upstream, headers: RequestHeaders, silence: float, docs: str) -> None:
-        self._upstream = upstream
-        self._headers = headers
-        self._silence = silence
-        self._docs = docs
+    def __init__(
+        self, upstream: str, silence: float, docs: str, trusted: Collection[str], *, preserve_host: bool
+    ) -> None:
+        self._address, self._silence, self._docs = upstream, silence, docs
+        self._url, self._socket = _place(upstream)
+        self._base = self._url.raw_path.rstrip(b"/")
+        self.headers = RequestHeaders(None if preserve_host else self._url.netloc, trusted)
+        # An empty one for http: httpx would read the system's certificates for it each time.
+        is_tls = self._url.scheme == "https"
+        self._tls = tls.context(tls.SSL_BUNDLE) if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request. Raises AnswerBroken if the answer ends before its end."""
-        claim = CURRENT.get()
-        try:
-            connection = await self._upstream.connection()
-        except OSError as error:
-            scope[BEGAN] = False
-            tell(f"{self._upstream.address} takes no connection", error)
-            await self._refuse(send, UNREACHABLE)
+        message = await receive()
+        if message["type"] == DISCONNECT:
             return
-        passing = _Passing(self._upstream, connection, self._silence, scope, receive)
+        passing = _Passing(scope, receive, send, self._silence)
+        scope[MAY_HAVE_RUN] = True
         try:
-            await passing.request(self._headers.lines(scope, claim), claim)
-            try:
-                head = await passing.head()
-            except (OSError, Unreadable) as error:
-                if not passing.client_left:
-                    await self._refuse(send, _problem(error))
-                return
-            await passing.answer(head, send)
-        finally:
-            passing.end()
+            await passing.run(
+                # httpx's transport, because its client adds cookies, redirects and decoding
+                httpx.AsyncHTTPTransport(verify=self._tls, trust_env=False, uds=self._socket),
+                self._request(scope, message, passing.body(message)),
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            scope[MAY_HAVE_RUN] = scope[BEGAN] = False
+            tell(f"{self._address} takes no connection", error)
+            await reply(send, _UNREACHABLE.answer(self._docs))
+        except (httpx.HTTPError, TimeoutError) as error:
+            if passing.client_left:
+                passing.settle()
+            elif passing.status:
+                raise AnswerBroken(f"{self._address} broke off its answer: {str(error) or 'no more came'}") from error
+            else:
+                problem = _SILENT if isinstance(error, TimeoutError) else NO_ANSWER
+                await reply(send, problem.answer(self._docs))
+        except OSError:  # the client has left
+            passing.settle()
 
-    async def _refuse(self, send: Send, problem: Problem) -> None:
-        await reply(send, problem.answer(self._docs))
+    def _request(self, scope: Scope, first: Message, body: AsyncGenerator[bytes, None]) -> httpx.Request:
+        """Return the request for the upstream. The path and the query are as they were sent, and as the rules have seen them."""
+        path, query, method = scope["raw_path"], scope.get("query_string", b""), scope["method"]
+        lines = self.headers.lines(scope, CURRENT.get())
+        size = len(first.get("body", b""))
+        if first.get("more_body", False):
+            sizes = [line for line in scope["headers"] if line[0] == b"content-length"]
+            lines += sizes or [(b"transfer-encoding", b"chunked")]
+        elif size or method not in _WITHOUT_BODY:  # these need no length (RFC 9110, section 8.6)
+            lines.append((b"content-length", b"%d" % size))
+        target = path if path == b"*" else self._base + path + (b"?" + query if query else b"")
+        extensions = {"target": target, "timeout": {"connect": _CONNECT_WITHIN}}
+        return httpx.Request(method, self._url, headers=lines, stream=_Parts(body), extensions=extensions)
 
 
 class _Passing:
-    """One request on its way to the upstream, and its answer on its way back."""
+    """One request on its way to the upstream, and its answer on its way back.
 
+    Attributes:
+        status: the answer's; 0 before its head has come.
+        client_left: whether the client left before the answer was whole.
+    """
+
+    status = 0
     client_left = False
     _is_whole = False  # whether the answer was read to its end
-    _limit: asyncio.Timeout | None = None  # of the wait for the answer's head
-    _sender: "asyncio.Task[None] | None" = None
 
-    def __init__(
-        self, upstream: Upstream, connection: Connection, silence: float, scope: Scope, receive: Receive
-    ) -> None:
-        self._upstream = upstream
-        self._connection = connection
-        self._silence = silence
-        self._scope = scope
-        self._receive = receive
-        self._head: AnswerHead | None = None
+    def __init__(self, scope: Scope, receive: Receive, send: Send, silence: float) -> None:
+        self._scope, self._receive, self._send, self._silence = scope, receive, send, silence
+        self._sent = asyncio.Event()  # whether the body was sent
+        self._limit = asyncio.timeout(None)  # of a wait for the upstream
 
-    async def request(self, lines: Lines, claim: Claim | None) -> None:
-        """Send the head and what there is of the body. The rest is sent beside the answer."""
-        sizes = [(name, value) for name, value in self._scope["headers"] if name == b"content-length"]
-        chunked = any(name == b"transfer-encoding" for name, _ in self._scope["headers"])
-        message: Message | None = None
-        if claim is not None or not (
-            sizes or chunked
-        ):  # the middleware has the whole body, and HTTP/2 frames it otherwise
-            message = await self._receive()
-            chunked = message.get("more_body", False)
-            sizes = [] if chunked else _size(message.get("body", b""), self._scope["method"])
-        self._scope[MAY_HAVE_RUN] = True
-        target = _target(self._scope, self._upstream.base)
-        method: str = self._scope["method"]
-        lines = lines + ([(b"transfer-encoding", b"chunked")] if chunked else sizes)
-        head = b"".join(
-            [
-                b"%b %b HTTP/1.1\r\n" % (method.encode(), target),
-                *[b"%b: %b\r\n" % line for line in lines],
-                b"\r\n",
-            ]
-        )
-        body: bytes = b"" if message is None else message.get("body", b"")
-        self._connection.write(head + _framed(body, chunked=chunked))
-        self._sender = asyncio.ensure_future(self._send_rest(message, chunked=chunked))
+    async def run(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request) -> None:
+        """Send a request, and pass its answer on.
 
-    async def head(self) -> AnswerHead:
-        """Return the head of the answer. Raises OSError or Unreadable if there is none."""
-        async with asyncio.timeout(self._silence) as self._limit:
-            self._head = await read_head(self._connection, self._scope["method"])
-        return self._head
-
-    def _count(self, seconds: float | None) -> None:
-        """Let the upstream be silent for ``seconds`` from now; None is for as long as it waits for the body."""
-        if self._limit is not None and self._head is None and not self._limit.expired():
-            self._limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
-
-    async def answer(self, head: AnswerHead, send: Send) -> None:
-        """Pass the answer on. Raises AnswerBroken if it ends before its end."""
-        await send(
-            {
-                "type": "http.response.start",
-                "status": head.status,
-                "headers": answer_lines(head.status, head.headers),
-            }
-        )
-        parts = read_body(self._connection, head.size)
+        Raises:
+            httpx.HTTPError: the upstream gave no answer, or broke it off.
+            TimeoutError: it was silent.
+            OSError: the client has left.
+        """
+        watch = asyncio.ensure_future(self._watch(transport))
         try:
-            last = False
-            while not last:
-                part, last = await self._part(parts, head)
-                await send({"type": "http.response.body", "body": part, "more_body": not last})
-        except (OSError, asyncio.CancelledError) as left:
-            self._settle(head)  # the client has left, and the middleware lets this end: the rest is not replayed
-            if not isinstance(left, OSError):
-                raise
+            async with self._limit, transport:
+                response = await transport.handle_async_request(request)
+                self._allow(None)
+                headers = answer_lines(response.status_code, _checked(response))
+                self.status = response.status_code
+                await self._send({"type": "http.response.start", "status": self.status, "headers": headers})
+                await self._answer(response)
+        except asyncio.CancelledError:
+            self.settle()  # the middleware lets this end: the rest is not replayed
+            raise
         finally:
-            await parts.aclose()
+            watch.cancel()
 
-    async def _part(self, parts: Parts, head: AnswerHead) -> tuple[bytes, bool]:
-        """Return the next part of the answer, and whether it is the last. Raises OSError if the client has left."""
-        try:
-            async with asyncio.timeout(None if _is_events(head) else self._silence):
-                part, last = await anext(parts)
-        except (OSError, Unreadable) as error:
-            if self.client_left:
-                raise OSError("the client has left") from error
-            raise AnswerBroken(
-                f"{self._upstream.address} broke off its answer: {str(error) or 'no more came'}"
-            ) from error
-        if last:
-            self._is_whole = True
-            self._settle(head)
-        return part, last
+    async def body(self, message: Message) -> AsyncGenerator[bytes, None]:
+        """Give the parts of the body, the first of which has come."""
+        self._allow(self._silence)
+        yield message.get("body", b"")
+        while message.get("more_body", False):
+            self._allow(None)  # the client has limits of its own
+            message = await self._receive()
+            if message["type"] == DISCONNECT:
+                raise ConnectionResetError("the client has left")
+            self._allow(self._silence)
+            yield message.get("body", b"")
+        self._sent.set()
 
-    def end(self) -> None:
-        """Give the connection back, or close it."""
-        sent = self._sender is None or self._sent
-        if self._sender is not None:
-            self._sender.cancel()
-        if self._is_whole and sent and self._head is not None and self._head.persistent:
-            self._upstream.keep(self._connection)
-        else:
-            self._connection.close()
+    def settle(self) -> None:
+        """Note that the outcome is known."""
+        if self.status and self.status not in _UNSURE:
+            self._scope[MAY_HAVE_RUN] = False
 
-    _sent = False  # whether the request's body was sent to its end
+    async def _answer(self, response: httpx.Response) -> None:
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        parts = aiter(response.stream)
+        is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        while not self._is_whole:
+            self._allow(None if is_events else self._silence)
+            part = await anext(parts, None)
+            self._allow(None)
+            if part is None:
+                self._is_whole = True
+                self.settle()
+            await self._send({"type": "http.response.body", "body": part or b"", "more_body": part is not None})
 
-    async def _send_rest(self, message: Message | None, *, chunked: bool) -> None:
-        """Send the rest of the body. Then wait until the client leaves, and break the request off."""
-        with contextlib.suppress(OSError):  # the answer says more, if there is one
-            while message is None or message.get("more_body", False):
-                self._count(None)  # the client has limits of its own
-                message = await self._receive()
-                if message["type"] == DISCONNECT:
-                    self._leave()
-                    return
-                self._count(self._silence)
-                self._connection.write(_framed(message.get("body", b""), chunked=chunked))
-                await self._connection.drain()
-            if chunked:
-                self._connection.write(b"0\r\n\r\n")
-            self._sent = True
+    def _allow(self, seconds: float | None) -> None:
+        """Let the upstream be silent for ``seconds`` from now; None is for as long as it is not asked."""
+        self._limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+
+    async def _watch(self, transport: httpx.AsyncHTTPTransport) -> None:
+        """Close the connection when the client leaves. A cancellation could reach the record of the answer."""
+        await self._sent.wait()
         while (await self._receive())["type"] != DISCONNECT:
             pass
-        self._leave()
-
-    def _leave(self) -> None:
         if not self._is_whole:
             self.client_left = True
-            self._connection.close()
-
-    def _settle(self, head: AnswerHead) -> None:
-        """Note that the outcome is known."""
-        if head.status not in _UNSURE:
-            self._scope.pop(MAY_HAVE_RUN, None)
+            await transport.aclose()
 
 
-def _framed(body: bytes, *, chunked: bool) -> bytes:
-    """Return a part of a body as it goes out."""
-    return b"%x\r\n%b\r\n" % (len(body), body) if body and chunked else body
+class _Parts(httpx.AsyncByteStream):
+    """A body that is sent as it comes."""
+
+    def __init__(self, parts: AsyncGenerator[bytes, None]) -> None:
+        self._parts = parts
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._parts
 
 
-def _size(body: bytes, method: str) -> Lines:
-    """Return the Content-Length of a whole body. Methods that have no body need none (RFC 9110, section 8.6)."""
-    return [] if not body and method in _WITHOUT_BODY else [(b"content-length", b"%d" % len(body))]
+def _checked(response: httpx.Response) -> Lines:
+    """Return an answer's headers, the names in lower case. Raises RemoteProtocolError if it cannot be passed on."""
+    lines = [(name.lower(), value) for name, value in response.headers.raw]
+    names = {name for name, _ in lines}
+    if not 200 <= response.status_code <= 599:  # servers know no reason phrase beyond it
+        raise httpx.RemoteProtocolError(f"the answer has the status {response.status_code}")
+    if b"transfer-encoding" in names and (b"content-length" in names or response.http_version != "HTTP/1.1"):
+        raise httpx.RemoteProtocolError("the answer's length is not clear")
+    if not all(_VALUE(value) for _, value in lines):
+        raise httpx.RemoteProtocolError("a header of the answer has characters that a header cannot have")
+    return lines
 
 
-def _problem(error: Exception) -> Problem:
-    if isinstance(error, TimeoutError):
-        return SILENT
-    why = "its answer cannot be read" if isinstance(error, Unreadable) else "closed the connection"
-    return NO_ANSWER.about(why=why)
-
-
-def _is_events(head: AnswerHead) -> bool:
-    return any(
-        name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in head.headers
-    )
-
-
-def _target(scope: Any, base: bytes) -> bytes:
-    """Return the target of the request line."""
-    path: bytes = scope["raw_path"]  # as the rules have seen it
-    if path == b"*":
-        return path
-    query: bytes = scope.get("query_string", b"")
-    return base + path + (b"?" + query if query else b"")
+def _place(upstream: str) -> tuple[httpx.URL, str | None]:
+    """Return the URL of an upstream, and the path of its socket if it has one. Raises ValueError."""
+    check_type("Proxy(upstream)", upstream, str, "a URL such as http://127.0.0.1:8000")
+    if upstream.startswith("unix:"):
+        return httpx.URL("http://localhost"), upstream.removeprefix("unix:")
+    try:
+        url = httpx.URL(upstream)
+        url.host.encode("idna")
+    except (httpx.InvalidURL, ValueError) as error:
+        raise ValueError(f"upstream={shown_url(upstream)!r} is not a URL") from error
+    if url.scheme not in {"http", "https"} or not url.host or set(upstream) & set("@?#") or (url.port or 80) > 65535:
+        raise ValueError(
+            f"upstream={shown_url(upstream)!r}: give a URL such as http://127.0.0.1:8000, without a user, a query and a fragment, or "
+            "unix:/run/app.sock"
+        )
+    return url, None
