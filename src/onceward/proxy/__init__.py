@@ -9,4 +9,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Proxy"]
 
-__getattr__, __dir__ = lazily(__name__, {".app": ("Proxy",)}, needs=("httpx",))
+__getattr__, __dir__ = lazily(__name__, {".app": ("Proxy",)}, needs=("h11",))

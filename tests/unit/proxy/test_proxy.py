@@ -325,6 +325,35 @@ def test_without_a_key_a_client_that_leaves_ends_its_request(once):
 # --- bodies ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_request_without_a_key_streams_both_ways(once):
+    async def echo(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while size := int(await reader.readline(), 16):
+            part = await reader.readexactly(size + 2)
+            writer.write(b"%x\r\n%b" % (size, part))
+        await reader.readline()
+        writer.write(b"0\r\n\r\n")
+
+    async def main(upstream):
+        parts, sent = asyncio.Queue(), []
+
+        async def send(message):
+            sent.append(message)
+
+        proxy = upstream.proxy(once)
+        request = asyncio.create_task(proxy(scope([(b"transfer-encoding", b"chunked")], "PUT"), parts.get, send))
+        for part in b"one", b"two":
+            parts.put_nowait({"type": "http.request", "body": part, "more_body": True})
+            while not any(message.get("body") == part for message in sent):
+                await asyncio.sleep(0.01)
+        parts.put_nowait({"type": "http.request", "body": b"", "more_body": False})
+        await request
+        assert not sent[-1]["more_body"]
+
+    with_upstream(raw=echo)(main)
+
+
 def test_a_body_with_a_key_is_compared_and_arrives_with_its_length(once):
     async def main(upstream):
         proxy = upstream.proxy(once)
@@ -367,6 +396,22 @@ def test_an_upload_can_take_longer_than_the_silence(once):
         assert client.status == 201
 
     with_upstream(raw=take)(main)
+
+
+def test_an_early_answer_ends_an_upload(once):
+    async def refuse(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 X\r\nContent-Length: 0\r\n\r\n")
+        await reader.read()
+
+    async def main(upstream):
+        proxy = upstream.proxy(once)
+        client = Client(b"a")
+        client.pending[0]["more_body"] = True  # its end never comes
+        await proxy(scope([(b"transfer-encoding", b"chunked")], "PUT"), client.receive, client.send)
+        assert (client.status, client.body) == (413, b"")
+
+    with_upstream(raw=refuse)(main)
 
 
 def test_a_client_that_is_silent_in_its_body_is_given_up(once):
