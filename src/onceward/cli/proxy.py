@@ -168,6 +168,7 @@ def proxy(
             private_key=private_key,
             connections=connections,
             stop_within=stop_within,
+            dates=False,  # the upstream's passes
         )
     except (ValueError, TypeError) as error:
         refuse(str(error), USAGE)

@@ -1,8 +1,6 @@
 """``onceward serve``: a ledger for programs in any language, over HTTP. ``onceward token`` makes a token for a client."""
 
-import ipaddress
 import logging
-import socket
 import sys
 import warnings
 from typing import TYPE_CHECKING, Annotated, Final
@@ -11,12 +9,12 @@ import typer
 from typer import Argument, Option
 
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said
-from onceward.cli.serving import SocketFile
+from onceward.cli.serving import CertificateOption, HostOption, PortOption, PrivateOption, UnixOption, is_local
+from onceward.cli.serving import serve as run
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError, ResultWarning
 
 if TYPE_CHECKING:
-    from onceward.service.door import ServiceLimits
     from onceward.service.tokens import Tokens
 
 HELP: Final = r"""
@@ -43,15 +41,6 @@ Example: [bold]onceward token orders-worker --tokens tokens.txt --namespace orde
 TokensOption = Annotated[
     str | None,
     Option(metavar="FILE", help="The file of tokens. Without it everybody here can do everything.", show_default=False),
-]
-HostOption = Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")]
-PortOption = Annotated[int, Option(metavar="N", help="The port to listen on; 0 takes a free one.", min=0, max=65535)]
-UnixOption = Annotated[str | None, Option(metavar="PATH", help="Listen on a Unix socket instead.", show_default=False)]
-CertificateOption = Annotated[
-    str | None, Option(metavar="FILE", help="The certificate for TLS, with its chain.", show_default=False)
-]
-PrivateOption = Annotated[
-    str | None, Option(metavar="FILE", help="The private key of that certificate.", show_default=False)
 ]
 LeaseOption = Annotated[
     float, Option(metavar="S", min=1, help="The longest lease that a client can ask for, in seconds.")
@@ -95,25 +84,39 @@ def serve(
     try:
         import uvicorn  # noqa: F401 - it comes with the same extra
 
-        from onceward.service import service as _  # noqa: F401 - tells which extra is missing
+        from onceward.service.app import assembled
         from onceward.service.door import ServiceLimits
     except ImportError:
         refuse("this command needs Starlette and uvicorn: pip install 'onceward[cli,service]'", USAGE)
-    if (certificate is None) != (private_key is None):
-        refuse("--certificate and --private-key: give both", USAGE)
-    if tokens is None and unix is None and not _is_local(host):
+    if tokens is None and unix is None and not is_local(host):
         refuse(
             f"--host {host}: others can reach it there, so it needs --tokens. `onceward token` makes a file of them",
             USAGE,
         )
     limits = ServiceLimits(max_requests, max_body, wait=max_wait, lease=max_lease)
-    listener = _listener(host, port, unix)
-    file = None if unix is None else SocketFile(unix)
-    with listener:
-        place = f"unix:{unix}" if unix is not None else _address(listener, tls=certificate is not None)
-        _run(store, listener, place, _tokens(tokens), limits, certificate, private_key, log=log, local=unix is None)
-    if file is not None:
-        file.remove()
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO if log else logging.WARNING, format="%(asctime)s %(message)s"
+    )
+    warnings.simplefilter("ignore", ResultWarning)  # the client is told in its answer
+    found = _tokens(tokens)
+    once = opened(store)
+    try:
+        drive(once.store.load("onceward:health"), once.store)  # a mistake shows now, not at the first request
+        app = assembled(once, found, limits, log_requests=log, local=unix is None)
+        run(
+            app,
+            host=host,
+            port=port,
+            unix=unix,
+            is_private=True,
+            certificate=certificate,
+            private_key=private_key,
+            stopping=app.state.stopping.set,
+        )
+    except OncewardError as error:
+        refuse(said(error), TROUBLE)
+    finally:
+        once.close()
 
 
 def token(
@@ -136,40 +139,6 @@ def token(
     typer.echo(made_token)
 
 
-def _run(
-    store: str,
-    listener: socket.socket,
-    place: str,
-    tokens: "Tokens | None",
-    limits: "ServiceLimits",
-    certificate: str | None,
-    private_key: str | None,
-    *,
-    log: bool,
-    local: bool,
-) -> None:
-    from onceward.service.app import assembled
-    from onceward.service.server import serve as run
-
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO if log else logging.WARNING, format="%(asctime)s %(message)s"
-    )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    warnings.simplefilter("ignore", ResultWarning)  # the client is told in its answer
-    once = opened(store)
-    try:
-        drive(once.store.load("onceward:health"), once.store)  # a mistake shows now, not at the first request
-        app = assembled(once, tokens, limits, log_requests=log, local=local)
-        said_where = lambda: typer.echo(f"onceward: serving at {place} (ctrl-C stops it)", err=True)
-        run(app, listener, certificate=certificate, private_key=private_key, started=said_where)
-    except OncewardError as error:
-        refuse(said(error), TROUBLE)
-    except (OSError, ValueError) as error:  # a certificate that cannot be used
-        refuse(str(error), USAGE)
-    finally:
-        once.close()
-
-
 def _tokens(path: str | None) -> "Tokens | None":
     from onceward.service.tokens import Tokens
 
@@ -182,25 +151,3 @@ def _tokens(path: str | None) -> "Tokens | None":
     if found is not None and not found.names:
         typer.echo(f"onceward: --tokens {path}: it has no token yet, so every request is refused", err=True)
     return found
-
-
-def _listener(host: str, port: int, unix: str | None) -> socket.socket:
-    from onceward.service.server import listening, listening_at
-
-    try:
-        return listening(host, port) if unix is None else listening_at(unix)
-    except OSError as error:
-        where = f"--unix {unix}" if unix is not None else f"--host {host} --port {port}"
-        refuse(f"{where}: {error.strerror or error}", USAGE)
-
-
-def _address(listener: socket.socket, *, tls: bool) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

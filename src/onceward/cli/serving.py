@@ -1,15 +1,20 @@
 """Serves an ASGI application for a command: listens, runs uvicorn until it is told to stop, and ends in time."""
 
 import contextlib
+import ipaddress
 import os
+import signal
 import socket
 import stat
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Final
 
 import typer
 from typer import Option
 
 from onceward.cli.ledgers import USAGE, refuse
+
+_BACKLOG: Final = 2048
 
 HostOption = Annotated[str, Option(metavar="ADDRESS", help="The address to listen on.")]
 PortOption = Annotated[int, Option(metavar="N", help="The port to listen on; 0 takes a free one.", min=0, max=65535)]
@@ -39,15 +44,18 @@ def serve(
     host: str,
     port: int,
     unix: str | None = None,
+    is_private: bool = False,
     certificate: str | None = None,
     private_key: str | None = None,
     connections: int | None = None,
     stop_within: float = 30.0,
-    dates: bool = False,
+    dates: bool = True,
+    stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve an application until a signal says stop; then finish the requests under way. Options that cannot be end the command.
 
-    With ``dates`` the server adds the Date of each answer. The proxy passes on the one of its upstream.
+    Only this user can connect to a Unix socket that ``is_private``. With ``dates`` the server adds the Date of each answer; the proxy
+    passes on the one of its upstream. ``stopping`` is called first when it stops.
     """
     try:
         import uvicorn
@@ -57,52 +65,59 @@ def serve(
         refuse("this command needs uvicorn: pip install 'onceward[cli,proxy]'", USAGE)
     if (certificate is None) != (private_key is None):
         refuse("--certificate and --private-key: give both", USAGE)
-    for given in filter(None, (certificate, private_key)):
-        if not os.access(given, os.R_OK):
-            refuse(f"{given}: it cannot be read", USAGE)
-    listener = _on_socket(unix) if unix is not None else _on_port(host, port)
-    file = None if unix is None else SocketFile(unix)
-    scheme = "http" if certificate is None else "https"
-    name = f"[{host}]" if ":" in host else host
-    where = f"unix:{unix}" if unix is not None else f"{scheme}://{name}:{listener.getsockname()[1]}/"
+    # What a proxy in front says about clients is the application's business: uvicorn would believe it.
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]  # its type is not loaded before it is needed
+        log_level="warning",
+        proxy_headers=False,
+        server_header=False,
+        date_header=dates,
+        access_log=False,
+        http=TimedHeads,
+        ws="none",
+        ssl_certfile=certificate,
+        ssl_keyfile=private_key,
+        limit_concurrency=connections,
+        timeout_graceful_shutdown=max(1, round(stop_within)),
+    )
     try:
-        # What a proxy in front says about clients is the application's business: uvicorn would believe it.
-        config = uvicorn.Config(
-            app,  # type: ignore[arg-type]  # its type is not loaded before it is needed
-            log_level="warning",
-            proxy_headers=False,
-            server_header=False,
-            date_header=dates,
-            access_log=False,
-            http=TimedHeads,
-            ws="none",
-            ssl_certfile=certificate,
-            ssl_keyfile=private_key,
-            limit_concurrency=connections,
-            timeout_graceful_shutdown=max(1, round(stop_within)),
-        )
         config.load()
-    except OSError as error:  # also of a certificate
-        refuse(f"--certificate {certificate}: {error.strerror or error}", USAGE)
-    typer.echo(f"onceward: {where} (ctrl-C stops it)", err=True)
+    except OSError as error:
+        refuse(f"--certificate {certificate} --private-key {private_key}: {error.strerror or error}", USAGE)
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            stopping()
+            await super().shutdown(sockets)
+
+    server = Server(config)
+
+    def stop(_number: int, _frame: object) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(
+            number, stop
+        )  # uvicorn raises what it heard again when it has stopped; so the command ends in order
+    listener = _on_socket(unix, is_private=is_private) if unix is not None else _on_port(host, port)
+    made = None if unix is None else _made(unix)
+    scheme, name = "http" if certificate is None else "https", f"[{host}]" if ":" in host else host
+    where = f"unix:{unix}" if unix is not None else f"{scheme}://{name}:{listener.getsockname()[1]}/"
+    typer.echo(f"onceward: serving at {where} (ctrl-C stops it)", err=True)
     with listener:
-        uvicorn.Server(config).run(sockets=[listener])
-    if file is not None:
-        file.remove()
-
-
-class SocketFile:
-    """The file of a Unix socket that this process listens on."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._made = _made(path)
-
-    def remove(self) -> None:
-        """Remove it. While this process stops, another one may have begun to listen there: then it is that one's."""
+        server.run(sockets=[listener])
+    if unix is not None:
         with contextlib.suppress(OSError):
-            if _made(self._path) == self._made:
-                os.unlink(self._path)
+            if _made(unix) == made:  # while this process stopped, another one may have begun to listen there
+                os.unlink(unix)
+
+
+def is_local(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _made(path: str) -> tuple[int, int]:
@@ -111,8 +126,9 @@ def _made(path: str) -> tuple[int, int]:
 
 
 def _on_port(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         refuse(f"--host {host} --port {port}: {error.strerror or error}", USAGE)
     # asyncio does so only for sockets that name their protocol. Without it, an answer's body waits 40 ms for an acknowledgement.
@@ -120,19 +136,23 @@ def _on_port(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _on_socket(path: str) -> socket.socket:
+def _on_socket(path: str, *, is_private: bool) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177) if is_private else None
     try:
-        if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode) and not _is_listened_to(path):
+        if os.path.lexists(path) and stat.S_ISSOCK(os.lstat(path).st_mode) and not _is_listened_to(path):
             os.unlink(path)  # a process that was killed has left it
         listener.bind(path)
-        listener.listen()
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         refuse(f"--unix {path}: {error.strerror or error}", USAGE)
+    finally:
+        if before is not None:
+            os.umask(before)
     return listener
 
 
 def _is_listened_to(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as asking:
-        return not asking.connect_ex(path)
+    with socket.socket(socket.AF_UNIX) as probe:
+        return not probe.connect_ex(path)

@@ -1,99 +1,94 @@
-"""Where the upstream is, and the connections to it."""
+"""Where the application is, and connections to it, which h11 reads and writes.
+
+Each request has its own. A kept one may have bytes that the upstream sent unasked, which must not answer the next request. It may
+also close just as a request goes out, and nobody could tell whether that was carried out.
+"""
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
+
+import h11
 
 from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
-from onceward.proxy.connection import Connection
 from onceward.wire import tls
 from onceward.wire.endpoints import Origin
 
-if TYPE_CHECKING:
-    import ssl
-
 _PORTS: Final = {"http": 80, "https": 443}
-_UNIX: Final = "unix:"
-_FOREIGN: Final = re.compile(r"[^!-~]|[?#]")
+_FOREIGN: Final = re.compile(r"[^!-~]|[?#]").search
 _CONNECT_WITHIN: Final = 10.0  # seconds
-# Seconds that an idle connection is used again. Servers keep them longer, so they close no connection just as a request goes out:
-# nobody could tell then whether the request was carried out.
-_IDLE: Final = 1.0
-_MOST_IDLE: Final = 64
+_PART: Final = 1 << 16  # bytes of a head, and of a body that are passed on at once
+_VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*").fullmatch  # RFC 9110, section 5.5; h11 takes more
 
 
 class Upstream:
-    """The application behind the proxy.
-
-    Args:
-        address: an ``http://`` or ``https://`` URL, whose path stands before the path of each request; or ``unix:`` and the path of
-            a socket. The certificate of ``https://`` is verified. SSL_CERT_FILE can name a file of trusted ones.
-
-    Attributes:
-        base: the path that stands before the path of each request.
-        authority: its ``Host``.
-
-    Raises:
-        ValueError: the address is not valid.
-        StoreError: the file of certificates cannot be read.
-    """
+    """The application at an address. ``base`` stands before the path of each request; ``authority`` is its ``Host``."""
 
     def __init__(self, address: str) -> None:
         check_type("Proxy(upstream)", address, str, "a URL such as http://127.0.0.1:8000")
-        self._origin: Origin | None = None
-        self._socket = address.removeprefix(_UNIX) if address.startswith(_UNIX) else ""
-        self._idle: list[Connection] = []
-        self.address, self.base, self.authority = address, b"", b"localhost"
-        if self._socket:
-            return
+        self.address = address
+        self._socket = address.removeprefix("unix:") if address.startswith("unix:") else None
         try:
-            parts = urlsplit(address)
-            port = parts.port
-            (parts.hostname or "").encode("idna")
+            parts = urlsplit("http://localhost" if self._socket else address)
+            port, host = parts.port, parts.hostname or ""
+            host.encode("idna")
         except ValueError as error:
             raise ValueError(f"upstream={shown_url(address)!r} is not a URL") from error
-        host = parts.hostname or ""
-        if parts.scheme not in _PORTS or not host or parts.username is not None or _FOREIGN.search(address):
+        if parts.scheme not in _PORTS or not host or parts.username is not None or _FOREIGN(parts.geturl()):
             raise ValueError(
                 f"upstream={shown_url(address)!r}: give a URL such as http://127.0.0.1:8000, without a user, a query and a fragment, or "
                 "unix:/run/app.sock"
             )
         self._origin = Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port)
-        if parts.scheme == "https":
-            tls.context(tls.SSL_BUNDLE)  # a file that cannot be read is told now
-        self.base = parts.path.rstrip("/").encode()
-        self.authority = self._origin.authority.encode()
+        self._tls = tls.context(tls.SSL_BUNDLE) if parts.scheme == "https" else None
+        self.base, self.authority = parts.path.rstrip("/").encode(), self._origin.authority.encode()
 
-    async def connection(self) -> Connection:
-        """Return a connection for one request.
-
-        Raises:
-            OSError: the upstream took no connection. Nothing was sent.
-        """
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_free and connection.idle < _IDLE:
-                return connection
-            connection.close()
-        loop = asyncio.get_running_loop()
+    async def connected(self) -> "Link":
+        """Return a new connection. Raises OSError if the upstream takes none: nothing was sent."""
         async with asyncio.timeout(_CONNECT_WITHIN):
-            if self._origin is None:
-                return (await loop.create_unix_connection(Connection, self._socket))[1]
-            scheme, host, port = self._origin
-            context: ssl.SSLContext | None = tls.context(tls.SSL_BUNDLE) if scheme == "https" else None
-            return (await loop.create_connection(Connection, host, port, ssl=context))[1]
+            if self._socket is not None:
+                return Link(*await asyncio.open_unix_connection(self._socket))
+            return Link(*await asyncio.open_connection(self._origin.host, self._origin.port, ssl=self._tls))
 
-    def keep(self, connection: Connection) -> None:
-        """Take back a connection whose answer was read to its end."""
-        if connection.is_free and len(self._idle) < _MOST_IDLE:
-            connection.rest()
-            self._idle.append(connection)
-        else:
-            connection.close()
+
+class Link:
+    """A connection for one request. The answer can come before the request is sent; RemoteProtocolError says that it broke off."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_PART)
+
+    async def send(self, *events: h11.Event) -> None:
+        """Send parts of the request. Raises OSError."""
+        self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
+        await self._writer.drain()
+
+    async def head(self) -> h11.Response:
+        """Return the head of the answer. Interim ones (1xx) are dropped: ASGI cannot pass them on."""
+        while not isinstance(head := await self._next(), h11.Response):
+            pass
+        names = {name for name, _ in head.headers}
+        if b"transfer-encoding" in names and (b"content-length" in names or head.http_version != b"1.1"):
+            raise h11.RemoteProtocolError("the answer's length is not clear")
+        if head.status_code > 599 or not all(_VALUE(value) for _, value in head.headers):
+            raise h11.RemoteProtocolError("the answer has a status or a header that cannot be")
+        return head
+
+    async def part(self) -> bytes | None:
+        """Return the next part of the answer's body; None at its end."""
+        event = await self._next()
+        return bytes(event.data) if isinstance(event, h11.Data) else None
+
+    async def _next(self) -> Any:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            try:
+                self._http.receive_data(await self._reader.read(_PART))
+            except OSError as error:
+                raise h11.RemoteProtocolError("the connection was broken off") from error
+        return event
 
     def close(self) -> None:
-        """Close the idle connections."""
-        while self._idle:
-            self._idle.pop().close()
+        """Close it at once: what is still to be sent is dropped."""
+        self._writer.transport.abort()

@@ -62,8 +62,7 @@ NO_ANSWER = {
         "upstream-no-answer",
     ),
     "a bad name": (b"HTTP/1.1 200 OK\r\nX(A): 1\r\nContent-Length: 0\r\n\r\n", 502, "upstream-no-answer"),
-    "a folded line": (b"HTTP/1.1 200 OK\r\nX-A: 1\r\n b\r\nContent-Length: 0\r\n\r\n", 502, "upstream-no-answer"),
-    "an endless head": (b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 70_000, 502, "upstream-no-answer"),
+    "an endless head": (b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 200_000, 502, "upstream-no-answer"),
     "silence": (a_silent_one, 504, "upstream-silent"),
 }
 
@@ -214,6 +213,13 @@ def test_an_answer_that_cannot_be_decoded_is_repeated_as_it_was(once, data):
     with_upstream(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data)(main)
 
 
+def test_a_folded_header_of_an_answer_passes_as_one_line(once):
+    async def main(upstream):
+        assert (await ask(upstream.proxy(once))).headers["x-a"] == "1 b"
+
+    with_upstream(b"HTTP/1.1 200 OK\r\nX-A: 1\r\n b\r\nContent-Length: 0\r\n\r\n")(main)
+
+
 @pytest.mark.parametrize("status", [204, 304])
 def test_an_answer_without_a_body_ends_with_its_head(once, status):
     async def main(upstream):
@@ -222,7 +228,7 @@ def test_an_answer_without_a_body_ends_with_its_head(once, status):
             client = await ask(proxy, headers=headers)
             assert (client.status, client.body) == (status, b"")
             assert "content-length" not in client.headers
-        assert upstream.connections == 1  # it could be used again
+        assert upstream.connections == 2  # each request has its own
 
     with_upstream(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)(main)
 
@@ -258,7 +264,7 @@ def test_an_answer_to_head_has_a_length_and_no_body(once):
     with_upstream(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")(main)
 
 
-def test_what_an_upstream_says_unasked_ends_its_connection(once):
+def test_what_an_upstream_says_unasked_answers_nobody(once):
     async def main(upstream):
         proxy = upstream.proxy(once)
         assert (await ask(proxy)).status == 201
@@ -565,7 +571,8 @@ def test_headers_of_the_connection_stay_behind(once):
     async def main(upstream):
         client = await ask(upstream.proxy(once), headers=headers)
         names = [name for name, _ in upstream.requests[0].lines]
-        assert not {"connection", "x-hop", "keep-alive", "te", "expect", "proxy-authorization"} & set(names)
+        assert not {"x-hop", "keep-alive", "te", "expect", "proxy-authorization"} & set(names)
+        assert upstream.requests[0].headers["connection"] == "close"  # of its own connection
         assert names.count("accept") == 2
         assert not {"connection", "x-back", "keep-alive", "proxy-authenticate"} & client.headers.keys()
         assert client.headers["x-kept"] == "1"

@@ -1,4 +1,4 @@
-"""The path of a request: what is sent to the upstream, and what the rules compare with their routes."""
+"""The path of a request that a proxy passes on: what is sent, and what the rules compare with their routes."""
 
 import re
 from collections.abc import Mapping
