@@ -21,16 +21,24 @@ def blocking(request, database):
 
 
 def test_an_interrupt_right_before_the_commit_is_no_fault_of_the_body(once, blocking, effects, monkeypatch):
-    turned = SqlSession.turned
+    exchanged, awaited = SqlSession.exchange, SqlSession.exchange_async
 
-    def struck(self, turn):
-        if turn is Turn.COMMIT:
+    def strike(request):
+        if request is Turn.COMMIT:
             raise ZeroDivisionError("struck")  # a time limit, as far as we know
-        return (yield from turned(self, turn))
+
+    def struck(self, request):
+        strike(request)
+        return exchanged(self, request)
+
+    async def struck_async(self, request):
+        strike(request)
+        return await awaited(self, request)
 
     async def main():
         async with blocking.connection() as connection:
-            monkeypatch.setattr(SqlSession, "turned", struck)
+            monkeypatch.setattr(SqlSession, "exchange", struck)
+            monkeypatch.setattr(SqlSession, "exchange_async", struck_async)
             with pytest.raises(ZeroDivisionError, match="struck"):
                 async with blocking.within(once.transaction("k", connection)):
                     await blocking.act(connection)

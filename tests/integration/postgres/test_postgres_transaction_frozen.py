@@ -16,8 +16,8 @@ from postgres_servers import Postgres
 pytestmark = pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
 
 
-# asyncpg has a limit of its own, and psycopg2 none.
-@pytest.fixture(params=[name for name in HANDS if "asyncpg" not in name and "psycopg2" not in name])
+# asyncpg has a limit of its own.
+@pytest.fixture(params=[name for name in HANDS if "asyncpg" not in name])
 def hand(request, postgres, table):
     return HANDS[request.param](postgres.url, table)
 

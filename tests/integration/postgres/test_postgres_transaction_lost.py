@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 
 from lost_cases import *  # noqa: F403 - its tests run here
 from onceward import Completed, StoreError
-from onceward.stores.postgres.session import PostgresSession, Turn
+from onceward.stores.postgres.session import PostgresSession
+from onceward.stores.sql.session import Turn
 from postgres_servers import PgBouncer
 from postgres_wire import Fault, Wire
 

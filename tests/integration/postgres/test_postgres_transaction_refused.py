@@ -7,6 +7,7 @@ import psycopg2
 import psycopg2.extras
 import pytest
 from sqlalchemy import create_engine, event, text
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from onceward import Completed, OncewardError, StoreError
@@ -279,6 +280,21 @@ def test_a_hook_that_fails_before_the_commit_undoes_both(once, orders):
         with pytest.raises(ZeroDivisionError), once.transaction("k", session):
             session.add(Order(number=1, total=10))
         assert not session.in_transaction()
+        assert session.query(Order).count() == 0
+    assert records(once) == [("RELEASED", 1)]
+
+
+def test_a_hook_that_swallows_an_error_before_the_commit_commits_nothing(once, orders):
+    """PostgreSQL answers the COMMIT of a failed transaction with a ROLLBACK that no driver raises."""
+
+    def hook(session):
+        with pytest.raises(ProgrammingError):
+            session.connection().exec_driver_sql("SELECT nothing")
+
+    with Session(orders) as session:
+        event.listen(session, "before_commit", hook, once=True)
+        with pytest.raises(StoreError), once.transaction("k", session):
+            session.add(Order(number=1, total=10))
         assert session.query(Order).count() == 0
     assert records(once) == [("RELEASED", 1)]
 

@@ -10,7 +10,7 @@ import os
 from typing import Final
 
 from onceward.core.drivers import Steps
-from onceward.core.record import Record, Reply
+from onceward.core.record import Reply
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase, Apart, Ended, TransactionState
 from onceward.stores.mysql.connections import state_of
@@ -20,7 +20,7 @@ from onceward.stores.mysql.statements import MysqlStatements, block
 from onceward.stores.mysql.store import MysqlStore
 from onceward.stores.mysql.talk import DRIVERS, code_of
 from onceward.stores.sql.drivers import DriverFailed
-from onceward.stores.sql.session import Acts, SqlSession, Turn
+from onceward.stores.sql.session import Acts, SqlSession
 
 _PATIENCE: Final = 1  # seconds to wait for somebody's open transaction on a key
 # MySQL has no such wait for one statement. The caller's own statements must wait as long as before.
@@ -43,7 +43,6 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
 
     faults = FAULTS
     libraries = DRIVERS
-    not_ours = NO_SAVEPOINT
     state_of = staticmethod(state_of)
     code_of = staticmethod(code_of)
 
@@ -99,17 +98,6 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
             return self.state is not TransactionState.OPEN
         return True
 
-    def commit(self) -> Steps[Record | None]:
-        """Send the completion, if there is one, and commit. Return the completed record."""
-        record: Record | None = None
-        if self.last is not None:
-            reply = yield self.last
-            if reply is None or not reply.won:
-                raise Ended("the transaction that made the claim is over")
-            record = reply.record
-        yield Turn.COMMIT
-        return record
-
     def talk(self, request: object) -> Acts:
         """Do one request of the ledger's, and return its reply."""
         assert isinstance(request, MysqlQuery)
@@ -135,13 +123,15 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
         texts = [*first, *texts, *([] if statements.flavor.mariadb else [_REST])]
         try:
             rows = yield "fetch", (block(texts, statements.flavor),)
-        except DriverFailed:
+        except DriverFailed as failed:
             if completes:
                 self._mark = mark
             if self.state is not TransactionState.LOST:
                 with contextlib.suppress(DriverFailed):  # the first error is the one that counts
                     # An error does not tell whether a transaction is open, an answer does.
                     yield "fetch", ([_SEEN if statements.flavor.mariadb else _REST],)
+            if completes and code_of(failed.error) == NO_SAVEPOINT:
+                raise Ended("the transaction that made the claim is over") from failed
             raise
         self._mark, self._next_mark = None if completes else mark, None
         return request.reply(rows)

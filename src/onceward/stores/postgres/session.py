@@ -1,6 +1,6 @@
 """The caller's own connection to the ledger's database: an effect on it commits together with its record.
 
-The transaction's id tells whether it is still the one that made the claim. The completion is sent with the COMMIT.
+The transaction's id tells whether it is still the one that made the claim. The completion is sent right before the COMMIT.
 """
 
 import os
@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from onceward.core.drivers import Steps
-from onceward.core.record import Record
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase, Apart, Ended
 from onceward.stores.postgres.connections import check_encoding, sqlstate, state_of
 from onceward.stores.postgres.faults import FAULTS
-from onceward.stores.postgres.inside import NOT_OURS, PLACE, TRY_LOCK, XID, Inside
-from onceward.stores.postgres.queries import OneRow, Query, RawQuery, WriteQuery, reply_of
+from onceward.stores.postgres.inside import PLACE, TRY_LOCK, XID, Inside
+from onceward.stores.postgres.queries import OneRow, Query, RawQuery, WriteQuery
 from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.sql.queries import Row
-from onceward.stores.sql.session import Acts, SqlSession, Turn
+from onceward.stores.sql.session import Acts, SqlSession
 
 _PATIENCE: Final = "1000"  # milliseconds to wait for somebody's open transaction on a key
 _LIBRARIES: Final = frozenset({"psycopg", "psycopg2", "asyncpg"})
@@ -28,7 +27,6 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
 
     faults = FAULTS
     libraries = _LIBRARIES
-    not_ours = NOT_OURS
     state_of = staticmethod(state_of)
     code_of = staticmethod(sqlstate)
 
@@ -71,19 +69,6 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
             return True
         return bool(xid == self._xid)
 
-    def commit(self) -> Steps[Record | None]:
-        """Send the completion, if there is one, and commit. Return the completed record."""
-        record: Record | None = yield Turn.COMMIT
-        return record
-
-    def turned(self, turn: Turn) -> Acts:
-        """Take a turn. The COMMIT goes with the completion."""
-        if turn is not Turn.COMMIT or self.last is None:
-            return (yield from super().turned(turn))
-        assert isinstance(self.last, Query)
-        rows = yield "complete", self.known.completion(self.last, self._xid)
-        return reply_of(rows[0][:-1]).record if rows else None
-
     def talk(self, request: object) -> Acts:
         """Do one request of the ledger's, and return its reply."""
         assert isinstance(request, Query)
@@ -93,6 +78,8 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
             raise self.trouble
         if isinstance(request, WriteQuery):
             check_encoding(self.driver.raw)  # the body may have changed it
+        if request is self.last:
+            return self._answered(request, (yield "fetch", (self.known.complete, request.values)))
         if self.ending and request.action == "swap":
             self.last = request
             return self.known.expected(request)

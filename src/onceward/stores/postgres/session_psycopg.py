@@ -1,50 +1,29 @@
-"""Transactions on connections of psycopg 3.
+"""Transactions on connections of psycopg 3: its own, within which it refuses ``commit()`` and ``rollback()``.
 
-They are psycopg's own: within one psycopg refuses ``commit()`` and ``rollback()``, and a nested one is a savepoint. But BEGIN
-is sent with our first statement, and COMMIT with our last. What ``connection.transaction()`` returns is not used: it sends a
-ROLLBACK when it is collected, also in a forked child.
+What ``connection.transaction()`` returns is not used: it sends a ROLLBACK when it is collected, also in a forked child.
 """
 
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from psycopg import AsyncTransaction, Transaction
+from psycopg import AsyncRawCursor, AsyncTransaction, RawCursor, Transaction
 from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
+from psycopg.rows import tuple_row
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.postgres import together
 from onceward.stores.postgres.connections import state_of
+from onceward.stores.postgres.values import sent
 from onceward.stores.sql.drivers import AwaitedDriver, BlockingDriver
 from onceward.stores.sql.queries import Row
-
-
-# If another psycopg does not ask these, the server only warns of a second BEGIN and COMMIT.
-class _Silent:
-    def _get_enter_commands(self) -> Iterator[bytes]:
-        return iter(())
-
-    def _get_commit_commands(self) -> Iterator[bytes]:
-        return iter(())
-
-    def _get_rollback_commands(self) -> Iterator[bytes]:
-        return iter(())
-
-
-class _Transaction(_Silent, Transaction):
-    """Sends nothing of its own, blocking."""
-
-
-class _AsyncTransaction(_Silent, AsyncTransaction):
-    """Sends nothing of its own, awaited."""
 
 
 class PsycopgDriver(BlockingDriver[str, Sequence[object]]):
     """A ``psycopg.Connection``."""
 
-    _transaction: _Transaction | None = None
+    _transaction: Transaction | None = None
 
     def check(self) -> None:
         """Raise ValueError if no transaction of ours can begin."""
@@ -52,31 +31,22 @@ class PsycopgDriver(BlockingDriver[str, Sequence[object]]):
 
     def start(self) -> None:
         """Begin."""
-        self._transaction = _Transaction(self.connection)
+        self._transaction = Transaction(self.connection)
         self._transaction.__enter__()
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        return together.fetch(self.connection, text, values, self.seconds)
+        return RawCursor(self.connection, row_factory=tuple_row).execute(text, sent(values)).fetchall()
 
     def finish(self) -> None:
         """Commit."""
-        together.finish(self.connection, self.seconds)
         self._leave(None)
-
-    def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run the last statement, and commit with it."""
-        rows = together.complete(self.connection, text, values, self.seconds)
-        self._leave(None)
-        return rows
 
     def undo(self) -> None:
         """Roll back."""
-        if self._transaction is not None and state_of(self.connection) is TransactionState.OPEN:
-            together.roll_back(self.connection, self.seconds)
         self._leave(_RolledBack())
         if state_of(self.connection) is TransactionState.OPEN:
-            self.cut()  # it was left in disorder
+            self.connection.rollback()  # an interrupt came in the middle of the COMMIT
 
     def _leave(self, error: "_RolledBack | None") -> None:
         """Leave psycopg's transaction, which rolls back for an error. After an interrupt here, leave it again."""
@@ -92,7 +62,7 @@ class PsycopgDriver(BlockingDriver[str, Sequence[object]]):
 class AsyncPsycopgDriver(AwaitedDriver[str, Sequence[object]]):
     """A ``psycopg.AsyncConnection``."""
 
-    _transaction: _AsyncTransaction | None = None
+    _transaction: AsyncTransaction | None = None
 
     def check(self) -> None:
         """Raise ValueError if no transaction of ours can begin."""
@@ -100,31 +70,23 @@ class AsyncPsycopgDriver(AwaitedDriver[str, Sequence[object]]):
 
     async def start(self) -> None:
         """Begin."""
-        self._transaction = _AsyncTransaction(self.connection)
+        self._transaction = AsyncTransaction(self.connection)
         await self._transaction.__aenter__()
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        return await together.fetch_async(self.connection, text, values, self.seconds)
+        cursor = await AsyncRawCursor(self.connection, row_factory=tuple_row).execute(text, sent(values))
+        return await cursor.fetchall()
 
     async def finish(self) -> None:
         """Commit."""
-        await together.finish_async(self.connection, self.seconds)
         await self._leave(None)
-
-    async def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run the last statement, and commit with it."""
-        rows = await together.complete_async(self.connection, text, values, self.seconds)
-        await self._leave(None)
-        return rows
 
     async def undo(self) -> None:
         """Roll back."""
-        if self._transaction is not None and state_of(self.connection) is TransactionState.OPEN:
-            await together.roll_back_async(self.connection, self.seconds)
         await self._leave(_RolledBack())
         if state_of(self.connection) is TransactionState.OPEN:
-            self.cut()
+            await self.connection.rollback()
 
     async def _leave(self, error: "_RolledBack | None") -> None:
         transaction = self._transaction

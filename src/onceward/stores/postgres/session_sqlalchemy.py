@@ -1,14 +1,12 @@
 """Transactions on SQLAlchemy's connections and sessions, with the drivers psycopg, psycopg2 and asyncpg."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from psycopg import AsyncConnection, Connection
-from sqlalchemy.util import await_only
+from psycopg.pq import TransactionStatus
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.postgres import together
 from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.inside import named
 from onceward.stores.sql import alchemy
@@ -45,28 +43,20 @@ class UnderPostgres(alchemy.Underneath[str, Sequence[object]]):
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        if isinstance(self.raw, Connection):
-            return together.fetch(self.raw, text, values, self.seconds)
-        if isinstance(self.raw, AsyncConnection):
-            return await_only(together.fetch_async(self.raw, text, values, self.seconds))
         connection = self.connected()
         if connection.dialect.paramstyle == "numeric_dollar":
             return list(connection.exec_driver_sql(text, tuple(values)))
         given = {f"p{at}": value for at, value in enumerate(values, 1)}
         return list(connection.exec_driver_sql(named(text), given))
 
-    def complete(self, commit: Callable[[], None], text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run the last statement, and commit with it if the driver can."""
-        if not isinstance(self.raw, (Connection, AsyncConnection)):
-            return super().complete(commit, text, values)
-        return together.complete_within(self.raw, text, values, commit, self.seconds)
+    def has_failed(self) -> bool:
+        """Return whether psycopg or psycopg2 says so. asyncpg does not tell."""
+        told = getattr(self.raw, "info", None)
+        return told is not None and int(told.transaction_status) == TransactionStatus.INERROR
 
     def was_closed(self) -> bool:
-        """Return whether psycopg's connection was closed. Its ``commit()`` is its own again."""
-        if not isinstance(self.raw, (Connection, AsyncConnection)):
-            return False
-        together.forget(self.raw)
-        return bool(self.raw.closed)
+        """Return whether the driver's connection was closed after an interrupt, which SQLAlchemy does not know."""
+        return self.state() is TransactionState.LOST
 
     def cut(self) -> None:
         """Close the driver's connection."""

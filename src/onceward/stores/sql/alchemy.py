@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransactionOrigin
 
 from onceward.errors import StoreError
@@ -54,11 +54,9 @@ class Underneath(ABC, Generic[*Ts]):
         """Commit."""
         commit()
 
-    def complete(self, commit: Callable[[], None], *asked: *Ts) -> Sequence[Any]:
-        """Run the last statement, commit, and return its rows. If it fails, commit nothing."""
-        rows = self.fetch(*asked)
-        self.finish(commit)
-        return rows
+    def has_failed(self) -> bool:
+        """Return whether the server would answer a COMMIT with a ROLLBACK, which no driver raises."""
+        return False
 
     @abstractmethod
     def was_closed(self) -> bool:
@@ -91,8 +89,8 @@ class AlchemyDriver(BlockingDriver[*Ts]):
 
     @property
     def raw(self) -> Any:
-        """The driver's connection."""
-        return self.under.raw
+        """The driver's connection; None before the transaction has begun."""
+        return None if self.root is None else self.under.raw
 
     def known_state(self) -> TransactionState:
         """Return the state. SQLAlchemy may have ended the transaction, or not know that it has ended."""
@@ -131,10 +129,6 @@ class AlchemyDriver(BlockingDriver[*Ts]):
     def finish(self) -> None:
         """Commit."""
         self.under.finish(self._commit)
-
-    def complete(self, *asked: *Ts) -> Sequence[Any]:
-        """Run the last statement, commit, and return its rows."""
-        return self.under.complete(self._commit, *asked)
 
     def _commit(self) -> None:
         self._committing = True
@@ -234,6 +228,15 @@ class OfSession(AlchemyDriver[*Ts]):
             session.begin()
         self.take(self.connected())
         self.under.check_begun(had_begun=self._had_begun)
+
+    def finish(self) -> None:
+        """Commit, unless one of the session's hooks has failed the transaction since the completion."""
+        event.listen(self.under.connection, "commit", self._check_commit)
+        super().finish()
+
+    def _check_commit(self, _: Connection) -> None:
+        if self.under.has_failed():
+            raise StoreError("the transaction failed before its COMMIT, in a hook of the session")
 
     def send(self) -> None:
         """Flush: a statement that fails is the body's failure."""

@@ -1,6 +1,6 @@
 """How a driver's connection begins, sends and ends a transaction of its owner. ``session.py`` says when, for all of them.
 
-A method raises the driver's own errors. A library around the driver, such as SQLAlchemy, counts as a driver here.
+A method raises the driver's own errors, and each has a limit of time (``limits.py``). A library around the driver, such as SQLAlchemy, counts as a driver here.
 """
 
 from abc import ABC, abstractmethod
@@ -9,6 +9,7 @@ from typing import Any, Generic, cast
 
 from onceward.errors import StoreError
 from onceward.stores.capabilities import TransactionState
+from onceward.stores.sql.limits import limited
 from onceward.stores.sql.queries import Ts
 
 Act = tuple[str, tuple[object, ...]]  # the name of a driver's method, and what it takes
@@ -93,12 +94,6 @@ class BlockingDriver(CallersDriver, Generic[*Ts]):
     def finish(self) -> None:
         """Commit."""
 
-    def complete(self, *asked: *Ts) -> Sequence[Any]:
-        """Run the last statement, commit, and return its rows. If it fails, commit nothing."""
-        rows = self.fetch(*asked)
-        self.finish()
-        return rows
-
     @abstractmethod
     def undo(self) -> None:
         """Roll back, whatever the transaction's state, and leave the connection as it was found."""
@@ -107,7 +102,8 @@ class BlockingDriver(CallersDriver, Generic[*Ts]):
         """Run one act."""
         name, given = cast("Act", act)
         try:
-            return getattr(self, name)(*given)
+            with limited(self.raw, self.seconds):
+                return getattr(self, name)(*given)
         except Exception as error:
             raise DriverFailed(error) from error
 
@@ -138,12 +134,6 @@ class AwaitedDriver(CallersDriver, Generic[*Ts]):
     async def finish(self) -> None:
         """Commit."""
 
-    async def complete(self, *asked: *Ts) -> Sequence[Any]:
-        """Run the last statement, commit, and return its rows. If it fails, commit nothing."""
-        rows = await self.fetch(*asked)
-        await self.finish()
-        return rows
-
     @abstractmethod
     async def undo(self) -> None:
         """Roll back, whatever the transaction's state, and leave the connection as it was found."""
@@ -156,6 +146,7 @@ class AwaitedDriver(CallersDriver, Generic[*Ts]):
         """Run one act."""
         name, given = cast("Act", act)
         try:
-            return await getattr(self, name)(*given)
+            with limited(self.raw, self.seconds):
+                return await getattr(self, name)(*given)
         except Exception as error:
             raise DriverFailed(error) from error

@@ -55,13 +55,11 @@ class SqlSession(ABC, Generic[S, K]):
     Attributes:
         faults: the server's errors.
         libraries: the packages whose errors are the drivers'.
-        not_ours: the error by which a completion fails if the transaction is not the one that made the claim.
     """
 
     exclusive = False
     faults: ClassVar[ServerErrors]
     libraries: ClassVar[frozenset[str]]
-    not_ours: ClassVar[str]
 
     def __init__(self, store: S, driver: CallersDriver) -> None:
         self.driver = driver
@@ -70,7 +68,7 @@ class SqlSession(ABC, Generic[S, K]):
         self.known: K
         self.trouble: StoreError | None = None  # the first, which made the transaction fail
         self.ending = False  # whether the next swap is the completion
-        self.last: object = None  # that swap, which is sent with the COMMIT
+        self.last: object = None  # that swap, which is sent right before the COMMIT
         self._begun = False  # what was open before is none of ours
 
     # --- by each database -----------------------------------------------------------------------------------------
@@ -98,16 +96,8 @@ class SqlSession(ABC, Generic[S, K]):
         """Return False if the open transaction is not the one that began here."""
 
     @abstractmethod
-    def commit(self) -> Steps[Record | None]:
-        """Commit, with the completion if there is one. Return the completed record."""
-
-    @abstractmethod
     def talk(self, request: object) -> Acts:
         """Do one request of the ledger's, and return its reply."""
-
-    def turned(self, turn: Turn) -> Acts:
-        """Take a turn, and return its reply."""
-        return (yield turn.value, ())
 
     # --- the session ----------------------------------------------------------------------------------------------
 
@@ -150,6 +140,17 @@ class SqlSession(ABC, Generic[S, K]):
         yield Turn.FLUSH
         self.ending = True
 
+    def commit(self) -> Steps[Record | None]:
+        """Send the completion, if there is one, and commit. Return the completed record."""
+        record: Record | None = None
+        if self.last is not None:
+            reply = None if self.state is TransactionState.ENDED else (yield self.last)
+            if reply is None or not reply.won:
+                raise Ended("the transaction that made the claim is over")
+            record = reply.record
+        yield Turn.COMMIT
+        return record
+
     def rollback(self) -> Steps[None]:
         """Roll back, and leave the connection as it was found."""
         if self._begun:
@@ -172,7 +173,7 @@ class SqlSession(ABC, Generic[S, K]):
         try:
             if turn is None:
                 return (yield from self.talk(request))
-            reply = yield from self.turned(turn)
+            reply = yield turn.value, ()
         except DriverFailed as failed:
             error = failed.error
         else:
@@ -193,8 +194,6 @@ class SqlSession(ABC, Generic[S, K]):
         if not isinstance(error, (OSError, Broken)) and roots.isdisjoint(self.libraries | _LIBRARIES):
             raise error
         code = self.code_of(error)
-        if code == self.not_ours and self.last is not None:
-            return Ended("the transaction that made the claim is over")
         url = self.store.url
         trouble = self.faults.refused(code, str(error), url) if code else lost(str(error), url)
         if code in self.faults.anew and self.driver.started_anew():

@@ -1,0 +1,66 @@
+"""What a driver does on the caller's connection ends in time, by its socket, and a socket that was in time is left alone."""
+
+import os
+import socket
+import time
+import warnings
+
+import pytest
+
+from onceward.stores.sql.limits import limited
+from onceward.stores.sql.refusals import Broken
+
+
+class Lost(Exception):
+    """A driver's own error."""
+
+
+def read(end):
+    if not end.recv(1):
+        raise Lost
+
+
+@pytest.fixture
+def ends():
+    first, second = socket.socketpair()
+    with first, second:
+        yield first, second
+
+
+def test_a_server_that_does_not_answer_is_told_as_such(ends):
+    with pytest.raises(Broken, match="not answered in time") as told, limited(ends[0], 0.05):
+        read(ends[0])
+    assert isinstance(told.value.__cause__, Lost)
+
+
+def test_a_connection_whose_answer_came_in_time_stays_open(ends):
+    for _ in range(3):
+        with limited(ends[0], 60):
+            ends[1].send(b"a")
+            read(ends[0])
+    with pytest.raises(Lost), limited(ends[0], 60):  # the driver's own error is its own
+        raise Lost
+    ends[1].send(b"a")
+    read(ends[0])
+
+
+def test_a_driver_without_a_socket_or_with_a_closed_one_is_not_limited():
+    closed = socket.socket()
+    closed.close()
+    for driver in (None, object(), closed):
+        with limited(driver, 0.01):
+            pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+def test_a_forked_child_leaves_the_parents_connections_alone(ends):
+    with limited(ends[0], 0.3):
+        with warnings.catch_warnings(action="ignore"):  # of threads
+            child = os.fork()
+        if not child:
+            with limited(socket.socketpair()[0], 60):  # which starts its thread
+                time.sleep(1)
+            os._exit(0)
+    os.waitpid(child, 0)
+    ends[1].send(b"a")
+    read(ends[0])
