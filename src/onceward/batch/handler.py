@@ -6,8 +6,8 @@ from typing import Any, Unpack
 from onceward.batch.outcomes import BatchOutcome, Reading
 from onceward.batch.threads import awaitable
 from onceward.batch.turns import LoopTurns
-from onceward.core.arguments import check_hook
 from onceward.claim.factory import GuardFactory, refuse_guarded
+from onceward.core.arguments import check_hook
 from onceward.core.policy import Options
 
 Read = Callable[[Any], Reading]

@@ -85,12 +85,12 @@ def serve(
     except OSError as error:
         refuse(f"--certificate {certificate} --private-key {private_key}: {error.strerror or error}", USAGE)
 
-    class Server(uvicorn.Server):
+    class StoppableServer(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             stopping()
             await super().shutdown(sockets)
 
-    server = Server(config)
+    server = StoppableServer(config)
 
     def stop(_number: int, _frame: object) -> None:
         server.should_exit = True

@@ -187,7 +187,7 @@ DEFECTS = (
     Defect(
         "a forked child ends what its parent claimed",
         "claim/lease.py",
-        "return self._process != forks.generation",
+        "return self._process != worker.generation",
         "return False",
         "processes/test_forks.py unit/claim",
         1,
@@ -495,8 +495,8 @@ DEFECTS = (
     Defect(
         "a batch in the line mixes up its replies",
         "stores/lanes/line.py",
-        "                reply = replies.get(ticket.request.key)\n",
-        "                reply = next(iter(replies.values()))\n",
+        "                reply = answer.replies.get(ticket.request.key)\n",
+        "                reply = next(iter(answer.replies.values()))\n",
         "unit/stores/test_lanes.py",
     ),
     Defect(

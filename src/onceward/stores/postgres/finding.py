@@ -6,7 +6,7 @@ from onceward.core.drivers import Steps
 from onceward.core.origin import beginning
 from onceward.core.views import Criteria
 from onceward.stores.contract import Page
-from onceward.stores.postgres.queries import PageQuery, RawQuery
+from onceward.stores.postgres.queries import PostgresPage, RawQuery
 from onceward.stores.postgres.schema import ROOT, UNFINISHED, Names
 from onceward.stores.sql.finding import having
 
@@ -34,7 +34,7 @@ def find(store: "PostgresStore", criteria: Criteria, prefix: str, after: str | N
         within = having(UNFINISHED)
     elif criteria.are_about_messages and (yield from is_indexed(names, names.due)):
         within = "due_at IS NOT NULL"
-    page: Page = yield PageQuery("find", names.table, (prefix, after), limit, criteria.clause, within)
+    page: Page = yield PostgresPage("find", names.table, (prefix, after), limit, criteria.clause, within)
     return page
 
 
@@ -48,9 +48,9 @@ def trace(store: "PostgresStore", root: str, after: str | None, limit: int, scan
     return page
 
 
-def chain_query(names: Names, root: str, after: str | None, limit: int, seconds: float | None) -> PageQuery:
+def chain_query(names: Names, root: str, after: str | None, limit: int, seconds: float | None) -> PostgresPage:
     """Return the query of a page of a chain."""
-    return PageQuery("trace", names.table, ("", after), limit, None, _OF_CHAIN, [beginning(root)], seconds)
+    return PostgresPage("trace", names.table, ("", after), limit, None, _OF_CHAIN, [beginning(root)], seconds)
 
 
 def is_indexed(names: Names, index: str) -> Steps[bool]:

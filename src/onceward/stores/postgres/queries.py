@@ -101,7 +101,7 @@ class ManyRows(Query):
         return Met(replies, rows[0][1] if rows else 0.0)
 
 
-class PageQuery(Query):
+class PostgresPage(Query):
     """One page of records in the order of their keys, and one more row to know whether it is the last.
 
     Args:

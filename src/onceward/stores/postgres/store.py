@@ -11,7 +11,7 @@ from onceward.stores.postgres.faults import CANCELED
 from onceward.stores.postgres.queries import (
     ManyRows,
     OneRow,
-    PageQuery,
+    PostgresPage,
     Query,
     WriteQuery,
     columns_of,
@@ -88,7 +88,7 @@ class PostgresStore(PostgresExchange, SqlVerbs):
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
-        page: Page = yield PageQuery("scan", self.names.table, (prefix, after), limit)
+        page: Page = yield PostgresPage("scan", self.names.table, (prefix, after), limit)
         return page
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
