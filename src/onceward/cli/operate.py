@@ -17,7 +17,6 @@ from onceward.cli.chain import show_chain
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse, seconds
 from onceward.cli.records import as_json, details
 from onceward.cli.seals import SealOption, import_here, imported_seal
-from onceward.cli.watching import WatchOption, watching
 from onceward.consumers.unparking import check_keeps
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, Record
@@ -110,7 +109,6 @@ def show(
     chain: ChainOption = False,
     scan: ScanOption = False,
     limit: MostOption = LONGEST,
-    watch: WatchOption = False,
     json: JsonOption = False,
 ) -> None:
     """Show the record of a key, and what you can do next.
@@ -125,29 +123,15 @@ def show(
     """
     urls = list(dict.fromkeys(store or [DEFAULT_STORE]))
     if chain:
-        if watch:
-            refuse("--watch shows one record: leave --chain out", USAGE)
         show_chain(key, urls, scan=scan, limit=limit, json=json)
         return
     if len(urls) > 1 or scan or limit != LONGEST:
         refuse("several --store, --scan and --limit are for --chain", USAGE)
     (url,) = urls
-    if watch:
-        if json:
-            refuse("--watch is for people: leave --json out", USAGE)
-        watching(url, lambda ledger: _watched(ledger, key))
-        return
     with looking_at(url) as ledger:
         options = "" if url == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(url)}"
         record, now = _found(ledger, key, options)
         typer.echo(as_json(record, now) if json else details(record, now, options))
-
-
-def _watched(ledger: Ledger, key: str) -> str:
-    try:
-        return details(*ledger.show(key))
-    except NotFound as error:
-        return line(str(error))
 
 
 def _found(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:

@@ -13,7 +13,6 @@ from onceward import terminal
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
     INTERRUPTED,
-    TROUBLE,
     USAGE,
     JsonOption,
     StoreOption,
@@ -22,12 +21,10 @@ from onceward.cli.ledgers import (
     seconds,
 )
 from onceward.cli.records import as_json, coloured, heading, row
-from onceward.cli.sorting import Sorted
-from onceward.cli.watching import WatchOption, watching
+from onceward.cli.sorting import show_sorted
 from onceward.core.protocol import STATES
 from onceward.core.views import Criteria, last_change, relative
 from onceward.stores.contract import Damaged
-from onceward.stores.ledger import Ledger
 
 PrefixOption = Annotated[str, Option(metavar="P", help="Only keys that start with P.")]
 StatusOption = Annotated[
@@ -71,7 +68,6 @@ def ls(
     after: AfterOption = None,
     namespaces: NamespacesOption = False,
     sort: SortOption = None,
-    watch: WatchOption = False,
     json: JsonOption = False,
 ) -> None:
     """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
@@ -95,12 +91,10 @@ def ls(
     point = _point(after)
     shown = 0
     _in_utf_8("--prefix", prefix)
-    if sort is not None or watch:
-        if after is not None or (watch and json):
-            refuse(
-                "--sort and --watch begin at the start, and --watch is for people: leave --after and --json out", USAGE
-            )
-        Sorted(store, prefix, criteria, sort, limit, json=json).show(watch=watch)
+    if sort is not None:
+        if after is not None:
+            refuse("--sort begins at the start: leave --after out", USAGE)
+        show_sorted(store, prefix, criteria, sort, limit, json=json)
         return
     with looking_at(store) as ledger:
         try:
@@ -192,7 +186,6 @@ def stats(
     limit: LimitOption = None,
     after: AfterOption = None,
     exact: ExactOption = False,
-    watch: WatchOption = False,
     json: JsonOption = False,
 ) -> None:
     """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` ones await deletion.
@@ -203,14 +196,7 @@ def stats(
 
     After --limit or ctrl-C it prints the counts so far and says how to continue. With --json
     that is `next`. Add up the counts of the parts to get those of the whole.
-
-    With --watch it shows what the ledger can tell in bounded time: exact counts by its indexes, and the total.
     """
-    if watch:
-        if prefix or exact or json or limit is not None or after is not None:
-            refuse("--watch shows all counts: leave the other options out", USAGE)
-        watching(store, _surveyed)
-        return
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
     stopped, shown = False, _Counted()
     _in_utf_8("--prefix", prefix)
@@ -240,15 +226,6 @@ def stats(
             _stopped("stopped; these are the counts of a part", point)
         if point is not None:
             _say(f"these are the counts of a part: go on with the same options and --after={_token(point)}")
-
-
-def _surveyed(ledger: Ledger) -> str:
-    survey = ledger.survey()
-    if survey.total is None:
-        refuse(f"{ledger.store.url} counts only by reading all of it, so --watch would do that every time", TROUBLE)
-    return _counts(
-        {"total": survey.total, **survey.counts}, [*survey.least] if survey.exact else ["total", *survey.least]
-    )
 
 
 def _counts(counts: dict[str, int], estimated: Collection[str] = ()) -> str:

@@ -1,10 +1,9 @@
-"""The list in an order, its colours, and what is drawn again and again."""
+"""The list in an order, and its colours."""
 
 import json
 import os
 import pty
 import re
-import signal
 import subprocess
 import time
 from multiprocessing.connection import wait
@@ -86,29 +85,3 @@ def test_a_terminal_that_wants_no_colours_gets_none(cli, environment):
     screen.until(lambda text: b"CardDeclined" in text)
     assert screen.end() == 0
     assert not COLOUR.search(screen.text)
-
-
-@pytest.mark.parametrize(
-    ("command", "before", "after"),
-    [
-        (("stats", "--watch"), rb"PARKED\s*(\x1b\[0m)?\s+1", rb"PARKED\s*(\x1b\[0m)?\s+0"),
-        (("ls", "--watch"), rb"PARKED", rb"(?s)2J(?!.*PARKED).*n:parked"),
-        (("show", "n:parked", "--watch"), rb"PARKED", rb"RELEASED"),
-    ],
-)
-def test_watch_draws_what_has_changed_until_ctrl_c(cli, command, before, after):
-    screen = Screen(cli, *command)
-    screen.until(lambda text: re.search(before, text))
-    once = cli.once()
-    once.ledger.unpark("n:parked")
-    once.close()
-    screen.text = b""
-    screen.until(lambda text: re.search(after, text))
-    assert screen.end(signal.SIGINT) == 0
-
-
-def test_watch_is_for_a_terminal(cli):
-    for command in (("ls",), ("stats",), ("show", "n:parked")):
-        told = cli.run(*command, "--watch")
-        assert (told.returncode, "needs a terminal" in told.stderr) == (2, True)
-    assert cli.run("stats", "--watch", "--exact").returncode == 2
