@@ -42,7 +42,7 @@ def held(cli):
 
 
 FLOWING = (
-    "sqs",
+    "work",
     "ls",
     "show",
     "clear",

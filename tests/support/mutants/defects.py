@@ -278,7 +278,7 @@ DEFECTS = (
         "claim/held.py",
         "if outcome.result is not None and (lasting or self.clock() < self.limit(2, succeeded=True)):",
         "if False:",
-        "unit/claim",
+        "unit/core/test_settling_limits.py",
         7,
     ),
     Defect(
@@ -415,7 +415,7 @@ DEFECTS = (
         "stores/postgres/statements.py",
         'f"ON CONFLICT (key) DO NOTHING RETURNING {written}, {COLUMNS})"\n            + self.answer(f"{made} UNION ALL SELECT false, c.now, held.* FROM c, held")\n        )\n        self.insert_many',
         'f"ON CONFLICT (key) DO UPDATE SET owner = excluded.owner RETURNING {written}, {COLUMNS})"\n            + self.answer(f"{made} UNION ALL SELECT false, c.now, held.* FROM c, held")\n        )\n        self.insert_many',
-        "integration/postgres/test_postgres_claims.py integration/postgres/test_postgres_swaps.py",
+        "conformance/test_conformance_postgres.py integration/postgres/test_postgres_locks.py",
         1,
     ),
     Defect(
@@ -425,13 +425,6 @@ DEFECTS = (
         'same = " AND ".join(f"t.{name} = {ONE[\'seen_\' + name]}" for name in VERSION[:2])',
         "conformance/test_conformance_postgres.py",
         2,
-    ),
-    Defect(
-        "PostgreSQL locks a batch's keys in the batch's order",
-        "stores/postgres/statements.py",
-        "AND {same_each} ORDER BY t.key FOR NO KEY UPDATE OF t), ",
-        "AND {same_each} ORDER BY b.n DESC FOR NO KEY UPDATE OF t), ",
-        "integration/postgres/test_postgres_locks.py integration/postgres/test_postgres_swaps.py",
     ),
     Defect(
         "PostgreSQL shortens a lease",
