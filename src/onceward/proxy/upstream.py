@@ -1,23 +1,19 @@
-"""Where the application is, and connections to it, which h11 reads and writes.
+"""Where the application is, and connections to it, which h11 reads and writes. Each request has its own.
 
-Each request has its own. A kept one may have bytes that the upstream sent unasked, which must not answer the next request. It may
-also close just as a request goes out, and nobody could tell whether that was carried out.
+A kept one may have bytes that were sent unasked, or close just as a request goes out: nobody could tell whether that was carried out.
 """
 
 import asyncio
 import re
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import h11
 
 from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.wire import tls
-from onceward.wire.endpoints import Origin
+from onceward.wire.endpoints import split_url
 
-_PORTS: Final = {"http": 80, "https": 443}
-_FOREIGN: Final = re.compile(r"[^!-~]|[?#]").search
 _CONNECT_WITHIN: Final = 10.0  # seconds
 _PART: Final = 1 << 16  # bytes of a head, and of a body that are passed on at once
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*").fullmatch  # RFC 9110, section 5.5; h11 takes more
@@ -30,18 +26,10 @@ class Upstream:
         check_type("Proxy(upstream)", address, str, "a URL such as http://127.0.0.1:8000")
         self.address = address
         self._socket = address.removeprefix("unix:") if address.startswith("unix:") else None
-        try:
-            parts = urlsplit("http://localhost" if self._socket else address)
-            port, host = parts.port, parts.hostname or ""
-            host.encode("idna")
-        except ValueError as error:
-            raise ValueError(f"upstream={shown_url(address)!r} is not a URL") from error
-        if parts.scheme not in _PORTS or not host or parts.username is not None or _FOREIGN(parts.geturl()):
-            raise ValueError(
-                f"upstream={shown_url(address)!r}: give a URL such as http://127.0.0.1:8000, without a user, a query and a fragment, or "
-                "unix:/run/app.sock"
-            )
-        self._origin = Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port)
+        self._origin, parts = split_url("http://localhost" if self._socket else address)
+        self._origin.host.encode("idna")  # raises UnicodeError, a ValueError, for a name that none can have
+        if "?" in address:
+            raise ValueError(f"upstream={shown_url(address)!r}: give a URL without a query")
         self._tls = tls.context(tls.SSL_BUNDLE) if parts.scheme == "https" else None
         self.base, self.authority = parts.path.rstrip("/").encode(), self._origin.authority.encode()
 
