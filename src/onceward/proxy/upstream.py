@@ -13,6 +13,7 @@ from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.wire import tls
 from onceward.wire.endpoints import split_url
+from onceward.wire.streams import TailReader, connect
 
 _CONNECT_WITHIN: Final = 10.0  # seconds
 _PART: Final = 1 << 16  # bytes of a head, and of a body that are passed on at once
@@ -36,15 +37,13 @@ class Upstream:
     async def connected(self) -> "Link":
         """Return a new connection. Raises OSError if the upstream takes none: nothing was sent."""
         async with asyncio.timeout(_CONNECT_WITHIN):
-            if self._socket is not None:
-                return Link(*await asyncio.open_unix_connection(self._socket))
-            return Link(*await asyncio.open_connection(self._origin.host, self._origin.port, ssl=self._tls))
+            return Link(*await connect(self._socket or self._origin, self._tls))
 
 
 class Link:
     """A connection for one request. The answer can come before the request is sent; RemoteProtocolError says that it broke off."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: TailReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_PART)
 
@@ -71,10 +70,10 @@ class Link:
 
     async def _next(self) -> Any:
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            try:
-                self._http.receive_data(await self._reader.read(_PART))
-            except OSError as error:
-                raise h11.RemoteProtocolError("the connection was broken off") from error
+            data = await self._reader.read(_PART)
+            if not data and self._reader.broken is not None:
+                raise h11.RemoteProtocolError("the connection was broken off") from self._reader.broken
+            self._http.receive_data(data)
         return event
 
     def close(self) -> None:
