@@ -12,17 +12,15 @@ from onceward.core.urls import shown_url
 from onceward.errors import StoreError
 from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, MessageRefused, OutboxMessage
 from onceward.wire import tls
-from onceward.wire.endpoints import Origin
+from onceward.wire.endpoints import split_url
 from onceward.wire.http1 import Raw, Unreadable, header
 from onceward.wire.http_calls import WireRequest, asked_pause
 from onceward.wire.sockets import Sockets
 
-_PORTS: Final = {"http": 80, "https": 443}
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, section 5.6.2
 _VISIBLE: Final = re.compile(
     r"[!-~](?:[ -~]*[!-~])?"
 )  # of a header's value (as above, section 5.5), without obsolete characters
-_FOREIGN: Final = re.compile(r"[^!-~]")  # what an URL cannot hold
 # Ours, and those that belong to the connection.
 _OWN: Final = frozenset(
     {
@@ -73,7 +71,8 @@ class HttpTarget:
 
     def __init__(self, address: str, *, headers: Headers | None = None) -> None:
         check_type("HttpTarget(address)", address, str, "an https:// URL")
-        self._origin, self._path = _place(address)
+        self._origin, parts = split_url(address)
+        self._path = (parts.path or "/") + (parts.query and f"?{parts.query}")
         self._headers = headers
 
     def check(self, message: OutboxMessage) -> None:
@@ -136,28 +135,6 @@ class HttpTarget:
             asked = asked_pause(header(raw.head, b"retry-after"), header(raw.head, b"date"))
             return MessageNotSent(said, retry_after=asked and min(asked, _LONGEST_WAIT))
         return MessageRefused(said)
-
-
-def _place(address: str) -> tuple[Origin, str]:
-    """Return where an endpoint is, and its path with the query."""
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(address)
-        port = parts.port
-    except ValueError as error:
-        raise ValueError(f"{shown_url(address)!r} is not a URL: {error}") from error
-    if parts.username is not None or parts.password is not None:
-        raise ValueError(
-            "a target's URL with a user or password: the ledger would have it. Give HttpTarget headers= instead"
-        )
-    host = parts.hostname or ""
-    if parts.scheme not in _PORTS or not host.isascii() or not host or "#" in address or _FOREIGN.search(address):
-        raise ValueError(
-            f"{shown_url(address)!r}: give a URL in ASCII, such as https://billing.example/charges, without a fragment"
-        )
-    path = (parts.path or "/") + (parts.query and f"?{parts.query}")
-    return Origin(parts.scheme, host, port or _PORTS[parts.scheme]), path
 
 
 def _check(headers: Mapping[str, str]) -> None:

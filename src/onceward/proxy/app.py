@@ -1,38 +1,39 @@
 """The proxy as an ASGI application: what it answers itself, and the middleware around what it passes on."""
 
-import asyncio
-import logging
 from collections.abc import Collection
-from email.utils import formatdate
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Final, Unpack
 
+import h11
+
+from onceward.claim.running import CURRENT
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.options import check_seconds
-from onceward.http.paths import path_of, readings
+from onceward.http.paths import ambiguity
 from onceward.http.problem import Problem
 from onceward.http.rules import Rules, rules_of
-from onceward.proxy.forward import NO_ANSWER, AnswerBroken, Forward
+from onceward.http.trouble import tell
+from onceward.once import Once
 from onceward.proxy.headers import RequestHeaders
+from onceward.proxy.passing import Passing
 from onceward.proxy.upstream import Upstream
 from onceward.web.asgi import AsgiIdempotency
-from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, reply
+from onceward.web.asgi_cut import BEGAN
+from onceward.web.asgi_messages import DatedSend, Receive, Scope, Send, patient, reply
 
-if TYPE_CHECKING:
-    from onceward.once import Once
-
-_LOG: Final = logging.getLogger("onceward")
 _WELL: Final = Answer(200, [("Content-Type", "application/json"), ("Cache-Control", "no-store")], b'{"status":"ok"}')
 _FRAMING: Final = Problem("framing", 400, "Request is ambiguous", "The request {why}. Nothing was done.")
 _UPGRADE: Final = Problem("upgrade", 501, "Upgrades do not pass", "This proxy passes HTTP only. Nothing was done.")
 _METHOD: Final = Problem("method", 501, "This method does not pass", "This proxy passes no {method} on.")
 _LOOP: Final = Problem("loop", 508, "The proxy is its own upstream", "The request came back to the proxy.")
+_UNREACHABLE: Final = Problem("upstream-unreachable", 502, "The service cannot be reached", "Nothing was done.", 1)
+_MAYBE: Final = "The service behind this proxy has the request. It may have carried the request out."
+_NO_ANSWER: Final = Problem("upstream-no-answer", 502, "The service gave no whole answer", _MAYBE)
+_SILENT: Final = Problem("upstream-silent", 504, "The service did not answer in time", _MAYBE)
 
 
 class Proxy:
-    """An HTTP application behind this one takes effect once for each idempotency key.
-
-    An ASGI 3 application for HTTP, under asyncio. ``onceward proxy`` runs it under uvicorn.
+    """An ASGI 3 application, under asyncio. The HTTP application behind it takes effect once for each idempotency key.
 
     Args:
         upstream: where the application is: an ``http://`` or ``https://`` URL, whose path stands before that of each request; or
@@ -45,13 +46,12 @@ class Proxy:
 
     Raises:
         TypeError, ValueError: an option is not valid.
-        StoreError: the file of certificates cannot be read.
     """
 
     def __init__(
         self,
         upstream: str,
-        once: "Once",
+        once: Once,
         rules: Rules | None = None,
         *,
         name: str | None = None,
@@ -68,59 +68,51 @@ class Proxy:
         if health is not None and not health.startswith("/"):
             raise ValueError(f"health={health!r}: give a path, such as '/healthz', or None")
         self._rules, self._health, self._silence = rules_of(rules), health, silence
-        at = Upstream(upstream)
-        self._headers = RequestHeaders(None if preserve_host else at.authority, trusted_proxies)
-        forward = Forward(at, self._headers, silence, self._rules.docs)
-        self._guarded = AsgiIdempotency(forward, once, rules, name=name, wait=wait, relay=False, **options)
+        self._upstream = Upstream(upstream)
+        self._headers = RequestHeaders(None if preserve_host else self._upstream.authority, trusted_proxies)
+        self._guarded = AsgiIdempotency(self._forward, once, rules, name=name, wait=wait, relay=False, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             raise NotImplementedError("onceward.proxy takes HTTP only, and needs no lifespan")
-        began = False
-
-        async def dated(message: Message) -> None:  # RFC 9110, section 6.6.1
-            nonlocal began
-            if message["type"] == "http.response.start":
-                began = True
-                headers = message.get("headers", ())
-                if not any(name.lower() == b"date" for name, _ in headers):
-                    message = {**message, "headers": [*headers, (b"date", formatdate(usegmt=True).encode())]}
-            await send(message)
-
-        answer = self._own(scope)
-        if answer is None:
-            try:
-                return await self._guarded(scope, _patient(receive, self._silence), dated)
-            except AnswerBroken as error:
-                _LOG.warning("%s", error)
-                if began:
-                    return None
-                answer = NO_ANSWER.answer(self._rules.docs)
-        return await reply(dated, answer)
-
-    def _own(self, scope: Scope) -> Answer | None:
-        """Return the proxy's own answer; None to a request that it passes on, as the rules are to see it."""
+        sending = DatedSend(send)
         scope["headers"] = list(scope["headers"])
-        path = path_of(scope)
-        if path is not None:
-            scope["raw_path"], scope["path"] = path, readings(path)[0]
-            if scope["path"] == self._health and scope["method"] in {"GET", "HEAD"}:
-                return _WELL
-        problem = self._problem(scope, path)
+        problem = self._problem(scope)
         if problem is None:
-            return None
+            if scope["path"] == self._health and scope["method"] in {"GET", "HEAD"}:
+                return await reply(sending, _WELL)
+            try:
+                return await self._guarded(scope, patient(receive, self._silence), sending)
+            except (h11.RemoteProtocolError, TimeoutError) as error:
+                tell(f"{self._upstream.address} gave no whole answer", error)
+                if sending.began:
+                    return None  # what the client has of it does not look whole
+                problem = _SILENT if isinstance(error, TimeoutError) else _NO_ANSWER
         answer = problem.answer(self._rules.docs)
-        if answer.status != 400 or not scope.get("http_version", "1.1").startswith("1"):
-            return answer
-        # What follows an ambiguous request must not be read (RFC 9112, section 6.1).
-        return answer._replace(headers=[*answer.headers, ("Connection", "close")])
+        if problem.kind == _FRAMING.kind and scope.get("http_version", "1.1").startswith("1"):
+            # What follows an ambiguous request must not be read (RFC 9112, section 6.1).
+            answer = answer._replace(headers=[*answer.headers, ("Connection", "close")])
+        return await reply(sending, answer)
 
-    def _problem(self, scope: Scope, path: bytes | None) -> Problem | None:
-        """Return why a request is not passed on."""
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and its answer back; under the middleware. Raises RemoteProtocolError or TimeoutError."""
+        first = await receive()
+        path, query = scope["raw_path"], scope.get("query_string", b"")  # as the rules have seen them
+        target = path if path == b"*" else self._upstream.base + path + (b"?" + query if query else b"")
+        lines = self._headers.lines(scope, first, CURRENT.get())
+        request = h11.Request(method=scope["method"], target=target, headers=lines)
+        try:
+            link = await self._upstream.connected()
+        except OSError as error:
+            scope[BEGAN] = False
+            tell(f"{self._upstream.address} takes no connection", error)
+            return await reply(send, _UNREACHABLE.answer(self._rules.docs))
+        return await Passing(link, scope, receive, send, self._silence).run(request, first)
+
+    def _problem(self, scope: Scope) -> Problem | None:
+        """Return why a request is not passed on. Else its path is as the rules are to see it."""
         headers, method = dict(scope["headers"]), scope["method"].upper()
-        if path is None:
-            return _FRAMING.about(why="has no path that all servers read alike")
         if method in {"CONNECT", "TRACE"}:  # no guard for a tunnel; TRACE shows credentials (RFC 9110, section 9.3.8)
             return _METHOD.about(method=method)
         if headers.get(b"upgrade", b"").lower().startswith(b"websocket"):
@@ -128,23 +120,6 @@ class Proxy:
         # Two readers of such a request can disagree on where it ends (RFC 9112, sections 6.1 and 11.2).
         if b"transfer-encoding" in headers and (b"content-length" in headers or scope.get("http_version") == "1.0"):
             return _FRAMING.about(why="has Transfer-Encoding with Content-Length, or in HTTP/1.0")
-        if len({self._rules.route(method, one) for one in readings(path)}) > 1:
-            return _FRAMING.about(why="has a path that servers read in two ways, and the routes differ for them")
+        if (why := ambiguity(scope, self._rules)) is not None:
+            return _FRAMING.about(why=why)
         return _LOOP if self._headers.is_loop(scope["headers"]) else None
-
-
-def _patient(receive: Receive, seconds: float) -> Receive:
-    """Return a ``receive`` that takes a client which is silent in the middle of its body as gone."""
-    more = True
-
-    async def patient() -> Message:
-        nonlocal more
-        try:
-            async with asyncio.timeout(seconds if more else None):
-                message = await receive()
-        except TimeoutError:
-            message = {"type": DISCONNECT}
-        more = message["type"] != DISCONNECT and message.get("more_body", False)
-        return message
-
-    return patient

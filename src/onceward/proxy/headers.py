@@ -3,29 +3,26 @@
 import ipaddress
 import os
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from onceward.claim.claim import Claim
 from onceward.http.answer import HOP_BY_HOP
 from onceward.http.route import HEADER
-from onceward.web.asgi_messages import Scope
-
-if TYPE_CHECKING:
-    from onceward.claim.claim import Claim
+from onceward.web.asgi_messages import Message, Scope
 
 Lines = list[tuple[bytes, bytes]]
 _HOPS: Final = frozenset(name.encode() for name in HOP_BY_HOP)
+_LENGTH: Final = b"content-length"
+_WITHOUT_BODY: Final = {"DELETE", "GET", "HEAD", "OPTIONS"}  # they need no length (RFC 9110, section 8.6)
 _KEY: Final = HEADER.lower().encode()
 # The proxy writes these itself. It answers Expect itself, too, as servers of ASGI do.
-_OWN: Final = {b"content-length", b"expect", b"host", b"proxy-authorization", b"onceward-attempt", b"onceward-fence"}
+_OWN: Final = {_LENGTH, b"expect", b"host", b"proxy-authorization", b"onceward-attempt", b"onceward-fence"}
 _FOR, _HOST, _PROTO = b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto"
 _FORWARDED: Final = frozenset({b"forwarded", _FOR, _HOST, b"x-forwarded-port", _PROTO, b"x-real-ip"})
 
 
 class RequestHeaders:
-    """Makes the headers of requests. ``authority`` is their ``Host``, and None keeps the client's.
-
-    Proxies in front of this one, at ``trusted`` addresses, are believed where a request comes from. Raises ValueError.
-    """
+    """Makes the headers of requests. ``authority`` is their ``Host``, and None keeps the client's. ``trusted`` proxies are believed."""
 
     def __init__(self, authority: bytes | None, trusted: Collection[str]) -> None:
         self._authority = authority
@@ -36,8 +33,8 @@ class RequestHeaders:
         """Return whether a request has passed this proxy before."""
         return any(name == b"via" and self._name in value for name, value in headers)
 
-    def lines(self, scope: Scope, claim: "Claim | None") -> Lines:
-        """Return the lines for the upstream, but for the body's length. With a claim it gets a key of its own."""
+    def lines(self, scope: Scope, first: Message, claim: Claim | None) -> Lines:
+        """Return the lines for the upstream. With a claim it gets a key of its own. ``first`` begins the body."""
         peer: str = (scope.get("client") or [""])[0]
         left_out = _connection(scope["headers"]) | _OWN | ({_KEY} if claim else set())
         if peer not in self._trusted:
@@ -64,12 +61,18 @@ class RequestHeaders:
         if claim is not None:
             lines.append((_KEY, b'"%b"' % claim.key("upstream").encode()))
             lines += [(b"onceward-attempt", b"%d" % claim.attempt), (b"onceward-fence", b"%d" % claim.fence)]
+        size = len(first.get("body", b""))
+        if first.get("more_body", False):
+            sizes = [line for line in scope["headers"] if line[0] == _LENGTH]
+            lines += sizes or [(b"transfer-encoding", b"chunked")]
+        elif size or scope["method"] not in _WITHOUT_BODY:
+            lines.append((_LENGTH, b"%d" % size))
         return lines
 
 
 def answer_lines(status: int, headers: Lines) -> Lines:
     """Return the lines of an answer for the client; ``headers`` are the upstream's, the names in lower case."""
-    left_out = _connection(headers) | ({b"content-length"} if status in {204, 304} else set())
+    left_out = _connection(headers) | ({_LENGTH} if status in {204, 304} else set())
     return [(name, value) for name, value in headers if name not in left_out]
 
 

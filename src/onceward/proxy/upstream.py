@@ -1,23 +1,20 @@
-"""Where the application is, and connections to it, which h11 reads and writes.
+"""Where the application is, and connections to it, which h11 reads and writes. Each request has its own.
 
-Each request has its own. A kept one may have bytes that the upstream sent unasked, which must not answer the next request. It may
-also close just as a request goes out, and nobody could tell whether that was carried out.
+A kept one may have bytes that were sent unasked, or close just as a request goes out: nobody could tell whether that was carried out.
 """
 
 import asyncio
 import re
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import h11
 
 from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.wire import tls
-from onceward.wire.endpoints import Origin
+from onceward.wire.endpoints import split_url
+from onceward.wire.streams import TailReader, connect
 
-_PORTS: Final = {"http": 80, "https": 443}
-_FOREIGN: Final = re.compile(r"[^!-~]|[?#]").search
 _CONNECT_WITHIN: Final = 10.0  # seconds
 _PART: Final = 1 << 16  # bytes of a head, and of a body that are passed on at once
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*").fullmatch  # RFC 9110, section 5.5; h11 takes more
@@ -30,33 +27,23 @@ class Upstream:
         check_type("Proxy(upstream)", address, str, "a URL such as http://127.0.0.1:8000")
         self.address = address
         self._socket = address.removeprefix("unix:") if address.startswith("unix:") else None
-        try:
-            parts = urlsplit("http://localhost" if self._socket else address)
-            port, host = parts.port, parts.hostname or ""
-            host.encode("idna")
-        except ValueError as error:
-            raise ValueError(f"upstream={shown_url(address)!r} is not a URL") from error
-        if parts.scheme not in _PORTS or not host or parts.username is not None or _FOREIGN(parts.geturl()):
-            raise ValueError(
-                f"upstream={shown_url(address)!r}: give a URL such as http://127.0.0.1:8000, without a user, a query and a fragment, or "
-                "unix:/run/app.sock"
-            )
-        self._origin = Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port)
+        self._origin, parts = split_url("http://localhost" if self._socket else address)
+        self._origin.host.encode("idna")  # raises UnicodeError, a ValueError, for a name that none can have
+        if "?" in address:
+            raise ValueError(f"upstream={shown_url(address)!r}: give a URL without a query")
         self._tls = tls.context(tls.SSL_BUNDLE) if parts.scheme == "https" else None
         self.base, self.authority = parts.path.rstrip("/").encode(), self._origin.authority.encode()
 
     async def connected(self) -> "Link":
         """Return a new connection. Raises OSError if the upstream takes none: nothing was sent."""
         async with asyncio.timeout(_CONNECT_WITHIN):
-            if self._socket is not None:
-                return Link(*await asyncio.open_unix_connection(self._socket))
-            return Link(*await asyncio.open_connection(self._origin.host, self._origin.port, ssl=self._tls))
+            return Link(*await connect(self._socket or self._origin, self._tls))
 
 
 class Link:
     """A connection for one request. The answer can come before the request is sent; RemoteProtocolError says that it broke off."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: TailReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_PART)
 
@@ -83,10 +70,10 @@ class Link:
 
     async def _next(self) -> Any:
         while (event := self._http.next_event()) is h11.NEED_DATA:
-            try:
-                self._http.receive_data(await self._reader.read(_PART))
-            except OSError as error:
-                raise h11.RemoteProtocolError("the connection was broken off") from error
+            data = await self._reader.read(_PART)
+            if not data and self._reader.broken is not None:
+                raise h11.RemoteProtocolError("the connection was broken off") from self._reader.broken
+            self._http.receive_data(data)
         return event
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """ASGI's messages: requests as the rules see them, bodies, and whole answers."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -99,6 +100,43 @@ def replayed(messages: Iterable[Message], receive: Receive) -> Receive:
         return await receive() if message is None else message
 
     return receive_again
+
+
+class DatedSend:
+    """A ``send`` that dates answers which have no date (RFC 9110, section 6.6.1). ``began`` says whether one began."""
+
+    began = False
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message."""
+        if message["type"] == "http.response.start":
+            self.began = True
+            headers = message.get("headers", ())
+            if not any(name.lower() == b"date" for name, _ in headers):
+                from email.utils import formatdate  # only a proxy pays for it
+
+                message = {**message, "headers": [*headers, (b"date", formatdate(usegmt=True).encode())]}
+        await self._send(message)
+
+
+def patient(receive: Receive, seconds: float) -> Receive:
+    """Return a ``receive`` that takes a client which is silent in the middle of its body as gone."""
+    more = True
+
+    async def receive_soon() -> Message:
+        nonlocal more
+        try:
+            async with asyncio.timeout(seconds if more else None):
+                message = await receive()
+        except TimeoutError:
+            message = {"type": DISCONNECT}
+        more = message["type"] != DISCONNECT and message.get("more_body", False)
+        return message
+
+    return receive_soon
 
 
 async def reply(send: Send, answer: Answer) -> None:

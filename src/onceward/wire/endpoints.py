@@ -1,9 +1,14 @@
 """Where a service is: at the URL given, the one from the environment, or the region's own."""
 
 import os
-from typing import Final, NamedTuple
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from onceward.core.urls import shown_url
 from onceward.errors import StoreError
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 # From botocore's endpoints.json: each partition's domain, by the start of its regions' names.
 _DOMAINS: Final = {
@@ -15,6 +20,7 @@ _DOMAINS: Final = {
     "eusc-": "amazonaws.eu",
 }
 _PORTS: Final = {"http": 80, "https": 443}
+_FOREIGN: Final = re.compile(r"[^!-~]").search  # what a URL cannot hold
 
 
 class Origin(NamedTuple):
@@ -94,17 +100,29 @@ def check_direct(origin: Origin) -> None:
         )
 
 
+def split_url(url: str) -> "tuple[Origin, SplitResult]":
+    """Return the origin of an ``http://`` or ``https://`` URL, and its parts. Raises ValueError if it has a user or a fragment."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise ValueError(f"{shown_url(url)!r} is not a URL: {error}") from error
+    if parts.scheme not in _PORTS or not host or parts.username is not None or "#" in url or _FOREIGN(url):
+        raise ValueError(
+            f"{shown_url(url)!r}: give an http:// or https:// URL in ASCII, without a user, a password and a fragment"
+        )
+    return Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port), parts
+
+
 def _origin(url: str | None) -> Origin | None:
     if url is None:
         return None
     try:
-        from urllib.parse import urlsplit
-
-        parts = urlsplit(url)
-        port = parts.port
+        origin, parts = split_url(url)
     except ValueError:
-        parts, port = urlsplit(""), None
-    plain = not (parts.username or parts.password or parts.query or parts.fragment or parts.path.strip("/"))
-    if parts.scheme not in _PORTS or not parts.hostname or not parts.hostname.isascii() or not plain:
+        origin = None
+    if origin is None or parts.query or parts.path.strip("/"):
         raise ValueError("give an endpoint as https://host or http://host:port, with nothing before or after it")
-    return Origin(parts.scheme, parts.hostname, port or _PORTS[parts.scheme])
+    return origin

@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import socket
+import struct
 
 import pytest
 
@@ -637,3 +639,24 @@ def test_the_target_passes_as_it_was_sent(once, raw, query, base, target):
         assert upstream.requests[0].target == target
 
     with_upstream()(main)
+
+
+def test_an_answer_that_came_before_its_connection_broke_is_whole(once):
+    async def early(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 X\r\nContent-Length: 100000\r\n\r\n" + 100_000 * b"a")
+        await writer.drain()
+        linger = struct.pack("ii", 1, 0)  # a close sends RST, as it does when a part of the request is not read
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+
+    async def main(upstream):
+        async def slow(message):
+            await asyncio.sleep(0.2)
+            await client.send(message)
+
+        client = Client()
+        await upstream.proxy(once)(scope([], "PUT"), client.receive, slow)
+        assert (client.status, len(client.body)) == (413, 100_000)
+
+    with_upstream(raw=early)(main)

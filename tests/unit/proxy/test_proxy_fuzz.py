@@ -39,8 +39,8 @@ CLAIM = SimpleNamespace(key=lambda _: "key", attempt=1, fence=7)
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=12), st.booleans())
 def test_no_client_sets_what_the_proxy_says(headers, keyed):
-    scope = {"headers": headers, "client": ("10.0.0.1", 1), "scheme": "http", "http_version": "1.1"}
-    lines = RequestHeaders(b"upstream", ()).lines(scope, CLAIM if keyed else None)
+    scope = {"headers": headers, "client": ("10.0.0.1", 1), "scheme": "http", "http_version": "1.1", "method": "GET"}
+    lines = RequestHeaders(b"upstream", ()).lines(scope, {}, CLAIM if keyed else None)
     found = {}
     for name, value in lines:
         found.setdefault(name, []).append(value)
