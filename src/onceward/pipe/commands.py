@@ -20,7 +20,8 @@ from onceward.pipe.lines import LINE
 from onceward.pipe.output import Bytes, Output
 from onceward.pipe.template import Template
 from onceward.pipe.watched import Watchdog, WatchdogGone
-from onceward.results.codec import Codec, NotReplayable
+from onceward.results.classes import NotReplayable
+from onceward.results.codec import Codec
 
 _INSTEAD = (
     "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{line.id}'; or read the line from the standard input"

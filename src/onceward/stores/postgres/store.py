@@ -91,7 +91,7 @@ class PostgresStore(PostgresExchange, SqlVerbs):
         reply: Page = yield ScanQuery(self.statements.scan, prefix, after, limit)
         return reply
 
-    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records, the longest expired first."""
         gone = yield from self._purging(limit)
         return Purged(gone, MORE if gone == limit else None)
