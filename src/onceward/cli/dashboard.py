@@ -1,13 +1,12 @@
 """The command that serves the dashboard of a ledger."""
 
-import ipaddress
 import os
 from typing import Annotated
 
 from typer import Option
 
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, looking_at, opened, refuse, said
-from onceward.cli.serving import serve
+from onceward.cli.serving import is_local, serve
 from onceward.errors import StoreError
 
 TOKEN = "ONCEWARD_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
@@ -58,7 +57,7 @@ def dashboard(
         from onceward.dashboard import dashboard as made
     except ImportError as error:
         refuse(str(error), USAGE)
-    if not _is_local(host) and token is None and identity_header is None:
+    if not is_local(host) and token is None and identity_header is None:
         refuse(f"--host {host}: others can reach it there, so it needs a token ({TOKEN}) or --identity-header", USAGE)
     with looking_at(store):
         pass  # the ledger is there
@@ -94,10 +93,3 @@ def _token(file: str | None) -> str | None:
         refuse(f"--token-file {file}: this is no text, so no token", USAGE)
     except OSError as error:
         refuse(f"--token-file {file}: {error.strerror}", USAGE)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -1,6 +1,5 @@
 """``onceward serve``: a ledger for programs in any language, over HTTP. ``onceward token`` makes a token for a client."""
 
-import ipaddress
 import logging
 import socket
 import sys
@@ -11,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said
-from onceward.cli.serving import SocketFile
+from onceward.cli.serving import SocketFile, is_local
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError, ResultWarning
 
@@ -101,7 +100,7 @@ def serve(
         refuse("this command needs Starlette and uvicorn: pip install 'onceward[cli,service]'", USAGE)
     if (certificate is None) != (private_key is None):
         refuse("--certificate and --private-key: give both", USAGE)
-    if tokens is None and unix is None and not _is_local(host):
+    if tokens is None and unix is None and not is_local(host):
         refuse(
             f"--host {host}: others can reach it there, so it needs --tokens. `onceward token` makes a file of them",
             USAGE,
@@ -197,10 +196,3 @@ def _listener(host: str, port: int, unix: str | None) -> socket.socket:
 def _address(listener: socket.socket, *, tls: bool) -> str:
     host, port = listener.getsockname()[:2]
     return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -1,6 +1,7 @@
 """Serves an ASGI application for a command: listens, runs uvicorn until it is told to stop, and ends in time."""
 
 import contextlib
+import ipaddress
 import os
 import socket
 import stat
@@ -136,3 +137,11 @@ def _on_socket(path: str) -> socket.socket:
 def _is_listened_to(path: str) -> bool:
     with socket.socket(socket.AF_UNIX) as asking:
         return not asking.connect_ex(path)
+
+
+def is_local(host: str) -> bool:
+    """Return whether only programs of this machine reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -102,10 +102,15 @@ class ScanQuery(Query):
 
     def reply(self, rows: Sequence[Row]) -> Page:
         """Return the page."""
-        replies = [reply_of(row) for row in rows]
-        records = [reply.record for reply in replies if reply.record is not None]
-        page = records[: self.limit]
-        return Page(page, page[-1].key if len(records) > self.limit else None, replies[0].now)
+        return page_of(rows, self.limit)
+
+
+def page_of(rows: Sequence[Row], limit: int) -> Page:
+    """Return the page of rows in the order of their keys, of which there is one more if it is not the last."""
+    replies = [reply_of(row) for row in rows]
+    records = [reply.record for reply in replies if reply.record is not None]
+    page = records[:limit]
+    return Page(page, page[-1].key if len(records) > limit else None, replies[0].now)
 
 
 class PurgeQuery(Query):

@@ -7,7 +7,7 @@ from onceward.core.drivers import Steps
 from onceward.core.origin import beginning
 from onceward.stores.contract import Page
 from onceward.stores.postgres.finding import is_indexed
-from onceward.stores.postgres.queries import Query, reply_of
+from onceward.stores.postgres.queries import Query, page_of
 from onceward.stores.postgres.schema import ROOT, Names
 from onceward.stores.postgres.statements import FIRST
 from onceward.stores.sql.columns import COLUMNS, FIELDS
@@ -38,10 +38,7 @@ class TraceQuery(Query):
 
     def reply(self, rows: Sequence[Row]) -> Page:
         """Return the page."""
-        replies = [reply_of(row) for row in rows]
-        records = [reply.record for reply in replies if reply.record is not None]
-        page = records[: self.limit]
-        return Page(page, page[-1].key if len(records) > self.limit else None, replies[0].now)
+        return page_of(rows, self.limit)
 
 
 def trace(store: "PostgresStore", root: str, after: str | None, limit: int, scan: bool) -> Steps[Page | None]:
