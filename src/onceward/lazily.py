@@ -34,3 +34,11 @@ def lazily(
         return value
 
     return load, lambda: list(module.__all__)
+
+
+def required(module: str, what: str, extra: str) -> None:
+    """Raise ImportError unless a module is installed. The text says that ``what`` needs it, and which extra brings it."""
+    try:
+        import_module(module)
+    except ImportError as missing:
+        raise ImportError(f"{what} needs its client: pip install 'onceward[{extra}]'") from missing

@@ -101,7 +101,7 @@ class WindowDecorator:
                 return guard.call(drive(key(args, kwargs), store), None, function, args, kwargs)
 
             wrapper = call
-        wrapper.__signature__ = without(function, handler.claim)  # type: ignore[attr-defined]  # inspect reads it
+        vars(wrapper)["__signature__"] = without(function, handler.claim)
         return wrapper
 
     def keyed(self, function: Callable[..., object]) -> tuple[Guard, WindowKey, Handler]:

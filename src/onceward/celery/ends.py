@@ -31,11 +31,11 @@ _REFUSED: Final = 1.0  # seconds: a task that the broker does not take must not 
 _DEAD_AGAIN: Final = 60.0  # seconds: a worker that reads dead letters must not meet the same one in a loop
 
 
-class Rejected(Reject, Ignore):  # type: ignore[misc]  # Celery has no types
+class Rejected(Reject, Ignore):
     """A Reject that ``autoretry_for=(Exception,)`` does not retry: that lets only Ignore and Retry pass."""
 
 
-class _RetryRefused(Reject, Retry):  # type: ignore[misc]  # as above
+class _RetryRefused(Reject, Retry):
     """The same for a retry. It is no Ignore, which would be the recorded outcome."""
 
     def __reduce__(self) -> tuple[type, tuple[str, bool]]:
@@ -82,7 +82,7 @@ def keep_refused_retries(task: Task) -> None:
             sleep(_REFUSED)
             raise _RetryRefused(str(rejected.reason), requeue=True) from rejected
 
-    kept.onceward_keeps = True  # type: ignore[attr-defined]  # others wrap it, too
+    vars(kept)["onceward_keeps"] = True  # others wrap it, too
     task.retry = kept
 
 

@@ -96,14 +96,15 @@ def exactly(once: Once, **options: Unpack[TaskOptions]) -> Callable[[Callable[P,
         def run(*args: object, **kwargs: object) -> object:
             return guard.call(args, kwargs)
 
-        run.__signature__ = guard.signature  # type: ignore[attr-defined]  # inspect reads it
-        run.onceward_guard = guard  # type: ignore[attr-defined]  # TaskGuard.guards and doctor read it
+        vars(run).update(
+            __signature__=guard.signature, onceward_guard=guard
+        )  # TaskGuard.guards and doctor read the guard
         return cast("Callable[P, R]", run)
 
     return decorate
 
 
-class OnceTask(Task):  # type: ignore[misc]  # Celery has no types
+class OnceTask(Task):
     """A task that takes effect once, for ``base=``, ``task_cls=`` and classes of your own.
 
     Attributes:

@@ -154,7 +154,7 @@ class OfClaim:
         self._messages = 0 if claim.outbox is None else claim.outbox.count
         self.ended: list[HeldClaim] = []
 
-    def failed(self, error: BaseException) -> Steps[None]:  # noqa: ARG002 - its guard records it
+    def failed(self, error: BaseException) -> Steps[None]:
         """Go on with the claim as it was."""
         self._claim.reopened(self._before, self._messages)
         yield from ()

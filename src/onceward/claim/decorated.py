@@ -115,8 +115,6 @@ def decorated(
         return call_async if of.is_async else call
 
     wrapper = wraps(function)(calling(whole=False))
-    wrapper.__signature__ = of.signature  # type: ignore[attr-defined]  # inspect reads it
-    wrapper.key_of = key_of  # type: ignore[attr-defined]  # documented at Once.__call__
-    wrapper.outcome = calling(whole=True)  # type: ignore[attr-defined]  # as above
-    wrapper.guarded = of  # type: ignore[attr-defined]  # the completer reads it
+    # inspect reads the signature, and the completer ``guarded``; the others are documented at Once.__call__.
+    vars(wrapper).update(__signature__=of.signature, key_of=key_of, outcome=calling(whole=True), guarded=of)
     return wrapper

@@ -34,7 +34,7 @@ class RemoteClaim(HeldClaim):
         """The steps of its handler."""
         return self._chained()
 
-    def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:  # noqa: ARG002 - the guard's form
+    def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
         """Record a completion. Only a result that the store refuses for good is left out."""
         end = self._end(outcome)
         try:

@@ -179,7 +179,7 @@ class Transaction(Generic[C]):
     def _enter_span(self) -> None:
         enter_span(self._held)
 
-    def _leave_span(self, error: BaseException | None) -> None:  # noqa: ARG002 - a step's has an end of its own
+    def _leave_span(self, error: BaseException | None) -> None:
         leave_span(self._held)
 
     def _is_parents(self, error: BaseException | None) -> bool:

@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -29,9 +29,9 @@ def imported_seal(seal: str | None) -> Seal | None:
     if not (module and colon and name):
         refuse(f"--seal {seal}: write module:name, as in --seal shop.crypto:SEAL", USAGE)
     try:
-        found: object = import_module(module)
+        found: Any = import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
-        return Policy(seal=found).checked().seal  # type: ignore[arg-type]  # which is checked
+        return Policy(seal=found).checked().seal
     except Exception as error:
         refuse(f"--seal {seal}: {describe(error)}", USAGE)

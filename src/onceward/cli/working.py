@@ -103,7 +103,7 @@ def with_command_options(command: Callable[..., None]) -> Callable[..., None]:
         options = CommandOptions(**{name: given.pop(name) for name in shared})
         command(**given, options=options)
 
-    called.__signature__ = signature.replace(parameters=[*own, *shared.values()])  # type: ignore[attr-defined]
+    vars(called)["__signature__"] = signature.replace(parameters=[*own, *shared.values()])
     return called
 
 

@@ -122,7 +122,8 @@ def _said(error: Exception) -> str:
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in errors())
 
 
-def _from_builtin(kind: type, value: object) -> object:
+def _from_builtin(kind: Any, value: object) -> object:
     if kind is object:
         return value
-    return kind.model_validate(value)  # type: ignore[attr-defined]  # Codec accepts no other kinds but pydantic models
+    found: object = kind.model_validate(value)  # Codec accepts no other kinds but pydantic models
+    return found

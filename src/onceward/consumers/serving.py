@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 from onceward.batch.batch import Batch
 from onceward.batch.outcomes import BatchOutcome
@@ -130,7 +130,7 @@ class Serving(Generic[M]):
 
     def told(self, outcome: BatchOutcome) -> None:
         """Acknowledge a message, keep it or give it back, as soon as its outcome is in the ledger."""
-        delivery: Delivery = outcome.record  # type: ignore[assignment]  # this batch gets no other records
+        delivery = cast("Delivery", outcome.record)  # this batch gets no other records
         message = self.held.pop(delivery)
         receives = self._broker.receives(message)
         if isinstance(outcome.error, StoreError | ResultNotRecorded):

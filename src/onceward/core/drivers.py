@@ -182,7 +182,7 @@ async def _again(make: Callable[[], Steps[object]], store: Transport, patience: 
     import asyncio
 
     settling = settle_async(make, AllStoreErrors(store) if patience == 1 else store, patience - 1)
-    task = asyncio.get_running_loop().create_task(_trouble(settling))
+    task = asyncio.get_running_loop().create_task(trouble_of(settling))
     _ENDING.add(task)
     task.add_done_callback(_ENDING.discard)
     while not task.done() and patience:
@@ -205,7 +205,7 @@ def _pass_on(task: "asyncio.Task[BaseException | None]") -> BaseException | None
     return trouble
 
 
-async def _trouble(settling: "Coroutine[Any, Any, object]") -> BaseException | None:
+async def trouble_of(settling: "Coroutine[Any, Any, object]") -> BaseException | None:
     """Return what ``settling`` raises. Raised from a task, an interrupt would end the loop and not reach the waiter."""
     try:
         await settling

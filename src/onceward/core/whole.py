@@ -7,7 +7,7 @@ interrupt, and roll back.
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from onceward.core.drivers import Sleep, Steps, Transport, drive, drive_async
+from onceward.core.drivers import Sleep, Steps, Transport, drive, drive_async, trouble_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -92,7 +92,7 @@ async def shielded(work: Coroutine[Any, Any, None], give_up: Callable[[], None])
     import asyncio
 
     loop = asyncio.get_running_loop()
-    task = loop.create_task(_trouble(work))
+    task = loop.create_task(trouble_of(work))
     _RUNNING.add(task)
     task.add_done_callback(_RUNNING.discard)
     interrupt: BaseException | None = None
@@ -121,12 +121,3 @@ async def shielded(work: Coroutine[Any, Any, None], give_up: Callable[[], None])
 
 
 _RUNNING: "set[asyncio.Task[BaseException | None]]" = set()  # keeps tasks alive, which a loop does not
-
-
-async def _trouble(work: Coroutine[Any, Any, None]) -> BaseException | None:
-    """Return what ``work`` raises. Raised from a task, an interrupt would end the loop and not reach the waiter."""
-    try:
-        await work
-    except (Exception, KeyboardInterrupt, SystemExit) as error:
-        return error
-    return None

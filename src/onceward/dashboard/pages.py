@@ -94,7 +94,8 @@ def _counted(
     end = reading.ends()
     counts: dict[str, int] = {}
     point = after
-    for counts, point in board.ledger.counting(prefix, after=after):  # noqa: B007 - the last ones are of all that was read
+    for found in board.ledger.counting(prefix, after=after):
+        counts, point = found
         if reading.is_over(end):
             break
     return {name: number + counts.get(name, 0) for name, number in so_far.items()}, point, point is not None

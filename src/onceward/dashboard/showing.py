@@ -1,7 +1,7 @@
 """What a page shows of a record: its state in words, why it is so, and what a person can do."""
 
 import re
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -150,5 +150,7 @@ def pretty(text: str) -> str:
 
 def hidden(record: Record) -> Record:
     """Return a record without what its handler was given, returned and sent."""
-    told = {name: "(hidden)" for name in ("result", "steps", "unsent", "input") if getattr(record, name) is not None}
-    return record._replace(**told)  # type: ignore[arg-type]  # all are text
+    told: dict[str, Any] = {
+        name: "(hidden)" for name in ("result", "steps", "unsent", "input") if getattr(record, name) is not None
+    }
+    return record._replace(**told)

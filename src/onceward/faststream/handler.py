@@ -23,6 +23,7 @@ from onceward.faststream.settlement import (
     HandlerCall,
     Settlement,
     Settling,
+    config_of,
     settlement_of,
     started_after,
     with_attempts,
@@ -140,8 +141,8 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
             )
         for subscriber in self._subscribers:
             self._settled(subscriber)
-            add_replies(subscriber._outer_config)  # noqa: SLF001 - FastStream has no other way to it
-        self._recorder._outer_config = self._subscribers[0]._outer_config  # noqa: SLF001 - it had none when it was made
+            add_replies(config_of(subscriber))
+        self._recorder._outer_config = config_of(self._subscribers[0])  # noqa: SLF001 - it had none when it was made
         return super().set_wrapped(**build)
 
     async def _prepare(self, subscriber: Any) -> None:
@@ -197,8 +198,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
     def _current(self) -> Settlement:
         """Return the settlement of the subscriber that handles the current message."""
         for settlement in self._settlements.values():
-            config = settlement.subscriber._outer_config  # noqa: SLF001 - FastStream has no other way to its context
-            if config.context.get_local("handler_") is settlement.subscriber:
+            if settlement.config.context.get_local("handler_") is settlement.subscriber:
                 return settlement
         raise SetupError("this handler has no subscriber that was started")
 
@@ -227,7 +227,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
 
             made = call
         # Without the result's annotation, to which FastStream would convert the outcome.
-        made.__signature__ = self._reader.signature.replace(return_annotation=inspect.Signature.empty)  # type: ignore[attr-defined]  # inspect reads it
+        vars(made)["__signature__"] = self._reader.signature.replace(return_annotation=inspect.Signature.empty)
         return made
 
     def _begin(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[HandlerCall, str, str | None, Any]:

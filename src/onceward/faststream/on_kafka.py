@@ -44,11 +44,6 @@ class KafkaSettlement(Settlement):
         self._clock = BrokerClock()
         self.group = subscriber.group_id
 
-    @property
-    def batched(self) -> bool:  # type: ignore[override]  # elsewhere it is a plain attribute
-        """Whether it reads batches."""
-        return type(self.subscriber).__name__ == "BatchSubscriber"
-
     def named(self) -> str:
         names = _topics(self.subscriber)
         return next(
@@ -71,7 +66,7 @@ class KafkaSettlement(Settlement):
                 f"nobody reads {retry}, where busy and failed records wait: give it as a further topic of this subscriber, or "
                 "@exactly(order=True), which holds back the partition instead"
             )
-        if self._config.consumer_only:
+        if self.config.consumer_only:
             return "this broker sends nothing, so no record could be retried or dead-lettered: leave consumer_only out"
         told = self._broker._connection_kwargs  # noqa: SLF001 - as above
         if told.get("acks") not in {-1, "all"} and not told.get("enable_idempotence"):
@@ -91,7 +86,7 @@ class KafkaSettlement(Settlement):
 
     async def prepare(self) -> None:
         """Make the topics of retries and dead letters, which keep what waits in them."""
-        admin = self._config.admin.client
+        admin = self.config.admin.client
         known = {told["topic"]: told["partitions"] for told in await admin.describe_topics()}
         beside = {self.dead: {}} if self.order else {self.dead: {}, retry_name(self.source): TIMESTAMPS}
         try:
@@ -103,7 +98,7 @@ class KafkaSettlement(Settlement):
         if "retention.ms" in main:
             kept = int(main["retention.ms"]) / 1000
             tell_outlived(f"topic {self.source}", None if kept < 0 else kept, self.policy)
-        if not self._config.allow_auto_create_topics:
+        if not self.config.allow_auto_create_topics:
             return
         configs = configs_like(main)
         partitions = known.get(self.source, [{"replicas": [0]}])
@@ -161,12 +156,8 @@ class KafkaSettlement(Settlement):
             await message.ack()
 
     @property
-    def _config(self) -> Any:
-        return self.subscriber._outer_config  # noqa: SLF001 - FastStream has no other way to it
-
-    @property
     def _broker(self) -> Any:
-        return self._config.extra_context["broker"]
+        return self.config.extra_context["broker"]
 
     def _hold(self, delivery: Delivery, seconds: float) -> None:
         """Let the record's partition wait at it."""
@@ -207,7 +198,7 @@ class KafkaSettlement(Settlement):
     @property
     def _producer(self) -> Any:
         """Return aiokafka's producer; None under FastStream's TestKafkaBroker."""
-        state = getattr(self._config.producer, "_producer", None)  # FastStream has no other way to it
+        state = getattr(self.config.producer, "_producer", None)  # FastStream has no other way to it
         return None if state is None else state.producer
 
     def _learn(self, topic: str, sent: Any) -> None:

@@ -29,11 +29,6 @@ class NatsSettlement(Settlement):
         """Return the subject."""
         return str(self.subscriber.subject.broker_address)
 
-    @property
-    def batched(self) -> bool:  # type: ignore[override]  # elsewhere it is a plain attribute
-        """Whether it pulls batches."""
-        return type(self.subscriber).__name__ == "BatchPullStreamSubscriber"
-
     def losing(self, beside: Sequence[Any]) -> str | None:
         """Return which setting loses messages."""
         subscriber, stream = self.subscriber, getattr(self.subscriber, "stream", None)
@@ -115,13 +110,13 @@ class NatsSettlement(Settlement):
             timeout=_PATIENCE,
             _publish_type=PublishType.PUBLISH,
         )
-        producer = self.subscriber._outer_config.js_producer  # noqa: SLF001 - broker.publish waits for no stream's answer
+        producer = self.config.js_producer
         return await producer.publish(command)
 
     @property
     def _connection(self) -> Any:
         """FastStream's; it is false under TestNatsBroker."""
-        return self.subscriber._outer_config.connection_state  # noqa: SLF001 - FastStream has no other way to it
+        return self.config.connection_state
 
 
 def _delivery(raw: Any) -> Delivery:

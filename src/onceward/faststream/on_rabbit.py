@@ -42,7 +42,7 @@ class RabbitSettlement(Settlement):
         self._version: tuple[int, ...] = ()  # of the server
 
     def named(self) -> str:
-        return f"{self.subscriber._outer_config.prefix}{self.subscriber.queue.name}"  # noqa: SLF001 - as FastStream names it
+        return f"{self.config.prefix}{self.subscriber.queue.name}"
 
     def losing(self, beside: Sequence[Any]) -> str | None:
         queue, told = self.subscriber.queue, self.subscriber.queue.arguments or {}
@@ -72,7 +72,7 @@ class RabbitSettlement(Settlement):
 
     def _is_confirmed(self) -> bool:
         """Return whether RabbitMQ confirms what the broker publishes."""
-        manager = self.subscriber._outer_config.channel_manager  # noqa: SLF001 - FastStream has no other way to it
+        manager = self.config.channel_manager
         channel = getattr(manager, "_ChannelManagerImpl__default_channel", None)  # as above
         return channel is None or channel.publisher_confirms
 
@@ -143,7 +143,7 @@ class RabbitSettlement(Settlement):
 
     @property
     def _broker(self) -> Any:
-        return self.subscriber._outer_config.extra_context["broker"]  # noqa: SLF001 - FastStream has no other way to it
+        return self.config.extra_context["broker"]
 
     async def _publish(
         self,

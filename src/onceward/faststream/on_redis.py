@@ -29,11 +29,6 @@ class RedisSettlement(Settlement):
         stream = getattr(self.subscriber, "stream_sub", None)
         return "" if stream is None else str(stream.name)
 
-    @property
-    def batched(self) -> bool:  # type: ignore[override]  # elsewhere it is a plain attribute
-        """Whether it reads batches."""
-        return type(self.subscriber).__name__ == "StreamBatchSubscriber"
-
     def losing(self, beside: Sequence[Any]) -> str | None:
         """Return which setting loses messages."""
         stream = getattr(self.subscriber, "stream_sub", None)
@@ -68,7 +63,7 @@ class RedisSettlement(Settlement):
     @property
     def _client(self) -> Any:
         """The client of one server; None for a cluster, and under TestRedisBroker."""
-        connection = self.subscriber._outer_config.connection  # noqa: SLF001 - FastStream has no other way to it
+        connection = self.config.connection
         return connection.client if connection and isinstance(connection.client, Redis) else None
 
     def message_id(self, message: Any, delivery: Delivery) -> str | None:
@@ -106,7 +101,7 @@ class RedisSettlement(Settlement):
 
     async def dead_letter(self, delivery: Delivery, headers: Mapping[str, str]) -> None:
         """Add it to the stream of the dead letters."""
-        broker = self.subscriber._outer_config.extra_context["broker"]  # noqa: SLF001 - FastStream has no other way to it
+        broker = self.config.extra_context["broker"]
         own: dict[str, str] = delivery.header.__self__  # type: ignore[attr-defined]  # the dict of its headers
         kept = {name: text for name, text in own.items() if name.lower() not in OURS}
         told = writable_headers({**kept, **headers}, self._format)
@@ -124,7 +119,7 @@ class RedisSettlement(Settlement):
 
     @property
     def _format(self) -> Any:
-        return self.subscriber._outer_config.message_format  # noqa: SLF001 - FastStream has no other way to it
+        return self.config.message_format
 
     def _entry(self, fields: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
         """Return an entry as FastStream writes it. The fields of other senders are its content, as JSON."""

@@ -11,6 +11,7 @@ from faststream.response import PublishCommand, Response
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.origin import PARENT, headers_for
+from onceward.faststream.settlement import config_of
 from onceward.keys.ledger_keys import derived_key
 
 REPLY: Final = "reply"  # the part of the derived key of what a handler returns
@@ -45,14 +46,14 @@ class Replies(BaseMiddleware):
     def _writable(self, headers: dict[str, Any]) -> dict[str, Any]:
         from onceward.faststream.on_redis import writable_headers  # only who has Redis' client can import it
 
-        config = self.context.get_local("handler_")._outer_config  # noqa: SLF001 - FastStream has no other way to it
+        config = config_of(self.context.get_local("handler_"))
         return writable_headers(headers, config.message_format)
 
     async def after_processed(
         self,
-        exc_type: type[BaseException] | None = None,  # noqa: ARG002 - FastStream's signature
+        exc_type: type[BaseException] | None = None,
         exc_val: BaseException | None = None,
-        exc_tb: TracebackType | None = None,  # noqa: ARG002 - as above
+        exc_tb: TracebackType | None = None,
     ) -> bool | None:
         """Let a message come again after a pause if its result was not published; FastStream would ask for it at once."""
         done = getattr(self.context.get_local("message"), DONE, None)

@@ -26,6 +26,7 @@ from onceward.once import Once
 from onceward.results.outcomes import describe
 
 _log: Final = logging.getLogger("onceward")
+_BATCHES: Final = {"BatchPullStreamSubscriber", "BatchSubscriber", "StreamBatchSubscriber"}  # of NATS, Kafka and Redis
 _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
 NACK: Final = "give ack_policy=AckPolicy.NACK_ON_ERROR"
 _HOMES: Final = {
@@ -60,6 +61,11 @@ class Settling(NamedTuple):
     policy: Policy
 
 
+def config_of(subscriber: Any) -> Any:
+    """Return the configuration of a subscriber."""
+    return subscriber._outer_config  # noqa: SLF001 - FastStream has no other way to it
+
+
 class HandlerCall:
     """One call of a handler: the message's header for its origin, and what the call learned."""
 
@@ -79,10 +85,8 @@ class Settlement(ABC):
     Attributes:
         source: the name of the queue, subject, stream or topic.
         dead: where its dead letters go.
-        batched: whether its messages are batches.
     """
 
-    batched = False
     allowed: ClassVar[frozenset[AckPolicy]] = frozenset({AckPolicy.NACK_ON_ERROR})
 
     def __init__(self, subscriber: Any, options: Settling) -> None:
@@ -92,6 +96,16 @@ class Settlement(ABC):
         self.policy = options.policy
         self.source = self.named()
         self.dead = options.dead or dead_name(self.source)
+
+    @property
+    def config(self) -> Any:
+        """The configuration of its subscriber."""
+        return config_of(self.subscriber)
+
+    @property
+    def batched(self) -> bool:
+        """Whether its messages are batches."""
+        return type(self.subscriber).__name__ in _BATCHES
 
     @abstractmethod
     def named(self) -> str:
@@ -105,7 +119,7 @@ class Settlement(ABC):
     def deliveries(self, message: Any) -> list[Delivery]:
         """Return the deliveries of a message: one, or all of a batch."""
 
-    def message_id(self, message: Any, delivery: Delivery) -> str | None:  # noqa: ARG002 - for some brokers
+    def message_id(self, message: Any, delivery: Delivery) -> str | None:
         """Return what names a message each time it comes; None if nothing does. FastStream invents an id for each delivery."""
         return message.message_id or None
 
@@ -120,7 +134,7 @@ class Settlement(ABC):
             SetupError: it cannot be made.
         """
 
-    async def ready(self, delivery: Delivery) -> bool:  # noqa: ARG002 - for Kafka's retry topic
+    async def ready(self, delivery: Delivery) -> bool:
         """Return whether a message can be handled now. If not, it comes again, or is another group's."""
         return True
 
@@ -167,7 +181,7 @@ class Settlement(ABC):
             message.body = _without_marks(message.body)
             return message
 
-        parse_readable.onceward_parse = parse  # type: ignore[attr-defined]  # as above
+        vars(parse_readable)["onceward_parse"] = parse
         self.subscriber._parser = parse_readable  # noqa: SLF001 - as above
 
     async def check_payload(self, message: Any, delivery: Delivery) -> None:

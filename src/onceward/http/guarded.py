@@ -17,7 +17,8 @@ from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest
 from onceward.keys.ledger_keys import scoped_key
 from onceward.once import check_once
-from onceward.results.codec import Codec, NotReplayable
+from onceward.results.classes import NotReplayable
+from onceward.results.codec import Codec
 
 if TYPE_CHECKING:
     from onceward.once import Once

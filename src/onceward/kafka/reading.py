@@ -199,13 +199,13 @@ class TopicReader:
                     _log.warning("%s: offsets are not committed yet: %r", self._topics[0], error)
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+class _Listener(ConsumerRebalanceListener):
     """Tells of rebalances: each revokes all partitions, and assigns them anew."""
 
     def __init__(self, reading: TopicReader) -> None:
         self._reading = reading
 
-    async def on_partitions_revoked(self, revoked: set[Any]) -> None:  # noqa: ARG002  # aiokafka's signature
+    async def on_partitions_revoked(self, revoked: set[Any]) -> None:
         """Give up all partitions."""
         await self._reading.revoked()
 

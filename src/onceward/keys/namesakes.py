@@ -36,8 +36,8 @@ class Namesakes:
         key = store.url if "://" in store.url else id(store)
         self._peers = _LEDGERS.setdefault(key, WeakValueDictionary())
         self._peers[id(self)] = self
-        self._functions: dict[str, dict[int, Seen]] = {}  # by name, then by the id of their code
-        self._owners: dict[str, str] = {}
+        self.functions: dict[str, dict[int, Seen]] = {}  # by name, then by the id of their code
+        self.owners: dict[str, str] = {}
 
     def check(self, name: str, function: Function, *, lasting: bool) -> None:
         """Note that ``function``, which was given no name, has the namespace ``name``: its module and qualified name.
@@ -55,11 +55,11 @@ class Namesakes:
         if mine is None:
             return
         for peer in self._living():
-            for first in list(peer._functions.get(name, {}).values()):  # noqa: SLF001 - its own kind
+            for first in list(peer.functions.get(name, {}).values()):
                 apart = differing(first, mine) if first.code is mine.code else redefined(first, mine)
                 if apart is not None:
                     raise ValueError(_refusal(name, apart))
-        seen = self._functions.setdefault(name, {})
+        seen = self.functions.setdefault(name, {})
         first_of_code = seen.get(id(mine.code))
         if first_of_code is None or first_of_code.function() is None:
             seen[id(mine.code)] = mine
@@ -68,9 +68,9 @@ class Namesakes:
         """Note that a method runs for instances of ``owner``; raises ValueError when it also runs for another class."""
         whose = called(owner)
         for peer in self._living():
-            if peer._owners.get(name, whose) != whose:  # noqa: SLF001 - its own kind
+            if peer.owners.get(name, whose) != whose:
                 raise ValueError(_refusal(name, _CLASS))
-        self._owners[name] = whose
+        self.owners[name] = whose
 
     def class_check(self, name: str, function: Function) -> Callable[[tuple[object, ...]], None] | None:
         """Return a check of the class that a method is called for, by the call's arguments; None for a function."""

@@ -6,12 +6,7 @@ outbox's. FastStream's handlers of NATS are in ``faststream/``.
 
 from typing import TYPE_CHECKING
 
-from onceward.lazily import lazily
-
-try:
-    import nats  # noqa: F401 - only to say what is missing
-except ImportError as missing:  # pragma: no cover - the extra is installed where tests run
-    raise ImportError("NATS needs its client: pip install 'onceward[nats]'") from missing
+from onceward.lazily import lazily, required
 
 if TYPE_CHECKING:
     from onceward.consumers.sending import send, send_async
@@ -19,6 +14,8 @@ if TYPE_CHECKING:
     from onceward.nats.worker import NatsWorker
 
 __all__ = ["NatsTarget", "NatsWorker", "send", "send_async"]
+
+required("nats", "NATS", "nats")
 
 __getattr__, __dir__ = lazily(
     __name__, {"..consumers.sending": ("send", "send_async"), ".target": ("NatsTarget",), ".worker": ("NatsWorker",)}

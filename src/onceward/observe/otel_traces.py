@@ -166,7 +166,7 @@ class _Headers(Getter[Incoming]):
         value = carrier.headers(key)
         return [value] if isinstance(value, str) else None
 
-    def keys(self, carrier: Incoming) -> list[str]:  # noqa: ARG002 - no propagator of OpenTelemetry needs them
+    def keys(self, carrier: Incoming) -> list[str]:
         return []
 
 

@@ -20,7 +20,8 @@ from onceward.pipe.lines import LINE
 from onceward.pipe.output import Bytes, Output
 from onceward.pipe.template import Template
 from onceward.pipe.watched import Watchdog, WatchdogGone
-from onceward.results.codec import Codec, NotReplayable
+from onceward.results.classes import NotReplayable
+from onceward.results.codec import Codec
 
 _INSTEAD = (
     "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{line.id}'; or read the line from the standard input"
@@ -76,13 +77,13 @@ class Command:
         """Run it for one line and return what is to be recorded; raises CommandFailed, or Interrupted when killed."""
         attempt.claim = current()
         try:
-            out, err = (attempt.files.enter_context(_temporary()) for _ in range(2))
+            out, err = (attempt.files.enter_context(unnamed_file()) for _ in range(2))
             status = self._run(attempt, out, err)
         except OSError as error:
             raise attempt.failed(CommandFailed(f"it could not be run: {error}")) from error
         attempt.errors = err
         if status:
-            raise attempt.failed(CommandFailed(f"{described_status(status)}{_tail(err)}"), described_status(status))
+            raise attempt.failed(CommandFailed(f"{described_status(status)}{tail_of(err)}"), described_status(status))
         attempt.output = Bytes(out)
         return self._recordable(out)
 
@@ -96,7 +97,7 @@ class Command:
     def _run(self, attempt: LineAttempt, out: BinaryIO, err: BinaryIO) -> int:
         environment = {**os.environb, **variables_of(current())}
         data = attempt.job.data
-        with _temporary() as line:
+        with unnamed_file() as line:
             line.write(data if data.endswith(b"\n") else data + b"\n")
             line.seek(0)
             standard = [file.fileno() for file in (line, out, err)]
@@ -143,7 +144,7 @@ class _TooLarge(tuple[int, int]):
         raise NotReplayable(f"the output took {self[0]} bytes, and at most {self[1]} are stored")
 
 
-def _temporary() -> BinaryIO:
+def unnamed_file() -> BinaryIO:
     """Return a file without a name. Unlike with a pipe, a command that writes to it never waits for us to read."""
     return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
 
@@ -183,7 +184,8 @@ def described_status(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def _tail(err: BinaryIO) -> str:
+def tail_of(err: BinaryIO) -> str:
+    """Return the end of what a command wrote to its standard error, as an error quotes it."""
     size = err.seek(0, os.SEEK_END)
     err.seek(max(0, size - _TAIL))
     text = err.read(_TAIL).decode(errors="replace").strip()

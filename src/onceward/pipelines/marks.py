@@ -189,7 +189,7 @@ def _loader() -> Any:
     """Return a loader whose scalars are those of YAML 1.2's core schema: ``on`` and ``yes`` are text, and so are dates."""
     import yaml
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # pyyaml has no types
+    class Loader(yaml.SafeLoader):
         yaml_implicit_resolvers: dict[str, list[Any]] = {}
 
     core: Iterator[tuple[str, str, str]] = iter(

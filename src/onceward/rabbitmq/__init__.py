@@ -7,12 +7,7 @@ outbox's, at an ``address``.
 
 from typing import TYPE_CHECKING
 
-from onceward.lazily import lazily
-
-try:
-    import aio_pika  # noqa: F401 - only to say what is missing
-except ImportError as missing:  # pragma: no cover - the extra is installed where tests run
-    raise ImportError("RabbitMQ needs its client: pip install 'onceward[rabbitmq]'") from missing
+from onceward.lazily import lazily, required
 
 if TYPE_CHECKING:
     from onceward.consumers.sending import send, send_async
@@ -20,6 +15,8 @@ if TYPE_CHECKING:
     from onceward.rabbitmq.worker import RabbitWorker
 
 __all__ = ["RabbitRedrive", "RabbitWorker", "send", "send_async"]
+
+required("aio_pika", "RabbitMQ", "rabbitmq")
 
 __getattr__, __dir__ = lazily(
     __name__,

@@ -6,12 +6,7 @@
 
 from typing import TYPE_CHECKING
 
-from onceward.lazily import lazily
-
-try:
-    import redis  # noqa: F401 - only to say what is missing
-except ImportError as missing:  # pragma: no cover - the extra is installed where tests run
-    raise ImportError("Redis needs its client: pip install 'onceward[redis]'") from missing
+from onceward.lazily import lazily, required
 
 if TYPE_CHECKING:
     from onceward.consumers.sending import send, send_async
@@ -19,6 +14,8 @@ if TYPE_CHECKING:
     from onceward.redis_streams.worker import RedisStreamsWorker
 
 __all__ = ["RedisStreamTarget", "RedisStreamsWorker", "send", "send_async"]
+
+required("redis", "Redis", "redis")
 
 __getattr__, __dir__ = lazily(
     __name__,

@@ -10,11 +10,11 @@ Each value is read back and compared before it is stored. One that cannot be sto
 
 import datetime as dt  # noqa: F401 - before msgspec: its C code drops an interrupt of this import, and then crashes
 from collections.abc import Callable, Sequence
-from typing import Never, NoReturn, Self, cast
+from typing import Any, Never, NoReturn, Self, cast
 
 import msgspec
 
-from onceward.results.classes import NotReplayable as NotReplayable  # noqa: PLC0414 - callers of a codec need no classes
+from onceward.results.classes import NotReplayable as NotReplayable  # noqa: PLC0414 - Replays has all of the codec from here
 from onceward.results.classes import has_name, is_model, type_name
 from onceward.results.equality import same
 from onceward.results.firmly import firmly
@@ -224,5 +224,6 @@ def _parts(info: msgspec.inspect.Type) -> list[object]:
     return parts
 
 
-def _from_builtin(kind: type, value: object) -> object:
-    return kind.model_validate(value)  # type: ignore[attr-defined]  # _is_precise lets through pydantic models only
+def _from_builtin(kind: Any, value: object) -> object:
+    found: object = kind.model_validate(value)  # _is_precise lets through pydantic models only
+    return found

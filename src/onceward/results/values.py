@@ -180,10 +180,11 @@ def _default(kind: type, name: str) -> object:
     raise NotReplayable(f"{kind.__qualname__} has had a field {name!r} since, which the recorded result lacks")
 
 
-def model_data(value: object) -> object:
+def model_data(value: Any) -> object:
     """Return a pydantic model's data for JSON, as msgspec's ``enc_hook``; raises TypeError for anything else."""
     if is_model(type(value)):
-        return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # a pydantic model
+        data: object = value.model_dump(mode="json", by_alias=True)
+        return data
     raise TypeError(f"{type(value).__qualname__} cannot be written as JSON")
 
 

@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from onceward.results.codec import ENVELOPE, Codec, NotReplayable
+from onceward.results.classes import NotReplayable
+from onceward.results.codec import ENVELOPE, Codec
 
 
 class NoResult:

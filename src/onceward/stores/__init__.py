@@ -132,3 +132,10 @@ def _options(url: str, query: str) -> dict[str, str]:
             raise ValueError(f"{shown_url(url)!r}: {name} has no value: give it one, or leave it out")
         options[name] = unquote(value)
     return options
+
+
+def checked_timeout(seconds: float) -> float:
+    """Return the timeout of a ledger's requests; raises ValueError if it cannot be one."""
+    if not 0 < seconds < 3600:
+        raise ValueError(f"timeout={seconds!r}: give a positive number of seconds, below an hour")
+    return seconds

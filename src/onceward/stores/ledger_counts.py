@@ -32,8 +32,8 @@ class LedgerCounts(ABC):
         as ``damaged``.
         """
         counts: dict[str, int] = {}
-        for counts, _ in self.counting(prefix):  # noqa: B007 - the last ones are of all records
-            pass
+        for so_far, _ in self.counting(prefix):
+            counts = so_far
         return counts
 
     def estimate(self) -> tuple[dict[str, int], frozenset[str]] | None:

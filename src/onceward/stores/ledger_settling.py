@@ -8,7 +8,8 @@ from onceward.core import protocol
 from onceward.core.policy import Policy
 from onceward.core.record import PARKED, Record, Write
 from onceward.errors import Busy, OncewardError
-from onceward.results.codec import Codec, NotReplayable
+from onceward.results.classes import NotReplayable
+from onceward.results.codec import Codec
 from onceward.stores.contract import KeepsMessage
 
 

@@ -75,7 +75,7 @@ class MemoryStore(OneByOne, Observed):
         reply: Reply = yield partial(self._delete, seen)
         return reply
 
-    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - it looks at all of them
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         gone: int = yield partial(self._purge, limit)
         return Purged(gone, MORE if gone == limit else None)
 
@@ -130,7 +130,7 @@ class MemoryStore(OneByOne, Observed):
             self._forget(key)
         return len(gone)
 
-    def _due(self, after: str | None, limit: int, ahead: float) -> DuePage:
+    def due_page(self, after: str | None, limit: int, ahead: float) -> DuePage:
         now, start = self._clock(), point_of(after)
         places = sorted((r.due_at, r.key) for r in self.records.values() if r.due_at is not None)
         over = [place for place in places if place[0] <= now + ahead and place > start]
@@ -161,7 +161,7 @@ def outbox(_: MemoryStore) -> Steps[None]:
 
 def due(store: MemoryStore, after: str | None, limit: int, ahead: float) -> Steps[DuePage]:
     """Read records whose messages are due (:data:`onceward.stores.capabilities.DUE`)."""
-    page: DuePage = yield partial(store._due, after, limit, ahead)  # noqa: SLF001 - of this file
+    page: DuePage = yield partial(store.due_page, after, limit, ahead)
     return page
 
 

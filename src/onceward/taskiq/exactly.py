@@ -52,7 +52,7 @@ class OnceMiddleware(TaskiqMiddleware):
             _BEFORE.set(message.labels.get(_REQUEUES))
         return message
 
-    def post_execute(self, message: TaskiqMessage, result: object) -> None:  # noqa: ARG002 - Taskiq's signature
+    def post_execute(self, message: TaskiqMessage, result: object) -> None:
         """Forget the message."""
         _MESSAGE.set(None)
 
@@ -139,7 +139,7 @@ class _GuardedTaskiq:
                 return end.result() if message is None or end.status == "done" else self._follow(message, end)
 
             run = run_in_thread
-        run.__signature__ = self._guarded.signature  # type: ignore[attr-defined]  # Taskiq reads it
+        vars(run)["__signature__"] = self._guarded.signature
         self._task.original_func = run
 
     def _message(self) -> TaskiqMessage | None:

@@ -34,8 +34,8 @@ def check_broker(broker: "AsyncBroker", task: str) -> None:
             f"{task}: {type(broker).__name__} forgets a message when it hands it over, so a crash loses it. Use a broker that "
             "acknowledges, such as RedisStreamBroker"
         )
-    if getattr(broker, "maxlen", None) is not None:
-        raise ValueError(f"{task}: maxlen={broker.maxlen} drops messages that wait: leave it out")  # type: ignore[attr-defined]
+    if (most := getattr(broker, "maxlen", None)) is not None:
+        raise ValueError(f"{task}: maxlen={most} drops messages that wait: leave it out")
 
 
 def check_retries(broker: "AsyncBroker", tasks: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
@@ -103,7 +103,7 @@ async def _together(coroutines: Sequence[Coroutine[object, object, T]]) -> list[
     return list(await asyncio.gather(*coroutines))
 
 
-def claim_of(key: str = "key", owner: str = "a", **changes: object) -> Write:
+def claim_of(key: str = "key", owner: str = "a", **changes: Any) -> Write:
     """Return a claim to write, with ``changes`` to its fields."""
     write = Write(
         key=key,
@@ -120,7 +120,7 @@ def claim_of(key: str = "key", owner: str = "a", **changes: object) -> Write:
         keep=600.0,
         worker="host/1",
     )
-    return write._replace(**changes)  # type: ignore[arg-type]  # the callers are the checks
+    return write._replace(**changes)
 
 
 _KEPT = ["status", "owner", "fence", "attempts", "fingerprint", "result", "error", "created_at", "worker", "needs"]

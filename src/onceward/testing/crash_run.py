@@ -24,7 +24,6 @@ class CrashRun:
         effects: the effects that downstreams made, in order, without repetitions that a downstream knew.
         expected: how often each effect happens without a mishap; the first run finds out.
         points: the points that this run came to.
-        answers: the calls that downstreams know again, and what they have answered.
         clashes: calls that a downstream took for a repetition of another one.
         story: what happened.
         strikes: how many mishaps have happened.
@@ -47,7 +46,7 @@ class CrashRun:
         self.expected = expected
         self.points: list[Point] = []
         self.effects: list[EffectMade] = []
-        self.answers: dict[object, tuple[EffectMade, object]] = {}
+        self._answers: dict[object, tuple[EffectMade, object]] = {}
         self.clashes: list[tuple[EffectMade, EffectMade]] = []
         self._targets: list[object] = []
         self.story = crash_report.CrashStory()
@@ -140,33 +139,23 @@ class CrashRun:
         self._after(mishap, _ledger_lost("the ledger's reply was lost"))
         return reply
 
-    def call(self, label: str, make: Callable[[], object]) -> object:
+    def call(self, effect: EffectMade, known: object, make: Callable[[], object]) -> object:
         """Make a call of a downstream (:class:`Calls`)."""
-        mishap = self._before_call(label)
+        mishap = self._before_call(effect)
         if mishap is Mishap.PAUSED:
             self._meanwhile()
-        answer = make()
-        self._after(mishap, self._lost_error(f"{label}: the reply was lost"))
+        answer = self._again(effect, known) if known in self._answers else self._happened(effect, known, make())
+        self._after(mishap, self._lost_error(f"{effect}: the reply was lost"))
         return answer
 
-    async def call_async(self, label: str, make: Callable[[], Any]) -> object:
+    async def call_async(self, effect: EffectMade, known: object, make: Callable[[], Any]) -> object:
         """Like :meth:`call`, for a coroutine."""
-        mishap = self._before_call(label)
+        mishap = self._before_call(effect)
         if mishap is Mishap.PAUSED:
             await self._meanwhile_async()
-        answer = await make()
-        self._after(mishap, self._lost_error(f"{label}: the reply was lost"))
+        answer = self._again(effect, known) if known in self._answers else self._happened(effect, known, await make())
+        self._after(mishap, self._lost_error(f"{effect}: the reply was lost"))
         return answer
-
-    def happened(self, effect: EffectMade, known: object, answer: object) -> None:
-        """Note an effect (:class:`Calls`)."""
-        self.effects.append(effect)
-        if known is not None:
-            self.answers[known] = effect, answer
-
-    def clashed(self, effect: EffectMade, first: EffectMade) -> None:
-        """Note a call that is no repetition, but has the key of one (:class:`Calls`)."""
-        self.clashes.append((effect, first))
 
     def number_of(self, target: object) -> int:
         """Return which downstream of this run ``target`` is (:class:`Calls`)."""
@@ -194,13 +183,25 @@ class CrashRun:
             raise _ledger_lost("the request to the ledger was lost")
         return mishap
 
-    def _before_call(self, label: str) -> Mishap | None:
+    def _before_call(self, effect: EffectMade) -> Mishap | None:
         if self.is_dead:
             raise Killed
-        mishap = self._at(Point(label, AT_EFFECT))
+        mishap = self._at(Point(str(effect), AT_EFFECT))
         if mishap is Mishap.REQUEST_LOST:
-            raise self._lost_error(f"{label}: the request was lost")
+            raise self._lost_error(f"{effect}: the request was lost")
         return mishap
+
+    def _happened(self, effect: EffectMade, known: object, answer: object) -> object:
+        self.effects.append(effect)
+        if known is not None:
+            self._answers[known] = effect, answer
+        return answer
+
+    def _again(self, effect: EffectMade, known: object) -> object:
+        first, answer = self._answers[known]
+        if effect != first:
+            self.clashes.append((effect, first))
+        return answer
 
     def _after(self, mishap: Mishap | None, lost: Exception) -> None:
         if mishap is Mishap.KILLED_AFTER:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Final, NamedTuple, Protocol
 
 _OURS: Final = "_onceward_downstream"
@@ -21,27 +21,17 @@ class EffectMade(NamedTuple):
 class Calls(Protocol):
     """Makes the calls of downstreams, or does worse.
 
-    Attributes:
-        answers: the effects that downstreams know again, with their answers, by the downstream's number, the effect's name and what
-            it is known by.
+    ``known`` is what the downstream of a call knows it by; it knows no repetition of one with None.
     """
-
-    answers: dict[object, tuple[EffectMade, object]]
 
     def number_of(self, target: object) -> int:
         """Return which downstream of the run this is."""
 
-    def call(self, label: str, make: Callable[[], object]) -> object:
-        """Make one call."""
+    def call(self, effect: EffectMade, known: object, make: Callable[[], object]) -> object:
+        """Make one call, or return the answer of the one that it repeats."""
 
-    async def call_async(self, label: str, make: Callable[[], Any]) -> object:
+    async def call_async(self, effect: EffectMade, known: object, make: Callable[[], Any]) -> object:
         """Like :meth:`call`, for a coroutine."""
-
-    def happened(self, effect: EffectMade, known: object, answer: object) -> None:
-        """Note an effect; ``known`` is None if its downstream knows no repetition."""
-
-    def clashed(self, effect: EffectMade, first: EffectMade) -> None:
-        """Note a call that its downstream takes for a repetition of ``first``, though it is another one."""
 
 
 class DownstreamCalls(NamedTuple):
@@ -94,41 +84,15 @@ def _effect(function: Any, label: str, reading: DownstreamCalls, calls: Calls, n
 
         @wraps(function)
         async def call_async(*args: object, **kwargs: object) -> object:
-            effect, known = read(args, kwargs)
-
-            async def make() -> object:
-                if known in calls.answers:
-                    return _again(calls, effect, known)
-                answer = await function(*args, **kwargs)
-                calls.happened(effect, known, answer)
-                return answer
-
-            return await calls.call_async(str(effect), make)
+            return await calls.call_async(*read(args, kwargs), partial(function, *args, **kwargs))
 
         return call_async
 
     @wraps(function)
     def call(*args: object, **kwargs: object) -> object:
-        effect, known = read(args, kwargs)
-
-        def make() -> object:
-            if known in calls.answers:
-                return _again(calls, effect, known)
-            answer = function(*args, **kwargs)
-            calls.happened(effect, known, answer)
-            return answer
-
-        return calls.call(str(effect), make)
+        return calls.call(*read(args, kwargs), partial(function, *args, **kwargs))
 
     return call
-
-
-def _again(calls: Calls, effect: EffectMade, known: object) -> object:
-    """Return the answer of a call that the downstream knows."""
-    first, answer = calls.answers[known]
-    if effect != first:
-        calls.clashed(effect, first)
-    return answer
 
 
 class _Proxy:

@@ -1,7 +1,7 @@
 """The points of a handler at which a crash test can strike, and what can happen there."""
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
 from onceward.results.step_entries import entries_of
@@ -48,7 +48,7 @@ def label_of(ask: Ask) -> str:
         return f"{_done(writes[0], None)} of {len(writes)} keys"
     seen = ask.arguments[-1] if ask.verb == "swap" else None
     if ask.verb == "swap_many":
-        seen = ask.arguments[0][0][1]  # type: ignore[index]  # pairs, as the contract says
+        ((_, seen), *_) = cast("list[tuple[Write, Record]]", ask.arguments[0])
     return f"{_done(writes[0], seen if isinstance(seen, Record) else None)} of {writes[0].key}"
 
 

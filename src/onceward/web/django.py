@@ -135,7 +135,7 @@ def idempotent(
                     respond = partial(around.call, respond, _complete)
                 return _answered(guarded, request, respond, began=began)
 
-            answered._non_atomic_requests = around  # type: ignore[attr-defined]  # noqa: SLF001 - Django reads it
+            vars(answered)["_non_atomic_requests"] = around  # Django reads it
             wrapper = answered
         return cast("View", wrapper)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from inspect import isawaitable, iscoroutinefunction
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from fastapi import Depends
@@ -48,8 +48,8 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
                 "dependency(...) works only in routes of idempotent_route, or with Depends(idempotent(...)). Use one of them. "
                 "Nothing has run"
             )
-        found: object = request.native[_FOUND][0]  # type: ignore[index]  # a list of ours
-        return found
+        found = cast("list[object]", request.native[_FOUND])
+        return found[0]
 
     return Whose(caller, "dependency(...)", call if who is None else _identifying(call, who))
 

@@ -99,7 +99,7 @@ def _rest_view(native: Any, match: Any) -> Any:
             f"rest_framework_user(): {native.path_info} is no view of Django REST framework, so nobody knows whose its "
             "idempotency key is. Guard other views with @idempotent and rules of their own. Nothing has run"
         )
-    native.body  # noqa: B018 - this reads and keeps it, because an authenticator may read the form
+    _ = native.body  # this reads and keeps it, because an authenticator may read the form
     view = made(**getattr(match.func, "initkwargs", {}))
     view.args, view.kwargs, view.headers = match.args, match.kwargs, {}
     view.action_map = getattr(match.func, "actions", None) or {}  # of a view set

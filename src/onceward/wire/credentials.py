@@ -202,7 +202,7 @@ def _chain() -> Chain:
 
 def _session() -> Any:
     # botocore has no annotations
-    from botocore.session import Session  # type: ignore[import-untyped]
+    from botocore.session import Session
 
     return Session()
 

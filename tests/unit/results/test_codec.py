@@ -23,7 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceward import Once, ResultUnavailable, ResultWarning
-from onceward.results.codec import Codec, NotReplayable, decode_exception, encode_exception
+from onceward.results.classes import NotReplayable
+from onceward.results.codec import Codec, decode_exception, encode_exception
 from onceward.results.equality import same
 from onceward.stores.memory import MemoryStore
 

@@ -10,7 +10,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterator
 from http import HTTPStatus
 from json import dumps
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlencode
 
 from onceward.aws.events.records import MalformedEvent, at, unfit
@@ -207,8 +207,8 @@ def _inferred(shape: Shape, response: object) -> Answer | None:
 def _response_headers(response: dict[object, object]) -> Iterator[tuple[str, str]]:
     told = set()
     for field in ("multiValueHeaders", "headers"):
-        held = response.get(field) or {}
-        for name, values in held.items():  # type: ignore[attr-defined]  # the caller handles what is not a dict
+        held: Any = response.get(field) or {}
+        for name, values in held.items():  # the caller handles what is not a dict
             for value in values if isinstance(values, list) else [values]:
                 pair = (str(name), str(value).lower() if isinstance(value, bool) else str(value))
                 if pair not in told:  # in both fields it counts once

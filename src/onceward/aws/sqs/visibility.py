@@ -134,7 +134,7 @@ class Visibility:
         try:
             return list(self._queue.change_many(holds))
         except Exception as error:  # the thread must continue; held messages are tried again
-            error.transient = True  # type: ignore[attr-defined]  # for _extend
+            vars(error)["transient"] = True  # for _extend
             return [error] * len(holds)
 
     def _lost(self, held: HeldMessage, why: str) -> None:

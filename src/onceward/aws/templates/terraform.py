@@ -105,8 +105,10 @@ def _resource(names: _Names, name: str, one: Values) -> list[str]:
     return [*_top("resource", kind.name, names.local(name)), *_body(names, "  ", values, blocks), "}"]
 
 
-class _Raw(str):  # noqa: SLOT000 - it is a mark
+class _Raw(str):
     """An expression as it stands."""
+
+    __slots__ = ()
 
 
 def _body(names: _Names, indent: str, values: Values, blocks: Sequence[Block] = ()) -> list[str]:

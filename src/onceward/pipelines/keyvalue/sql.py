@@ -56,17 +56,17 @@ class SqlValues:
         dialect = self._database.dialect
         now = _NOW[dialect]  # a constant of this file, like all that these texts are made of
         self._get = Statement(
-            "SELECT member, value FROM onceward_values WHERE space = :space AND name = :name AND "  # noqa: S608 - as above
+            "SELECT member, value FROM onceward_values WHERE space = :space AND name = :name AND "
             f"(expires_at IS NULL OR expires_at > {now}) ORDER BY member",
             dialect,
         )
         self._put = Statement(
-            "INSERT INTO onceward_values (space, name, member, value, expires_at) VALUES "  # noqa: S608 - as above
+            "INSERT INTO onceward_values (space, name, member, value, expires_at) VALUES "
             f"(:space, :name, :member, :value, {now} + :ttl) {_CONFLICT[dialect]}",
             dialect,
         )
         self._extend = Statement(
-            f"UPDATE onceward_values SET expires_at = {now} + :ttl WHERE space = :space AND name = :name AND "  # noqa: S608 - as above
+            f"UPDATE onceward_values SET expires_at = {now} + :ttl WHERE space = :space AND name = :name AND "
             f"member <> '' AND (expires_at IS NULL OR expires_at > {now})",
             dialect,
         )

@@ -11,6 +11,8 @@ import uuid
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from onceward.terminal import write_all
+
 try:
     import fcntl
 except ModuleNotFoundError:  # Windows
@@ -65,16 +67,16 @@ class Appender:
                     return
                 offset, entries = file.seek(0, os.SEEK_END), []
                 if offset and os.pread(file.fileno(), 1, offset - 1) != b"\n":  # of another program
-                    _write(file.fileno(), b"\n")
+                    write_all(file.fileno(), b"\n")
                     offset += 1
                 for line in fresh.values():
                     entries.append(f"{line.key} {offset} {line.fence}\n".encode())
                     offset += len(line.data)
-                _write(journal.fileno(), b"".join(entries))
+                write_all(journal.fileno(), b"".join(entries))
                 os.fsync(journal.fileno())  # before the lines: a line without its entry would be written again
-                _write(file.fileno(), b"".join(line.data for line in fresh.values()))
+                write_all(file.fileno(), b"".join(line.data for line in fresh.values()))
                 os.fsync(file.fileno())
-                _write(journal.fileno(), _WRITTEN)
+                write_all(journal.fileno(), _WRITTEN)
                 os.fsync(journal.fileno())  # else a crash of the machine could cut off lines that are recorded
                 self._fences.update((uuid.UUID(line.key).bytes, line.fence) for line in fresh.values())
                 self._read = os.fstat(journal.fileno()).st_size
@@ -103,9 +105,3 @@ class Appender:
                 os.ftruncate(file, int(left[1]))
                 os.fsync(file)
             os.ftruncate(journal, self._read)
-
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

@@ -16,7 +16,7 @@ class StdoutSink(SinkSettings):
     What a message prints is recorded with its key. A duplicate prints it again, so that a second run prints the whole output.
     """
 
-    def build(self, kit: "Kit") -> SinkAction:  # noqa: ARG002 - there is nothing to check
+    def build(self, kit: "Kit") -> SinkAction:
         async def write(message: PipelineMessage, call: "PipelineCall") -> None:
             call.printed.append(message.data)
 

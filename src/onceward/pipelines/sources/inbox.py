@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -75,7 +75,7 @@ class WebhookRuns:
         options |= {name: flow.options[name] for name in ("lease", "retention") if name in flow.options}
         if settings.provider is None:
             options["fingerprint"] = _data_of
-        policy: Options = options  # type: ignore[assignment]  # the fingerprint goes to the decorator, too
+        policy = cast("Options", options)  # the fingerprint goes to the decorator, too
         self._receiver = WebhookReceiver(
             flow.once, settings.verifier(), self._handle, name=f"{self._name}.{SOURCE}", accept=True, **policy
         )

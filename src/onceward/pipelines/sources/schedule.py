@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import math
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -206,9 +207,9 @@ class ScheduleRuns:
             if self._stopping.is_set():
                 return  # its key is given back, and the next start finds it
 
-    async def _unless_stopping(self, work: object) -> None:
+    async def _unless_stopping(self, work: Awaitable[object]) -> None:
         """Wait for work, or for the stop."""
-        waits = [asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())]  # type: ignore[call-overload]  # awaitable
+        waits = [asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

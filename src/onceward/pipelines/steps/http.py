@@ -95,7 +95,7 @@ class HttpStep(EffectSettings, kw_only=True):
     def _check(self, kit: "Kit") -> None:
         try:
             parts = urlsplit(self.url)
-            parts.port  # noqa: B018 - it raises for a port that none can be
+            _ = parts.port  # it raises for a port that none can be
         except ValueError as error:
             kit.mistake("url", f"this is no URL: {error}")
             return

@@ -2,15 +2,14 @@
 
 import os
 import signal
-import tempfile
 import threading
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from onceward.errors import OncewardError
-from onceward.pipe.commands import described_status, executable, variables_of
+from onceward.pipe.commands import described_status, executable, tail_of, unnamed_file, variables_of
 from onceward.pipe.interpreters import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.pipelines.messages import PipelineMessage
@@ -21,8 +20,6 @@ from onceward.pipelines.steps.contract import EffectAction, EffectSettings, Step
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall
     from onceward.pipelines.kit import Kit
-
-_TAIL = 800  # bytes of standard error that an error tells
 
 
 class Argument(Settings, kw_only=True):
@@ -130,7 +127,7 @@ class Commands:
         """Return what the command wrote; raises StepFailed, or OSError if it cannot be started."""
         with self._lock:
             watchdog = self._watchdog = self._watchdog or Watchdog()
-        with _temporary() as standard, _temporary() as out, _temporary() as err:
+        with unnamed_file() as standard, unnamed_file() as out, unnamed_file() as err:
             standard.write(given)
             standard.seek(0)
             timers: list[threading.Timer] = []
@@ -156,7 +153,7 @@ class Commands:
                     timer.cancel()
             if status:
                 why = f"killed after {self._timeout:g} s" if late.is_set() else described_status(status)
-                raise StepFailed(f"{why}{_tail(err)}")
+                raise StepFailed(f"{why}{tail_of(err)}")
             out.seek(0)
             return out.read()
 
@@ -216,14 +213,3 @@ def _bytes(value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else msgspec.json.encode(value)
-
-
-def _temporary() -> BinaryIO:
-    return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
-
-
-def _tail(err: BinaryIO) -> str:
-    size = err.seek(0, os.SEEK_END)
-    err.seek(max(0, size - _TAIL))
-    text = err.read(_TAIL).decode(errors="replace").strip()
-    return f": {text}" if text else ""

@@ -137,7 +137,7 @@ class Layout:
         """Return the values of the ``version`` attributes, in order, when the record was seen."""
         return {":o": {"S": seen.owner}, ":f": {"N": str(seen.fence)}, ":b": {"N": str(seen.beat)}}
 
-    def is_foreign(self, seen: Record | None) -> bool:  # noqa: ARG002 - presets of other systems' tables differ
+    def is_foreign(self, seen: Record | None) -> bool:
         """Return whether another system wrote the record seen, so that it has no version of ours."""
         return False
 

@@ -7,13 +7,8 @@ from contextlib import closing
 from inspect import iscoroutinefunction
 from typing import Any, Final, NoReturn, cast
 
-from botocore.exceptions import (  # type: ignore[import-untyped]  # botocore has no annotations
-    BotoCoreError,
-    ClientError,
-    ConnectionError,  # noqa: A004 - botocore's own name for it
-    HTTPClientError,
-    IncompleteReadError,
-)
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
+from botocore.exceptions import ConnectionError as BotoConnectionError
 
 from onceward.core.clock import Clock, boottime
 from onceward.errors import StoreError
@@ -21,7 +16,7 @@ from onceward.wire.calls import AsyncWire, Call, ObjectCall, ServiceAnswer, Wire
 from onceward.wire.connections import LIMIT
 from onceward.wire.http_calls import read_date
 
-_PASSING: Final = (HTTPClientError, ConnectionError, IncompleteReadError, OSError)
+_PASSING: Final = (HTTPClientError, BotoConnectionError, IncompleteReadError, OSError)
 _OWN: Final = frozenset({"x-amzn-requestid", "x-amz-request-id"})  # headers of Amazon's own answers
 _PATIENCE: Final = 10.0  # seconds that a blocking call waits for the answer that an event loop gets it
 _WANTED: Final = 'boto3.client("dynamodb"), or what `async with session.create_client("dynamodb")` of aiobotocore gives'
@@ -65,7 +60,7 @@ class _ClientWire:
 class SdkWire(_ClientWire):
     """Carries calls through a boto3 client, which signs by its own clock and gets its own credentials."""
 
-    def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:  # noqa: ARG002 - the SDK signs
+    def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
         method, arguments = self._clients.method(call)
         sent = self._clients.clock()
         try:

@@ -9,7 +9,7 @@ except ImportError as error:
     raise ImportError("MySQL and MariaDB need their driver: pip install 'onceward[mysql]'") from error
 
 from onceward.core.urls import shown_url
-from onceward.stores import StoreUrl
+from onceward.stores import StoreUrl, checked_timeout
 from onceward.stores.mysql.exchange import MysqlConduit
 from onceward.stores.mysql.given import GivenAwaited, GivenBlocking
 from onceward.stores.mysql.lane import MysqlLanes
@@ -37,7 +37,7 @@ def open_ledger(given: object, *, table: str = "onceward", timeout: float = 5.0)
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    return MysqlStore(_conduit(given, _checked(timeout)), MysqlNames(table), f"mysql:///?table={table}")
+    return MysqlStore(_conduit(given, checked_timeout(timeout)), MysqlNames(table), f"mysql:///?table={table}")
 
 
 def _conduit(given: object, timeout: float) -> MysqlConduit:
@@ -67,7 +67,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
         if name not in OPTIONS:
             raise ValueError(f"{shown!r}: {name} is no option; there are {', '.join(OPTIONS)}")
     try:
-        timeout, most = _checked(float(options.get("timeout", "5"))), int(options.get("lanes", "2"))
+        timeout, most = checked_timeout(float(options.get("timeout", "5"))), int(options.get("lanes", "2"))
     except ValueError:
         raise ValueError(f"{shown!r}: timeout must be seconds above 0, and lanes a number of connections") from None
     if most < 1:
@@ -90,12 +90,6 @@ def place_of(parts: StoreUrl, options: dict[str, str]) -> dict[str, Any]:
     if (tls := _tls(options, shown)) is not None:
         place["ssl"] = tls
     return place
-
-
-def _checked(timeout: float) -> float:
-    if not 0 < timeout < 3600:
-        raise ValueError(f"timeout={timeout!r}: give a positive number of seconds, below an hour")
-    return timeout
 
 
 def _authority(netloc: str) -> tuple[str, str, str, int]:

@@ -51,7 +51,7 @@ class MysqlExchange(SqlExchange[MysqlPlain]):
         """The statements of this server, once the ledger was used."""
         return self.plain.statements
 
-    def _prepared(self, request: object) -> Steps[None]:  # noqa: ARG002 - requests make their statements when they are sent
+    def _prepared(self, request: object) -> Steps[None]:
         """Make the ledger, or what it lacks."""
         meta = yield from prepared_ledger(self.names, self.url)
         self.plain.statements = MysqlStatements(self.names, check(meta, self.url))

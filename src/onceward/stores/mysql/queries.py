@@ -245,7 +245,7 @@ class RowsQuery(MysqlQuery):
         super().__init__(action)
         self._texts = list(texts)
 
-    def texts(self, statements: MysqlStatements) -> list[str]:  # noqa: ARG002 - they are the same on every server
+    def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
         return self._texts
 

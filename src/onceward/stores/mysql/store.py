@@ -79,7 +79,7 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
         page: Page = yield PageQuery("scan", (prefix, after), limit)
         return page
 
-    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records, the longest expired first."""
         gone = yield from self._purging(limit)
         return Purged(gone, MORE if gone == limit else None)

@@ -20,7 +20,7 @@ _MORE: Final = 8  # in a status: another result follows
 _SIZES: Final = {0xFC: 2, 0xFD: 3, 0xFE: 8}  # bytes of a larger number, by the byte before it
 
 
-class LedgerWire(pymysql.Connection):  # type: ignore[misc]  # PyMySQL has no types
+class LedgerWire(pymysql.Connection):
     """A connection whose answers are rows."""
 
     def rows(self, texts: Sequence[str]) -> list[Row]:

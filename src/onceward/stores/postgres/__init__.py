@@ -10,7 +10,7 @@ except ImportError as error:
     raise ImportError("PostgreSQL needs its driver: pip install 'onceward[postgres]'") from error
 
 from onceward.core.urls import shown_url
-from onceward.stores import StoreUrl
+from onceward.stores import StoreUrl, checked_timeout
 from onceward.stores.postgres.exchange import Conduit
 from onceward.stores.postgres.lane import PostgresLanes
 from onceward.stores.postgres.schema import Names
@@ -44,7 +44,7 @@ def open_ledger(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    conduit = _conduit(given, _checked(timeout))
+    conduit = _conduit(given, checked_timeout(timeout))
     place = f"postgresql:///?table={table}" + ("" if schema is None else f"&schema={schema}")
     return PostgresStore(conduit, Names(table, schema), place)
 
@@ -65,7 +65,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     place = parts._replace(query=urlencode(theirs, quote_via=quote))
     try:
-        timeout, most = _checked(float(ours.get("timeout", "5"))), int(ours.get("lanes", "2"))
+        timeout, most = checked_timeout(float(ours.get("timeout", "5"))), int(ours.get("lanes", "2"))
     except ValueError:
         raise ValueError(f"{shown!r}: timeout must be seconds above 0, and lanes a number of connections") from None
     if most < 1:
@@ -76,12 +76,6 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
     except _psycopg.ProgrammingError as error:
         raise ValueError(f"{shown!r}: {str(error).strip()}; of our own there are {', '.join(OPTIONS)}") from None
     return PostgresStore(lanes, names, shown)
-
-
-def _checked(timeout: float) -> float:
-    if not 0 < timeout < 3600:
-        raise ValueError(f"timeout={timeout!r}: give a positive number of seconds, below an hour")
-    return timeout
 
 
 def _conduit(given: object, timeout: float) -> Conduit:

@@ -91,7 +91,7 @@ class PostgresStore(PostgresExchange, SqlVerbs):
         page: Page = yield PostgresPage("scan", self.names.table, (prefix, after), limit)
         return page
 
-    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records, the longest expired first."""
         gone = yield from self._purging(limit)
         return Purged(gone, MORE if gone == limit else None)

@@ -8,7 +8,7 @@ except ImportError as error:
     raise ImportError("Redis needs its driver: pip install 'onceward[redis]'") from error
 
 from onceward.core.urls import shown_url
-from onceward.stores import StoreUrl
+from onceward.stores import StoreUrl, checked_timeout
 from onceward.stores.redis.clients import Clients, GivenAsyncClient, GivenClient
 from onceward.stores.redis.names import RedisNames
 from onceward.stores.redis.opening import makers
@@ -50,7 +50,9 @@ def open_ledger(
     if kinds.isdisjoint({"redis.Redis", "redis.RedisCluster"}) or {"redis.Pipeline", "redis.ClusterPipeline"} & kinds:
         raise TypeError(f"{type(given).__name__}: give a Redis or RedisCluster of redis or redis.asyncio")
     awaited = ".asyncio." in type(given).__module__ or hasattr(given, "aclose")
-    conduit: Clients = (GivenAsyncClient if awaited else GivenClient)(given, _replicas(wait), disk, _checked(timeout))
+    conduit: Clients = (GivenAsyncClient if awaited else GivenClient)(
+        given, _replicas(wait), disk, checked_timeout(timeout)
+    )
     return RedisStore(conduit, RedisNames(prefix), f"redis:///?prefix={prefix}", evicts=eviction)
 
 
@@ -72,7 +74,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     try:
-        timeout, wait = _checked(float(ours.get("timeout", "5"))), _replicas(int(ours.get("wait", "0")))
+        timeout, wait = checked_timeout(float(ours.get("timeout", "5"))), _replicas(int(ours.get("wait", "0")))
     except ValueError:
         raise ValueError(f"{shown!r}: timeout must be seconds above 0, and wait a number of replicas") from None
     if ours.get("eviction", "allow") != "allow":
@@ -93,12 +95,6 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     return RedisStore(
         OwnClients(make, make_async, wait, "disk" in ours, timeout), names, shown, evicts="eviction" in ours
     )
-
-
-def _checked(timeout: float) -> float:
-    if not 0 < timeout < 3600:
-        raise ValueError(f"timeout={timeout!r}: give a positive number of seconds, below an hour")
-    return timeout
 
 
 def _replicas(wait: int) -> int:

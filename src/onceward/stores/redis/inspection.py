@@ -128,9 +128,8 @@ class RedisServer(NamedTuple):
         elif self.appendfsync == "always":
             yield Finding("ok", "appendfsync", "a write is on disk when it is answered (appendfsync always)")
         else:
-            level = "warning" if self.appendfsync == "everysec" else "error"
             yield Finding(
-                level,  # type: ignore[arg-type]  # one of two
+                "warning" if self.appendfsync == "everysec" else "error",
                 "appendfsync",
                 f"appendfsync is {self.appendfsync}",
                 "a crash of the host forgets the last moments: completed effects can run again, running claims be made twice",

@@ -104,11 +104,11 @@ def read(found: Sequence[Sequence[Any]]) -> tuple[list[Record], list[Damaged]]:
     return records, damaged
 
 
-def answered(answer: object, write: Write) -> Reply | StoreError:
+def answered(answer: Any, write: Write) -> Reply | StoreError:
     """Return the reply or the error of one write among many."""
     if isinstance(answer, StoreError):
         return answer
     try:
-        return reply_to(write, answer)  # type: ignore[arg-type]  # a script's answer
+        return reply_to(write, answer)
     except DamagedRecord as error:
         return error

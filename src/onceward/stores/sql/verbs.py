@@ -61,7 +61,7 @@ class SqlVerbs(ABC):
         """Split writes into those that fit into one statement each."""
         return [writes]
 
-    def _too_long(self, key: str) -> StoreError | None:  # noqa: ARG002 - not every table has a limit
+    def _too_long(self, key: str) -> StoreError | None:
         """Return the error for a key that the table cannot hold."""
         return None
 

@@ -74,7 +74,7 @@ class SqliteStore(SqliteExchange, Polled):
         reply: Reply = yield SqlRequest(partial(requests.delete, seen))
         return reply
 
-    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records, the longest expired first."""
         gone: int = yield SqlRequest(partial(requests.purge, limit))
         return Purged(gone, MORE if gone == limit else None)

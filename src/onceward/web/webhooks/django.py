@@ -43,5 +43,5 @@ def view(receiver: WebhookReceiver) -> Callable[[HttpRequest], HttpResponse]:
             AROUND.reset(token)
         return HttpResponse(answer.body, status=answer.status, headers=dict(answer.headers))
 
-    receive._non_atomic_requests = inside  # type: ignore[attr-defined]  # noqa: SLF001 - Django reads it
+    vars(receive)["_non_atomic_requests"] = inside  # Django reads it
     return cast("Callable[[HttpRequest], HttpResponse]", csrf_exempt(receive))

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from enum import Enum
 from functools import cache
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import jmespath
@@ -87,12 +87,12 @@ def _is_missing(data: object) -> bool:
     return not isinstance(data, int | float) and not data
 
 
-def _written(value: object) -> object:
+def _written(value: Any) -> object:
     """Its shared/json_encoder.py and persistence/base.py, ``_IdempotencyKeyEncoder``: what JSON has no type for."""
     if isinstance(value, decimal.Decimal):
         return math.nan if value.is_nan() else str(value)
     if getattr(value, "model_dump", None):
-        return value.model_dump(mode="json")  # type: ignore[attr-defined]  # a pydantic model
+        return value.model_dump(mode="json")
     if hasattr(value, "__dataclass_fields__"):
         return _as_dict(value)
     if isinstance(value, Enum):
@@ -104,8 +104,8 @@ def _written(value: object) -> object:
     raise TypeError(f"{type(value).__qualname__} is no type that Powertools makes keys of")
 
 
-def _as_dict(value: object) -> object:
-    return asdict(value)  # type: ignore[call-overload]  # the callers have checked
+def _as_dict(value: Any) -> object:
+    return asdict(value)
 
 
 @cache
