@@ -31,14 +31,14 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "due": "onceward.stores.mysql.due:due",
+        "due": "onceward.stores.mysql.finding:due",
         "find": "onceward.stores.mysql.finding:find",
         "survey": "onceward.stores.mysql.survey:survey",
         "found": "onceward.stores.mysql.provision:found",
         "inspect": "onceward.stores.mysql.inspection:inspect",
         "migrate": "onceward.stores.mysql.provision:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.mysql.due:outbox",
+        "outbox": "onceward.stores.mysql.finding:outbox",
         "provision": "onceward.stores.mysql.provision:provision",
         "template": "onceward.stores.mysql.provision:template",
         "trace": "onceward.stores.mysql.finding:trace",

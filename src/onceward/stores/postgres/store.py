@@ -29,14 +29,14 @@ class PostgresStore(PostgresExchange, SqlVerbs):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
-        "due": "onceward.stores.postgres.due:due",
+        "due": "onceward.stores.postgres.finding:due",
         "find": "onceward.stores.postgres.finding:find",
         "survey": "onceward.stores.postgres.survey:survey",
         "found": "onceward.stores.postgres.provision:found",
         "inspect": "onceward.stores.postgres.inspection:inspect",
         "migrate": "onceward.stores.postgres.provision:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.postgres.due:outbox",
+        "outbox": "onceward.stores.postgres.finding:outbox",
         "provision": "onceward.stores.postgres.provision:provision",
         "template": "onceward.stores.postgres.provision:template",
         "trace": "onceward.stores.postgres.finding:trace",
