@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import MORE, Page, Purged
+from onceward.stores.contract import Page
 from onceward.stores.postgres.exchange import ChangeRequest, Conduit, PostgresExchange
 from onceward.stores.postgres.faults import CANCELED
 from onceward.stores.postgres.queries import (
@@ -90,8 +90,3 @@ class PostgresStore(PostgresExchange, SqlVerbs):
         """Read records in the order of their keys."""
         page: Page = yield PageQuery("scan", self.names.table, (prefix, after), limit)
         return page
-
-    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
-        """Delete expired records, the longest expired first."""
-        gone = yield from self._purging(limit)
-        return Purged(gone, MORE if gone == limit else None)
