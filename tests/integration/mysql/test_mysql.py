@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 import processes
 from certificates import certificate
+from line_cases import lose_the_answer_of
 from mysql_hands import name_of, place_of
 from mysql_servers import Mariadb
 from onceward import Busy, Completed, Once, StoreError
@@ -282,6 +283,12 @@ def test_a_batch_and_a_deletion_wait_on_their_lane_for_a_locked_key_only_for_a_m
     assert longest < 0.8
     connection.rollback()
     store.close()
+
+
+@pytest.mark.parametrize("what", ["claims", "ends"])
+def test_who_waited_knows_its_own_write_again_when_the_answer_to_a_batch_is_lost(what, through, proxy):
+    sleep = RowsQuery("SELECT SLEEP(0.3)")
+    assert set(lose_the_answer_of(what, f"{through}?lanes=1", proxy, sleep).values()) == {1}
 
 
 # --- statements that commit by themselves ---------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED
 from onceward.stores import open_store
 from onceward.stores.capabilities import DUE, MIGRATE, OUTBOX
-from onceward.stores.postgres.due import DueQuery
+from onceward.stores.postgres.finding import DueQuery
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of
 

@@ -12,6 +12,7 @@ import psycopg
 import psycopg_pool
 import pytest
 
+from line_cases import lose_the_answer_of
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED, PARKED
@@ -184,6 +185,13 @@ def test_a_server_that_takes_no_more_connections_costs_none_that_are_open():
     finally:
         once.close()
         server.stop()
+
+
+@pytest.mark.parametrize("what", ["claims", "ends"])
+def test_who_waited_knows_its_own_write_again_when_the_answer_to_a_batch_is_lost(what, schema, postgres, proxy):
+    url = schema.replace(f":{postgres.port}", f":{proxy.port}")
+    sleep = RawQuery("SELECT pg_sleep(0.3)::text")
+    assert set(lose_the_answer_of(what, f"{url}&lanes=1", proxy, sleep).values()) == {1}
 
 
 def test_a_pool_has_no_more_connections_than_it_may(schema):

@@ -14,9 +14,9 @@ from onceward.stores.chains import chain_of
 from onceward.stores.contract import NotFound
 from onceward.stores.ledger import Ledger
 from onceward.stores.memory import MemoryStore
+from onceward.stores.sqlite.finding import TRACED
 from onceward.stores.sqlite.schema import ORIGIN_INDEX
 from onceward.stores.sqlite.store import SqliteStore
-from onceward.stores.sqlite.tracing import TRACED
 from onceward.testing.bench import claim_of
 
 

@@ -11,7 +11,7 @@ from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED
 from onceward.core.views import Criteria
 from onceward.stores.capabilities import DUE, FIND, MIGRATE, OUTBOX
-from onceward.stores.sqlite import due
+from onceward.stores.sqlite import finding
 from onceward.stores.sqlite.schema import DUE_INDEX
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.bench import claim_of
@@ -43,7 +43,7 @@ def found(store, limit=10):
 
 
 @pytest.mark.parametrize(
-    ("statement", "values"), [(due.DUE, (1e12, 0.0, "", 100)), (due.NEXT, (0.0, 1e12))], ids=["page", "wait"]
+    ("statement", "values"), [(finding.DUE, (1e12, 0.0, "", 100)), (finding.NEXT, (0.0, 1e12))], ids=["page", "wait"]
 )
 def test_ten_thousand_completed_records_are_not_read(store, statement, values):
     drive(store.insert_many([claim_of(f"k{n}", "a", status=COMPLETED) for n in range(10_000)]), store)

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import threading
+import time
 import weakref
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import pytest
 from onceward.errors import StoreError
 from onceward.stores import lanes as lanes_module
 from onceward.stores.lanes import LedgerLanes
+from onceward.stores.lanes import threads as threads_module
 from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.lanes.line import MOST_BYTES
 from onceward.stores.mysql.queries import ClaimManyQuery, SwapManyQuery
@@ -547,7 +549,8 @@ def test_no_thread_of_a_forked_child_uses_the_lanes_of_the_parent(server, monkey
     assert parents not in used
 
 
-def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server):
+def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server, monkeypatch):
+    monkeypatch.setattr(threads_module, "_NAP", 0.01)
     lanes, outcomes = server.open(most=2), []
     lanes.run(Write("a"), asked)
     server.held, server.full = {"first", "second"}, Broken("too many clients")
@@ -578,6 +581,7 @@ def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server
     threads[1].join()
     threads[3].start()
     until(lambda: len(lanes._here.threads._line._ranks[1]) == 2)
+    time.sleep(0.1)  # they look again and again
     going[0].set()  # the others go on the lane of the first
     for thread in threads:
         thread.join()

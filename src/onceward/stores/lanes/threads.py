@@ -100,7 +100,7 @@ class ThreadLanes(Lanes[L]):
         ticket.sleep(_NAP)
         while ticket.is_waiting:
             with self._lock:
-                if (lane := self._free()) is not None:  # an interrupt has lost one
+                if not self._all and (lane := self._free()) is not None:  # an interrupt has lost the last one
                     self._pass_on(lane)
                 if boottime() >= end and self._line.remove(ticket):
                     raise self._in_use()

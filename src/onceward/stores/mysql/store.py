@@ -6,7 +6,7 @@ from typing import Final
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import MORE, Page, Polled, Purged
+from onceward.stores.contract import Page, Polled
 from onceward.stores.mysql.exchange import MysqlConduit, MysqlExchange
 from onceward.stores.mysql.queries import (
     ClaimManyQuery,
@@ -31,14 +31,14 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "due": "onceward.stores.mysql.due:due",
+        "due": "onceward.stores.mysql.finding:due",
         "find": "onceward.stores.mysql.finding:find",
         "survey": "onceward.stores.mysql.survey:survey",
         "found": "onceward.stores.mysql.provision:found",
         "inspect": "onceward.stores.mysql.inspection:inspect",
         "migrate": "onceward.stores.mysql.provision:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.mysql.due:outbox",
+        "outbox": "onceward.stores.mysql.finding:outbox",
         "provision": "onceward.stores.mysql.provision:provision",
         "template": "onceward.stores.mysql.provision:template",
         "trace": "onceward.stores.mysql.finding:trace",
@@ -78,11 +78,6 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
         """Read records in the order of their keys."""
         page: Page = yield PageQuery("scan", (prefix, after), limit)
         return page
-
-    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        """Delete expired records, the longest expired first."""
-        gone = yield from self._purging(limit)
-        return Purged(gone, MORE if gone == limit else None)
 
     def _too_long(self, key: str) -> StoreError | None:
         """Return the error for a key that is too long. A session without strict mode would cut it, and take it for another one."""

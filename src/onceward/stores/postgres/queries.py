@@ -18,7 +18,7 @@ from onceward.stores.sql.verbs import BRISK
 
 _OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
 _BRISK: Final = str(BRISK)
-_OF_T: Final = ", ".join(f"t.{name}" for name in FIELDS)
+OF_T: Final = ", ".join(f"t.{name}" for name in FIELDS)
 _KEYS: Final = "key > $2 AND key >= $3 AND ($4::text IS NULL OR key < $4)"
 DIALECT: Final = Dialect("(SELECT now FROM c)", "(SELECT now FROM c) - interval '{} seconds'")
 _FENCE, _ERROR = ([kind.name for kind in WRITE].index(name) for name in ("fence", "error"))
@@ -134,7 +134,7 @@ class PostgresPage(Query):
         if clause is not None:
             looks = f", {looking(clause, table, rows, '$5::bigint', DIALECT)}"
             counts, found = "l.rows, l.last", f"CROSS JOIN {FOUND.format(table=table)}"
-        text = f"{FIRST}{looks} SELECT t.key IS NULL AND NULL, c.now, {_OF_T}, {counts} FROM c {found}"
+        text = f"{FIRST}{looks} SELECT t.key IS NULL AND NULL, c.now, {OF_T}, {counts} FROM c {found}"
         super().__init__(action, text, (after or "", prefix, end_of(prefix), limit + 1, *more))
         self.limit, self.seconds = limit, seconds
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import MORE, Page, Purged
+from onceward.stores.contract import Page
 from onceward.stores.postgres.exchange import ChangeRequest, Conduit, PostgresExchange
 from onceward.stores.postgres.faults import CANCELED
 from onceward.stores.postgres.queries import (
@@ -29,14 +29,14 @@ class PostgresStore(PostgresExchange, SqlVerbs):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
-        "due": "onceward.stores.postgres.due:due",
+        "due": "onceward.stores.postgres.finding:due",
         "find": "onceward.stores.postgres.finding:find",
         "survey": "onceward.stores.postgres.survey:survey",
         "found": "onceward.stores.postgres.provision:found",
         "inspect": "onceward.stores.postgres.inspection:inspect",
         "migrate": "onceward.stores.postgres.provision:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.postgres.due:outbox",
+        "outbox": "onceward.stores.postgres.finding:outbox",
         "provision": "onceward.stores.postgres.provision:provision",
         "template": "onceward.stores.postgres.provision:template",
         "trace": "onceward.stores.postgres.finding:trace",
@@ -90,8 +90,3 @@ class PostgresStore(PostgresExchange, SqlVerbs):
         """Read records in the order of their keys."""
         page: Page = yield PostgresPage("scan", self.names.table, (prefix, after), limit)
         return page
-
-    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        """Delete expired records, the longest expired first."""
-        gone = yield from self._purging(limit)
-        return Purged(gone, MORE if gone == limit else None)

@@ -25,13 +25,13 @@ class RedisStore(RedisExchange):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "due": "onceward.stores.redis.due:due",
+        "due": "onceward.stores.redis.finding:due",
         "find": "onceward.stores.redis.finding:find",
         "found": "onceward.stores.redis.provision:found",
         "inspect": "onceward.stores.redis.inspection:inspect",
         "migrate": "onceward.stores.redis.provision:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.redis.due:outbox",
+        "outbox": "onceward.stores.redis.finding:outbox",
         "provision": "onceward.stores.redis.provision:provision",
         "survey": "onceward.stores.redis.survey:survey",
         "trace": "onceward.stores.redis.finding:trace",

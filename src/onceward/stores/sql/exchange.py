@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.register import KeyLocked
 from onceward.errors import StoreError
+from onceward.stores.contract import MORE, Purged
 from onceward.stores.observed import Observed
 from onceward.stores.sql.queries import SqlQuery, Ts
 from onceward.stores.sql.refusals import Broken, ServerErrors, SqlRefusal, lost
@@ -120,8 +121,8 @@ class SqlExchange(Observed, ABC, Generic[P]):
         """Return whether the ledger must be there for a request."""
 
     @abstractmethod
-    def _purging(self, limit: int) -> Steps[object]:
-        """Delete expired records."""
+    def _purging(self, limit: int) -> Steps[int]:
+        """Delete expired records, the longest expired first, and return how many."""
 
     @abstractmethod
     def _claimed(self, request: object) -> int:
@@ -156,6 +157,11 @@ class SqlExchange(Observed, ABC, Generic[P]):
             return False
         self._claims = 0
         return True
+
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
+        """Delete expired records, the longest expired first."""
+        gone = yield from self._purging(limit)
+        return Purged(gone, MORE if gone == limit else None)
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,6 +1,7 @@
 """Rows that are not records: another program wrote them. SQLite keeps any type in any column."""
 
 import sqlite3
+from collections.abc import Sequence
 from operator import contains
 from typing import Any, Final
 
@@ -34,6 +35,12 @@ def damaged(row: tuple[Any, ...]) -> Damaged:
     """Return what is known of a row that is not a record."""
     key = row[0]
     return Damaged(key if isinstance(key, str) else repr(key), WHY, row)
+
+
+def sorted_out(rows: Sequence[tuple[Any, ...]]) -> tuple[list[Record], tuple[Damaged, ...]]:
+    """Return the records among rows, and what is known of the others."""
+    records = [Record._make(row) for row in rows if is_whole(row)]
+    return records, tuple(damaged(row) for row in rows if not is_whole(row))
 
 
 def damage(row: tuple[Any, ...]) -> DamagedRecord:

@@ -1,21 +1,35 @@
-"""Finding records of an SQLite ledger by status and age (:data:`onceward.stores.capabilities.FIND`)."""
+"""Finding records of an SQLite ledger (:data:`onceward.stores.capabilities.FIND`, ``DUE``, ``TRACE``)."""
 
 import sqlite3
 from functools import partial
 from typing import Final
 
 from onceward.core.drivers import Steps
+from onceward.core.origin import beginning
+from onceward.core.protocol import SOME_DAY
 from onceward.core.record import Record
 from onceward.core.views import Criteria
 from onceward.errors import StoreError
-from onceward.stores.contract import Page
+from onceward.stores.capabilities import point_of, token_of
+from onceward.stores.contract import DuePage, Page
 from onceward.stores.sql.finding import FOUND, Dialect, having, looking, next_page
 from onceward.stores.sqlite import damage
 from onceward.stores.sqlite.requests import KEYS, SqlRequest
-from onceward.stores.sqlite.schema import DUE_INDEX, STOPPED, STOPPED_INDEX, TABLE, has_index
+from onceward.stores.sqlite.schema import DUE_INDEX, ORIGIN_INDEX, STOPPED, STOPPED_INDEX, TABLE, has_index
 from onceward.stores.sqlite.store import SqliteStore
 
 _FIELDS: Final = ", ".join(f"+t.{name}" for name in Record._fields)
+_OF_ROW: Final = ", ".join(f"+{name}" for name in Record._fields)
+_DUE: Final = f"{TABLE} INDEXED BY {DUE_INDEX}"
+DUE: Final = (
+    f"SELECT {_OF_ROW} FROM {_DUE} WHERE due_at <= ?1 AND (due_at, key) > (?2, ?3) ORDER BY due_at, key LIMIT ?4"
+)
+NEXT: Final = f"SELECT min(due_at) FROM {_DUE} WHERE due_at > ? AND due_at < ?"
+# Rows of one root are next to each other in the index, in the order of their row ids.
+TRACED: Final = (
+    f"SELECT {_OF_ROW}, rowid FROM {TABLE} {{}} WHERE origin >= ?1 AND origin < ?2 AND (origin, rowid) > (?3, ?4) "
+    "ORDER BY origin, rowid LIMIT ?5"
+)
 
 
 def find(_: SqliteStore, criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
@@ -41,7 +55,60 @@ def found(
     if not all(isinstance(key, str) for key in (last or "", *(row[0] for row in hits))):
         raise StoreError("a key is not UTF-8: list the records without a status and an age")
     point = next_page([row[0] for row in hits], limit, looked, last)
-    page = hits[:limit]
-    records = [Record._make(row) for row in page if damage.is_whole(row)]
-    damaged = [damage.damaged(row) for row in page if not damage.is_whole(row)]
-    return Page(records, point, now, tuple(damaged))
+    records, damaged = damage.sorted_out(hits[:limit])
+    return Page(records, point, now, damaged)
+
+
+def outbox(store: SqliteStore) -> Steps[None]:
+    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    there: bool = yield SqlRequest(partial(_is_indexed), writes=False)
+    if not there:
+        raise StoreError(
+            f"ledger {store.path}: it has no index of messages, because an earlier version made it. Call `onceward migrate "
+            f"--store {store.url}` once"
+        )
+
+
+def due(_: SqliteStore, after: str | None, limit: int, ahead: float) -> Steps[DuePage]:
+    """Read the records whose messages are due (:data:`onceward.stores.capabilities.DUE`)."""
+    page: DuePage = yield SqlRequest(partial(found_due, after, limit, ahead), writes=False)
+    return page
+
+
+def found_due(after: str | None, limit: int, ahead: float, connection: sqlite3.Connection, now: float) -> DuePage:
+    """Read one page, and one more row to know whether it is the last."""
+    rows = damage.rows(connection, DUE, (now + ahead, *point_of(after), limit + 1))
+    page, place = rows[:limit], Record._fields.index("due_at")
+    following = token_of(page[-1][place], str(page[-1][0])) if len(rows) > limit else None
+    (at,) = connection.execute(NEXT, (now + ahead, now + SOME_DAY)).fetchone()
+    records, damaged = damage.sorted_out(page)
+    return DuePage(records, following, now, None if at is None else at - now, damaged)
+
+
+def _is_indexed(connection: sqlite3.Connection, _: float) -> bool:
+    return has_index(connection, DUE_INDEX)
+
+
+def trace(_: SqliteStore, root: str, after: str | None, limit: int, scan: bool) -> Steps[Page | None]:
+    """Read one page of the records whose chain began at ``root``. None: the index is missing, and ``scan`` is false."""
+    page: Page | None = yield SqlRequest(partial(traced, root, after, limit, scan), writes=False)
+    return page
+
+
+def traced(
+    root: str, after: str | None, limit: int, scan: bool, connection: sqlite3.Connection, now: float
+) -> Page | None:
+    """Read one page, and one more row to know whether it is the last."""
+    indexed = has_index(connection, ORIGIN_INDEX)
+    if not indexed and not scan:
+        return None
+    start = beginning(root)
+    number, _, origin = (after or "0 ").partition(" ")
+    end = start[:-1] + chr(ord(start[-1]) + 1)
+    statement = TRACED.format(f"INDEXED BY {ORIGIN_INDEX}" if indexed else "")
+    rows = damage.rows(connection, statement, (start, end, origin, int(number), limit + 1))
+    following = None
+    if len(rows) > limit:
+        following = f"{rows[limit - 1][-1]} {rows[limit - 1][Record._fields.index('origin')]}"
+    records, damaged = damage.sorted_out([row[:-1] for row in rows[:limit]])
+    return Page(records, following, now, damaged)

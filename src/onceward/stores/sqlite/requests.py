@@ -144,10 +144,9 @@ def scan(prefix: str, after: str | None, limit: int, connection: sqlite3.Connect
     bounds = (after or "", prefix, prefix + "\U0010ffff", limit + 1)
     rows = damage.rows(connection, SCAN, bounds)
     page = rows[:limit]
-    records = [Record._make(row) for row in page if damage.is_whole(row)]
-    damaged = [damage.damaged(row) for row in page if not damage.is_whole(row)]
+    records, damaged = damage.sorted_out(page)
     keys = [row[0] for row in page if isinstance(row[0], str)]
-    return Page(records, keys[-1] if len(rows) > limit and keys else None, now, tuple(damaged))
+    return Page(records, keys[-1] if len(rows) > limit and keys else None, now, damaged)
 
 
 def make_index(name: str, connection: sqlite3.Connection, _: float) -> None:

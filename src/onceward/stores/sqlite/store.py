@@ -27,17 +27,17 @@ class SqliteStore(SqliteExchange, Polled):
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
-        "due": "onceward.stores.sqlite.due:due",
+        "due": "onceward.stores.sqlite.finding:due",
         "find": "onceward.stores.sqlite.finding:find",
         "survey": "onceward.stores.sqlite.survey:survey",
         "migrate": "onceward.stores.sqlite.provision:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.sqlite.due:outbox",
+        "outbox": "onceward.stores.sqlite.finding:outbox",
         "found": "onceward.stores.sqlite.provision:found",
         "inspect": "onceward.stores.sqlite.inspection:inspect",
         "provision": "onceward.stores.sqlite.provision:provision",
         "template": "onceward.stores.sqlite.provision:template",
-        "trace": "onceward.stores.sqlite.tracing:trace",
+        "trace": "onceward.stores.sqlite.finding:trace",
         "transaction": "onceward.stores.sqlite.session:join",
     }
 
