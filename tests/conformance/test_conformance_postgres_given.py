@@ -22,7 +22,7 @@ async def _open_psycopg(url, path):
 
 
 async def _connect_psycopg(url, path):
-    return await psycopg.AsyncConnection.connect(url, options=f"-csearch_path={path}")
+    return await psycopg.AsyncConnection.connect(url, options=f"-csearch_path={path}", autocommit=True)
 
 
 async def _open_asyncpg(url, path):
@@ -78,6 +78,6 @@ def test_a_ledger_on_blocking_connections_conforms(check, pool, mode, place):
     if pool == "pool":
         given = psycopg_pool.ConnectionPool(url, kwargs={"options": options}, min_size=1, max_size=4, open=True)
     else:
-        given = psycopg.connect(url, options=options)
+        given = psycopg.connect(url, options=options, autocommit=True)
     with contextlib.closing(given):
         check.run(Bench(lambda _: open_ledger(given, schema=schema), mode=mode, advance=move))

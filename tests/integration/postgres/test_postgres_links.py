@@ -431,12 +431,38 @@ def test_asyncpg_with_its_statement_cache_works_behind_a_pooler(kind, bouncer, s
 
 
 def test_a_connection_in_a_transaction_is_refused(store, postgres):
-    with psycopg.connect(postgres.url) as connection:
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
         mine = open_ledger(connection, schema=store.names.schema)
-        assert drive(mine.load("key"), mine).record is None  # without BEGIN, although it is not autocommit
-        connection.execute("SELECT 1")
-        with pytest.raises(StoreError, match="in a transaction of yours"):
+        assert drive(mine.load("key"), mine).record is None
+        with connection.transaction(), pytest.raises(StoreError, match="in a transaction of yours"):
             drive(mine.load("key"), mine)
+        connection.autocommit = False
+        with pytest.raises(StoreError, match="does not commit each statement"):
+            drive(mine.load("key"), mine)
+
+
+def test_a_pool_is_used_without_a_transaction_and_keeps_its_settings(store, postgres):
+    with psycopg_pool.ConnectionPool(postgres.url, min_size=1, max_size=1, open=True) as pool:
+        mine = open_ledger(pool, schema=store.names.schema)
+        assert drive(mine.insert(claim_of("key", "a")), mine).won
+        with pool.connection() as connection:
+            assert not connection.autocommit
+    assert drive(store.load("key"), store).record is not None
+
+
+@pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
+def test_a_frozen_server_does_not_hold_a_connection_of_mine(store, postgres):
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        mine = open_ledger(connection, schema=store.names.schema, timeout=2)
+        drive(mine.load("key"), mine)
+        pid = connection.info.backend_pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StoreError, match="not answered in time"):
+                drive(mine.load("key"), mine)
+            assert connection.closed
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
 
 def wrote(store, verb):

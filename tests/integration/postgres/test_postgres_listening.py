@@ -225,14 +225,14 @@ def test_a_waiter_is_told_while_its_listener_asks_for_another_key(holder, peer, 
     claims = [holder.acquire("k"), holder.acquire("other")]
     first = Waiting(peer)
     until_listened_to(peer)
-    drive = listening.drive
+    fetch = listening.fetch
 
-    def drive_late(*given):
+    def fetch_late(*given, **options):
         claims[0].complete("done")  # so that the notification comes before the answer
-        monkeypatch.setattr(listening, "drive", drive)
-        return drive(*given)
+        monkeypatch.setattr(listening, "fetch", fetch)
+        return fetch(*given, **options)
 
-    monkeypatch.setattr(listening, "drive", drive_late)
+    monkeypatch.setattr(listening, "fetch", fetch_late)
     second = Waiting(peer, "other")
     assert first.ended() == ["done"]
     claims[1].complete("done, too")

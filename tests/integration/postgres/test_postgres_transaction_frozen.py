@@ -16,8 +16,7 @@ from postgres_servers import Postgres
 pytestmark = pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
 
 
-# asyncpg has a limit of its own.
-@pytest.fixture(params=[name for name in HANDS if "asyncpg" not in name])
+@pytest.fixture(params=HANDS)
 def hand(request, postgres, table):
     return HANDS[request.param](postgres.url, table)
 

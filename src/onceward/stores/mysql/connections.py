@@ -1,8 +1,6 @@
 """What the caller's connection of PyMySQL or asyncmy says of its transaction, and how ours are run on it."""
 
-import asyncio
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pymysql
@@ -10,8 +8,8 @@ import pymysql
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.mysql.lane import drop
 from onceward.stores.mysql.talk import IN_TRANSACTION, fetch, fetch_async
+from onceward.stores.sql.limits import shut
 from onceward.stores.sql.queries import Row
-from onceward.stores.sql.refusals import Broken
 
 
 def state_of(driver: Any) -> TransactionState:
@@ -30,28 +28,18 @@ def is_open(driver: Any) -> bool:
 
 def cut(driver: Any) -> None:
     """Close a connection at once. The server then rolls back."""
-    if isinstance(driver, pymysql.Connection):
-        driver._force_close()  # noqa: SLF001 - the public one talks to the server
-    elif driver is not None:
-        drop(driver)
+    if not isinstance(driver, pymysql.Connection):
+        if driver is not None:
+            drop(driver)
+    elif driver.open:
+        shut(driver)  # else the driver would wait until a frozen server takes its farewell
+        driver.close()
 
 
-@contextlib.contextmanager
-def limited(driver: Any, seconds: float) -> Iterator[None]:
-    """Let a blocking connection give up after so many seconds without an answer; it is closed then."""
-    before = driver._read_timeout  # noqa: SLF001 - no public name
-    driver._read_timeout = min(before or seconds, seconds)  # noqa: SLF001 - as above
-    try:
-        yield
-    finally:
-        driver._read_timeout = before  # noqa: SLF001 - as above
-
-
-def run(driver: Any, texts: Sequence[str], seconds: float) -> list[Row]:
+def run(driver: Any, texts: Sequence[str]) -> list[Row]:
     """Run statements on a blocking connection. It is closed if that ends in the middle of one."""
     try:
-        with limited(driver, seconds):
-            return fetch(driver, texts)
+        return fetch(driver, texts)
     except Exception:  # the driver closes it if the stream is in disorder
         raise
     except BaseException:
@@ -59,14 +47,10 @@ def run(driver: Any, texts: Sequence[str], seconds: float) -> list[Row]:
         raise
 
 
-async def run_async(driver: Any, texts: Sequence[str], seconds: float) -> list[Row]:
+async def run_async(driver: Any, texts: Sequence[str]) -> list[Row]:
     """As :func:`run`, for a connection of coroutines."""
     try:
-        async with asyncio.timeout(seconds):
-            return await fetch_async(driver, texts)
-    except TimeoutError as error:
-        cut(driver)
-        raise Broken(f"the server has not answered for {seconds:g} s") from error
+        return await fetch_async(driver, texts)
     except Exception:
         raise
     except BaseException:

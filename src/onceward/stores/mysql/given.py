@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from onceward.stores.mysql.connections import limited
+from onceward.stores.mysql.connections import cut
 from onceward.stores.mysql.talk import IN_TRANSACTION, fetch, fetch_async, settings, spoken_error
 from onceward.stores.sql.given import Awaiting, Blocking
+from onceward.stores.sql.limits import limited
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
@@ -68,7 +69,7 @@ class GivenBlocking(Blocking[Sequence[str]]):
         except BaseException as error:
             met = spoken_error(error)
             if not isinstance(met, SqlRefusal):
-                connection._force_close()  # noqa: SLF001 - it was left in the middle of a statement
+                cut(connection)  # it was left in the middle of a statement
             raise (met or error) from error
         finally:
             self._lock.release()

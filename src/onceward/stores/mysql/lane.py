@@ -15,8 +15,8 @@ import pymysql
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.mysql.faults import LEFT
-from onceward.stores.mysql.talk import fetch_async, is_silent, settings, spoken_error
-from onceward.stores.mysql.wire import LedgerWire
+from onceward.stores.mysql.talk import fetch, fetch_async, is_silent, settings, spoken_error
+from onceward.stores.sql.limits import number_of, shut
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken
 
@@ -38,7 +38,7 @@ class _MysqlLane(ServerLane):
     @property
     def is_alive(self) -> bool:
         try:
-            return self.is_ready and is_silent(_socket_of(self._wire).fileno())
+            return self.is_ready and is_silent(number_of(self._wire))
         except (OSError, AttributeError, ValueError):
             return False
 
@@ -64,16 +64,17 @@ class MysqlLane(_MysqlLane):
         try:
             if not self.is_ready:
                 self.close()
-                self._wire = LedgerWire(**self._place, read_timeout=self._seconds, write_timeout=self._seconds)
-                self._wire.rows([settings(self._wire.get_server_info())])
+                self._wire = pymysql.connect(**self._place, read_timeout=self._seconds, write_timeout=self._seconds)
+                fetch(self._wire, [settings(self._wire.get_server_info())])
                 self.is_ready = True
-            rows: list[Row] = self._wire.rows(texts)
+            return fetch(self._wire, texts)
         except Exception as error:
             raise spoken_error(error) or error from error
-        return rows
 
     def _close(self, wire: Any, *, friendly: bool) -> None:
-        wire.close() if friendly else wire._force_close()  # noqa: SLF001 - the other one talks to the server
+        if not friendly:
+            shut(wire)
+        wire.close()
 
 
 class AsyncMysqlLane(_MysqlLane):
@@ -99,12 +100,6 @@ class AsyncMysqlLane(_MysqlLane):
     def _close(self, wire: Any, *, friendly: bool) -> None:
         del friendly
         drop(wire)
-
-
-def _socket_of(wire: Any) -> Any:
-    if isinstance(wire, pymysql.Connection):
-        return wire._sock  # noqa: SLF001 - no public name
-    return wire._transport.get_extra_info("socket")  # noqa: SLF001 - no public name
 
 
 def drop(wire: Any) -> None:

@@ -1,6 +1,5 @@
 """Transactions on connections of asyncmy."""
 
-import asyncio
 from collections.abc import Sequence
 
 from onceward.stores.capabilities import TransactionState
@@ -19,18 +18,16 @@ class AsyncmyDriver(AwaitedDriver[Sequence[str]]):
 
     async def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
         """Run statements and return the rows of all."""
-        return await run_async(self.connection, texts, self.seconds)
+        return await run_async(self.connection, texts)
 
     async def finish(self) -> None:
-        """Commit. ``wait_for`` of Python 3.11 can swallow a cancellation."""
-        async with asyncio.timeout(self.seconds):
-            await self.connection.commit()
+        """Commit."""
+        await self.connection.commit()
 
     async def undo(self) -> None:
         """Roll back."""
         if state_of(self.connection) is TransactionState.OPEN:
-            async with asyncio.timeout(self.seconds):
-                await self.connection.rollback()
+            await self.connection.rollback()
 
     def cut(self) -> None:
         """Close the connection."""

@@ -7,7 +7,7 @@ from functools import partial
 import pymysql
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.mysql.connections import is_open, limited, run, state_of
+from onceward.stores.mysql.connections import is_open, run, state_of
 from onceward.stores.sql import django_driver
 from onceward.stores.sql.queries import Row
 
@@ -26,25 +26,11 @@ class DjangoMysqlDriver(django_driver.DjangoDriver[Sequence[str]]):
                 "of its transaction: call pymysql.install_as_MySQLdb() at the top of the settings"
             )
 
-    def start(self) -> None:
-        """Begin."""
-        self.connection.ensure_connection()
-        with limited(self.raw, self.seconds):
-            super().start()
-
     def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
         """Run statements and return the rows of all."""
         self.check_healthy()
         with self.connection.wrap_database_errors:
-            return run(self.raw, texts, self.seconds)
-
-    def finish(self) -> None:
-        """Commit."""
-        if self.raw is None:
-            super().finish()
-            return
-        with limited(self.raw, self.seconds):
-            super().finish()
+            return run(self.raw, texts)
 
     def undo(self) -> None:
         """Roll back. If the driver's connection is closed, say so to Django, which else connects anew without a limit of time."""

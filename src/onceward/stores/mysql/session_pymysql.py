@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.mysql.connections import cut, is_open, limited, run, state_of
+from onceward.stores.mysql.connections import cut, run, state_of
 from onceward.stores.sql.drivers import BlockingDriver
 from onceward.stores.sql.queries import Row
 
@@ -18,18 +18,16 @@ class PymysqlDriver(BlockingDriver[Sequence[str]]):
 
     def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
         """Run statements and return the rows of all."""
-        return run(self.connection, texts, self.seconds)
+        return run(self.connection, texts)
 
     def finish(self) -> None:
         """Commit."""
-        with limited(self.connection, self.seconds):
-            self.connection.commit()
+        self.connection.commit()
 
     def undo(self) -> None:
         """Roll back."""
-        if is_open(self.connection) and state_of(self.connection) is TransactionState.OPEN:
-            with limited(self.connection, self.seconds):
-                self.connection.rollback()
+        if state_of(self.connection) is TransactionState.OPEN:
+            self.connection.rollback()
 
     def cut(self) -> None:
         """Close the connection."""

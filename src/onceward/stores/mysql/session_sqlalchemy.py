@@ -1,6 +1,6 @@
 """Transactions on SQLAlchemy's connections and sessions, with the drivers pymysql and asyncmy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -8,7 +8,7 @@ import pymysql
 from sqlalchemy.util import await_only
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.mysql.connections import cut, is_open, limited, run, run_async, state_of
+from onceward.stores.mysql.connections import cut, is_open, run, run_async, state_of
 from onceward.stores.sql import alchemy
 from onceward.stores.sql.queries import Row
 
@@ -38,16 +38,8 @@ class UnderMysql(alchemy.Underneath[Sequence[str]]):
     def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
         """Run statements and return the rows of all."""
         if isinstance(self.raw, pymysql.Connection):
-            return run(self.raw, texts, self.seconds)
-        return await_only(run_async(self.raw, texts, self.seconds))
-
-    def finish(self, commit: Callable[[], None]) -> None:
-        """Commit."""
-        if not isinstance(self.raw, pymysql.Connection):
-            commit()
-            return
-        with limited(self.raw, self.seconds):
-            commit()
+            return run(self.raw, texts)
+        return await_only(run_async(self.raw, texts))
 
     def was_closed(self) -> bool:
         """Return whether the driver's connection was closed."""

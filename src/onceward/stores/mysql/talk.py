@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pymysql.cursors import Cursor
+
 from onceward.stores.mysql.faults import LOST
 from onceward.stores.mysql.schema import flavor_of
 from onceward.stores.sql.polling import READ, poller
@@ -35,14 +37,12 @@ def settings(server: str) -> str:
 def fetch(connection: Any, texts: Sequence[str]) -> list[Row]:
     """Run statements one after another, and return the rows of all. Raises the driver's errors."""
     rows: list[Row] = []
-    for text in texts:
-        connection.query(text)
-        while True:
-            result = connection._result  # noqa: SLF001 - a cursor would cost twice as much, and may be of another class
-            rows.extend(result.rows or ())
-            if not result.has_next:
-                break
-            connection.next_result()
+    with connection.cursor(Cursor) as cursor:  # the connection can have another class of its own
+        for text in texts:
+            cursor.execute(text)
+            rows += cursor.fetchall()
+            while cursor.nextset():
+                rows += cursor.fetchall()
     return rows
 
 
@@ -52,8 +52,8 @@ async def fetch_async(connection: Any, texts: Sequence[str]) -> list[Row]:
     for text in texts:
         await connection.query(text)
         while True:
-            result = connection._result  # noqa: SLF001 - as above
-            rows.extend(result.rows or ())
+            result = connection._result  # noqa: SLF001 - its cursor would ask for warnings, and warn of each
+            rows += result.rows or ()
             if not result.has_next:
                 break
             await connection.next_result()

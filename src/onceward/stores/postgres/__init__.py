@@ -36,7 +36,7 @@ def open_ledger(
 
     Args:
         given: a connection or pool of psycopg 3 or asyncpg. It stays yours to close. A connection is used for one statement
-            at a time, and must be in no transaction then.
+            at a time, and must be in no transaction then. A connection of psycopg must have ``autocommit=True``.
         table: the table's name; its second table is called ``TABLE_meta``.
         schema: its schema; None is the first one of the connection's search path.
         timeout: seconds for one statement.

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 from psycopg import Error
 from psycopg.pq import TransactionStatus
 
-from onceward.stores.postgres.talk import drive, drive_async, is_alive, talk
+from onceward.stores.postgres.connections import check_encoding
+from onceward.stores.postgres.cursors import cursor_of, failure, fetch, fetch_async, is_alive, reading
+from onceward.stores.postgres.values import sent
 from onceward.stores.sql.given import Awaiting, Blocking
+from onceward.stores.sql.limits import limited
 from onceward.stores.sql.queries import Row
-from onceward.stores.sql.refusals import Broken, SqlRefusal
+from onceward.stores.sql.refusals import Broken
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
-    from psycopg.pq.abc import PGconn
     from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
     from onceward.stores.postgres.listening import Ear
-
-_UNHARMED = (SqlRefusal, ValueError)  # after which a connection is ready for the next statement
-
 
 _INSTEAD: Final = "a URL or a psycopg_pool.ConnectionPool"
 
@@ -51,24 +50,26 @@ class GivenPool(PostgresBlocking):
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
         self.check_own()
-        taken: list[Connection[Any]] = []
+        taken: list[Connection[Any]] = []  # which an interrupt does not lose
         try:
-            with failing():
-                self._take(taken)
-            return spoken(taken[0], text, values, self.timeout)
+            with _failing():
+                for _ in range(self._pool.max_size + 1):  # each may be stale
+                    taken.append(self._pool.getconn(self.timeout))
+                    if is_alive(taken[-1], reading(taken[-1])):
+                        break
+                    taken[-1].close()
+                    self._give_back(taken.pop())
+                else:
+                    raise Broken("the pool's connections are closed")
+            before, taken[0].autocommit = taken[0].autocommit, True
+            try:
+                return _spoken(taken[0], text, values, self.timeout)
+            finally:
+                if _status(taken[0]) == TransactionStatus.IDLE:
+                    taken[0].autocommit = before
         finally:
             for connection in taken:
                 self._give_back(connection)
-
-    def _take(self, taken: "list[Connection[Any]]") -> None:
-        """Take one that is open, into a list that an interrupt does not lose."""
-        for _ in range(self._pool.max_size + 1):  # each may be stale
-            taken.append(self._pool.getconn(self.timeout))
-            if is_alive(taken[0].pgconn):
-                return
-            self._give_back(closed(taken[0]))
-            taken.clear()
-        taken.append(self._pool.getconn(self.timeout))
 
     def _give_back(self, connection: "Connection[Any]") -> None:
         try:
@@ -92,10 +93,8 @@ class GivenConnection(PostgresBlocking):
         lock = self._connection.lock
         if not lock.acquire(timeout=self.timeout):  # also in a signal handler, which interrupted its holder
             raise Broken(f"its connection is in use for {self.timeout:g} s: give a pool")
-        try:
-            return spoken(self._connection, text, values, self.timeout)
-        finally:
-            lock.release()
+        lock.release()
+        return _spoken(self._connection, text, values, self.timeout)
 
 
 class GivenAsyncPool(PostgresAwaiting):
@@ -109,21 +108,25 @@ class GivenAsyncPool(PostgresAwaiting):
         """Run one statement on the running loop."""
         taken: list[AsyncConnection[Any]] = []
         try:
-            with failing():
-                await self._take(taken)
-            return await spoken_async(taken[0], text, values, self.timeout)
+            with _failing():
+                for _ in range(self._pool.max_size + 1):
+                    taken.append(await self._pool.getconn(self.timeout))
+                    if is_alive(taken[-1], reading(taken[-1])):
+                        break
+                    await taken[-1].close()
+                    await self._give_back(taken.pop())
+                else:
+                    raise Broken("the pool's connections are closed")
+            before = taken[0].autocommit
+            await taken[0].set_autocommit(True)
+            try:
+                return await _spoken_async(taken[0], text, values, self.timeout)
+            finally:
+                if _status(taken[0]) == TransactionStatus.IDLE:
+                    await taken[0].set_autocommit(before)
         finally:
             for connection in taken:
                 await self._give_back(connection)
-
-    async def _take(self, taken: "list[AsyncConnection[Any]]") -> None:
-        for _ in range(self._pool.max_size + 1):
-            taken.append(await self._pool.getconn(self.timeout))
-            if is_alive(taken[0].pgconn):
-                return
-            await self._give_back(closed(taken[0]))
-            taken.clear()
-        taken.append(await self._pool.getconn(self.timeout))
 
     async def _give_back(self, connection: "AsyncConnection[Any]") -> None:
         try:
@@ -143,63 +146,52 @@ class GivenAsyncConnection(PostgresAwaiting):
 
     async def served(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement on the running loop."""
-        async with self._connection.lock:
-            return await spoken_async(self._connection, text, values, self.timeout)
+        return await _spoken_async(self._connection, text, values, self.timeout)
 
 
-def spoken(connection: "Connection[Any]", text: str, values: Sequence[object], seconds: float) -> list[Row]:
-    """Run one statement on a connection that is in no transaction. It is closed if that ends in the middle."""
-    wire = connection.pgconn
-    check_idle(wire)
-    try:
-        return drive(wire, talk(wire, text.encode(), values), seconds)
-    except _UNHARMED:
-        raise
-    except BaseException:
-        closed(connection)
-        raise
+def _spoken(connection: "Connection[Any]", text: str, values: Sequence[object], seconds: float) -> Sequence[Row]:
+    """Run one statement on a connection that is in no transaction."""
+    with _alone(connection), _failing(), limited(connection, seconds):
+        return fetch(cursor_of(connection), text, sent(values), prepare=False)
 
 
-async def spoken_async(
+async def _spoken_async(
     connection: "AsyncConnection[Any]", text: str, values: Sequence[object], seconds: float
-) -> list[Row]:
-    """As :func:`spoken`, for a coroutine."""
-    wire = connection.pgconn
-    check_idle(wire)
-    try:
-        return await drive_async(wire, talk(wire, text.encode(), values), seconds)
-    except _UNHARMED:
-        raise
-    except BaseException:
-        closed(connection)
-        raise
+) -> Sequence[Row]:
+    with _alone(connection), _failing(), limited(connection, seconds):
+        return await fetch_async(cursor_of(connection), text, sent(values), prepare=False)
 
 
-def check_idle(wire: "PGconn") -> None:
-    """Raise ValueError if a connection is in a transaction, or its texts are not UTF-8."""
-    status = wire.transaction_status
-    if status == TransactionStatus.UNKNOWN:
+@contextmanager
+def _alone(connection: Any) -> "Iterator[None]":
+    """Raise ValueError if a statement would not be committed by itself. Close the connection if it is left in the middle of one."""
+    if connection.closed:
         raise Broken("the connection is closed")
-    if status != TransactionStatus.IDLE:
+    if _status(connection) in {TransactionStatus.INTRANS, TransactionStatus.INERROR}:
         raise ValueError(
             "the connection is in a transaction of yours, so the ledger would see and lose its writes with it. Give the ledger "
             "a connection of its own, a pool or a URL; to commit with your transaction, use once.transaction()"
         )
-    encoding = wire.parameter_status(b"client_encoding")
-    if encoding not in {b"UTF8", None}:
-        raise ValueError(f"the connection's client_encoding is {encoding!r}, and a ledger needs UTF8")
+    if not connection.autocommit:
+        raise ValueError(
+            "the connection does not commit each statement: make it with autocommit=True, or give a pool or a URL"
+        )
+    check_encoding(connection)
+    try:
+        yield
+    finally:
+        if _status(connection) == TransactionStatus.ACTIVE and not connection.lock.locked():
+            connection.pgconn.finish()
 
 
-def closed(connection: Any) -> Any:
-    """Close a connection at once, without a word to the server, and return it."""
-    connection.pgconn.finish()
-    return connection
+def _status(connection: Any) -> int:
+    return int(connection.pgconn.transaction_status)
 
 
 @contextmanager
-def failing() -> "Iterator[None]":
-    """Raise Broken for an error of the pool or driver."""
+def _failing() -> "Iterator[None]":
+    """Raise what an error of the pool or the driver means."""
     try:
         yield
     except Error as error:
-        raise Broken(str(error)) from error
+        raise failure(error) from error

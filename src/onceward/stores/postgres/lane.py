@@ -1,7 +1,6 @@
 """A lane to PostgreSQL: a connection of psycopg, on which the statements are prepared.
 
-psycopg sets no limit of time to a server that does not answer, so ``wait`` does it here. A connection that was interrupted,
-cancelled or too slow in the middle of a statement is closed at once.
+A connection that was interrupted, cancelled or too slow in the middle of a statement is closed at once.
 """
 
 import os
@@ -9,24 +8,26 @@ from collections.abc import Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import psycopg
-from psycopg import waiting
-from psycopg.abc import PQGen
-from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import Format
-from psycopg.rows import tuple_row
 
-from onceward.core.clock import boottime
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.lane import ServerLane
+from onceward.stores.postgres.cursors import (
+    AsyncConnection,
+    Connection,
+    cursor_of,
+    failure,
+    fetch,
+    fetch_async,
+    is_alive,
+    reading,
+)
 from onceward.stores.postgres.faults import LEFT
 from onceward.stores.postgres.listening import Ear
 from onceward.stores.postgres.values import sent
-from onceward.stores.sql.polling import READ, Poller, poller
+from onceward.stores.sql.polling import Poller
 from onceward.stores.sql.queries import Row
-from onceward.stores.sql.refusals import Broken, SqlRefusal
 
-_TICK: Final = 0.1  # seconds between two looks at the time
 # libpq's options; those of the user go before. Keepalives find a peer that vanished while nothing was sent.
 _OPTIONS: Final = {"keepalives_idle": "30", "fallback_application_name": "onceward"}
 _PID: Final = "SELECT pg_backend_pid()"
@@ -37,59 +38,7 @@ _SETTINGS: Final = (
 )
 
 
-class _Seconds(Loader):
-    """A timestamptz as seconds since 1970: its microseconds are exact in a float for this century and the next."""
-
-    format = Format.BINARY
-
-    def load(self, data: Any) -> float:
-        return (int.from_bytes(data, "big", signed=True) + 946_684_800_000_000) / 1e6
-
-
-def _bounded(steps: PQGen[Any], seconds: float) -> PQGen[Any]:
-    """Run psycopg's steps for so many seconds. Raises Broken after that."""
-    end = boottime() + seconds
-    try:
-        event = next(steps)
-        while True:
-            ready = yield event
-            if not ready and boottime() >= end:
-                raise Broken(f"the server has not answered for {seconds:g} s")
-            event = steps.send(ready)
-    except StopIteration as ended:
-        return ended.value
-
-
-class _Connection(psycopg.Connection[Row]):
-    """A connection whose statements have a limit of time."""
-
-    seconds = 5.0
-
-    def wait(self, gen: PQGen[Any], *_: Any, **__: Any) -> Any:
-        return waiting.wait(_bounded(gen, self.seconds), self.pgconn.socket, _TICK)
-
-
-class _AsyncConnection(psycopg.AsyncConnection[Row]):
-    """The same for coroutines."""
-
-    seconds = 5.0
-
-    async def wait(self, gen: PQGen[Any], *_: Any, **__: Any) -> Any:
-        return await waiting.wait_async(_bounded(gen, self.seconds), self.pgconn.socket, _TICK)
-
-
-def _failure(error: psycopg.Error) -> Exception:
-    """Return what an error of psycopg means."""
-    state = error.sqlstate
-    message = error.diag.message_primary or str(error)
-    if state is None and isinstance(error, psycopg.DataError):
-        return ValueError(message)
-    if state is None or state.startswith("57P"):  # the server closes the connection
-        return Broken(message)
-    return SqlRefusal(state, message)
-
-
-C = TypeVar("C", bound=psycopg.Connection[Any] | psycopg.AsyncConnection[Any])
+C = TypeVar("C", bound=Connection | AsyncConnection)
 
 
 class _PostgresLane(ServerLane, Generic[C]):
@@ -108,25 +57,14 @@ class _PostgresLane(ServerLane, Generic[C]):
         self._conninfo, self._seconds = conninfo, seconds
         self._process = os.getpid()
 
-    def _take(self, connection: C, cursor: Any) -> None:
-        self._connection, self._cursor = connection, cursor
-        connection.seconds = self._seconds  # type: ignore[union-attr]  # of the classes above
-        cursor.adapters.register_loader("timestamptz", _Seconds)
-        self._reading: Poller = poller()
-        self._reading.register(connection.pgconn.socket, READ)
+    def _take(self, connection: C) -> None:
+        self._connection, self._cursor = connection, cursor_of(connection)
+        connection.seconds = self._seconds
+        self._reading: Poller = reading(connection)
 
     @property
     def is_alive(self) -> bool:
-        if self._connection is None or not self.is_ready:
-            return False
-        wire = self._connection.pgconn
-        try:
-            if self._reading.poll(0):  # it was closed, or a notice waits
-                wire.consume_input()
-                return not wire.is_busy() and not self._reading.poll(0)
-        except psycopg.Error:
-            return False
-        return True
+        return self.is_ready and is_alive(self._connection, self._reading)
 
     def close(self, *, friendly: bool = False) -> None:
         del friendly  # libpq always says a word
@@ -137,7 +75,7 @@ class _PostgresLane(ServerLane, Generic[C]):
         self.close()
 
 
-class PostgresLane(_PostgresLane[_Connection]):
+class PostgresLane(_PostgresLane[Connection]):
     """A lane for threads."""
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
@@ -146,20 +84,19 @@ class PostgresLane(_PostgresLane[_Connection]):
         try:
             if not self.is_ready:
                 self.close()
-                connection = _Connection.connect(self._conninfo, autocommit=True)
-                self._take(connection, psycopg.RawCursor(connection, row_factory=tuple_row))
+                connection = Connection.connect(self._conninfo, autocommit=True)
+                self._take(connection)
                 ((pid,),) = self._cursor.execute(_PID).fetchall()
                 self._is_own = pid == connection.info.backend_pid
                 if self._is_own:
                     self._cursor.execute(_SETTINGS)
                 self.is_ready = True
-            cursor = self._cursor.execute(text, given, prepare=self._is_own, binary=True)
-            return cursor.fetchall() if cursor.pgresult.nfields else ()
+            return fetch(self._cursor, text, given, prepare=self._is_own)
         except psycopg.Error as error:
-            raise _failure(error) from error
+            raise failure(error) from error
 
 
-class AsyncPostgresLane(_PostgresLane[_AsyncConnection]):
+class AsyncPostgresLane(_PostgresLane[AsyncConnection]):
     """A lane for the coroutines of one event loop."""
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
@@ -168,17 +105,16 @@ class AsyncPostgresLane(_PostgresLane[_AsyncConnection]):
         try:
             if not self.is_ready:
                 self.close()
-                connection = await _AsyncConnection.connect(self._conninfo, autocommit=True)
-                self._take(connection, psycopg.AsyncRawCursor(connection, row_factory=tuple_row))
+                connection = await AsyncConnection.connect(self._conninfo, autocommit=True)
+                self._take(connection)
                 ((pid,),) = await (await self._cursor.execute(_PID)).fetchall()
                 self._is_own = pid == connection.info.backend_pid
                 if self._is_own:
                     await self._cursor.execute(_SETTINGS)
                 self.is_ready = True
-            cursor = await self._cursor.execute(text, given, prepare=self._is_own, binary=True)
-            return await cursor.fetchall() if cursor.pgresult.nfields else ()
+            return await fetch_async(self._cursor, text, given, prepare=self._is_own)
         except psycopg.Error as error:
-            raise _failure(error) from error
+            raise failure(error) from error
 
 
 class PostgresLanes(LedgerLanes[_PostgresLane[Any]]):

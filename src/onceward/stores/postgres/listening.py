@@ -11,14 +11,12 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Final
-
-import psycopg
+from typing import Final
 
 from onceward.core.clock import boottime
 from onceward.observe.logs import logger
+from onceward.stores.postgres.cursors import Connection, cursor_of, fetch, reading
 from onceward.stores.postgres.statements import CHANNEL, waited
-from onceward.stores.postgres.talk import drive, poll_for, talk
 from onceward.stores.sql.polling import READ
 
 # Seconds between two looks. A claim that an operator or an earlier version ends notifies nobody. A batch can miss a waiter who
@@ -30,9 +28,9 @@ IDLE: Final = 10.0  # seconds without a key after which the connection is closed
 DEAF: Final = 30.0  # seconds after a failure in which nobody listens
 _FRESH: Final = 0.1  # seconds after a change in which waiters who come can have seen what was before it,
 _SOON: Final = 0.02  # so they look again after so many
-_LISTEN: Final = f"LISTEN {CHANNEL}".encode()
-_LOCK: Final = f"SELECT {waited('$1::text')}, pg_try_advisory_lock_shared({waited('$1::text')})".encode()
-_UNLOCK: Final = b"SELECT pg_advisory_unlock_shared($1::bigint)"
+_LISTEN: Final = f"LISTEN {CHANNEL}"
+_LOCK: Final = f"SELECT {waited('$1::text')}, pg_try_advisory_lock_shared({waited('$1::text')})"
+_UNLOCK: Final = "SELECT pg_advisory_unlock_shared($1::bigint)"
 
 Wake = Callable[[], object]
 
@@ -177,16 +175,16 @@ class Ear:
             os.close(end)
 
     def _run(self, poke: int, poked: int) -> None:
-        connection: psycopg.Connection[Any] | None = None
+        connection: Connection | None = None
         try:
-            connection = self._opened()
             held: dict[int, _Key] = {}
-            poller = poll_for(connection.pgconn, READ)  # select() takes no descriptor above 1024
+            connection = self._opened(held)
+            poller = reading(connection)  # select() takes no descriptor above 1024
             poller.register(poke, READ)
             quiet_at = boottime() + IDLE
             while True:
                 quiet_at = self._sort(connection, held, quiet_at)
-                self._hear(connection, held)  # what came with the answers
+                _hear(connection, held)  # what came with the answers
                 with self._lock:
                     if not self._keys and (self._closed or boottime() >= quiet_at):
                         return
@@ -194,7 +192,7 @@ class Ear:
                 ready = poller.poll(1000 * (_SOON if is_ending else LINGER / 2))
                 if any(end == poke for end, _ in ready):
                     os.read(poke, 4096)
-                self._hear(connection, held)
+                _hear(connection, held)
         except Exception as error:  # the waiters look again and again instead
             logger().info("waiters look every now and then, because nobody can listen: %s", error)
             self._deaf_until = boottime() + DEAF
@@ -207,19 +205,20 @@ class Ear:
             if connection is not None:
                 connection.close()
 
-    def _opened(self) -> "psycopg.Connection[Any]":
-        connection = psycopg.Connection.connect(self._conninfo, autocommit=True)
-        wire = connection.pgconn
-        ((pid,),) = drive(wire, talk(wire, b"SELECT pg_backend_pid()", ()), self._timeout)
-        if pid != wire.backend_pid:
+    def _opened(self, held: dict[int, _Key]) -> Connection:
+        connection = Connection.connect(self._conninfo, autocommit=True)
+        connection.seconds = self._timeout
+        ((pid,),) = fetch(cursor_of(connection), "SELECT pg_backend_pid()", (), prepare=False)
+        if pid != connection.info.backend_pid:
             connection.close()
             raise OSError("a pooler stands between here and the server, and can move a session to another connection")
-        drive(wire, talk(wire, _LISTEN, ()), self._timeout)
+        connection.add_notify_handler(lambda told: _heard(held, told.channel, told.payload))
+        fetch(cursor_of(connection), _LISTEN, (), prepare=False)
         return connection
 
-    def _sort(self, connection: "psycopg.Connection[Any]", held: dict[int, _Key], quiet_at: float) -> float:
+    def _sort(self, connection: Connection, held: dict[int, _Key], quiet_at: float) -> float:
         """Listen to keys that are new, and no more to those for which nobody waits. Return when to end without any."""
-        now, wire = boottime(), connection.pgconn
+        now, cursor = boottime(), cursor_of(connection)
         with self._lock:
             over = [key for key, one in self._keys.items() if not one.wakes and now - one.used_at > LINGER]
             for key in over:
@@ -227,24 +226,29 @@ class Ear:
             current = set(self._keys.values())
             new = [(key, one) for key, one in self._keys.items() if one.number is None]
         for number in [number for number, one in held.items() if one not in current]:
-            drive(wire, talk(wire, _UNLOCK, (number,)), self._timeout)
+            fetch(cursor, _UNLOCK, (str(number),), prepare=False)
             del held[number]
         for key, one in new:
-            ((number, got),) = drive(wire, talk(wire, _LOCK, (key,)), self._timeout)
+            ((number, got),) = fetch(cursor, _LOCK, (key,), prepare=False)
             if got:  # else its claim is just ending
                 held[number] = one
                 one.number = number
                 _wake(one)
         return now + IDLE if current else quiet_at
 
-    def _hear(self, connection: "psycopg.Connection[Any]", held: dict[int, _Key]) -> None:
-        wire = connection.pgconn
-        wire.consume_input()
-        while (told := wire.notifies()) is not None:
-            one = held.get(int(told.extra)) if told.relname == CHANNEL.encode() else None
-            if one is not None:
-                one.changed_at = boottime()
-                _wake(one)
+
+def _hear(connection: Connection, held: dict[int, _Key]) -> None:
+    """Read what came without a statement."""
+    connection.pgconn.consume_input()
+    while (told := connection.pgconn.notifies()) is not None:
+        _heard(held, told.relname.decode(), told.extra.decode())
+
+
+def _heard(held: dict[int, _Key], channel: str, number: str) -> None:
+    one = held.get(int(number)) if channel == CHANNEL else None
+    if one is not None:
+        one.changed_at = boottime()
+        _wake(one)
 
 
 def _wake(one: _Key) -> None:

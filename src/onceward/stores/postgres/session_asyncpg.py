@@ -1,6 +1,5 @@
 """Transactions on connections of asyncpg: its own ``connection.transaction()``, so that a nested one is a savepoint."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,21 +41,19 @@ class AsyncpgDriver(AwaitedDriver[str, Sequence[object]]):
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        rows: Sequence[Row] = await self._driver.fetch(text, *values, timeout=self.seconds)
+        rows: Sequence[Row] = await self._driver.fetch(text, *values)
         return rows
 
     async def finish(self) -> None:
-        """Commit. ``wait_for`` of Python 3.11 can swallow a cancellation."""
+        """Commit."""
         transaction, self._transaction = self._transaction, None
-        async with asyncio.timeout(self.seconds):
-            await transaction.commit()
+        await transaction.commit()
 
     async def undo(self) -> None:
         """Roll back."""
         transaction, self._transaction = self._transaction, None
         if transaction is not None and state_of(self._driver) is not TransactionState.LOST:
-            async with asyncio.timeout(self.seconds):
-                await transaction.rollback()
+            await transaction.rollback()
         if state_of(self._driver) is TransactionState.OPEN:
             self.cut()  # it was left in disorder
 

@@ -3,20 +3,18 @@
 What ``connection.transaction()`` returns is not used: it sends a ROLLBACK when it is collected, also in a forked child.
 """
 
-import contextlib
-import os
-import socket
 from collections.abc import Sequence
 from typing import Any
 
 from psycopg import AsyncRawCursor, AsyncTransaction, RawCursor, Transaction
-from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.values import sent
 from onceward.stores.sql.drivers import AwaitedDriver, BlockingDriver
+from onceward.stores.sql.limits import shut
 from onceward.stores.sql.queries import Row
 
 
@@ -100,13 +98,9 @@ class AsyncPsycopgDriver(AwaitedDriver[str, Sequence[object]]):
 
 def cut(connection: Any) -> None:
     """Close a connection, also while a coroutine waits for its answer."""
-    wire = connection.pgconn
-    if wire.status == ConnStatus.BAD:
-        return
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(wire.socket)) as end:
-        end.shutdown(socket.SHUT_RDWR)  # which wakes that coroutine
+    shut(connection)  # which wakes that coroutine
     if not connection.lock.locked():
-        wire.finish()
+        connection.pgconn.finish()
 
 
 class _RolledBack(Exception):

@@ -1,63 +1,10 @@
-"""How values are sent to libpq, and how its results become rows. Lists, and results of many rows, are handled by columns.
+"""How values are sent to PostgreSQL. Lists are written by columns.
 
 In a batch most columns have one value only, and the others one type: whole columns cost a third of what single values do.
 """
 
-from collections.abc import Callable, Sequence
-from struct import Struct, unpack
-from typing import Any, Final
-
-from psycopg.pq.abc import PGresult
-
-from onceward.stores.sql.queries import Row
-
-_LONG, _DOUBLE = Struct(">q"), Struct(">d")
-_EPOCH: Final = 946_684_800_000_000  # a timestamptz is microseconds since 2000
-_BIGINT, _TEXT, _FLOAT8, _TIMESTAMPTZ = 20, 25, 701, 1184
-# Binary values by the oid of their type: no setting of the session changes how they look.
-_LOADERS: Final[dict[int, Callable[[bytes], Any]]] = {
-    16: b"\x01".__eq__,
-    _BIGINT: lambda value: _LONG.unpack(value)[0],
-    23: lambda value: int.from_bytes(value, "big", signed=True),
-    _TEXT: bytes.decode,
-    _FLOAT8: lambda value: _DOUBLE.unpack(value)[0],
-    # Microseconds are exact in a float of seconds for this century and the next.
-    _TIMESTAMPTZ: lambda value: (_LONG.unpack(value)[0] + _EPOCH) / 1e6,
-}
-_CODES: Final = {_BIGINT: "q", _FLOAT8: "d", _TIMESTAMPTZ: "q"}  # of struct
-
-
-def rows_of(result: PGresult) -> list[Row]:
-    """Return the rows of a result in the binary format."""
-    count, columns = result.ntuples, range(result.nfields)
-    if count > 1:
-        return list(zip(*[_column(result, column, count) for column in columns], strict=True))
-    if not count:
-        return []
-    get, kind = result.get_value, result.ftype
-    return [[None if (value := get(0, at)) is None else _LOADERS[kind(at)](value) for at in columns]]
-
-
-def _column(result: PGresult, column: int, count: int) -> Sequence[object]:
-    get, oid = result.get_value, result.ftype(column)
-    values = [get(row, column) for row in range(count)]
-    load, first = _LOADERS[oid], values[0]
-    if values.count(first) == count:
-        return [None if first is None else load(first)] * count
-    if None in values:
-        return [None if value is None else load(value) for value in values]
-    if oid not in _CODES:
-        return [load(value) for value in values if value is not None]
-    numbers = unpack(f">{count}{_CODES[oid]}", b"".join(values))  # type: ignore[arg-type]  # none is None
-    return numbers if oid != _TIMESTAMPTZ else [(number + _EPOCH) / 1e6 for number in numbers]
-
-
-def written_as(value: Any) -> bytes:
-    """Return a statement's value as libpq takes it."""
-    text = text_of(value)
-    if "\0" in text:
-        raise ValueError("PostgreSQL keeps no NUL in a text")
-    return text.encode()
+from collections.abc import Sequence
+from typing import Any
 
 
 def sent(values: Sequence[Any]) -> list[str | None]:

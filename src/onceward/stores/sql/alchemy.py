@@ -50,10 +50,6 @@ class Underneath(ABC, Generic[*Ts]):
     def fetch(self, *asked: *Ts) -> Sequence[Any]:
         """Run one request's statements, and return their rows."""
 
-    def finish(self, commit: Callable[[], None]) -> None:
-        """Commit."""
-        commit()
-
     def has_failed(self) -> bool:
         """Return whether the server would answer a COMMIT with a ROLLBACK, which no driver raises."""
         return False
@@ -128,9 +124,6 @@ class AlchemyDriver(BlockingDriver[*Ts]):
 
     def finish(self) -> None:
         """Commit."""
-        self.under.finish(self._commit)
-
-    def _commit(self) -> None:
         self._committing = True
         try:
             self.connection.commit()

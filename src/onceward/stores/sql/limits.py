@@ -22,7 +22,7 @@ _threads: Final[list[threading.Thread]] = []  # none or one
 
 @contextlib.contextmanager
 def limited(driver: Any, seconds: float) -> Iterator[None]:
-    """Shut down a driver's connection if the block takes longer. One that tells no socket is not limited.
+    """Shut down a driver's connection if the block takes longer.
 
     Raises:
         Broken: the block has failed because it took too long.
@@ -45,13 +45,28 @@ def limited(driver: Any, seconds: float) -> Iterator[None]:
             copy.close()
 
 
+def shut(driver: Any) -> None:
+    """Shut down a connection's socket, also while somebody waits for its answer: the server then rolls back."""
+    copy = _socket_of(driver)
+    if copy is not None:
+        with contextlib.suppress(OSError), copy:
+            copy.shutdown(socket.SHUT_RDWR)
+
+
+def number_of(driver: Any) -> int:
+    """Return the number of a connection's socket. Raises AttributeError, or the driver's error, if there is none."""
+    if hasattr(driver, "fileno"):  # psycopg's and psycopg2's
+        return int(driver.fileno())
+    plain = getattr(driver, "_sock", None)  # PyMySQL has no public name,
+    if plain is None:
+        plain = driver._transport.get_extra_info("socket")  # noqa: SLF001 - neither have asyncmy and asyncpg
+    return int(plain.fileno())
+
+
 def _socket_of(driver: Any) -> socket.socket | None:
     """Return a copy of a connection's socket: its own number can be another one's when it is shut down."""
-    number = getattr(driver, "fileno", None)
-    if number is None:
-        return None
     try:
-        return socket.fromfd(number(), socket.AF_INET, socket.SOCK_STREAM)
+        return socket.fromfd(number_of(driver), socket.AF_INET, socket.SOCK_STREAM)
     except Exception:  # it is closed, so the driver raises its own error
         return None
 

@@ -193,7 +193,7 @@ class SqlSession(ABC, Generic[S, K]):
         roots = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
         if not isinstance(error, (OSError, Broken)) and roots.isdisjoint(self.libraries | _LIBRARIES):
             raise error
-        code = self.code_of(error)
+        code = "" if isinstance(error, Broken) else self.code_of(error)
         url = self.store.url
         trouble = self.faults.refused(code, str(error), url) if code else lost(str(error), url)
         if code in self.faults.anew and self.driver.started_anew():
