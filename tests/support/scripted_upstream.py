@@ -28,17 +28,22 @@ class Scripted:
     async def __aenter__(self):
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._proxies = []
         return self
 
     async def __aexit__(self, *error):
         self._server.close()
+        for proxy in self._proxies:
+            await stopped(proxy)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def proxy(self, once, rules=None, *, base="", **options):
         """Return a proxy in front of it."""
-        return Proxy(self.url + base, once, rules or Rules(), name="http", **options)
+        made = Proxy(self.url + base, once, rules or Rules(), name="http", **options)
+        self._proxies.append(made)
+        return made
 
     async def _serve(self, reader, writer):
         self.connections += 1
@@ -92,6 +97,18 @@ async def _read(reader):
     elif "content-length" in seen.headers:
         seen.body = await reader.readexactly(int(seen.headers["content-length"]))
     return seen
+
+
+async def stopped(proxy):
+    """Tell a proxy that its server stops."""
+    messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+    async def receive():
+        return next(messages)
+
+    async def send(message): ...
+
+    await proxy({"type": "lifespan"}, receive, send)
 
 
 def with_upstream(*answers, raw=None):

@@ -55,6 +55,14 @@ class ThroughProxy:
         if self._server is not None:
             (await self._server).close()
             self._server = None
+        messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+        async def receive():
+            return next(messages)
+
+        async def send(message): ...
+
+        await self.proxy({"type": "lifespan"}, receive, send)
         for connection in list(self._state.connections):
             connection.transport.abort()
         while self._state.connections:

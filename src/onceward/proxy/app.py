@@ -19,7 +19,7 @@ from onceward.proxy.passing import Passing
 from onceward.proxy.upstream import Upstream
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_cut import BEGAN
-from onceward.web.asgi_messages import DatedSend, Receive, Scope, Send, patient, reply
+from onceward.web.asgi_messages import DatedSend, Receive, Scope, Send, live, patient, reply
 
 _WELL: Final = Answer(200, [("Content-Type", "application/json"), ("Cache-Control", "no-store")], b'{"status":"ok"}')
 _FRAMING: Final = Problem("framing", 400, "Request is ambiguous", "The request {why}. Nothing was done.")
@@ -73,9 +73,11 @@ class Proxy:
         self._guarded = AsgiIdempotency(self._forward, once, rules, name=name, wait=wait, relay=False, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Handle one request, or the lifespan."""
+        if scope["type"] == "lifespan":
+            return await live(receive, send, self._upstream.close)
         if scope["type"] != "http":
-            raise NotImplementedError("onceward.proxy takes HTTP only, and needs no lifespan")
+            raise NotImplementedError("onceward.proxy takes HTTP only")
         sending = DatedSend(send)
         scope["headers"] = list(scope["headers"])
         problem = self._problem(scope)

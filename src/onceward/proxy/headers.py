@@ -50,7 +50,7 @@ class RequestHeaders:
         host: bytes = dict(scope["headers"]).get(b"host", b"")
         scheme: bytes = scope.get("scheme", "http").encode()
         came = [value for name, value in kept if name == _FOR] + ([peer.encode()] if peer else [])
-        lines = [(b"host", host if self._authority is None else self._authority), (b"connection", b"close")]
+        lines = [(b"host", host if self._authority is None else self._authority)]
         lines += [line for line in kept if line[0] != _FOR]
         lines += [(_FOR, b", ".join(came))] if came else []  # in one line, which all read alike
         lines += [(name, value) for name, value in ((_PROTO, scheme), (_HOST, host)) if value and name not in names]

@@ -39,7 +39,7 @@ class Passing:
         sender = asyncio.ensure_future(self._send_request(request, first))
         try:
             async with self._limit:
-                head = await self._link.head()
+                head = await self._link.head(request.method)
                 self._allow(None)
                 self._status = head.status_code
                 await self._answer(answer_lines(head.status_code, list(head.headers)))
@@ -51,7 +51,7 @@ class Passing:
                 raise
         finally:
             sender.cancel()
-            self._link.close()
+            self._link.end()
 
     async def _answer(self, headers: Lines) -> None:
         await self._send({"type": "http.response.start", "status": self._status, "headers": headers})

@@ -102,6 +102,15 @@ def replayed(messages: Iterable[Message], receive: Receive) -> Receive:
     return receive_again
 
 
+async def live(receive: Receive, send: Send, close: Callable[[], None]) -> None:
+    """Answer a server's lifespan, and ``close`` at its end."""
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    close()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
 class DatedSend:
     """A ``send`` that dates answers which have no date (RFC 9110, section 6.6.1). ``began`` says whether one began."""
 

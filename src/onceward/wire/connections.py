@@ -27,8 +27,8 @@ C = TypeVar("C", bound=_Closable)
 class IdleConnections(Generic[C]):
     """The idle connections to one origin. A deque's ends are safe to share between threads."""
 
-    def __init__(self, is_fit: Callable[[C], bool]) -> None:
-        self._is_fit = is_fit
+    def __init__(self, is_fit: Callable[[C], bool], idle: float | None = None) -> None:
+        self._is_fit, self._within = is_fit, idle
         self._kept: deque[tuple[float, C]] = deque()
 
     def take(self) -> C | None:
@@ -38,7 +38,7 @@ class IdleConnections(Generic[C]):
                 since, connection = self._kept.pop()
             except IndexError:
                 return None
-            if boottime() - since < IDLE and self._is_fit(connection):
+            if boottime() - since < (self._within or IDLE) and self._is_fit(connection):
                 return connection
             connection.close()
 
