@@ -9,7 +9,7 @@ from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
 from onceward.wire import tls
 from onceward.wire.endpoints import split_url
-from onceward.wire.streams import Stream, Streams
+from onceward.wire.streams import OpenStream, Streams
 
 _PART: Final = 1 << 16  # bytes of a head, and of a body that are passed on at once
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*").fullmatch  # RFC 9110, section 5.5; h11 takes more
@@ -39,7 +39,7 @@ class Upstream:
 class Link:
     """A connection for one request. The answer can come before the request is sent; RemoteProtocolError says that it broke off."""
 
-    def __init__(self, stream: Stream, streams: Streams) -> None:
+    def __init__(self, stream: OpenStream, streams: Streams) -> None:
         self._stream, self._streams, self.close = stream, streams, stream.close
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_PART)
 
@@ -79,4 +79,4 @@ class Link:
     def end(self) -> None:
         """Keep the connection for another request, if this one and its answer have ended, and nothing has come unasked."""
         is_done = self._http.our_state is self._http.their_state is h11.DONE and not self._http.trailing_data[0]
-        (self._streams.give if is_done and self._is_sure else Stream.close)(self._stream)
+        (self._streams.give if is_done and self._is_sure else OpenStream.close)(self._stream)

@@ -43,7 +43,7 @@ class TailReader(asyncio.StreamReader):
         self.feed_eof()
 
 
-class Stream(NamedTuple):
+class OpenStream(NamedTuple):
     """A connection."""
 
     reader: TailReader
@@ -64,11 +64,11 @@ class Streams:
 
     def __init__(self, place: Origin | str, context: "ssl.SSLContext | None" = None) -> None:
         self._place, self._context = place, context
-        self._idle = IdleConnections[Stream](lambda stream: stream.is_quiet, idle=_IDLE)
+        self._idle = IdleConnections[OpenStream](lambda stream: stream.is_quiet, idle=_IDLE)
         self.give = self._idle.give
         self.close = self._idle.close
 
-    async def take(self) -> Stream:
+    async def take(self) -> OpenStream:
         """Return a connection for one request. Raises OSError if it cannot be made: nothing was sent."""
         if (kept := self._idle.take()) is not None:
             return kept
@@ -80,4 +80,4 @@ class Streams:
             else:
                 made_with = await loop.create_connection(lambda: made, place.host, place.port, ssl=self._context)
                 transport = made_with[0]
-        return Stream(reader, asyncio.StreamWriter(transport, made, reader, loop))
+        return OpenStream(reader, asyncio.StreamWriter(transport, made, reader, loop))
