@@ -10,7 +10,8 @@ from sqlalchemy import create_engine, event, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from onceward import Completed, OncewardError, StoreError
+from onceward import Completed, Once, OncewardError, StoreError
+from onceward.stores import open_store
 from postgres_hands import Alchemy, AlchemySession, django_connection
 
 
@@ -297,6 +298,17 @@ def test_a_hook_that_swallows_an_error_before_the_commit_commits_nothing(once, o
             session.add(Order(number=1, total=10))
         assert session.query(Order).count() == 0
     assert records(once) == [("RELEASED", 1)]
+
+
+def test_a_flush_may_take_longer_than_a_statement_of_the_ledger(schema, once, orders):
+    once.run("made", int)  # its tables, which can take longer
+    brief = Once(open_store(f"{schema}&timeout=2"), name="n")
+    with Session(orders) as session:
+        event.listen(session, "before_flush", lambda *_: session.connection().exec_driver_sql("SELECT pg_sleep(3)"))
+        with brief.transaction("k", session):
+            session.add(Order(number=1, total=10))
+        assert session.query(Order).count() == 1
+    brief.close()
 
 
 def test_what_a_flush_raises_is_the_bodys_own_failure(once, orders):
