@@ -7,10 +7,12 @@ written. Each reply is read.
 import json
 import re
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from onceward import Once
 from onceward.stores import open_store
+from onceward.stores.mysql.lane import MysqlLane
 
 MARK = "k" * 20  # stands for a key in what was recorded
 CASES = ("first call", "duplicate", "batch", "batch again")
@@ -31,36 +33,35 @@ class Heard(NamedTuple):
 Tape = dict[str, list[Heard]]
 
 
-class Recording:
-    """Connections that note what is sent."""
+@contextmanager
+def listening() -> Iterator[list[Heard]]:
+    """Note what is sent in here."""
+    heard: list[Heard] = []
+    fetch = MysqlLane.fetch
 
-    def __init__(self, inner: object) -> None:
-        self._inner, self.heard, self.timeout = inner, [], 5.0
-
-    def run(self, texts: list[str]) -> object:
-        """Pass it on."""
-        rows = self._inner.run(texts)
-        self.heard.append(Heard(texts, fences(rows)))
+    def noting(lane: MysqlLane, texts: list[str]) -> Rows:
+        rows = fetch(lane, texts)
+        heard.append(Heard(texts, fences(rows)))
         return rows
 
-    def close(self) -> None:
-        """Close them."""
-        self._inner.close()
+    MysqlLane.fetch = noting
+    try:
+        yield heard
+    finally:
+        MysqlLane.fetch = fetch
 
 
 def recorded(url: str, handler: Callable[[str], object], batch: int) -> Tape:
     """Return what onceward sends in each case, with keys that begin with MARK."""
     store = open_store(url)
-    store.plain.conduit = heard = Recording(store.plain.conduit)
     once, tape = Once(store, name="bench"), {}
     once.run("warm", handler, "warm")
     of_batch = once.batch(handler, key=lambda key: key, name="bench")
     keys = keys_of(MARK, batch)
     acts = (lambda: once.run(keys[0], handler, keys[0]),) * 2 + (lambda: of_batch.run(keys[1:]),) * 2
     for case, act in zip(CASES, acts, strict=True):
-        heard.heard = []
-        act()
-        tape[case] = heard.heard
+        with listening() as tape[case]:
+            act()
     store.close()
     return tape
 
