@@ -23,7 +23,7 @@ def test_redrive_sends_dead_letters_again_and_unparks_their_keys(tmp_path, rabbi
 
     def ran(*options):
         called = ("--call", "shop:charge", "--key", "order.id", "--name", "shop", "--until-empty")
-        return cli.run("rabbitmq", shop.orders, *called, *store, *options, timeout=PATIENCE)
+        return cli.run("work", f"rabbitmq:{shop.orders}", *called, *store, *options, timeout=PATIENCE)
 
     def redriven(*options):
         return cli.run("redrive", f"amqp:{shop.orders}", *store, *options, timeout=PATIENCE)

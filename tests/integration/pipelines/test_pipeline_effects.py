@@ -136,7 +136,7 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
         ("send: {to: {nats: {subject: 'a.>'}}}", "is no subject"),
         ("send: {to: {redis_stream: {stream: a, server: 'u@h'}}}", "is no stream"),
         ("send: {to: {rabbitmq: {queue: a, exchange: b}}}", "give amqp:"),
-        ("send: {to: {http: {url: 'http://u:p@a/'}}}", "the ledger would have it"),
+        ("send: {to: {http: {url: 'http://u:p@a/'}}}", "without a user, a password"),
         ("send: {to: {kafka: {topic: a, servers: 'u@h'}}}", "is no topic"),
     ],
 )
