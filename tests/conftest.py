@@ -94,8 +94,9 @@ FIRST = (
 
 
 # Of these parameters a test takes so many values, the next test the following ones: each value meets the code that is its own in some
-# tests, and the tests that are the same for all run on some. `make nightly` runs all of them, and both versions of PostgreSQL.
-SAMPLED = {"hand": 4, "layout": 1, "pool": 1}
+# tests, and the tests that are the same for all run on some. `make nightly` runs all of them, and both versions of PostgreSQL. A file
+# that is named runs whole.
+SAMPLED = {"hand": 4, "label": 2, "layout": 1, "pool": 1}
 NIGHTLY = bool(os.environ.get("ONCEWARD_NIGHTLY"))
 POSTGRES = {"15": Postgres, "18": Postgres18} if NIGHTLY else {"15": Postgres}
 
@@ -104,7 +105,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if not SLOW.isdisjoint(item.fixturenames):
             item.add_marker("slow")
-    if not NIGHTLY and not any("[" in argument for argument in config.args):
+    if not NIGHTLY and not any(".py" in argument for argument in config.args):
         left_out = _left_out(items)
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
@@ -119,7 +120,7 @@ def _left_out(items):
         for name in SAMPLED.keys() & given.keys():
             place, _, rest = item.nodeid.partition("[")
             alike[name, place, rest.replace(str(given[name]), "*", 1)].append(item)
-    left_out = set()
+    left_out = {item for item in items if item.get_closest_marker("nightly")}
     for turn, ((name, *_), ones) in enumerate(alike.items()):
         kept = {(turn + at * len(ones) // SAMPLED[name]) % len(ones) for at in range(SAMPLED[name])}
         left_out.update(one for at, one in enumerate(ones) if at not in kept)

@@ -161,9 +161,7 @@ def test_a_worker_whose_clock_is_wrong_waits_as_it_was_told(once, kafka, topic, 
     kafka.send(topic, order(1))
     drain(once, kafka, topic, failing, key="order.id", backoff=(1200, 1200))
     (tmp_path / "shop.py").write_text("def charge(order):\n    print('ran', order)\n")
-    command = (
-        f"work kafka:{topic} --call shop:charge --key order.id --set group={topic} --until-empty --json --store sqlite:///l.db"
-    )
+    command = f"work kafka:{topic} --call shop:charge --key order.id --set group={topic} --until-empty --json --store sqlite:///l.db"
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "KAFKA_SERVERS": kafka.servers, **wrong_clock(offset)}
     done = subprocess.run(
         [sys.executable, "-m", "onceward", *command.split()],

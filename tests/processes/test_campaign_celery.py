@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 
+import pytest
 from celery import Celery
 
 from campaign import Crew, campaign, own_ledger
@@ -12,6 +13,8 @@ from onceward import Once, OncewardError
 from places import WORKERS
 from rabbitmq_servers import Rabbitmq
 from redis_servers import Redis
+
+pytestmark = pytest.mark.nightly
 
 WORKER = [
     sys.executable,

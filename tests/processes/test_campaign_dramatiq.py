@@ -13,6 +13,8 @@ from onceward import Once
 from rabbitmq_servers import Rabbitmq
 from redis_servers import Redis
 
+pytestmark = pytest.mark.nightly
+
 WORKER = Path(__file__).parent.parent / "support/workers/dramatiq_worker.py"
 QUEUE = "campaign"
 

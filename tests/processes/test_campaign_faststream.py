@@ -15,6 +15,8 @@ from places import SUPPORT
 from rabbitmq_servers import Rabbitmq
 from redis_servers import Redis
 
+pytestmark = pytest.mark.nightly
+
 DEAD = "orders.onceward-dead"
 
 

@@ -14,6 +14,8 @@ from nats_servers import Nats
 from onceward import Once
 from places import WORKERS
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def server():

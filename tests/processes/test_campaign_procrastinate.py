@@ -12,6 +12,8 @@ from campaign import campaign, own_ledger
 from onceward import Once
 from postgres_servers import Postgres
 
+pytestmark = pytest.mark.nightly
+
 WORKER = Path(__file__).parent.parent / "support/workers/procrastinate_worker.py"
 DEFER = "INSERT INTO procrastinate_jobs (queue_name, task_name, priority, args) VALUES ('default', 'handle', 0, %s)"
 

@@ -11,6 +11,8 @@ from onceward import Once
 from places import WORKERS
 from redis_servers import Redis
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def server():

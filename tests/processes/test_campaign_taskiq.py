@@ -12,6 +12,8 @@ from campaign import campaign, own_ledger
 from onceward import Once
 from redis_servers import Redis
 
+pytestmark = pytest.mark.nightly
+
 WORKER = Path(__file__).parent.parent / "support/workers/taskiq_worker.py"
 QUEUE, DEAD = "campaign", "campaign.onceward-dead"
 
