@@ -6,7 +6,7 @@ the fences, is put in their place; everything else is constant.
 
 import contextlib
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -60,12 +60,12 @@ class Recorder:
         self._conduit = conduit
         self.heard: list[Statement] = []
 
-    def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run one statement and return its rows."""
-        rows: Sequence[Row] = self._conduit.run(text, values)
-        if len(rows[0]) > FENCE:  # once in 100 keys comes a purge, which tells a number
+    def run(self, request: Any, asked: Callable[[Any], tuple[str, Sequence[object]]]) -> object:
+        """Do one request and return its reply."""
+        if request.action != "purge":  # once in 100 keys
+            text, values = asked(request)
             self.heard.append(Statement(text, tuple(values)))
-        return rows
+        return self._conduit.run(request, asked)
 
     def close(self) -> None:
         """Close them."""
