@@ -6,8 +6,9 @@ from onceward.stores.sql.refusals import ServerErrors
 
 LOCKED: Final = "55P03"  # lock_not_available
 CANCELED: Final = "57014"  # query_canceled: by statement_timeout, which can be shorter than a wait of ours
-# A prepared statement that is gone (a pooler between has reset the session), or whose table was altered: both before it ran.
-_STALE: Final = frozenset({"26000", "0A000"})
+# A prepared statement that is gone (a pooler between has reset the session), whose table was altered, or whose name an interrupted
+# request has used: all before it ran.
+_STALE: Final = frozenset({"26000", "0A000", "42P05"})
 ANEW: Final = (
     frozenset({"40001", "40P01"}) | _STALE
 )  # serialization_failure, deadlock_detected: the statement starts anew
