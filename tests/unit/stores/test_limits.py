@@ -52,7 +52,23 @@ def test_a_driver_without_a_socket_or_with_a_closed_one_is_not_limited():
             pass
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="it forks")
+class Alarmed:
+    """A driver's connection at whose socket a signal handler raises."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def fileno(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [TimeoutError("time is up"), Lost()], ids=lambda error: type(error).__name__)
+def test_what_a_signal_handler_raises_there_comes_out(error):
+    with pytest.raises(type(error)), limited(Alarmed(error), 60):
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_leaves_the_parents_connections_alone(ends):
     with limited(ends[0], 0.3):
         with warnings.catch_warnings(action="ignore"):  # of threads

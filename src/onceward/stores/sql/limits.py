@@ -67,8 +67,10 @@ def _socket_of(driver: Any) -> socket.socket | None:
     """Return a copy of a connection's socket: its own number can be another one's when it is shut down."""
     try:
         return socket.fromfd(number_of(driver), socket.AF_INET, socket.SOCK_STREAM)
-    except Exception:  # it is closed, so the driver raises its own error
-        return None
+    except (OSError, AttributeError, ValueError, getattr(driver, "Error", OSError)) as error:
+        if isinstance(error, TimeoutError):  # of a signal handler: nothing here waits
+            raise
+        return None  # it is closed, so the driver raises its own error
 
 
 def _start() -> None:
