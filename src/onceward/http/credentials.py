@@ -37,6 +37,7 @@ _NEW_EACH_TIME: Final = frozenset(
 
 # A client without its token sends the scheme's name only, as other clients do, too. That is no credential.
 _SCHEMES: Final = frozenset({"apikey", "basic", "bearer", "dpop", "token"})
+_LOOKS: Final = 100  # requests whose credentials are looked at for tokens that expire
 _SHORT: Final = 12  # a header line with only such a name has at most this many characters
 
 
@@ -54,7 +55,7 @@ class Credential:
     def __init__(self, headers: tuple[str, ...]) -> None:
         # Authorization comes first: _check reads it there.
         self._headers = tuple(sorted({name.lower() for name in headers}, key=lambda name: name != _AUTHORIZATION))
-        self._warned = False
+        self._looks = _LOOKS
 
     def __call__(self, request: Request) -> str:
         """Return the caller. Raises Unscoped if the request does not say who that is."""
@@ -69,7 +70,8 @@ class Credential:
             self._check(request, sent)
         if not sent:
             raise Nobody(f"the request has no credential ({', '.join(self._headers)})")
-        if not self._warned:
+        if self._looks:
+            self._looks -= 1
             self._warn(sent)
         return digest("credential", "\n".join(sent))
 
@@ -91,9 +93,9 @@ class Credential:
             )
 
     def _warn(self, sent: list[str]) -> None:
-        """Log once that a token expires."""
+        """Log once that tokens expire."""
         if any(line.count(".") > 1 and _expires(line) for line in sent):
-            self._warned = True
+            self._looks = 0
             logger().warning(
                 "the scope is the credential itself, and a caller sent a token (JWT) that expires. If a client renews its token between "
                 "two tries, it counts as another caller, and its request runs twice. Give scope= a verified user instead"

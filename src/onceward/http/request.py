@@ -64,10 +64,7 @@ class Request:
 
     def provenance(self) -> Provenance:
         """Return where the request comes from, if the outbox has sent it."""
-        for name, _ in self.headers:
-            if name == PARENT:
-                return provenance_in(self._key)
-        return UNKNOWN
+        return provenance_in(self._key) if self.lines(PARENT) else UNKNOWN
 
     def _key(self, name: str) -> str | None:
         """Return the key that a header of ours holds."""

@@ -30,7 +30,8 @@ class AsgiRequest(Request):
             raw = scope["headers"] = list(raw)
         self._raw: list[tuple[bytes, bytes]] = raw
         fields = dict(raw)
-        self._fields = fields if len(fields) == len(raw) else {}  # only if each name has one line
+        # Each name has one line, and is in lower case, as ASGI requires: Hypercorn can keep names as they were sent (h11_pass_raw_headers).
+        self._fields = fields if len(fields) == len(raw) and b"".join(fields).islower() else None
 
     @property
     def headers(self) -> list[tuple[str, str]]:  # type: ignore[override]  # nobody sets it
@@ -40,12 +41,10 @@ class AsgiRequest(Request):
     def lines(self, name: str) -> list[str]:
         """As :meth:`Request.lines`."""
         raw = name.encode("latin-1")
-        if (value := self._fields.get(raw)) is not None:
-            return [value.decode("latin-1")]
-        if b"".join(self._fields).islower():
-            return []
-        # ASGI requires lower case, but Hypercorn can keep names as they were sent (h11_pass_raw_headers).
-        return [value.decode("latin-1") for held, value in self._raw if held.lower() == raw]
+        if self._fields is None:
+            return [value.decode("latin-1") for held, value in self._raw if held.lower() == raw]
+        value = self._fields.get(raw)
+        return [] if value is None else [value.decode("latin-1")]
 
 
 def request_of(scope: Scope) -> AsgiRequest:
