@@ -47,7 +47,7 @@ class DynamoStore(DynamoTable, Polled):
     resolution = 1.0
     poll = 0.25
     capabilities: Mapping[str, str] = {
-        "document": "onceward.stores.dynamodb.template:document",
+        "template": "onceward.stores.dynamodb.template:template",
         "due": "onceward.stores.dynamodb.due:due",
         "find": "onceward.stores.dynamodb.finding:find",
         "migrate": "onceward.stores.dynamodb.entering:migrate",
