@@ -43,4 +43,4 @@ def test_a_transaction_adds_two_statements(once, postgres, table, tmp_path):
                     act(connection)
                 connection.pgconn.untrace()
             seen.append(asked(path))
-    assert seen == [["BEGIN", "WITH", "INSERT", "WITH", "COMMIT"], ["BEGIN", "WITH", "WITH", "ROLLBACK"]]
+    assert seen == [["BEGIN", "INSERT", "INSERT", "UPDATE", "COMMIT"], ["BEGIN", "INSERT", "WITH", "ROLLBACK"]]

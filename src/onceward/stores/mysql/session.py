@@ -10,12 +10,11 @@ import os
 from typing import Final
 
 from onceward.core.drivers import Steps
-from onceward.core.record import Reply
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase, Apart, Ended, TransactionState
 from onceward.stores.mysql.connections import state_of
 from onceward.stores.mysql.faults import FAULTS, NO_SAVEPOINT
-from onceward.stores.mysql.queries import LoadQuery, MysqlQuery, RowsQuery, SwapQuery
+from onceward.stores.mysql.queries import LoadQuery, MysqlQuery, RowsQuery
 from onceward.stores.mysql.statements import MysqlStatements, block
 from onceward.stores.mysql.store import MysqlStore
 from onceward.stores.mysql.talk import DRIVERS, code_of
@@ -102,11 +101,6 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
         """Do one request of the ledger's, and return its reply."""
         assert isinstance(request, MysqlQuery)
         completes = request is self.last
-        if self.trouble is not None:  # the transaction has failed, and this would hide why
-            raise self.trouble
-        if self.ending and isinstance(request, SwapQuery) and not completes:
-            self.last = request
-            return Reply(True, request.write.at(0.0), 0.0)
         statements = self.known
         if not request.blocks:
             return request.reply((yield "fetch", (request.texts(statements),)))

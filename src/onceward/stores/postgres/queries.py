@@ -14,7 +14,7 @@ from onceward.stores.postgres.statements import FIRST, WRITE
 from onceward.stores.sql.columns import FIELDS
 from onceward.stores.sql.finding import FOUND, Dialect, end_of, looking, next_page
 from onceward.stores.sql.queries import Met, Row, SqlQuery
-from onceward.stores.sql.verbs import BRISK
+from onceward.stores.sql.verbs import BRISK, version_of
 
 _OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
 _BRISK: Final = str(BRISK)
@@ -55,16 +55,18 @@ class WriteQuery(OneRow):
 
     Args:
         kind: insert or swap.
-        text: its statement.
-        many: the statement for many keys.
-        values: those of the write, and the version seen.
+        texts: its statement, and the one for many keys.
+        write: what to write.
+        fence: the write's fence, as the statements take it.
+        seen: the record that a swap replaces.
     """
 
-    __slots__ = ("_many", "key", "kind", "rank")
+    __slots__ = ("_many", "key", "kind", "rank", "seen", "write")
 
-    def __init__(self, kind: str, text: str, many: str, values: Sequence[object]) -> None:
-        super().__init__(kind, text, values)
-        self.kind, self.key, self.rank, self._many = kind, str(values[0]), int(kind == "insert"), many
+    def __init__(self, kind: str, texts: tuple[str, str], write: Write, fence: int, seen: Record | None = None) -> None:
+        text, self._many = texts
+        super().__init__(kind, text, (*values_of(write, fence), *(() if seen is None else version_of(seen))))
+        self.kind, self.key, self.rank, self.write, self.seen = kind, write.key, int(kind == "insert"), write, seen
 
     @property
     def size(self) -> int:

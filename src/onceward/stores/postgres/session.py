@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from onceward.core.drivers import Steps
+from onceward.core.record import Reply
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase, Apart, Ended
 from onceward.stores.postgres.connections import check_encoding, sqlstate, state_of
@@ -74,28 +75,32 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
         assert isinstance(request, Query)
         if not isinstance(request, RawQuery):
             request.values = (_PATIENCE, *request.values[1:])
-        if self.trouble is not None:  # the transaction has failed, and this would hide why
-            raise self.trouble
-        if isinstance(request, WriteQuery):
-            check_encoding(self.driver.raw)  # the body may have changed it
+        if not isinstance(request, WriteQuery):
+            return self._answered(request, (yield "fetch", (self.known.text(request.text), request.values)))
+        check_encoding(self.driver.raw)  # the body may have changed it
         if request is self.last:
-            return self._answered(request, (yield "fetch", (self.known.complete, request.values)))
-        if self.ending and request.action == "swap":
-            self.last = request
-            return self.known.expected(request)
-        if self._xid is None and isinstance(request, WriteQuery) and request.kind == "insert":
-            rows = yield "fetch", (self.known.claim, request.values)
-            if rows[0][0]:
-                return self._answered(request, rows)
+            rows = yield "fetch", self.known.completing(request)
+            return self._made(request, rows[0]) if rows else Reply(False, None, 0.0)
+        if self._xid is None and request.kind == "insert" and (rows := (yield "fetch", self.known.claiming(request))):
+            return self._made(request, rows[0])
         return self._answered(request, (yield "fetch", (self.known.text(request.text), request.values)))
 
     def _answered(self, request: Query, rows: Sequence[Row]) -> object:
-        """Return the reply that rows are. Raises Ended if they come from another transaction."""
+        """Return the reply that rows are."""
         if isinstance(request, RawQuery):
             return request.reply(rows)
-        xid = rows[0][-2]
+        self._check(rows[0][-2])
+        return request.reply([row[:-2] for row in rows if row[1] is not None])
+
+    def _made(self, request: WriteQuery, row: Row) -> Reply:
+        """Return the reply to a write that was made by a short statement."""
+        now, fence, stamped, xid, _ = row
+        self._check(xid)
+        return Reply(True, request.write.at(stamped)._replace(fence=fence), now)
+
+    def _check(self, xid: str | None) -> None:
+        """Raise Ended if rows come from another transaction than the first ones."""
         if self._xid is None:
             self._xid = xid
         elif xid != self._xid:
             raise Ended("the transaction that made the claim is over")
-        return request.reply([row[:-2] for row in rows if row[1] is not None])

@@ -188,19 +188,19 @@ class Statements:
         """Return the end of a verb's statement, with the SELECT of its rows."""
         return f" SELECT a.won, date_part('epoch', a.now), {READ} FROM ({rows}) a(won, now, {COLUMNS})"
 
-    def record(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return what each column of a write becomes."""
+    def record(self, given: Mapping[str, str], now: str = "c.now") -> dict[str, str]:
+        """Return what each column of a write becomes. ``now`` is the expression of the time."""
         # A renewal never shortens a lease: it ends at ``until`` or later.
-        ends = f"greatest(c.now + {given['lease']} * interval '1 second', to_timestamp({given['until']}))"
+        ends = f"greatest({now} + {given['lease']} * interval '1 second', to_timestamp({given['until']}))"
         high = f"(SELECT value::bigint + 1 FROM {self._meta} WHERE name = 'fence')"
         # The time is read anew for each row, right before it is written.
         stamped = f"greatest((date_part('epoch', clock_timestamp()) * 1000000)::bigint, {high}, 1 - {given['fence']})"
         made = {
             "fence": f"CASE WHEN {given['fence']} > 0 THEN {given['fence']} ELSE {stamped} END",
             "lease_until": ends,
-            "created_at": f"coalesce(to_timestamp({given['created_at']}), c.now)",
+            "created_at": f"coalesce(to_timestamp({given['created_at']}), {now})",
             "expires_at": f"{ends} + {given['keep']} * interval '1 second'",
-            "updated_at": "c.now",
-            "due_at": f"c.now + {given['due']} * interval '1 second'",
+            "updated_at": now,
+            "due_at": f"{now} + {given['due']} * interval '1 second'",
         }
         return {name: made.get(name) or given[name] for name in FIELDS}

@@ -15,7 +15,6 @@ from onceward.stores.postgres.queries import (
     Query,
     WriteQuery,
     columns_of,
-    values_of,
 )
 from onceward.stores.postgres.schema import Names
 from onceward.stores.sql.refusals import SqlError
@@ -49,12 +48,11 @@ class PostgresStore(PostgresExchange, SqlVerbs):
 
     def _inserting(self, write: Write, fence: int) -> Query:
         """Return the insert of one key."""
-        return WriteQuery("insert", self.statements.insert, self.statements.insert_many, values_of(write, fence))
+        return WriteQuery("insert", (self.statements.insert, self.statements.insert_many), write, fence)
 
     def _swapping(self, write: Write, seen: Record, fence: int) -> Query:
         """Return the swap of one key."""
-        values = (*values_of(write, fence), *version_of(seen))
-        return WriteQuery("swap", self.statements.swap, self.statements.swap_many, values)
+        return WriteQuery("swap", (self.statements.swap, self.statements.swap_many), write, fence, seen)
 
     def _inserting_all(self, writes: Sequence[tuple[Write, int]]) -> Query:
         """Return the insert of many keys."""

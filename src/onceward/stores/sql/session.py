@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 from onceward.core.drivers import Steps, drive, drive_async
-from onceward.core.record import Record
+from onceward.core.record import Record, Reply
 from onceward.errors import StoreError
 from onceward.stores.capabilities import Anew, Ended, TransactionState
 from onceward.stores.sql.drivers import Act, CallersDriver, DriverFailed
@@ -172,7 +172,7 @@ class SqlSession(ABC, Generic[S, K]):
         turn = request if isinstance(request, Turn) else None
         try:
             if turn is None:
-                return (yield from self.talk(request))
+                return (yield from self._asked(request))
             reply = yield turn.value, ()
         except DriverFailed as failed:
             error = failed.error
@@ -183,6 +183,15 @@ class SqlSession(ABC, Generic[S, K]):
         if turn is Turn.FLUSH:  # which is the body's
             raise error
         raise self._translated(error, turn) from error
+
+    def _asked(self, request: Any) -> Acts:
+        """Do one request of the ledger's, or keep it for the COMMIT."""
+        if self.trouble is not None:  # the transaction has failed, and this would hide why
+            raise self.trouble
+        if self.ending and request.kind == "swap" and request is not self.last:
+            self.last = request
+            return Reply(True, request.write.at(0.0), 0.0)
+        return (yield from self.talk(request))
 
     def _translated(self, error: Exception, turn: Turn | None) -> StoreError:
         """Return the error for one of the driver, or raise it again if it is somebody else's."""
