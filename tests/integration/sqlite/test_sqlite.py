@@ -13,6 +13,7 @@ import pytest
 
 from onceward import Completed, LeaseLost, Once, ResultNotRecorded, StoreError
 from onceward.stores import open_store
+from waiting import until
 
 
 @pytest.fixture
@@ -402,6 +403,31 @@ def test_many_threads_share_their_commits(once):
         thread.join()
     assert len(list(once.ledger.records())) == 65
     assert once.store._commits - before < 128
+
+
+def test_a_damaged_record_fails_its_own_write_and_none_that_is_committed_with_it(once, path):
+    going, told = threading.Event(), {}
+
+    def work(number):
+        try:
+            told[number] = once.run(number, going.wait)
+        except ResultNotRecorded as error:
+            told[number] = error
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(list(once.ledger.records())) == 8)
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("UPDATE onceward SET fence = 'x' WHERE key LIKE '%:3'")
+        other.execute("BEGIN IMMEDIATE")
+        going.set()
+        until(lambda: len(once.store._queue) == 7)  # the first one waits for the file
+        other.execute("ROLLBACK")
+    other.close()
+    for thread in threads:
+        thread.join()
+    assert [isinstance(told[number], ResultNotRecorded) for number in range(8)] == [number == 3 for number in range(8)]
 
 
 def test_many_coroutines_share_their_commits(once):

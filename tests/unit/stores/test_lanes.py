@@ -16,7 +16,7 @@ from onceward.stores import lanes as lanes_module
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes import threads as threads_module
 from onceward.stores.lanes.lane import ServerLane
-from onceward.stores.lanes.line import MOST_BYTES
+from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
 from onceward.stores.mysql.queries import ClaimManyQuery, SwapManyQuery
 from onceward.stores.postgres.queries import ManyRows
 from onceward.stores.sql.refusals import Broken, SqlRefusal
@@ -214,6 +214,12 @@ def test_a_poisonous_write_fails_alone(error, run, server):
 def test_ends_leave_before_claims(run, server):
     run(server, [Write("a"), Write("b"), Write("c", "swap"), Write("d", "swap")], server.open())
     assert server.seen == [["first"], ["c", "d"], ["a", "b"]]
+
+
+@both
+def test_a_claim_does_not_wait_until_there_are_no_more_ends(run, server):
+    run(server, [Write("a"), *(Write("k", "swap") for _ in range(6)), Write("b")], server.open())
+    assert server.seen == [["first"], *[["k"]] * MOST_AHEAD, ["a", "b"], ["k"], ["k"]]
 
 
 def test_the_ends_of_many_leave_before_the_claims_of_many():

@@ -10,6 +10,7 @@ from onceward.stores.sql.refusals import Broken, SqlRefusal
 
 MOST_KEYS: Final = 200  # of one batch,
 MOST_BYTES: Final = 768 * 1024  # which they write at most, about: some servers take 1 MB in one request
+MOST_AHEAD: Final = 4  # batches of ends in a row while a claim waits
 
 
 class LaneRequest(Protocol):
@@ -64,10 +65,11 @@ T = TypeVar("T", bound=Ticket)
 
 
 class WaitingLine(Generic[T]):
-    """Who waits, by rank and then in their order."""
+    """Who waits, by rank and then in their order. A claim waits for at most ``MOST_AHEAD`` batches of ends."""
 
     def __init__(self) -> None:
         self._ranks: tuple[deque[T], ...] = (deque(), deque())
+        self._ahead = 0  # batches that have left before a claim that waits
 
     def __bool__(self) -> bool:
         for waiting in self._ranks:
@@ -90,9 +92,11 @@ class WaitingLine(Generic[T]):
 
     def pop(self) -> T | None:
         """Take the first out, and return it."""
-        for waiting in self._ranks:
+        ends, claims = self._ranks
+        for waiting in (ends, claims) if self._ahead < MOST_AHEAD else (claims, ends):
             while waiting:
                 if not (ticket := waiting.popleft()).is_over:
+                    self._ahead = self._ahead + 1 if waiting is ends and claims else 0
                     return ticket
         return None
 

@@ -213,7 +213,10 @@ class SqliteExchange(Observed):
         if now - self._file.marked >= MARK_EVERY:
             connection.execute(MARK, (now,))
         for job in jobs:
-            job.reply = job.request.run(connection, now)
+            try:
+                job.reply = job.request.run(connection, now)
+            except StoreError as error:  # a damaged record, on which nothing was written
+                job.error = self._failure(error)
         if purging:
             purge(PURGE_LIMIT, connection, now)
         connection.execute("COMMIT")
