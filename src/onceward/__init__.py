@@ -39,8 +39,8 @@ from onceward.once import Once
 if TYPE_CHECKING:
     from onceward.claim.claim import Claim
     from onceward.claim.completer import Sweep
+    from onceward.claim.held import current
     from onceward.claim.replays import CallOutcome
-    from onceward.claim.running import current
     from onceward.claim.stepping.answers import NOT_MADE, Made
     from onceward.core.attempts import Attempt
     from onceward.core.record import Record
@@ -99,7 +99,7 @@ __getattr__, __dir__ = lazily(
         ".claim.claim": ("Claim",),
         ".claim.completer": ("Sweep",),
         ".claim.replays": ("CallOutcome",),
-        ".claim.running": ("current",),
+        ".claim.held": ("current",),
         ".claim.stepping.answers": ("NOT_MADE", "Made"),
         ".core.attempts": ("Attempt",),
         ".core.record": ("Record",),

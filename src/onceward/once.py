@@ -10,17 +10,16 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
 from onceward.core.urls import shown_url
 from onceward.keys.ledger_keys import checked_name, ledger_key
-from onceward.observe.observers import UNOBSERVED, Observers
+from onceward.observe.observers import UNOBSERVED, Observers, checked_observers
 from onceward.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from onceward.claim.claim import Claim
+    from onceward.claim.claim import Claim, Transaction
     from onceward.claim.context import ClaimContext
     from onceward.claim.decorated import Decorator
     from onceward.claim.replays import CallOutcome
-    from onceward.claim.transaction import Transaction
     from onceward.keys.reading import KeySource
     from onceward.observe.events import Observer
     from onceward.outbox.transactions import TransactionOutbox
@@ -68,8 +67,6 @@ class Once(ManyKeys):
         self.store: Store = open_store(store) if isinstance(store, str) else store
         observers = UNOBSERVED
         if observe:
-            from onceward.core.arguments import checked_observers
-
             observers = Observers(checked_observers(observe))
         url = store if isinstance(store, str) else None
         self.guards = GuardFactory(self.store, clock, name, policy_of(Policy(), options), observers, url)
@@ -246,10 +243,10 @@ class Once(ManyKeys):
             ValueError: the connection is to another database, or in a transaction; or ``on_busy="skip"``, because a ``with``
                 block cannot be skipped.
         """
-        from onceward.claim.transaction import Transaction
+        from onceward.claim.key_transaction import KeyTransaction
 
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_BLOCK, heartbeat=False)
-        return Transaction.of_key(guard, ledger_key(guard.name, key), connection)
+        return KeyTransaction(guard, ledger_key(guard.name, key), connection)
 
     def transact(
         self,

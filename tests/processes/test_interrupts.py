@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from onceward import ForkedClaim, Once, ResultNotRecorded, ResultUnavailable, StoreError, current
-from onceward.claim.running import CURRENT
+from onceward.claim.lease import CURRENT
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.results.firmly import firmly
 from onceward.stores.memory import MemoryStore

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from onceward import Once, current
-from onceward.claim.running import CURRENT
+from onceward.claim.lease import CURRENT
 
 
 def records(once):

@@ -12,7 +12,7 @@ from celery.exceptions import Reject, Retry, SoftTimeLimitExceeded
 
 from onceward.celery.ends import come_again, dead_letter, queue_of
 from onceward.claim.called import TIME_LIMITS
-from onceward.claim.running import CURRENT
+from onceward.claim.lease import CURRENT
 from onceward.consumers.tasks import GuardedTask, TaskCall
 from onceward.errors import ResultUnavailable
 

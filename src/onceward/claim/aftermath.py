@@ -4,22 +4,17 @@ All of it happens on the store's own connection, by conditional writes. A write 
 still hold, so it learns how that one ends. A read does not wait: what it does not find can still be committed.
 """
 
-import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from onceward.claim.ends import EndingClaim
 from onceward.core import protocol, retries, steps
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record
-from onceward.core.register import KeyLocked
-from onceward.core.steps import Bid, Lost, Refused, Replay, Won
+from onceward.core.steps import Lost, Won
 from onceward.errors import OncewardError, StoreError
-from onceward.results.outcomes import describe, noted
+from onceward.results.outcomes import describe
 from onceward.stores.capabilities import Apart
-
-if TYPE_CHECKING:
-    from onceward.claim.guard import Guard
-    from onceward.claim.held import HeldClaim
 
 T = TypeVar("T")
 ENDED = "the body committed or rolled back the transaction itself, so its effect may or may not stand"
@@ -48,7 +43,7 @@ class Aftermath(Protocol):
         ended: the claims that have recorded that.
     """
 
-    ended: "list[HeldClaim]"
+    ended: list[EndingClaim]
 
     def failed(self, error: BaseException) -> Steps[None]:
         """Record that the body raised ``error``. The transaction was rolled back."""
@@ -64,82 +59,6 @@ class Aftermath(Protocol):
         """
 
 
-class OfKey:
-    """For a claim that was made in the transaction, and is gone with it."""
-
-    def __init__(self, guard: "Guard", bid: Bid, claim: "HeldClaim") -> None:
-        self._guard = guard
-        self._bid = bid
-        self._claim = claim
-        self._claimed = claim.record
-        self.ended: list[HeldClaim] = []
-
-    def failed(self, error: BaseException) -> Steps[None]:
-        """Count the attempt. The effect is undone, so after an interrupt the key needs no record."""
-        self._claim.reopened(self._claimed)
-        if not isinstance(error, Exception):
-            return
-        bid, clock = self._other_bid(), self._claim.clock
-        again = lambda: self._again(bid, lambda claim: claim.failing(error))
-        try:
-            met = yield from retries.retry_transient(again, clock, retries.patience(clock))
-        except Exception as trouble:  # the body's own exception goes on, with a note
-            error.add_note(f"onceward: and then {trouble}")
-            return
-        if self._has_left(met):  # only the body can have committed this claim
-            yield from self.ended_early()
-            raise ended_by_body(self._bid.key) from error
-
-    def ended_early(self) -> Steps[None]:
-        """Claim the key again, if the body has not committed its claim, and park it."""
-        self._claim.reopened(self._claimed)
-        yield from self._again(self._bid, lambda claim: claim.leaving(protocol.parked(ENDED), "park it"))
-
-    def was_committed(self, error: BaseException) -> Steps[bool]:
-        """Claim the key again: that waits for the transaction, and fails if it was committed."""
-
-        def ending(claim: "HeldClaim") -> Steps[None]:
-            if isinstance(error, Exception):
-                return claim.failing(error)
-            return claim.leaving(protocol.released(noted(describe(error), claim.policy)), "give it back")
-
-        made, bid = False, self._other_bid()
-        try:
-            met = yield from _asked(lambda: self._again(bid, ending), self._claim, error)
-            made = self._has_left(met)
-            if made and not isinstance(met, Won):
-                self._claim.record = met.record  # with its times, which came with the lost reply
-        finally:
-            if not made:
-                self._claim.reopened(self._claimed)
-        return made
-
-    def _other_bid(self) -> Bid:
-        """Return a bid of another owner, which tells its claim from the transaction's."""
-        return self._bid._replace(owner=os.urandom(16).hex())
-
-    def _has_left(self, met: Won | Replay | Refused) -> bool:
-        """Return whether ``met`` is a record that the transaction's own claim has left."""
-        return not isinstance(met, Won) and met.record.owner == self._bid.owner
-
-    def _again(self, bid: Bid, ending: "Callable[[HeldClaim], Steps[None]]") -> Steps[Won | Replay | Refused]:
-        """Claim the key again, and end it with ``ending(claim)``."""
-        outcome = yield from apart(steps.claim(self._guard.store, bid, value=False))
-        if (
-            isinstance(outcome, Refused) and not outcome.record.owner
-        ):  # nobody's: the row is locked, by the lost transaction
-            raise KeyLocked(f"{bid.key}: an open transaction still holds the key")
-        if isinstance(outcome, Won):
-            first = self._claim.story
-            claim = self._guard.held(outcome, bid.policy, 0.0, told=first is not None)
-            if claim.story is not None and first is not None:
-                claim.story.began, claim.story.asked = first.began, first.asked
-                claim.story.span, first.span = first.span, None
-            yield from apart(ending(claim))
-            self.ended.append(claim)
-        return outcome
-
-
 class OfClaim:
     """For a claim that was made before the transaction. It is as it was, and its own guard ends it.
 
@@ -148,11 +67,11 @@ class OfClaim:
         before: its record before the transaction.
     """
 
-    def __init__(self, claim: "HeldClaim", before: Record) -> None:
+    def __init__(self, claim: EndingClaim, before: Record) -> None:
         self._claim = claim
         self._before = before
         self._messages = 0 if claim.outbox is None else claim.outbox.count
-        self.ended: list[HeldClaim] = []
+        self.ended: list[EndingClaim] = []
 
     def failed(self, error: BaseException) -> Steps[None]:
         """Go on with the claim as it was."""
@@ -167,13 +86,13 @@ class OfClaim:
     def was_committed(self, error: BaseException) -> Steps[bool]:
         """Renew the claim as it was: that waits for the transaction, and fails if it was committed."""
         claim = self._claim
-        asked = [(self._before, claim.policy.lease)]
+        renewals = [(self._before, claim.policy.lease)]
 
         def beat() -> Steps[list[Won | Lost]]:
-            return apart(steps.heartbeat(claim.store, asked, [claim.policy], claim.clock))
+            return apart(steps.heartbeat(claim.store, renewals, [claim.policy], claim.clock))
 
         try:
-            (outcome,) = yield from _asked(beat, claim, error)
+            (outcome,) = yield from asked(beat, claim, error)
         except (
             BaseException
         ) as trouble:  # also an interrupt: what was not committed must not be written with the next end
@@ -208,7 +127,7 @@ def ended_by_body(key: str) -> OncewardError:
     )
 
 
-def _asked(verb: Callable[[], Steps[T]], claim: "HeldClaim", error: BaseException) -> Steps[T]:
+def asked(verb: Callable[[], Steps[T]], claim: EndingClaim, error: BaseException) -> Steps[T]:
     """Ask until the store answers, for one lease; after an interrupt, for CLAIM_PATIENCE."""
     clock = claim.clock
     limit = claim.limit(1) if isinstance(error, Exception) else clock() + retries.CLAIM_PATIENCE

@@ -5,7 +5,7 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, cast
 
-from onceward.claim.running import held
+from onceward.claim.held import held
 from onceward.errors import LeaseLost, OncewardError
 
 if TYPE_CHECKING:

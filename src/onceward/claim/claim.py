@@ -1,19 +1,16 @@
-"""The claim as a handler sees it. ``lease.py`` and ``held.py`` implement it."""
+"""The claim and its transactions, as a handler sees them. ``lease.py``, ``ends.py``, ``held.py`` and ``transaction.py`` implement them."""
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from types import TracebackType
+from typing import Generic, Literal, Self, TypeVar
 
 from onceward.core.drivers import Steps
 from onceward.core.protocol import Outcome, parked, released
 from onceward.core.record import Record
 from onceward.keys.ledger_keys import derived_key
 
-if TYPE_CHECKING:
-    from onceward.claim.stepping.handler_steps import HandlerSteps, OnLapse
-    from onceward.claim.stepping.transacted import StepTransaction
-    from onceward.claim.transaction import Transaction
-
+OnLapse = Literal["retry", "park"] | Callable[..., object]
 T = TypeVar("T")
 C = TypeVar("C")
 
@@ -79,12 +76,13 @@ class Claim:
     async def extend_async(self, seconds: float | None = None) -> None:
         """Like :meth:`extend`, for a coroutine."""
 
+    @abstractmethod
     def step(
         self,
         name: object,
         function: Callable[..., T],
         *args: object,
-        on_lapse: "OnLapse" = "retry",
+        on_lapse: OnLapse = "retry",
         not_made: tuple[type[Exception], ...] = (),
         **kwargs: object,
     ) -> T:
@@ -119,22 +117,18 @@ class Claim:
             StoreError: the note that a step begins could not be written; it did not run.
             TypeError, ValueError: an argument is wrong, or two steps of an attempt have one name. Nothing ran.
         """
-        chain = self._chained()
-        return cast("T", chain.run(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=False)))
 
+    @abstractmethod
     async def step_async(
         self,
         name: object,
         function: Callable[..., Awaitable[T] | T],
         *args: object,
-        on_lapse: "OnLapse" = "retry",
+        on_lapse: OnLapse = "retry",
         not_made: tuple[type[Exception], ...] = (),
         **kwargs: object,
     ) -> T:
         """Like :meth:`step`, for a coroutine. It awaits what ``function`` and ``on_lapse`` return, if that can be awaited."""
-        chain = self._chained()
-        made = await chain.run_async(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=True))
-        return cast("T", made)
 
     @abstractmethod
     def send(
@@ -225,7 +219,7 @@ class Claim:
         """
 
     @abstractmethod
-    def step_transaction(self, name: object, connection: C) -> "StepTransaction[C]":
+    def step_transaction(self, name: object, connection: C) -> "Transaction[C]":
         """Return a context whose writes on ``connection`` commit together with a step: both, or neither.
 
         The effect is made once, whatever crashes, and the handler goes on after it. Set ``result`` in the body. While the
@@ -275,9 +269,6 @@ class Claim:
         return result
 
     @abstractmethod
-    def _chained(self) -> "HandlerSteps": ...
-
-    @abstractmethod
     def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]: ...
 
     @abstractmethod
@@ -290,3 +281,36 @@ class Claim:
 
     @abstractmethod
     async def _settle_async(self, make: Callable[[], Steps[None]]) -> None: ...
+
+
+class Transaction(Generic[C]):
+    """A transaction that ends with the completion of a key, or with a step. Enter it with ``with``, or ``async with`` for an async connection.
+
+    Attributes:
+        connection: where the body writes its effect. The body must not commit or roll back.
+        result: what duplicates get, or later attempts of a step; set it in the body. After ``StepMade``, it is what was recorded.
+    """
+
+    connection: C
+    result: object = None
+
+    @property
+    @abstractmethod
+    def claim(self) -> Claim:
+        """The claim. Its ``fence``, ``attempt`` and ``key()`` are useful in the body."""
+
+    @abstractmethod
+    def __enter__(self) -> Self: ...
+
+    @abstractmethod
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    @abstractmethod
+    async def __aenter__(self) -> Self: ...
+
+    @abstractmethod
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

@@ -6,8 +6,9 @@ from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim, claimed
+from onceward.claim.lease import CURRENT
 from onceward.claim.replays import CallOutcome
-from onceward.claim.running import CURRENT, enter_span, is_cut_short, leave_span
+from onceward.claim.running import enter_span, is_cut_short, leave_span
 
 
 class ClaimContext:

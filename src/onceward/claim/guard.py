@@ -15,9 +15,10 @@ from onceward import observe
 from onceward.claim import heartbeat
 from onceward.claim.called import RAISED, RETURNED, Call, ClaimParameter
 from onceward.claim.held import HeldClaim, claimed
+from onceward.claim.lease import CURRENT
 from onceward.claim.leaving import Leaving
 from onceward.claim.replays import CallOutcome, Replays, refusal
-from onceward.claim.running import CURRENT, check_free, run_under, run_under_async
+from onceward.claim.running import check_free, run_under, run_under_async
 from onceward.core import steps
 from onceward.core.belief import margin
 from onceward.core.clock import Clock

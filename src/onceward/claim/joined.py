@@ -6,37 +6,31 @@ They yield the requests of the connection's session, and those :class:`Apart` fo
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from onceward.claim import heartbeat
-from onceward.claim.aftermath import Aftermath, OfClaim, OfKey, ended_by_body
+from onceward.claim.aftermath import Aftermath, OfClaim, ended_by_body
+from onceward.claim.ends import EndingClaim
 from onceward.core import retries, steps, worker
 from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
-from onceward.core.steps import Bid, Lost, Refused, Replay, Won
-from onceward.errors import Completed, ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
-from onceward.observe.events import Event
+from onceward.core.steps import Lost
+from onceward.errors import ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
 from onceward.results.outcomes import warn_of_missing
 from onceward.stores.capabilities import Anew, Apart, Ended, Session, TransactionState
 from onceward.stores.contract import Store
-
-if TYPE_CHECKING:
-    from onceward.claim.guard import Guard
-    from onceward.claim.held import HeldClaim
 
 _OPEN: dict[int, int] = {}  # id(connection) to id() of the Joined that began there last
 
 
 class Joined:
-    """A transaction, and the record in it.
+    """A transaction, and the record of a claim that was made before it.
 
     Args:
         session: the caller's connection.
         place: its id.
         store: the ledger.
-        guard: what claims the key; None when it is claimed before the transaction.
         key: the key.
-        held: the claim, in that case.
+        held: the claim; None while a transaction that makes its own has not.
         undo: what the claim's own guard calls after an interrupt, to roll back.
 
     Attributes:
@@ -49,9 +43,8 @@ class Joined:
         session: Session,
         place: int,
         store: Store,
-        guard: "Guard | None",
         key: str,
-        held: "HeldClaim | None",
+        held: EndingClaim | None,
         undo: Callable[[], None],
     ) -> None:
         self.session = session
@@ -60,11 +53,9 @@ class Joined:
         self.committed = False
         self._place = place
         self._store = store
-        self._guard = guard
         self._key = key
         self._undo = undo
         self._after: Aftermath | None = None
-        self._events: list[Event] = []  # told after the transaction, as are those of the claims
         self._raised: BaseException | None = None  # by the body
         self._process = worker.generation
 
@@ -91,46 +82,20 @@ class Joined:
                 return
 
     def _begin(self) -> Steps[None]:
-        bid = None if self._guard is None else _impatient(self._guard.bid(self._key, None))
-        _OPEN[self._place] = id(self)
-        self.entered = True
-        if self.held is not None and self._guard is None:
-            # Before: a heartbeat would wait for the transaction, and so would a signal handler that claims a key.
-            self.held.paused, self.held.exclusive = self._undo, self.session.exclusive
-        yield from self.session.begin()
-        if self._guard is None or bid is None:
-            held = yield from self._confirmed()
-        else:
-            held = yield from self._claimed(self._guard, bid)
-        held.exclusive = self.session.exclusive
-
-    def _claimed(self, guard: "Guard", bid: Bid) -> "Steps[HeldClaim]":
-        told, since = guard.observers.are_listening(), bid.clock()
-        span = guard.observers.begin(guard.name, bid.key) if told else None
-        if span is not None:
-            bid = span.on(bid)
-        try:
-            outcome = yield from steps.claim(self._store, bid)
-        except BaseException as error:
-            if span is not None:
-                span.end(error)
-            raise
-        self._events = guard.events_of(outcome, since, span) if told or isinstance(outcome, Refused) else []
-        if isinstance(outcome, Replay) and outcome.is_due:
-            guard.send_due(outcome.record)
-        if not isinstance(outcome, Won):
-            if span is not None:
-                span.end()
-            raise Completed(self._key, guard.replays.answer(outcome, bid.clock()).value)
-        self.held = held = guard.held(outcome, bid.policy, since, told=told, span=span)
-        self._after = OfKey(guard, bid, held)
-        held.paused = self._undo
-        return held
-
-    def _confirmed(self) -> "Steps[HeldClaim]":
-        """Check that the claim is mine now. From here on nobody can take it over while the transaction is open."""
         held = self.held
         assert held is not None
+        self._opening()
+        # Before: a heartbeat would wait for the transaction, and so would a signal handler that claims a key.
+        held.paused, held.exclusive = self._undo, self.session.exclusive
+        yield from self.session.begin()
+        yield from self._confirmed(held)
+
+    def _opening(self) -> None:
+        _OPEN[self._place] = id(self)
+        self.entered = True
+
+    def _confirmed(self, held: EndingClaim) -> Steps[None]:
+        """Check that the claim is mine now. From here on nobody can take it over while the transaction is open."""
         asked = [(held.record, held.policy.lease)]
         (outcome,) = yield from steps.heartbeat(self._store, asked, [held.policy], held.clock)
         if isinstance(outcome, Lost):
@@ -138,9 +103,8 @@ class Joined:
             raise LeaseLost(self._key, "begin its transaction")
         self._after = self._aftermath(held)
         held.record = outcome.record
-        return held
 
-    def _aftermath(self, held: "HeldClaim") -> Aftermath:
+    def _aftermath(self, held: EndingClaim) -> Aftermath:
         """Return what follows if a transaction of a claim that was made before it does not commit."""
         return OfClaim(held, held.record)
 
@@ -162,12 +126,14 @@ class Joined:
             self.forget()
             if self.committed:  # after an interrupt nobody knows, and a relay sends what was
                 held.hand_over()
-            if held.settled is None and self._guard is not None:
-                held.let_go()  # it was made in the transaction, and rolled back with it
-            elif held.settled is None:
-                heartbeat.HEARTBEAT.watch(held)  # its beats were paused meanwhile
+            if held.settled is None:
+                self._resume(held)
 
-    def _commit(self, held: "HeldClaim", after: Aftermath, result: object) -> Steps[None]:
+    def _resume(self, held: EndingClaim) -> None:
+        """Go on with a claim that this transaction has not ended."""
+        heartbeat.HEARTBEAT.watch(held)  # its beats were paused meanwhile
+
+    def _commit(self, held: EndingClaim, after: Aftermath, result: object) -> Steps[None]:
         sent, made = False, False
         try:
             yield from self.session.flush()
@@ -190,7 +156,7 @@ class Joined:
                 raise
         self.committed = True
 
-    def _record(self, held: "HeldClaim", result: object) -> Steps[None]:
+    def _record(self, held: EndingClaim, result: object) -> Steps[None]:
         """Write to the record what commits with the effect."""
         return held.success(result)()
 
@@ -247,6 +213,11 @@ class Joined:
         if self.held is not None:
             self.held.paused = None
 
+    @property
+    def stands(self) -> bool:
+        """Whether the claim is not one that was rolled back with this transaction."""
+        return True
+
     def warn(self) -> None:
         """Warn if what was committed has no result."""
         if self.committed and self.held is not None:
@@ -254,9 +225,6 @@ class Joined:
 
     def tell(self) -> None:
         """Tell observers what has happened. Call it when nothing is locked, because they can use the ledger."""
-        events, self._events = self._events, []
-        if self._guard is not None:
-            self._guard.observers.tell(*events)
         for claim in (self.held, *(self._after.ended if self._after is not None else ())):
             if claim is not None:
                 claim.tell()
@@ -278,8 +246,3 @@ class Joined:
         if type(request) is Apart:
             return await self._store.exchange_async(request.request)
         return await self.session.exchange_async(request)
-
-
-def _impatient(bid: Bid) -> Bid:
-    """Do not wait for a busy key: a transaction must not stay open that long, and in a file no other run can end meanwhile."""
-    return bid._replace(policy=bid.policy._replace(on_busy="raise"))

@@ -2,10 +2,10 @@
 
 import itertools
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from onceward.claim.claim import Claim
-from onceward.claim.running import CURRENT
 from onceward.core import retries, steps, worker
 from onceward.core.belief import lease_to, margin
 from onceward.core.clock import Clock
@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from onceward.claim.story import Story
     from onceward.results.codec import Codec
 
+CURRENT: ContextVar["Lease | None"] = ContextVar("onceward_claim", default=None)
 _NUMBERS = itertools.count()
 
 
 class Lease(Claim):
     """What a claim knows of its lease. Methods without an underscore are for guard, heartbeat and transactions."""
 
+    thread: int | None = None  # where it was acquired; None if its handler has it in its context
     settled: str | None = None
     ending = False  # whether its end is being recorded
     deadline: float | None = None  # when this worker will be stopped, on its clock; leases can end then

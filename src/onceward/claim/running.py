@@ -5,42 +5,19 @@ function, so each ``try`` here contains all that must happen.
 """
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, drop_unawaited
+from onceward.claim.lease import CURRENT, Lease
 from onceward.core.drivers import was_settled
 from onceward.errors import OncewardError, Reentrant
+from onceward.stores.contract import Store
 
-if TYPE_CHECKING:
-    from onceward.claim.claim import Claim
-    from onceward.claim.held import HeldClaim
-    from onceward.stores.contract import Store
+C = TypeVar("C", bound=Lease | None)
 
 
-C = TypeVar("C", bound="HeldClaim | None")
-CURRENT: ContextVar["HeldClaim | None"] = ContextVar("onceward_claim", default=None)
-
-
-def current() -> "Claim":
-    """Return the claim of the handler that is running here.
-
-    Raises:
-        OncewardError: no guarded handler is running in this context.
-    """
-    return held()
-
-
-def held() -> "HeldClaim":
-    """Like :func:`current`, for adapters: the claim with its inner methods."""
-    claim = CURRENT.get()
-    if claim is None:
-        raise OncewardError("no claim is held here: onceward.current() works inside a guarded handler")
-    return claim
-
-
-def check_free(store: "Store", key: str) -> None:
+def check_free(store: Store, key: str) -> None:
     """Raise Reentrant when the caller is already handling ``key`` of ``store``."""
     outer = CURRENT.get()
     while outer is not None:
@@ -60,7 +37,7 @@ class Under:
 
     __slots__ = ("_claim",)
 
-    def __init__(self, claim: "HeldClaim") -> None:
+    def __init__(self, claim: Lease) -> None:
         self._claim = claim
 
     def __enter__(self) -> None:
@@ -74,13 +51,13 @@ class Under:
         leave_span(self._claim)
 
 
-def enter_span(claim: "HeldClaim") -> None:
+def enter_span(claim: Lease) -> None:
     """Make the span of ``claim`` current, if it has one."""
     if claim.story is not None and claim.story.span is not None:
         claim.story.span.enter()
 
 
-def leave_span(claim: "HeldClaim") -> None:
+def leave_span(claim: Lease) -> None:
     """Make the span current that was so before, and end that of ``claim`` if it is over."""
     if claim.story is not None and claim.story.span is not None:
         claim.story.span.leave(over=claim.over)

@@ -9,7 +9,6 @@ from onceward.observe.events import ROUTE, Event, Kind, about
 from onceward.observe.observers import Observers
 
 if TYPE_CHECKING:
-    from onceward.claim.lease import Lease
     from onceward.observe.spans import CallSpan
 
 _ENDS: Final[dict[str, Kind]] = {COMPLETED: "completed", RELEASED: "released", PARKED: "parked"}
@@ -50,21 +49,21 @@ class Story:
         if self.began is not None:
             self.ran = now - self.began
 
-    def ended(self, claim: "Lease", outcome: Outcome) -> None:
-        """Note how ``claim`` was ended."""
+    def ended(self, record: Record, outcome: Outcome, *, now: float, left: float) -> None:
+        """Note how the claim was ended, ``now`` on the owner's clock, with ``left`` seconds of its lease."""
         if self._over:  # an interrupt came after the end was noted
             return
         self._over = True
-        kind, error, now = _ENDS[outcome.status], self.raised, claim.clock()
-        self.raised = None  # as in HeldClaim.failing
+        kind, error = _ENDS[outcome.status], self.raised
+        self.raised = None  # as in EndingClaim.failing
         if kind == "released" and error is not None and not isinstance(outcome, Unbegun):
             kind = "failed"
         if self.ran is None:
             self.handled(now)
         took = None if self.asked is None else now - self.asked
-        self.note(kind, claim.record, error=error or outcome.error, ran=self.ran, left=claim.remaining, took=took)
+        self.note(kind, record, error=error or outcome.error, ran=self.ran, left=left, took=took)
         if self.late_since is not None:
-            self.note("settled_late", claim.record, late=now - self.late_since)
+            self.note("settled_late", record, late=now - self.late_since)
 
     def forget(self) -> None:
         """Forget the noted events: they were rolled back."""

@@ -6,55 +6,45 @@ The methods of ``with`` and ``async with`` are here, and the body runs between t
 import contextlib
 import sys
 import threading
+from abc import abstractmethod
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from onceward.claim.claim import Claim
+from onceward.claim.claim import Claim, Transaction
+from onceward.claim.ends import EndingClaim
 from onceward.claim.joined import Joined
-from onceward.claim.running import CURRENT, enter_span, leave_span
+from onceward.claim.lease import CURRENT, Lease
+from onceward.claim.running import enter_span, leave_span
 from onceward.core import worker
 from onceward.core.whole import drive_whole, drive_whole_async, shielded
 from onceward.errors import Parked, StoreError
 from onceward.stores.capabilities import TRANSACTION, Session, TransactionState
 from onceward.stores.contract import Store
 
-if TYPE_CHECKING:
-    from onceward.claim.guard import Guard
-    from onceward.claim.held import HeldClaim
-
 C = TypeVar("C")
 
 
-class Transaction(Generic[C]):
-    """A transaction that ends with the completion of a key. Enter it with ``with``, or ``async with`` for an async connection.
-
-    Attributes:
-        connection: where the body writes its effect. The body must not commit or roll back.
-        result: what duplicates get; set it in the body.
-    """
+class RecordTransaction(Transaction[C]):
+    """A transaction that a record joins."""
 
     _joined: Joined | None = None
     _abandoned = False  # nobody waits for its beginning any more
 
-    def __init__(self, store: Store, connection: C, guard: "Guard | None", key: str) -> None:
+    def __init__(self, store: Store, key: str, connection: C) -> None:
         self._join = TRANSACTION.needed(store)
         self.connection = connection
-        self.result: object = None
         self._store = store
-        self._guard = guard  # None when the claim was made before the transaction
         self._key = key
-        self._before: HeldClaim | None = None  # that claim
-        self._outer: HeldClaim | None = None
+        self._outer: Lease | None = None
         self._process = worker.generation
-        self._caller = (0, 0)
 
     @property
     def claim(self) -> Claim:
-        """The claim. Its ``fence``, ``attempt`` and ``key()`` are useful in the body."""
+        """See :class:`Transaction`."""
         return self._held
 
     @property
-    def _held(self) -> "HeldClaim":
+    def _held(self) -> EndingClaim:
         joined = self._inside
         if joined.held is None:
             raise RuntimeError("this transaction was refused")
@@ -65,18 +55,6 @@ class Transaction(Generic[C]):
         if self._joined is None:
             raise RuntimeError("this transaction was not entered")
         return self._joined
-
-    @classmethod
-    def of_key(cls, guard: "Guard", key: str, connection: C) -> "Transaction[C]":
-        """Return a transaction of claim, effect and completion."""
-        return cls(guard.store, connection, guard, key)
-
-    @classmethod
-    def of_claim(cls, claim: "HeldClaim", connection: C) -> "Transaction[C]":
-        """Return a transaction of the effect and completion of a held claim."""
-        made = cls(claim.store, connection, None, claim.record.key)
-        made._before = claim
-        return made
 
     def __enter__(self) -> Self:
         joined = self._prepared(awaited=False)
@@ -147,11 +125,6 @@ class Transaction(Generic[C]):
         self._inside.session.cut()
 
     def _prepared(self, *, awaited: bool) -> Joined:
-        if self._before is not None:
-            self._before.check_own()
-            self._before.check_not_stopped()
-            self._before.check_usable()  # a refused transaction must not free what an outer one holds
-        self._caller = _caller()
         session = self._join(self.connection)
         if session.awaited is not awaited:
             raise TypeError(
@@ -163,18 +136,16 @@ class Transaction(Generic[C]):
         self._joined = self._join_record(session)
         return self._joined
 
-    def _join_record(self, session: Session) -> Joined:
-        # Not for a claim that the transaction makes: no guard ends it, and the reference would delay __del__.
-        undo = _nothing if self._before is None else self._undo_here
-        return Joined(session, id(self.connection), self._store, self._guard, self._key, self._before, undo)
+    @abstractmethod
+    def _join_record(self, session: Session) -> Joined: ...
 
     def _refused(self, joined: Joined, error: BaseException) -> None:
         """Clean up and tell observers: the body does not run."""
         CURRENT.set(self._outer)
         if not joined.entered or joined.session.state is not TransactionState.OPEN:
             joined.forget()
-        if isinstance(error, Parked) or self._guard is None or joined.held is None:
-            joined.tell()  # else a claim was made and rolled back
+        if isinstance(error, Parked) or joined.stands:
+            joined.tell()
 
     def _enter_span(self) -> None:
         enter_span(self._held)
@@ -216,6 +187,24 @@ class Transaction(Generic[C]):
         if joined.session.state is not TransactionState.OPEN:
             joined.forget()
 
+
+class ClaimTransaction(RecordTransaction[C]):
+    """A transaction of the effect and completion of a held claim."""
+
+    def __init__(self, claim: EndingClaim, connection: C) -> None:
+        super().__init__(claim.store, claim.record.key, connection)
+        self._before = claim
+
+    def _prepared(self, *, awaited: bool) -> Joined:
+        self._before.check_own()
+        self._before.check_not_stopped()
+        self._before.check_usable()  # a refused transaction must not free what an outer one holds
+        self._caller = _caller()
+        return super()._prepared(awaited=awaited)
+
+    def _join_record(self, session: Session) -> Joined:
+        return Joined(session, id(self.connection), self._store, self._key, self._before, self._undo_here)
+
     def _undo_here(self) -> None:
         """Roll back after an interrupt, for the claim's guard.
 
@@ -231,7 +220,3 @@ def _caller() -> tuple[int, int]:
     asyncio: Any = sys.modules.get("asyncio")  # without it there is no task
     loop = None if asyncio is None else asyncio._get_running_loop()  # the documented one raises where there is none
     return threading.get_ident(), 0 if loop is None else id(asyncio.current_task(loop))
-
-
-def _nothing() -> None:
-    pass

@@ -4,7 +4,7 @@ import re
 import uuid
 from typing import Final
 
-from onceward.claim.running import CURRENT
+from onceward.claim.held import innermost
 from onceward.core.clock import boottime
 from onceward.core.retries import jittered
 from onceward.errors import LeaseLost
@@ -66,7 +66,7 @@ class SendAgain:
         """
         key = None
         if given is None and method.upper() in self.methods:
-            claim = CURRENT.get()
+            claim = innermost()
             key = str(uuid.uuid4()) if claim is None else claim.request_key(method.upper(), url)
         keyed = given is not None or key is not None
         return ClientCall(self, key, again=whole and (keyed or method.upper() in _IDEMPOTENT))
@@ -82,7 +82,7 @@ class ClientCall:
     def __init__(self, rules: SendAgain, key: str | None, *, again: bool) -> None:
         self._rules, self._again = rules, again
         self._tries, self._end = 0, boottime() + rules.within
-        self._claim = CURRENT.get()
+        self._claim = innermost()
         quoted = rules.header.lower() == HEADER.lower()
         self.header = None if key is None else (rules.header, f'"{key}"' if quoted else key)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 from onceward.claim.behind import trouble_behind
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import describe
-from onceward.claim.running import current, held
+from onceward.claim.held import current, held
 from onceward.consumers.delivery import MalformedRecord
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.origin import provenance_in

@@ -1,10 +1,6 @@
 """Checks of arguments, before anything has run. Each error names the argument, and says what to give instead."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from onceward.observe.events import Observer
+from typing import Any
 
 
 def check_type(name: str, value: object, kinds: Any, give: str) -> None:
@@ -34,13 +30,3 @@ def check_flag(option: str, value: object) -> None:
     """Raise TypeError when ``value`` is neither True nor False: a text such as "no" would count as true."""
     if type(value) is not bool:
         raise TypeError(f"{option}={value!r}: give True or False")
-
-
-def checked_observers(observe: "Iterable[Observer]") -> "list[Observer]":
-    """Return the observers; raises TypeError unless all are plain callables."""
-    if callable(observe):
-        raise TypeError(f"observe={observe!r}: give a list, as in observe=[print]")
-    observers = list(observe)
-    for one in observers:
-        check_hook("observe", one)
-    return observers

@@ -13,7 +13,7 @@ from dramatiq import Actor, Retry
 from dramatiq.asyncio import async_to_sync
 from dramatiq.middleware import CurrentMessage, Retries, Shutdown
 
-from onceward.claim.running import held
+from onceward.claim.held import held
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
 from onceward.dramatiq.consuming import mend_consumers
 from onceward.dramatiq.resending import Resending

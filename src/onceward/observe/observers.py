@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from onceward.core.arguments import check_hook
 from onceward.observe import logs
 
 if TYPE_CHECKING:
@@ -138,3 +139,13 @@ class DeferredObservers(Observers):
 
 
 UNOBSERVED = Observers()  # only the log, for a guard without observers
+
+
+def checked_observers(observe: "Iterable[Observer]") -> "list[Observer]":
+    """Return the observers; raises TypeError unless all are plain callables."""
+    if callable(observe):
+        raise TypeError(f"observe={observe!r}: give a list, as in observe=[print]")
+    observers = list(observe)
+    for one in observers:
+        check_hook("observe", one)
+    return observers

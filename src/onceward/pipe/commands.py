@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
 from onceward.claim.claim import Claim
-from onceward.claim.running import current
+from onceward.claim.held import current
 from onceward.consumers.stop import Stop
 from onceward.keys.roots import Roots
 from onceward.pipe.attempt import Interrupted, LineAttempt

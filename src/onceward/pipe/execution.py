@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from onceward.batch.windows import Windows, looking
 from onceward.claim.claim import Claim
-from onceward.claim.running import current
+from onceward.claim.held import current
 from onceward.core.clock import boottime
 from onceward.core.drivers import drive
 from onceward.core.policy import Options

@@ -10,7 +10,7 @@ from typing import cast
 
 from onceward.claim.handler import describe
 from onceward.claim.handler_codec import codec_of
-from onceward.claim.running import current
+from onceward.claim.held import current
 from onceward.core.arguments import check_type
 from onceward.keys.roots import Roots
 from onceward.keys.signatures import given_by_place, roots_of

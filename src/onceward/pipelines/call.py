@@ -12,9 +12,8 @@ from onceward.consumers.callers import Callers
 from onceward.consumers.delivery import Delivery
 
 if TYPE_CHECKING:
-    from onceward.claim.claim import Claim
+    from onceward.claim.claim import Claim, OnLapse
     from onceward.claim.held import HeldClaim
-    from onceward.claim.stepping.handler_steps import OnLapse
     from onceward.pipelines.messages import PipelineMessage
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from onceward.pipelines.steps.contract import (
 from onceward.results.outcomes import describe
 
 if TYPE_CHECKING:
-    from onceward.claim.stepping.handler_steps import OnLapse
+    from onceward.claim.claim import OnLapse
     from onceward.pipelines.kit import Kit
     from onceward.pipelines.paths import PathFinder
     from onceward.pipelines.settings import SinkChoice, StepChoice, StepList

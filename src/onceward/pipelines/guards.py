@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from onceward.claim.running import held
+from onceward.claim.held import held
 from onceward.core.policy import Options
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import fingerprint_of, ledger_key

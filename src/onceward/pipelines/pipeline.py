@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from onceward.claim.claim import Claim
-from onceward.claim.running import held
+from onceward.claim.held import held
 from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.core.arguments import check_type
 from onceward.once import Once

@@ -5,7 +5,7 @@ from typing import Final, Unpack
 
 import h11
 
-from onceward.claim.running import CURRENT
+from onceward.claim.held import innermost
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.options import check_seconds
@@ -102,7 +102,7 @@ class Proxy:
         first = await receive()
         path, query = scope["raw_path"], scope.get("query_string", b"")  # as the rules have seen them
         target = path if path == b"*" else self._upstream.base + path + (b"?" + query if query else b"")
-        lines = self._headers.lines(scope, first, CURRENT.get())
+        lines = self._headers.lines(scope, first, innermost())
         request = h11.Request(method=scope["method"], target=target, headers=lines)
         try:
             link = await self._upstream.connected()

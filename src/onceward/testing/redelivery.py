@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from onceward.claim.running import CURRENT
+from onceward.claim.lease import CURRENT
 from onceward.errors import OncewardError, Parked
 from onceward.testing.crash_report import shown
 

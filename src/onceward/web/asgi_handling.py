@@ -11,7 +11,8 @@ from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, Final
 
-from onceward.claim.running import CURRENT, Under
+from onceward.claim.lease import CURRENT
+from onceward.claim.running import Under
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Unrecorded
 from onceward.http.held import HeldRequest

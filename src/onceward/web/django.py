@@ -15,7 +15,7 @@ from django.core.handlers.exception import response_for_exception
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.http.multipartparser import MultiPartParserError
 
-from onceward.claim.running import current
+from onceward.claim.held import current
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
+from onceward.claim.held import current
 from onceward.claim.open_transactions import open_in_django
-from onceward.claim.running import current
 from onceward.stores.capabilities import TRANSACTION, AnotherDatabase
 from onceward.stores.contract import Store
 

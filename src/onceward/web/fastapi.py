@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
 from fastapi.responses import Response
 
 from onceward.claim.claim import Claim
-from onceward.claim.running import CURRENT
+from onceward.claim.held import innermost
 from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
@@ -128,7 +128,7 @@ async def claim_or_none() -> Claim | None:
 
     A dependency: ``claim: Annotated[Claim | None, Depends(claim_or_none)]``.
     """
-    return CURRENT.get()
+    return innermost()
 
 
 def document(app: FastAPI, rules: Rules) -> None:

@@ -10,8 +10,7 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from onceward.claim.claim import Claim
-from onceward.claim.held import HeldClaim
-from onceward.claim.running import CURRENT
+from onceward.claim.held import HeldClaim, innermost
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.route import Route
@@ -66,7 +65,7 @@ class Idempotent:
                 "endpoint has not run. Make its router with route_class=IdempotentRoute, and put the dependency on the endpoint "
                 "or on that router"
             )
-        return CURRENT.get()
+        return innermost()
 
     def rules(self, path: str) -> Rules:
         """Return the rules of an endpoint."""
@@ -115,7 +114,7 @@ class IdempotentRoute(APIRoute):
             if found is None:
                 return
             scope, receive = found
-        outer = CURRENT.get()
+        outer = innermost()
         if outer is not None and outer is not _BEGUN.get():
             receive, held = await self._is_held(outer, scope, receive)
             if held:
@@ -143,7 +142,7 @@ class IdempotentRoute(APIRoute):
         return handler
 
     async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = _BEGUN.set(CURRENT.get())
+        token = _BEGUN.set(innermost())
         try:
             await self._marked(scope, receive, send)
         finally:

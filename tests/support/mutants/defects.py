@@ -251,7 +251,7 @@ DEFECTS = (
     ),
     Defect(
         "an exception is masked by the store's",
-        "claim/held.py",
+        "claim/ends.py",
         '            error.add_note(f"onceward: and then {trouble}")\n        finally:',
         "            raise\n        finally:",
         _CLAIM,
@@ -259,7 +259,7 @@ DEFECTS = (
     ),
     Defect(
         "a handler that was interrupted gives its key back",
-        "claim/held.py",
+        "claim/ends.py",
         "return outcome.status == RELEASED and self.chain is not None and self.chain.is_cut_short",
         "return False",
         "unit/claim",
@@ -267,7 +267,7 @@ DEFECTS = (
     ),
     Defect(
         "a handler whose completion failed gives its key back",
-        "claim/held.py",
+        "claim/ends.py",
         "return self.in_vain is not None or (self.chain is not None and self.chain.notes.failed is not None)",
         "return False",
         "unit/claim",
@@ -275,7 +275,7 @@ DEFECTS = (
     ),
     Defect(
         "a store that refuses the result gets no second try",
-        "claim/held.py",
+        "claim/ends.py",
         "if outcome.result is not None and (lasting or self.clock() < self.limit(2, succeeded=True)):",
         "if False:",
         "unit/core/test_settling_limits.py",

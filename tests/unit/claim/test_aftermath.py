@@ -4,7 +4,7 @@ import pytest
 
 from onceward import Once
 from onceward.claim.aftermath import OfClaim
-from onceward.claim.stepping.transacted import OfStep
+from onceward.claim.step_transaction import OfStep
 from onceward.core import steps
 from onceward.core.drivers import drive
 from onceward.core.protocol import completed, last_write

@@ -10,7 +10,7 @@ from onceward.claim.called import refuse_not_begun
 from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.guard import Guard
-from onceward.claim.running import held
+from onceward.claim.held import held
 from onceward.core.belief import within
 from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded

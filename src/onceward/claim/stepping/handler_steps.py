@@ -7,10 +7,11 @@ result is recorded all the same.
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onceward.claim import called
 from onceward.claim.called import OVER, RETURNED, Call
+from onceward.claim.claim import OnLapse
 from onceward.claim.replays import Replays, parked_error
 from onceward.claim.running import run_under, run_under_async
 from onceward.claim.stepping.answers import NOT_MADE, Made
@@ -28,12 +29,11 @@ from onceward.results.outcomes import describe
 from onceward.results.step_entries import Entry, entries_of
 
 if TYPE_CHECKING:
-    from onceward.claim.held import HeldClaim
+    from onceward.claim.lease import Lease
 
 _LOOK: Final = 0.01  # seconds between two looks for steps that still run
 _NOTE: Final = "note"  # a call's place for what is recorded of it, so that it is made once
 _NO_SPAN: Final = nullcontext()
-OnLapse = Literal["retry", "park"] | Callable[..., object]
 
 
 class Step(NamedTuple):
@@ -80,7 +80,7 @@ class HandlerSteps:
     is_over = False
     transacts: str | None = None
 
-    def __init__(self, claim: "HeldClaim") -> None:
+    def __init__(self, claim: "Lease") -> None:
         self._claim = claim
         self.notes = StepNotes(claim)
         self.used: dict[str, object] = {}

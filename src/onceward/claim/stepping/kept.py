@@ -17,12 +17,12 @@ from onceward.keys.ledger_keys import kept_key
 from onceward.results.step_entries import Entry
 
 if TYPE_CHECKING:
-    from onceward.claim.held import HeldClaim
+    from onceward.claim.lease import Lease
 
 _LONGER: Final = 30 * 86400.0  # seconds that such a record stays longer: a key can be retried long after its step
 
 
-def keep(claim: "HeldClaim", name: str, text: str, until: Callable[[], float]) -> Steps[None]:
+def keep(claim: "Lease", name: str, text: str, until: Callable[[], float]) -> Steps[None]:
     """Record a step's result. It can be repeated."""
     store, policy = claim.store, claim.policy
     longer = policy._replace(retention=None if policy.retention is None else policy.retention + _LONGER)
@@ -37,7 +37,7 @@ def keep(claim: "HeldClaim", name: str, text: str, until: Callable[[], float]) -
         raise StoreError(f"{bid.key}: another record is in the place of a step's result")
 
 
-def fetch(claim: "HeldClaim", entry: Entry) -> Steps[str | None]:
+def fetch(claim: "Lease", entry: Entry) -> Steps[str | None]:
     """Return the recorded text of a step's result; None if none was stored.
 
     Raises:

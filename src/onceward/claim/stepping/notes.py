@@ -13,7 +13,7 @@ from onceward.results.outcomes import completion, size_of
 from onceward.results.step_entries import LONGEST, Entry, entries_of
 
 if TYPE_CHECKING:
-    from onceward.claim.held import HeldClaim
+    from onceward.claim.lease import Lease
 
 _EACH: Final = 150  # bytes that a step takes beside its name and its result
 _LEAST: Final = 400  # and what it keeps while it runs: for a short result, or for where a large one is
@@ -57,7 +57,7 @@ class StepNotes:
         failed: why this attempt must begin no later step: nobody knows what is recorded of one that was made.
     """
 
-    def __init__(self, claim: "HeldClaim") -> None:
+    def __init__(self, claim: "Lease") -> None:
         self._claim = claim
         self._writer = StepWriter(claim)
         self.room = Room()

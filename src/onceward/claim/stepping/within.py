@@ -2,12 +2,9 @@
 
 import threading
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from onceward.claim.running import CURRENT
-
-if TYPE_CHECKING:
-    from onceward.claim.held import HeldClaim
+from onceward.claim.lease import CURRENT, Lease
 
 
 class InStep(NamedTuple):
@@ -24,7 +21,7 @@ INNERMOST: ContextVar[InStep | None] = ContextVar("onceward_step", default=None)
 class CallerPlace:
     """Where the callers of one claim are."""
 
-    def __init__(self, claim: "HeldClaim") -> None:
+    def __init__(self, claim: Lease) -> None:
         self._claim = claim
         self._threads = threading.local()  # marks those that make steps and are in none
 

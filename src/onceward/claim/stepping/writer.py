@@ -16,7 +16,7 @@ from onceward.results.outcomes import storable
 from onceward.results.step_entries import Entry, entries_of, text_of
 
 if TYPE_CHECKING:
-    from onceward.claim.held import HeldClaim
+    from onceward.claim.lease import Lease
 
 _LEASES: Final = 2  # for how many leases to try a write, while they are renewed
 _FIRST_LOOK, _LAST_LOOK = 0.001, 0.02  # seconds between two looks of a caller whose change another one writes
@@ -57,7 +57,7 @@ class StepWriter:
     One caller at a time writes: its change, and those of all who wait. It renews the lease by the same write.
     """
 
-    def __init__(self, claim: "HeldClaim") -> None:
+    def __init__(self, claim: "Lease") -> None:
         self._claim = claim
         self._lock = RLock()  # reentrant: a signal handler may make a step in this thread
         self._waiting: list[_Change] = []

@@ -7,7 +7,7 @@ from typing import cast
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from onceward.claim.running import current
+from onceward.claim.held import current
 from onceward.web.django_transactions import TransactionJoined, refuse_transaction
 from onceward.web.webhooks.receiver import AROUND, WebhookReceiver, check_plain
 

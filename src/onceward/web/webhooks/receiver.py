@@ -15,7 +15,7 @@ from typing import Any, Final, Unpack, cast
 from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import describe
-from onceward.claim.running import current
+from onceward.claim.held import current
 from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.core.protocol import unparked

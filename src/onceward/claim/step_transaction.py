@@ -5,14 +5,15 @@ It is a transaction of a held claim (``claim/transaction.py``) that ends with a 
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from onceward.claim.aftermath import Aftermath, OfClaim, apart
+from onceward.claim.ends import EndingClaim
 from onceward.claim.joined import Joined
 from onceward.claim.stepping.handler_steps import HandlerSteps, RecordedStep
 from onceward.claim.stepping.kept import keep
 from onceward.claim.stepping.writer import Note, with_notes
-from onceward.claim.transaction import Transaction
+from onceward.claim.transaction import ClaimTransaction
 from onceward.core.drivers import Steps
 from onceward.core.step_writes import write_steps
 from onceward.core.steps import Lost, Won
@@ -23,33 +24,21 @@ from onceward.results.step_entries import entries_of
 from onceward.stores.capabilities import Session
 
 if TYPE_CHECKING:
-    from onceward.claim.held import HeldClaim
     from onceward.observe.spans import CallSpan
 
 C = TypeVar("C")
 
 
-class StepTransaction(Transaction[C]):
-    """A transaction that ends with the record of a step. Enter it with ``with``, or ``async with`` for an async connection.
+class StepTransaction(ClaimTransaction[C]):
+    """A transaction that ends with the record of a step."""
 
-    Attributes:
-        connection: where the body writes its effect. The body must not commit or roll back.
-        result: what a later attempt gets; set it in the body. After ``StepMade``, it is what was recorded.
-    """
-
-    _name: object
-    _chain: HandlerSteps
     _span: "CallSpan | None" = None
 
-    @classmethod
-    def of_step(cls, claim: "HeldClaim", chain: HandlerSteps, name: object, connection: C) -> Self:
-        """Return the transaction of a step of a held claim."""
-        made = cls(claim.store, connection, None, claim.record.key)
-        made._before, made._chain, made._name = claim, chain, name
-        return made
+    def __init__(self, claim: EndingClaim, chain: HandlerSteps, name: object, connection: C) -> None:
+        super().__init__(claim, connection)
+        self._chain, self._name = chain, name
 
     def _join_record(self, session: Session) -> Joined:
-        assert self._before is not None
         return JoinedStep(session, id(self.connection), self._before, self._undo_here, self._chain, self._name)
 
     def _enter_span(self) -> None:
@@ -80,12 +69,12 @@ class JoinedStep(Joined):
         self,
         session: Session,
         place: int,
-        claim: "HeldClaim",
+        claim: EndingClaim,
         undo: Callable[[], None],
         chain: HandlerSteps,
         given: object,
     ) -> None:
-        super().__init__(session, place, claim.store, None, claim.record.key, claim, undo)
+        super().__init__(session, place, claim.store, claim.record.key, claim, undo)
         self._claim = claim
         self._chain = chain
         self._given = given
@@ -106,10 +95,10 @@ class JoinedStep(Joined):
         yield from super().enter()
         chain.transacts = name
 
-    def _aftermath(self, held: "HeldClaim") -> Aftermath:
+    def _aftermath(self, held: EndingClaim) -> Aftermath:
         return OfStep(held, self._chain, self._name)
 
-    def _record(self, held: "HeldClaim", result: object) -> Steps[None]:
+    def _record(self, held: EndingClaim, result: object) -> Steps[None]:
         until: Callable[[], float] = lambda: held.clock() + held.remaining
         self._note = note = self._chain.notes.made(self._name, Codec(), result, held.clock() - self._since)
         if note.large is not None:
@@ -128,7 +117,7 @@ class JoinedStep(Joined):
             raise LeaseLost(held.record.key, f"record its step {note.name!r}")
         held.record, self._won = outcome.record, outcome
 
-    def _commit(self, held: "HeldClaim", after: Aftermath, result: object) -> Steps[None]:
+    def _commit(self, held: EndingClaim, after: Aftermath, result: object) -> Steps[None]:
         yield from super()._commit(held, after, result)
         if self._won is not None:
             held.renewed(self._won._replace(record=held.record))
@@ -151,7 +140,7 @@ class JoinedStep(Joined):
 class OfStep(OfClaim):
     """For a step. Its claim goes on, whether the transaction was committed or not."""
 
-    def __init__(self, claim: "HeldClaim", chain: HandlerSteps, name: str) -> None:
+    def __init__(self, claim: EndingClaim, chain: HandlerSteps, name: str) -> None:
         super().__init__(claim, claim.record)
         self._chain = chain
         self._name = name
