@@ -29,10 +29,10 @@ from delay_proxy import DelayProxy
 from measure import Cost, interleaved, table, timed
 from onceward import Claim, Once
 from onceward.core.drivers import drive
+from onceward.core.selections import DueWithin
 from onceward.observe.events import StoreRequest
 from onceward.outbox import register
 from onceward.outbox.sender import SENDER, drain
-from onceward.stores.capabilities import DUE
 from postgres_servers import Postgres
 from recorded_target import RecordedTarget
 from stores_disk import FILL, filled
@@ -230,11 +230,10 @@ def due(server: Postgres, sizes: list[int]) -> None:
         for text in (DUE_ROWS, LAPSED_ROWS):
             server.sql(text.format(table=name, due=100), database="test")
         server.sql(f"VACUUM ANALYZE {name}", database="test")
-        find = DUE.needed(once.store)
-        assert len(drive(find(None, 100), once.store).records) == 100
+        assert len(drive(once.store.select(DueWithin(), None, 100), once.store).records) == 100
         assert len(list(once.ledger.records(status="LAPSED"))) == 100
-        found[f"100 due records of {size:,}"] = lambda _, find=find, store=once.store: timed(
-            lambda: drive(find(None, 100), store), 1
+        found[f"100 due records of {size:,}"] = lambda _, store=once.store: timed(
+            lambda: drive(store.select(DueWithin(), None, 100), store), 1
         )
         found[f"100 lapsed records of {size:,}"] = lambda _, ledger=once.ledger: timed(
             lambda: list(ledger.records(status="LAPSED")), 1

@@ -17,8 +17,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from dashboards import dashboard_of
 from onceward import Once
 from onceward.core.drivers import drive
+from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
-from onceward.stores.capabilities import FIND, SURVEY
+from onceward.stores.capabilities import SURVEY
 
 COLUMNS = (
     "key, status, owner, fence, beat, lease_until, attempts, result, error, created_at, expires_at, updated_at, worker"
@@ -97,7 +98,7 @@ def explain_sqlite(once):
     connection = sqlite3.connect(once.store.path)
     statements = []
     connection.set_trace_callback(statements.append)
-    for steps in (SURVEY.needed(once.store)(), FIND.needed(once.store)(Criteria(("PARKED",)), "", None, 200)):
+    for steps in (SURVEY.needed(once.store)(), once.store.select(ByKey(criteria=Criteria(("PARKED",))), None, 200)):
         next(steps).run(connection, time.time())
     connection.set_trace_callback(None)
     for statement in statements:

@@ -10,12 +10,13 @@ from onceward import Once
 from onceward.core.drivers import drive
 from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard.reading import RecordQuery, listing
 from onceward.dashboard.searching import names
 from onceward.stores.postgres import survey as of_postgres
-from onceward.stores.sqlite import requests
+from onceward.stores.sqlite import finding
 from onceward.stores.sqlite import survey as of_sqlite
 from servers import numbers
 
@@ -123,7 +124,7 @@ def test_sqlite_finds_a_prefix_without_reading_the_keys_before_it(tmp_path):
     steps = [0]
     with closing(sqlite3.connect(once.store.path)) as connection:
         connection.set_progress_handler(lambda: steps.__setitem__(0, steps[0] + 1), 10)
-        page = requests.scan("z:", None, 10, connection, 0.0)
+        page = finding.select(ByKey("z:"), None, 10, connection, 0.0)
     once.close()
     assert [record.key for record in page.records] == ["z:1"]
     assert steps[0] < 50  # times ten instructions; past all other keys it took thousands

@@ -19,11 +19,11 @@ from onceward.core.protocol import is_expired, is_known
 from onceward.core.record import Record, Reply
 from onceward.core.recovery import NotFree, leave, resume
 from onceward.core.retries import patience, retry_transient
+from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
 from onceward.errors import Parked
 from onceward.observe.logs import logger
 from onceward.results.classes import NotReplayable
-from onceward.stores.capabilities import FIND
 
 if TYPE_CHECKING:
     from onceward.claim.factory import GuardFactory
@@ -168,15 +168,13 @@ class Completer:
     def _keys(self, handlers: dict[str, KeepingHandler]) -> Steps[list[str]]:
         """Return the keys of a namespace that are half done, those first that have waited longest."""
         prefix = f"{next(iter(handlers.values())).guard.name}:"
-        find = FIND.of(self._store)
         found: dict[str, float] = {}
         any_of = Criteria(
             tuple(state for one in self._wanted for state in one.states)
         )  # DynamoDB charges for each look
         after: str | None = None
         while True:
-            steps = self._store.scan(prefix, after, _PAGE) if find is None else find(any_of, prefix, after, _PAGE)
-            page: Page = yield from steps
+            page: Page = yield from self._store.select(ByKey(prefix, any_of), after, _PAGE)
             for record in page.records:
                 if self._is_wanted(record, page.now) and not is_expired(record, page.now):
                     found[record.key] = record.lease_until

@@ -95,6 +95,9 @@ def _implies(clause: Clause, statuses: frozenset[str]) -> bool:
     )
 
 
+ANY: Final = Criteria()
+
+
 class NextStep(Enum):
     """What a person can do about a record."""
 

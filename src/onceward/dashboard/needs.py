@@ -5,11 +5,12 @@ from typing import Final, NamedTuple
 
 from onceward.core.drivers import drive
 from onceward.core.record import PARKED, RELEASED, Record
+from onceward.core.selections import DueWithin
 from onceward.core.views import Criteria, last_change
 from onceward.dashboard.reading import RecordQuery, ends, is_over
 from onceward.dashboard.showing import outbox_of, reason, why
 from onceward.errors import StoreError
-from onceward.stores.capabilities import DUE
+from onceward.stores.capabilities import OUTBOX
 from onceward.stores.ledger import Ledger
 from onceward.stores.survey import Survey
 
@@ -82,11 +83,10 @@ def _reason(record: Record, state: str, now: float) -> str:
 
 def _due(ledger: Ledger) -> tuple[dict[tuple[str, str, str], tuple[int, float]], bool] | None:
     """Find messages that nobody has sent for a while, and whether there are more. None: the store cannot, or has no index yet."""
-    due = DUE.of(ledger.store)
-    if due is None:
+    if OUTBOX.of(ledger.store) is None:
         return None
     try:
-        page = drive(due(None, _MOST, _AHEAD), ledger.store)
+        page = drive(ledger.store.select(DueWithin(_AHEAD), None, _MOST), ledger.store)
     except StoreError as error:
         if error.transient:
             raise

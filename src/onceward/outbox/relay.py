@@ -14,6 +14,7 @@ from onceward.core.drivers import drive
 from onceward.core.policy import Seal
 from onceward.core.protocol import has_messages
 from onceward.core.record import Record
+from onceward.core.selections import DueWithin
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
 from onceward.observe.observers import Observers
@@ -22,7 +23,7 @@ from onceward.outbox.sending import SendingRecord, pause_after
 from onceward.outbox.targets import open_target
 from onceward.results.message_entries import opened_message
 from onceward.results.outcomes import describe
-from onceward.stores.capabilities import DUE, OUTBOX
+from onceward.stores.capabilities import OUTBOX
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -86,7 +87,7 @@ class Relay:
         if not 0 < every <= 3600:
             raise ValueError(f"every={every!r}: give a positive number of seconds, up to an hour")
         self._store = once.store
-        self._due, self._ready = DUE.needed(once.store), OUTBOX.needed(once.store)
+        self._ready = OUTBOX.needed(once.store)
         self._seal = seal or once.policy.seal
         self._every = every
         self._observers = observers or once.guards.observers
@@ -105,7 +106,7 @@ class Relay:
 
         The next call continues where this one ended, so that what is left alone hides nothing.
         """
-        page = drive(self._due(self._after, limit, 0.0), self._store)
+        page = drive(self._store.select(DueWithin(), self._after, limit), self._store)
         self._after, self.wait = page.next, page.wait
         left = {one.key: f"a record cannot be read: {one.why}" for one in page.damaged}
         records = list(page.records)
@@ -234,7 +235,7 @@ def relay_beside(once: "Once", seal: Seal | None = None) -> Relay | None:
 
     On Lambda there is none: it freezes the process after each call, in the middle of a look.
     """
-    if "AWS_LAMBDA_FUNCTION_NAME" in os.environ or DUE.of(once.store) is None or OUTBOX.of(once.store) is None:
+    if "AWS_LAMBDA_FUNCTION_NAME" in os.environ or OUTBOX.of(once.store) is None:
         return None
     relay = Relay(once, seal=seal, every=EVERY)
     relay.start()

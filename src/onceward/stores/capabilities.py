@@ -16,11 +16,10 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 from onceward.core.drivers import Steps, Transport
 from onceward.core.record import Record
 from onceward.core.steps import Commit
-from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.observe.events import StoreRequest
 from onceward.stores import offering
-from onceward.stores.contract import DuePage, Page, Part, Store
+from onceward.stores.contract import Part, Store
 from onceward.stores.inspection import Inspected
 from onceward.stores.survey import Survey
 
@@ -152,26 +151,9 @@ TEMPLATE: Final[Capability[Callable[[str, AbstractSet[str]], str]]] = Capability
     "template", "print how it is made by another tool"
 )
 
-# Takes criteria, a prefix of keys, an earlier page's next and a limit. Reads one page, as the store's scan does, of the records
-# that the criteria mean by the store's own clock. A page may be empty and have a next.
-FIND: Final[Capability[Callable[[Criteria, str, str | None, int], Steps[Page]]]] = Capability(
-    "find", "find records by status and age"
-)
-
-# Takes a key, an earlier page's next, a limit, and whether to read the ledger as a whole. Reads one page of the records whose
-# chain began at that key (``core/origin.py``), and perhaps some others. None: no index finds them, and it is not to be read.
-TRACE: Final[Capability[Callable[[str, str | None, int, bool], Steps[Page | None]]]] = Capability(
-    "trace", "find the records of a chain"
-)
-
-# Checks that the ledger has what DUE needs. StoreError: it has not, and the message says how to make it.
+# Checks that the ledger can find what is due by an index (``DueWithin``): one of any size then answers as fast. StoreError: it
+# cannot, and the message says how to make it. A store without this capability never keeps messages.
 OUTBOX: Final[Capability[Callable[[], Steps[None]]]] = Capability("outbox", "send messages with a record")
-
-# Takes an earlier page's next, a limit, and how many seconds ahead to look. Reads the records whose messages are due by the
-# store's own clock, or will be by then, the longest due first, by an index: a ledger of any size answers as fast.
-DUE: Final[Capability[Callable[[str | None, int, float], Steps[DuePage]]]] = Capability(
-    "due", "find the messages that are due"
-)
 
 # Tells what the ledger holds in bounded time, however large it is.
 SURVEY: Final[Capability[Callable[[], Steps[Survey]]]] = Capability("survey", "tell what it holds without reading it")
@@ -195,16 +177,3 @@ def check_options(url: str, options: AbstractSet[str], known: AbstractSet[str] =
     """Raise ValueError if ``options`` has one that does not apply to the ledger at ``url``."""
     for option in sorted(options - known):
         raise ValueError(f"{url}: --{option} means nothing for this ledger; leave it out")
-
-
-def token_of(due_at: float, key: str) -> str:
-    """Return the ``next`` of a page that ends with this record."""
-    return f"{due_at!r} {key}"
-
-
-def point_of(after: str | None) -> tuple[float, str]:
-    """Return the ``due_at`` and the key after which a page begins."""
-    if after is None:
-        return 0.0, ""
-    due_at, _, key = after.partition(" ")
-    return float(due_at), key

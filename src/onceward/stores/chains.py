@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 from onceward.core.drivers import drive
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.core.record import Record
-from onceward.stores.capabilities import TRACE
-from onceward.stores.contract import NotFound, Page
+from onceward.core.selections import ChainOf
+from onceward.stores.contract import NoIndex, NotFound, Page
 from onceward.stores.ledger import PAGE, Ledger
 
 LONGEST: Final = 1000  # keys of a chain, unless you ask for more
@@ -110,13 +110,11 @@ class _Search:
                 self._found.setdefault(record.key, []).append(ChainLink(record, page.now, ledger))
 
     def _pages(self, ledger: Ledger, root: str) -> Iterator[Page]:
-        trace, after = TRACE.of(ledger.store), None
+        after = None
         while True:
-            if trace is not None:
-                page = drive(trace(root, after, PAGE, self._scan), ledger.store)
-            else:
-                page = drive(ledger.store.scan("", after, PAGE), ledger.store) if self._scan else None
-            if page is None:
+            try:
+                page = drive(ledger.store.select(ChainOf(root, self._scan), after, PAGE), ledger.store)
+            except NoIndex:
                 if ledger not in self._unread:
                     self._unread.append(ledger)
                 return

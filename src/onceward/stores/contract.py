@@ -5,12 +5,15 @@ A store is a plain atomic register and decides nothing. Each verb is a generator
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered, Register
 from onceward.errors import OncewardError, StoreError
+
+if TYPE_CHECKING:
+    from onceward.core.selections import Selection
 
 
 class Damaged(NamedTuple):
@@ -64,13 +67,31 @@ class DamagedRecord(StoreError):
         self.damaged = damaged
 
 
+class NoIndex(StoreError):
+    """No index of the ledger finds these records.
+
+    Cause: The ledger has none, or does not have it yet.
+
+    Fix: Do what the message says, or read the ledger as a whole: ``onceward show --chain --scan``.
+    """
+
+
 class Page(NamedTuple):
-    """Some records of a ledger, or none. Pass ``next`` to go on; None means the end. ``damaged`` has the unreadable ones."""
+    """Some records of a ledger, or none. Others may have changed them meanwhile.
+
+    Attributes:
+        records: the records.
+        next: pass it to go on; None means the end.
+        now: the store's time.
+        damaged: those that cannot be read.
+        wait: of what is due: seconds until the messages of other records are; None if the store knows of none.
+    """
 
     records: list[Record]
     next: str | None
     now: float
     damaged: Sequence[Damaged] = ()
+    wait: float | None = None
 
 
 MORE = "more"  # the ``next`` of a purge that always starts from the beginning
@@ -84,24 +105,6 @@ class Purged(NamedTuple):
 
     gone: int
     next: str | None
-    damaged: Sequence[Damaged] = ()
-
-
-class DuePage(NamedTuple):
-    """Some records whose messages anybody can send now, the longest due first.
-
-    Attributes:
-        records: the records. Others may have changed them meanwhile.
-        next: pass it to go on; None means the end.
-        now: the store's time.
-        wait: seconds until the messages of other records are due; None if the store knows of none.
-        damaged: those that cannot be read.
-    """
-
-    records: list[Record]
-    next: str | None
-    now: float
-    wait: float | None
     damaged: Sequence[Damaged] = ()
 
 
@@ -130,11 +133,11 @@ class Store(Register, Protocol):
     def capabilities(self) -> Mapping[str, str]:
         """What it can do beyond this contract: see ``capabilities.py``. May be empty."""
 
-    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        """Read up to ``limit`` records whose key starts with ``prefix``, from ``after`` (an earlier page's next).
+    def select(self, selection: "Selection", after: str | None, limit: int) -> Steps[Page]:
+        """Read up to ``limit`` of the records that are selected, by the store's own clock, from ``after`` (an earlier page's next).
 
-        The order is the store's own and always the same. A page may be empty and have a next, because the store looks at a
-        limited number of records.
+        The order is that of the selection, and always the same. A page may be empty and have a next, because the store looks
+        at a limited number of records. Raises :class:`NoIndex`.
         """
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
@@ -148,6 +151,19 @@ class Store(Register, Protocol):
 
     def close(self) -> None:
         """Close connections and threads. The next use opens them again."""
+
+
+def token_of(due_at: float, key: str) -> str:
+    """Return the ``next`` of a page of what is due that ends with this record."""
+    return f"{due_at!r} {key}"
+
+
+def point_of(after: str | None) -> tuple[float, str]:
+    """Return the ``due_at`` and the key after which such a page begins."""
+    if after is None:
+        return 0.0, ""
+    due_at, _, key = after.partition(" ")
+    return float(due_at), key
 
 
 class Polled:

@@ -8,9 +8,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from onceward.core.drivers import drive
+from onceward.core.selections import DueWithin
 from onceward.observe.logs import logger
 from onceward.observe.measures import GAUGE_AGE, KEYS, OUTBOX_AGE, Readings
-from onceward.stores.capabilities import DUE
+from onceward.stores.capabilities import OUTBOX
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -72,9 +73,8 @@ class LedgerGauges:
             counts = ledger.stats()
             counts["LAPSED"] = counts["lapsed"]
         read: Readings = {KEYS: {(state.lower(),): float(counts[state]) for state in _STATES if state in counts}}
-        due = DUE.of(store)
-        if due is not None:
-            page = drive(due(None, _DUE, _AHEAD), store)
+        if OUTBOX.of(store) is not None:
+            page = drive(store.select(DueWithin(_AHEAD), None, _DUE), store)
             # The lease of a record ends with its completion.
             read[OUTBOX_AGE] = {(): max([page.now - one.lease_until for one in page.records], default=0.0)}
         return read

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from onceward.core import protocol
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.clock import boottime
-from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
 from onceward.core.record import Elsewhere, Record, Write
+from onceward.core.selections import ByKey
 from onceward.core.steps import fetched
 from onceward.core.views import Criteria
 from onceward.errors import Busy, OncewardError, UnknownNeed
@@ -16,7 +16,6 @@ from onceward.observe.logs import logger
 from onceward.results.message_entries import unsent_of
 from onceward.results.outcomes import storable
 from onceward.results.step_entries import entries_of, without
-from onceward.stores.capabilities import FIND
 from onceward.stores.contract import Damaged, DamagedRecord, HasUnsent, KeepsMessage, NotFound, Page, Purged, Store
 from onceward.stores.kept_results import delete_kept
 from onceward.stores.ledger_counts import LedgerCounts
@@ -90,7 +89,7 @@ class Ledger(LedgerCounts, LedgerSettling):
         criteria.check()
         size = PAGE if limit is None else min(limit, PAGE)
         while limit is None or limit > 0:
-            page = self._page(criteria, prefix, after, size)
+            page = drive(self.store.select(ByKey(prefix, criteria), after, size), self.store)
             records = [_plain(one) for one in page.records]
             if limit is not None and len(records) > limit:
                 size = max(limit, size // 2)  # only a whole page has a next: read a smaller one again
@@ -103,14 +102,6 @@ class Ledger(LedgerCounts, LedgerSettling):
                 limit -= len(records)
                 # A page that is not full was filtered, so the next one may be larger.
                 size = min(limit if len(records) == size else 2 * size, PAGE)
-
-    def _page(self, criteria: Criteria, prefix: str, after: str | None, size: int) -> Page:
-        """Read a page of the records that are meant. If the store cannot find them itself, sort them out here."""
-        find = FIND.of(self.store) if criteria != Criteria() else None
-        if find is not None:
-            return drive(find(criteria, prefix, after, size), self.store)
-        page = drive(self.store.scan(prefix, after, size), self.store)
-        return page._replace(records=[one for one in page.records if meets(one, criteria.clause, page.now)])
 
     def show(self, key: str, *, whole: bool = False) -> tuple[Record, float]:
         """Return the record of ``key`` and the store's time.

@@ -9,10 +9,10 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.protocol import SOME_DAY, is_known
 from onceward.core.record import Record, Reply, Write
+from onceward.core.selections import DueWithin, Selection
 from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
-from onceward.stores.capabilities import point_of, token_of
-from onceward.stores.contract import MORE, Damaged, DuePage, OneByOne, Page, Purged
+from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged, point_of, token_of
 from onceward.stores.locks import owns, reentered, watch_forks
 from onceward.stores.observed import Observed
 
@@ -29,7 +29,6 @@ class MemoryStore(OneByOne, Observed):
     poll = 0.02
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
-        "due": "onceward.stores.memory:due",
         "inspect": "onceward.stores.inspection:InMemory",
         "observe": "onceward.stores.observed:observe",
         "outbox": "onceward.stores.memory:outbox",
@@ -66,9 +65,9 @@ class MemoryStore(OneByOne, Observed):
         reply: Reply = yield partial(self._load, key)
         return reply
 
-    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys."""
-        page: Page = yield partial(self._scan, prefix, after, limit)
+    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+        """Read records in the order of their keys, or the longest due first."""
+        page: Page = yield partial(self._select, selection, after, limit)
         return page
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
@@ -110,10 +109,22 @@ class MemoryStore(OneByOne, Observed):
     def _matches(self, held: Record, seen: Record) -> bool:
         return (held.owner, held.fence, held.beat) == (seen.owner, seen.fence, seen.beat)
 
-    def _scan(self, prefix: str, after: str | None, limit: int) -> Page:
-        keys = sorted(k for k in self.records if k.startswith(prefix) and (after is None or k > after))
-        records = [self.records[k] for k in keys[:limit]]
-        return Page(records, records[-1].key if len(keys) > limit else None, self._clock())
+    def _select(self, selection: Selection, after: str | None, limit: int) -> Page:
+        now, by_time, start = self._clock(), isinstance(selection, DueWithin), (0.0, after or "")
+        if by_time:
+            start = point_of(after)
+        meant = [one for one in self.records.values() if selection.means(one, now)]
+        places = sorted((one.due_at or 0.0 if by_time else 0.0, one.key) for one in meant)
+        rest = [place for place in places if place > start]
+        point = rest[limit - 1] if len(rest) > limit else None
+        following = None if point is None else token_of(*point) if by_time else point[1]
+        return Page([self.records[key] for _, key in rest[:limit]], following, now, wait=self._wait(selection, now))
+
+    def _wait(self, selection: Selection, now: float) -> float | None:
+        if not isinstance(selection, DueWithin):
+            return None
+        times = [one.due_at for one in self.records.values() if one.due_at is not None]
+        return min((at - now for at in times if now + selection.seconds < at < now + SOME_DAY), default=None)
 
     def _delete(self, seen: Record | Damaged) -> Reply:
         held = self.records.get(seen.key)
@@ -129,15 +140,6 @@ class MemoryStore(OneByOne, Observed):
         for key in gone:
             self._forget(key)
         return len(gone)
-
-    def due_page(self, after: str | None, limit: int, ahead: float) -> DuePage:
-        now, start = self._clock(), point_of(after)
-        places = sorted((r.due_at, r.key) for r in self.records.values() if r.due_at is not None)
-        over = [place for place in places if place[0] <= now + ahead and place > start]
-        later = [at for at, _ in places if now + ahead < at < now + SOME_DAY]
-        records = [self.records[key] for _, key in over[:limit]]
-        following = token_of(*over[limit - 1]) if len(over) > limit else None
-        return DuePage(records, following, now, later[0] - now if later else None)
 
     def _forget(self, key: str) -> None:
         self._fence = max(self._fence, self.records.pop(key).fence)
@@ -157,12 +159,6 @@ class MemoryStore(OneByOne, Observed):
 def outbox(_: MemoryStore) -> Steps[None]:
     """Check nothing (:data:`onceward.stores.capabilities.OUTBOX`)."""
     yield from ()
-
-
-def due(store: MemoryStore, after: str | None, limit: int, ahead: float) -> Steps[DuePage]:
-    """Read records whose messages are due (:data:`onceward.stores.capabilities.DUE`)."""
-    page: DuePage = yield partial(store.due_page, after, limit, ahead)
-    return page
 
 
 CAPABILITIES = MemoryStore.capabilities

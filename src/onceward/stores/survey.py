@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onceward.core.comparisons import meets
 from onceward.core.drivers import Steps
 from onceward.core.protocol import STATES, STATUSES
+from onceward.core.selections import ByKey
 
 if TYPE_CHECKING:
     from onceward.stores.memory import MemoryStore
@@ -44,7 +45,7 @@ NOTHING: Final = Survey(frozenset(), False, {}, None, False, None, 0.0)  # of a 
 
 def in_memory(store: "MemoryStore") -> Steps[Survey]:
     """Count the records of a ledger in memory."""
-    page = yield from store.scan("", None, sys.maxsize)
+    page = yield from store.select(ByKey(), None, sys.maxsize)
     states = Counter(name for one in page.records for name, clause in STATES.items() if meets(one, clause, page.now))
     counts = {name: states[name] for name in STATES}
     return Survey(STATUSES, True, counts, len(page.records), True, None, page.now)

@@ -2,10 +2,11 @@
 
 from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED, Record
+from onceward.core.selections import ByKey, DueWithin
 from onceward.core.views import Criteria
 from onceward.errors import StoreError
-from onceward.stores.capabilities import DUE, FIND, OUTBOX
-from onceward.stores.contract import DuePage
+from onceward.stores.capabilities import OUTBOX
+from onceward.stores.contract import Page
 from onceward.testing.bench import Bench, check, expect
 
 _CENTURIES = 1e10  # seconds: messages that a person must look at
@@ -35,11 +36,11 @@ def _completed(bench: Bench, key: str, due: float | None) -> Record:
     )
 
 
-def _due(bench: Bench, after: str | None = None, limit: int = 100, ahead: float = 0.0) -> DuePage:
-    return bench.do(DUE.needed(bench.store)(after, limit, ahead))
+def _due(bench: Bench, after: str | None = None, limit: int = 100, ahead: float = 0.0) -> Page:
+    return bench.do(bench.store.select(DueWithin(ahead), after, limit))
 
 
-def _settled(bench: Bench, keys: list[str]) -> DuePage:
+def _settled(bench: Bench, keys: list[str]) -> Page:
     """Return a page. An index may be late, so ask again."""
     page = _due(bench)
     for _ in range(50):
@@ -132,9 +133,7 @@ def unsent_stays(bench: Bench) -> None:
             break
     expect(bench.load("none") is None, "an expired record is purged")
     expect(all(bench.load(key) for key in ("unsent", "later", "refused")), "a record with messages is not purged")
-    find = FIND.of(bench.store)
     for state, keys in (("UNSENT", ["later", "unsent"]), ("REFUSED", ["refused"])):
         assert state in STATES
-        if find is not None:
-            found = [record.key for record in bench.do(find(Criteria((state,)), "", None, 100)).records]
-            expect(sorted(found) == keys, f"find returns the records that are {state}")
+        page = bench.do(bench.store.select(ByKey(criteria=Criteria((state,))), None, 100))
+        expect(sorted(one.key for one in page.records) == keys, f"a listing has the records that are {state}")

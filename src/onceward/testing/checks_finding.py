@@ -1,11 +1,11 @@
-"""The checks of finding records by status and age, and those of a chain, for stores that have these capabilities."""
+"""The checks of finding records by status and age, and those of a chain."""
 
 from onceward.core.comparisons import meets
 from onceward.core.origin import PARENT, ROOT, provenance_in, read_origin
 from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.selections import ByKey, ChainOf
 from onceward.core.views import Criteria
-from onceward.stores.capabilities import FIND, TRACE
 from onceward.testing.bench import Bench, check, expect
 
 _STATES = ((), *((state,) for state in STATES), (PARKED, "LAPSED"), (RELEASED, COMPLETED))
@@ -22,10 +22,7 @@ _ROOTS = ("shop:1", "shop:12", "shop", 'a"b', "a'b", "a\\", "é", 'x","parent":"
 
 @check
 def find_by_status_and_age(bench: Bench) -> None:
-    """A store that can find records by status and age finds the same ones as its scan, each once, in pages of any size."""
-    find = FIND.of(bench.store)
-    if find is None:
-        return
+    """A listing by status and age has the same records as one of all, sorted out here, each once, in pages of any size."""
     for age in (200, 100, 0):
         for prefix in ("a", "b"):
             for status in (COMPLETED, RELEASED, PARKED):
@@ -35,10 +32,10 @@ def find_by_status_and_age(bench: Bench) -> None:
             bench.claimed(f"{prefix}:live {age}", "a", lease=1000.0)
             bench.swapped(bench.claimed(f"{prefix}:renewed {age}", "a"), status=IN_PROGRESS, lease=30.0)
         bench.advance(100.0 if age else 10.0)  # nothing is written after the first record expires: a write can purge it
-    page = bench.do(bench.store.scan("", None, 100))
+    page = bench.do(bench.store.select(ByKey(), None, 100))
     # A store can delete a completed record as soon as it expires.
     gone = {f"{prefix}:{COMPLETED} 0" for prefix in ("a", "b")} - {one.key for one in page.records}
-    expect(len(page.records) == 36 - len(gone), "a scan finds all")
+    expect(len(page.records) == 36 - len(gone), "a listing finds all")
     for criteria in _CRITERIA:
         for prefix, limit in (("", 100), ("a:", 5)):
             wanted = sorted(
@@ -47,7 +44,7 @@ def find_by_status_and_age(bench: Bench) -> None:
             found: list[str] = []
             after: str | None = None
             for _ in range(200):
-                part = bench.do(find(criteria, prefix, after, limit))
+                part = bench.do(bench.store.select(ByKey(prefix, criteria), after, limit))
                 expect(len(part.records) <= limit, "a page of records found has no more than asked for")
                 expect(part.now >= page.now, "a page of records found carries the store's time")
                 found += [record.key for record in part.records]
@@ -56,16 +53,13 @@ def find_by_status_and_age(bench: Bench) -> None:
                     break
             expect(
                 sorted(found) == wanted,
-                f"find returns the records that {criteria} mean, each once, in pages of {limit}",
+                f"a listing has the records that {criteria} mean, each once, in pages of {limit}",
             )
 
 
 @check
-def trace_finds_a_chain(bench: Bench) -> None:
-    """A store that can find the records of a chain finds all whose origin has that root, each once, in pages of any size."""
-    trace = TRACE.of(bench.store)
-    if trace is None:
-        return
+def select_a_chain(bench: Bench) -> None:
+    """A store finds all records of a chain: those whose origin has that root, each once, in pages of any size."""
     for number, root in enumerate(_ROOTS):
         for child in range(number + 1):
             headers = {ROOT: root, PARENT: f"{root} {child}"}
@@ -76,9 +70,7 @@ def trace_finds_a_chain(bench: Bench) -> None:
             found: list[str] = []
             after: str | None = None
             for _ in range(200):
-                page = bench.do(trace(root, after, limit, True))
-                expect(page is not None, "a chain is found, at least by reading the whole ledger")
-                assert page is not None
+                page = bench.do(bench.store.select(ChainOf(root, scan=True), after, limit))
                 for record in page.records:
                     came = read_origin(record.origin)
                     found += [record.key] if came is not None and came.root == root else []
@@ -87,4 +79,7 @@ def trace_finds_a_chain(bench: Bench) -> None:
                 if after is None:
                     break
             wanted = [f"key {number} {child}" for child in range(number + 1)]
-            expect(sorted(found) == wanted, f"trace returns the records of {root!r}, each once, in pages of {limit}")
+            expect(
+                sorted(found) == wanted,
+                f"a store finds the records of the chain of {root!r}, each once, in pages of {limit}",
+            )

@@ -1,8 +1,9 @@
-"""The checks of what people use: scan, delete, purge and close."""
+"""The checks of what people use: select, delete, purge and close."""
 
 import time
 
 from onceward.core.record import IN_PROGRESS, Record
+from onceward.core.selections import ByKey
 from onceward.stores.contract import Purged
 from onceward.testing.bench import Bench, check, claim_of, expect, next_of
 
@@ -11,7 +12,7 @@ def _pages(bench: Bench, prefix: str, limit: int) -> list[list[Record]]:
     pages: list[list[Record]] = []
     after: str | None = None
     while True:
-        page = bench.do(bench.store.scan(prefix, after, limit))
+        page = bench.do(bench.store.select(ByKey(prefix), after, limit))
         expect(len(page.records) <= limit, "a page has no more records than asked for")
         pages.append(page.records)
         if page.next is None:
@@ -21,38 +22,38 @@ def _pages(bench: Bench, prefix: str, limit: int) -> list[list[Record]]:
 
 
 @check
-def scan_of_nothing(bench: Bench) -> None:
-    """Scan of an empty ledger gives one empty page."""
-    page = bench.do(bench.store.scan("", None, 10))
-    expect((page.records, page.next) == ([], None), "a scan of an empty ledger is one empty page")
+def list_of_nothing(bench: Bench) -> None:
+    """A listing of an empty ledger gives one empty page."""
+    page = bench.do(bench.store.select(ByKey(), None, 10))
+    expect((page.records, page.next) == ([], None), "a listing of an empty ledger is one empty page")
 
 
 @check
-def scan_finds_all(bench: Bench) -> None:
-    """Scan finds every record once, whatever the size of a page."""
+def list_finds_all(bench: Bench) -> None:
+    """A listing finds every record once, whatever the size of a page."""
     written = {key: bench.claimed(key, "a") for key in [f"key {i:02}" for i in range(23)]}
     for limit in (1, 7, 23, 100):
         found = [record for page in _pages(bench, "", limit) for record in page]
-        expect(len(found) == 23, f"a scan in pages of {limit} finds every record once")
-        expect({r.key: r for r in found} == written, f"a scan in pages of {limit} returns the records as they are")
+        expect(len(found) == 23, f"a listing in pages of {limit} finds every record once")
+        expect({r.key: r for r in found} == written, f"a listing in pages of {limit} returns the records as they are")
 
 
 @check
-def scan_by_prefix(bench: Bench) -> None:
-    """Scan finds the keys that start with the prefix, and no others. No character is a wildcard."""
+def list_by_prefix(bench: Bench) -> None:
+    """A listing finds the keys that start with the prefix, and no others. No character is a wildcard."""
     for key in ("a", "a:1", "a:2", "ab", "b:1", "A:1", "a%", "a%x", "a_", "\u00e4:1", "\u00e4:\U0001f511"):
         bench.claimed(key, "a")
     for prefix in ("a:", "a", "b", "a%", "a_", "\u00e4:", "a:1", "zzz"):
         keys = sorted(r.key for page in _pages(bench, prefix, 2) for r in page)
         wanted = sorted(r.key for page in _pages(bench, "", 100) for r in page if r.key.startswith(prefix))
-        expect(keys == wanted, f"a scan for {prefix!r} finds the keys that start with it, and no others")
+        expect(keys == wanted, f"a listing for {prefix!r} finds the keys that start with it, and no others")
 
 
 @check
-def scan_resumes(bench: Bench) -> None:
-    """Scan goes on where it stopped, even if records were added, changed or deleted meanwhile."""
+def list_resumes(bench: Bench) -> None:
+    """A listing goes on where it stopped, even if records were added, changed or deleted meanwhile."""
     records = [bench.claimed(f"key {i:02}", "a") for i in range(12)]
-    page = bench.do(bench.store.scan("key", None, 5))
+    page = bench.do(bench.store.select(ByKey("key"), None, 5))
     first = {r.key for r in page.records}
     rest = [r for r in records if r.key not in first]
     bench.swap(next_of(rest[0]), rest[0])
@@ -61,21 +62,21 @@ def scan_resumes(bench: Bench) -> None:
     bench.claimed("key zz", "b")
     found: list[str] = []
     while page.next is not None:
-        page = bench.do(bench.store.scan("key", page.next, 5))
+        page = bench.do(bench.store.select(ByKey("key"), page.next, 5))
         found += [r.key for r in page.records]
     stayed = {r.key for r in rest} - {rest[1].key}
-    expect(len(set(found)) == len(found), "a resumed scan returns no record twice")
-    expect(not first & set(found), "a resumed scan does not start again")
-    expect(stayed <= set(found), "a resumed scan misses no record that was there all the time")
+    expect(len(set(found)) == len(found), "a resumed listing returns no record twice")
+    expect(not first & set(found), "a resumed listing does not start again")
+    expect(stayed <= set(found), "a resumed listing misses no record that was there all the time")
 
 
 @check
-def scan_tells_the_time(bench: Bench) -> None:
-    """Scan's page carries the store's time."""
+def list_tells_the_time(bench: Bench) -> None:
+    """A listing's page carries the store's time."""
     bench.claimed()
-    before = bench.do(bench.store.scan("", None, 10)).now
+    before = bench.do(bench.store.select(ByKey(), None, 10)).now
     bench.advance(2.0)
-    passed = bench.do(bench.store.scan("", None, 10)).now - before
+    passed = bench.do(bench.store.select(ByKey(), None, 10)).now - before
     expect(passed >= 2.0 - 2 * bench.store.resolution, "a page carries the store's time")
 
 

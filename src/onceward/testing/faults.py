@@ -20,6 +20,7 @@ from onceward.core.arguments import check_type
 from onceward.core.drivers import Sleep, Steps, drive, drive_async
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
 from onceward.core.register import Answered
+from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, Page, Purged, Store
 
@@ -209,8 +210,8 @@ class Faults:
     def changed(self, key: str, seconds: float, most: float) -> Steps[None]:
         return tagged("changed", (key,), self.store.changed(key, seconds, most))
 
-    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        return tagged("scan", (prefix, after, limit), self.store.scan(prefix, after, limit))
+    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+        return tagged("select", (selection, after, limit), self.store.select(selection, after, limit))
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         return tagged("delete", (seen,), self.store.delete(seen))

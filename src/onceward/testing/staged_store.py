@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from onceward.core.drivers import Sleep, Steps, Transport
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
+from onceward.core.selections import Selection
 from onceward.stores.capabilities import OUTBOX, TRANSACTION, Session
 from onceward.stores.contract import Damaged, Page, Purged
 from onceward.testing.faults import Ask, tagged
@@ -67,8 +68,8 @@ class StagedStore:
     def changed(self, _: str, seconds: float, __: float, /) -> Steps[None]:
         yield Sleep(seconds)  # nobody tells of changes here
 
-    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        return self.stage.ledger(self).scan(prefix, after, limit)
+    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+        return self.stage.ledger(self).select(selection, after, limit)
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         return self.stage.ledger(self).delete(seen)

@@ -4,9 +4,9 @@ import pytest
 
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED
+from onceward.core.selections import DueWithin
 from onceward.stores import open_store
-from onceward.stores.capabilities import DUE, OUTBOX
-from onceward.stores.dynamodb.due import due
+from onceward.stores.capabilities import OUTBOX
 from onceward.stores.dynamodb.items import SHARDS
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import Many, ServiceAnswer
@@ -32,7 +32,7 @@ def complete(store, key, due_in=-5.0):
 
 
 def found(store, limit=100):
-    return drive(DUE.needed(store)(None, limit, 0.0), store)
+    return drive(store.select(DueWithin(), None, limit), store)
 
 
 def test_a_look_that_finds_nothing_is_eight_queries(store, proxy):
@@ -62,7 +62,7 @@ def test_an_index_that_is_late_finds_nothing_that_is_struck_out_or_sent(store, d
     assert drive(store.swap(write, struck), store).won
     write = claim_of("leased", "a", beat=1, fence=leased.fence, status=COMPLETED, keep=None, unsent="{}", due=30.0)
     assert drive(store.swap(write, leased), store).won
-    steps = due(store, None, 100, 0.0)
+    steps = store.select(DueWithin(), None, 100)
     request = next(steps)
     assert isinstance(request, Many)
     answers = [ServiceAnswer(200, {"Items": late if not shard else []}, None, 0.0, 0.0) for shard in range(SHARDS)]

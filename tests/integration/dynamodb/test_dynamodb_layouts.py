@@ -7,6 +7,7 @@ import pytest
 
 from onceward import Once, StoreError, current
 from onceward.core.drivers import drive
+from onceward.core.selections import ByKey
 from onceward.stores.dynamodb.items import UNPACKED, Layout
 from onceward.stores.dynamodb.layouts import preset
 from onceward.stores.dynamodb.store import DynamoStore
@@ -71,7 +72,7 @@ def do(store, steps):
 
 
 def keys_in(store, prefix=""):
-    return sorted(record.key for record in do(store, store.scan(prefix, None, 100)).records)
+    return sorted(record.key for record in do(store, store.select(ByKey(prefix), None, 100)).records)
 
 
 def test_the_key_stands_in_both_parts(opened, dynoxide):
@@ -117,7 +118,7 @@ def test_two_ledgers_share_the_partitions_of_a_table_by_their_sort_keys(opened):
     for store in (one, two):
         assert do(store, store.insert(claim_of("k", "me"))).won
         assert keys_in(store) == ["k"]
-    (record,) = do(one, one.scan("", None, 10)).records
+    (record,) = do(one, one.select(ByKey(), None, 10)).records
     assert do(one, one.delete(record)).won
     assert (keys_in(one), keys_in(two)) == ([], ["k"])
 

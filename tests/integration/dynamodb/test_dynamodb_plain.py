@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from onceward import Busy, Once, Parked, ResultUnavailable, StoreError
 from onceward.core.drivers import drive
+from onceward.core.selections import ByKey
 from onceward.stores.dynamodb.blobs import Blobs
 from onceward.stores.dynamodb.layouts import preset
 from onceward.stores.dynamodb.layouts.plain import Plain
@@ -140,7 +141,9 @@ def test_rows_of_an_unknown_status_are_not_listed(open_once, row):
     row("order-41", "COMPLETED")
     row("order-42", "shipped")
     store = open_once().store
-    assert [record.key for record in drive(store.scan("orders:", None, 10), store).records] == ["orders:order-41"]
+    assert [record.key for record in drive(store.select(ByKey("orders:"), None, 10), store).records] == [
+        "orders:order-41"
+    ]
 
 
 # --- rows of ours -------------------------------------------------------------------------------------------------

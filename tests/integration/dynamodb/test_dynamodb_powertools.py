@@ -19,6 +19,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 
 from onceward import Busy, LeaseLost, Mismatch, Once, Parked, StoreError
 from onceward.core.drivers import drive
+from onceward.core.selections import ByKey
 from onceward.stores.dynamodb.layouts import preset
 from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key
 from onceward.stores.dynamodb.store import DynamoStore
@@ -195,7 +196,7 @@ def test_a_takeover_from_powertools_is_second_attempt_and_its_fence_grows(shop):
     taken = time.time() - 10
     assert taken * 1e6 < claim.fence < (time.time() + 10) * 1e6
     claim.complete(None)
-    (record,) = drive(shop.stores[-1].scan("", None, 10), shop.stores[-1]).records
+    (record,) = drive(shop.stores[-1].select(ByKey(), None, 10), shop.stores[-1]).records
     assert record.fence == claim.fence
     drive(shop.stores[-1].delete(record), shop.stores[-1])
     assert shop.once.acquire(KEY).fence > claim.fence
@@ -252,7 +253,7 @@ def test_a_batch_takes_over_from_powertools(shop):
             "in_progress_expiration": {"N": "1000"},
         }
         shop.client.put_item(TableName=shop.table, Item=item)
-    page = drive(store.scan("", None, 100), store)
+    page = drive(store.select(ByKey(), None, 100), store)
     pairs = [(claim_of(seen.key, "me", fence=seen.fence + 1), seen) for seen in page.records]
     mine = drive(store.insert(claim_of("mine", "me")), store).record
     replies = drive(store.swap_many([*pairs, (next_of(mine), mine)]), store)
@@ -566,9 +567,9 @@ def test_records_of_both_are_listed_and_purged(shop):
     shop.theirs()()
     shop.once.run("readable", lambda: 1)
     shop.client.put_item(TableName=shop.table, Item={"id": {"S": f"{NAME}#x"}, "status": {"S": "shipped"}})
-    page = drive(store.scan(f"{NAME}:", None, 100), store)
+    page = drive(store.select(ByKey(f"{NAME}:"), None, 100), store)
     assert sorted(record.key for record in page.records) == sorted([f"{NAME}:{KEY}", f"{NAME}:readable"])
-    assert drive(store.scan("shop.other:", None, 100), store).records == []
+    assert drive(store.select(ByKey("shop.other:"), None, 100), store).records == []
     shop.ahead(30 * 86_400)
     later = shop.stores[-1]
     assert drive(later.purge(100), later).gone == 2

@@ -7,12 +7,13 @@ import pytest
 from onceward import Once, StoreError
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard.needs import trouble
 from onceward.dashboard.reading import RecordQuery
 from onceward.stores import open_store
-from onceward.stores.capabilities import FIND, INSPECT, MIGRATE, OBSERVE, SURVEY
+from onceward.stores.capabilities import INSPECT, MIGRATE, OBSERVE, SURVEY
 from onceward.stores.dynamodb.items import SHARDS
 from onceward.stores.dynamodb.unfinished import find, tally
 from onceward.stores.survey import NOTHING
@@ -65,7 +66,7 @@ def change(store, seen, status, lease=0.0):
 def found(store, *states, prefix="", limit=100):
     keys, after = [], None
     while True:
-        page = drive(FIND.needed(store)(Criteria(states), prefix, after, limit), store)
+        page = drive(store.select(ByKey(prefix, Criteria(states)), after, limit), store)
         assert len(page.records) <= limit
         keys += [record.key for record in page.records]
         after = page.next

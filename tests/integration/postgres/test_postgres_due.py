@@ -5,8 +5,9 @@ import pytest
 from onceward import StoreError
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED
+from onceward.core.selections import DueWithin
 from onceward.stores import open_store
-from onceward.stores.capabilities import DUE, MIGRATE, OUTBOX
+from onceward.stores.capabilities import MIGRATE, OUTBOX
 from onceward.stores.postgres.finding import DueQuery
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of
@@ -33,7 +34,7 @@ def test_ten_thousand_completed_records_are_not_read(store, sql):
     plan = "\n".join(row[0] for row in store.exchange(RawQuery(f"EXPLAIN {query.text}", *query.values)))
     assert "Seq Scan" not in plan
     assert plan.count(f"{store.names.plain}_due") == 2  # the page, and the next moment
-    assert [record.key for record in drive(DUE.needed(store)(None, 100, 0.0), store).records] == ["left"]
+    assert [record.key for record in drive(store.select(DueWithin(), None, 100), store).records] == ["left"]
 
 
 def test_a_former_versions_ledger_refuses_messages_until_it_is_migrated(store, sql):

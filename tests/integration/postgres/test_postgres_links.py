@@ -16,6 +16,7 @@ from line_cases import lose_the_answer_of
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED, PARKED
+from onceward.core.selections import ByKey
 from onceward.stores import open_store
 from onceward.stores.postgres import lane, open_ledger
 from onceward.stores.postgres.queries import RawQuery
@@ -427,7 +428,7 @@ def test_asyncpg_with_its_statement_cache_works_behind_a_pooler(kind, bouncer, s
             await one.close()
 
     asyncio.run(use())
-    assert len(drive(store.scan("", None, 100), store).records) == 80
+    assert len(drive(store.select(ByKey(), None, 100), store).records) == 80
 
 
 def test_a_connection_in_a_transaction_is_refused(store, postgres):

@@ -11,9 +11,10 @@ from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
 from onceward.core.protocol import STATES
 from onceward.core.record import Record
+from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
 from onceward.stores import open_store
-from onceward.stores.capabilities import FIND, FOUND, INSPECT, MIGRATE, PROVISION, TEMPLATE
+from onceward.stores.capabilities import FOUND, INSPECT, MIGRATE, PROVISION, TEMPLATE
 from onceward.stores.ledger import Ledger
 from onceward.stores.postgres import schema as ledger_schema
 from onceward.testing.bench import claim_of, next_of
@@ -216,8 +217,8 @@ def test_a_database_that_keeps_bytes_as_they_are_is_a_ledger(postgres):
     held = [
         drive(store.insert(claim_of(key, "a")), store).record for key in ("a", "é", "日本", "\U0001f600", "\U0010ffff")
     ]
-    assert drive(store.scan("", None, 10), store).records == held
-    assert [drive(store.scan(one.key, None, 10), store).records for one in held] == [[one] for one in held]
+    assert drive(store.select(ByKey(), None, 10), store).records == held
+    assert [drive(store.select(ByKey(one.key), None, 10), store).records for one in held] == [[one] for one in held]
     store.close()
 
 
@@ -264,7 +265,7 @@ def usable(store, sql):
 
 
 def parked_keys(store):
-    page = drive(FIND.needed(store)(Criteria(("PARKED",)), "", None, 10), store)
+    page = drive(store.select(ByKey(criteria=Criteria(("PARKED",))), None, 10), store)
     return [record.key for record in page.records]
 
 
@@ -353,12 +354,12 @@ def lattice(store):
 def test_postgres_finds_what_python_finds(store, sql, lattice):
     columns = "key, status, owner, fence, beat, lease_until, attempts, created_at, updated_at, expires_at"
     sql(f"INSERT INTO {store.names.table} ({columns}) VALUES {', '.join(lattice)}")
-    page = drive(store.scan("", None, 1000), store)
+    page = drive(store.select(ByKey(), None, 1000), store)
     assert len(page.records) == len(lattice)
     for states in ((), *((state,) for state in STATES), ("PARKED", "LAPSED")):
         for older, newer in ((None, None), (7200.0, None), (None, 7200.0), (1800.0, 7200.0)):
             criteria = Criteria(states, older, newer)
-            found = drive(FIND.needed(store)(criteria, "", None, 1000), store).records
+            found = drive(store.select(ByKey(criteria=criteria), None, 1000), store).records
             assert found == [one for one in page.records if meets(one, criteria.clause, page.now)]
 
 

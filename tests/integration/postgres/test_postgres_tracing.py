@@ -4,9 +4,11 @@ import pytest
 
 from onceward.core.drivers import drive
 from onceward.core.origin import provenance_in
+from onceward.core.selections import ChainOf
 from onceward.stores import open_store
-from onceward.stores.capabilities import MIGRATE, TRACE
+from onceward.stores.capabilities import MIGRATE
 from onceward.stores.chains import chain_of
+from onceward.stores.contract import NoIndex
 from onceward.stores.ledger import Ledger
 from onceward.stores.postgres.finding import chain_query
 from onceward.stores.postgres.queries import RawQuery
@@ -30,7 +32,7 @@ def came(root, parent):
 
 
 def traced(store, root, limit=100, *, scan=False):
-    return drive(TRACE.needed(store)(root, None, limit, scan), store)
+    return drive(store.select(ChainOf(root, scan=scan), None, limit), store)
 
 
 @pytest.mark.parametrize("analyzed", [True, False])
@@ -58,7 +60,7 @@ def test_pages_follow_each_other_without_gaps(store):
     drive(store.insert_many([claim_of(f"k{n:02}", "a", origin=came("root", "p")) for n in range(25)]), store)
     keys, after = [], None
     while True:
-        page = drive(TRACE.needed(store)("root", after, 4, False), store)
+        page = drive(store.select(ChainOf("root", scan=False), after, 4), store)
         keys += [record.key for record in page.records]
         after = page.next
         if after is None:
@@ -69,7 +71,8 @@ def test_pages_follow_each_other_without_gaps(store):
 def test_a_former_versions_ledger_is_traced_after_migrate_or_by_reading_it(store, sql):
     drive(store.insert(claim_of("pay", "a", origin=came("order", "order"))), store)
     sql(f"DROP INDEX {store.names.origin}")
-    assert traced(store, "order") is None
+    with pytest.raises(NoIndex, match=r"no index .*onceward migrate"):
+        traced(store, "order")
     assert [record.key for record in traced(store, "order", scan=True).records] == ["pay"]
     assert (f"index {store.names.origin}", True) in drive(MIGRATE.needed(store)(), store)
     assert [record.key for record in traced(store, "order").records] == ["pay"]

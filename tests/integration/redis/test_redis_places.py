@@ -16,6 +16,7 @@ from redis.crc import key_slot
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED
+from onceward.core.selections import ByKey
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT
 from onceward.stores.redis import open_ledger
@@ -340,7 +341,7 @@ def test_a_ledger_on_an_asynchronous_client(redis, redis_url, options):
 
             assert await once.run_async("k", handle) == "made"
             assert await once.run_async("k", handle) == "made"
-            page = await drive_async(once.store.scan("", None, 10), once.store)
+            page = await drive_async(once.store.select(ByKey(), None, 10), once.store)
             assert [record.status for record in page.records] == [COMPLETED]
             with pytest.raises(StoreError, match="is asynchronous"):
                 once.run("other", len, "abc")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from onceward import Busy, Once, StoreError
+from onceward.core.selections import ByKey
 from places import SOURCES
 from servers import missing
 
@@ -205,7 +206,7 @@ def test_a_damaged_row_is_clear_error_that_names_its_key_and_others_go_on(once, 
     assert once.run("other", int) == 0
     from onceward.core.drivers import drive
 
-    page = drive(once.store.scan("", None, 100), once.store)
+    page = drive(once.store.select(ByKey(), None, 100), once.store)
     assert [one.key for one in page.damaged] == ["claim:bad"]
     assert len(page.records) == 2
     assert drive(once.store.delete(page.damaged[0]), once.store).won

@@ -74,13 +74,13 @@ class ToyStore(OneByOne):
     def load(self, key):
         return (yield lambda records, fence, now: (Reply(False, records.get(key), now), fence))
 
-    def scan(self, prefix, after, limit):
-        def scan(records, fence, now):
-            keys = sorted(key for key in records if key.startswith(prefix) and key > (after or ""))
+    def select(self, selection, after, limit):
+        def select(records, fence, now):
+            keys = sorted(key for key, one in records.items() if selection.means(one, now) and key > (after or ""))
             page = [records[key] for key in keys[:limit]]
             return Page(page, page[-1].key if len(keys) > limit else None, now), fence
 
-        return (yield scan)
+        return (yield select)
 
     def delete(self, seen):
         def delete(records, fence, now):

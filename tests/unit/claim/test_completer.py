@@ -448,6 +448,6 @@ def test_an_age_is_positive():
 
 
 def test_a_ledger_that_is_away_ends_the_sweep():
-    shop = Shop(plan=lambda ask: fail_before() if ask.verb == "scan" else None)
+    shop = Shop(plan=lambda ask: fail_before() if ask.verb == "select" else None)
     with pytest.raises(StoreError):
         shop.complete()

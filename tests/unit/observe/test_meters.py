@@ -181,7 +181,7 @@ def test_a_ledger_without_an_index_is_not_read_unasked():
     class Indexless(MemoryStore):
         capabilities: ClassVar = {}
 
-        def scan(self, *arguments):
+        def select(self, *arguments):
             raise AssertionError("nobody asked for that")
 
     gauges = LedgerGauges(Once(Indexless(), name="n")).read()
@@ -241,9 +241,9 @@ def test_a_ledger_that_hangs_holds_up_no_other_metric(registry):
     class Hangs(MemoryStore):
         capabilities: ClassVar = {}
 
-        def scan(self, *arguments):
+        def select(self, *arguments):
             assert answers.wait(60)
-            return super().scan(*arguments)
+            return super().select(*arguments)
 
     once = Once(Hangs(), name="n", observe=[PrometheusMetrics(registry)])
     gauges = LedgerGauges(once, every=0.0, scan=True)

@@ -182,7 +182,7 @@ def test_a_ledger_that_goes_away_is_tried_again(store, box, clock, monkeypatch, 
     caplog.set_level(logging.INFO, "onceward")
     away = threading.Event()
     faulty = Faults(store, lambda ask: fail_before() if away.is_set() else None)
-    faulty.capabilities = {name: f"{__name__}:{name}" for name in ("due", "outbox")}
+    faulty.capabilities = {"outbox": f"{__name__}:outbox"}
     once = Once(faulty, name="n")
     left_by_a_crash(once, monkeypatch, "k", (box.address, "a"))
     clock.advance(31.0)
@@ -207,14 +207,6 @@ def test_a_ledger_that_goes_away_is_tried_again(store, box, clock, monkeypatch, 
     assert "the relay works again" in caplog.text
 
 
-def due(faulty, after, limit, ahead):
-    """Find what is due in a store with faults."""
-    from onceward.stores.capabilities import DUE
-
-    yield from faulty.load("?")  # which can fail
-    return (yield from DUE.needed(faulty.store)(after, limit, ahead))
-
-
 def outbox(faulty):
     """Need nothing."""
     yield from ()
@@ -222,7 +214,7 @@ def outbox(faulty):
 
 def test_a_pass_tells_that_the_ledger_is_away(store, clock):
     faulty = Faults(store, lambda ask: fail_before())
-    faulty.capabilities = {name: f"{__name__}:{name}" for name in ("due", "outbox")}
+    faulty.capabilities = {"outbox": f"{__name__}:outbox"}
     with pytest.raises(StoreError):
         Relay(Once(faulty)).run(until_empty=True)
 

@@ -9,7 +9,8 @@ import pytest
 
 from onceward.core.drivers import drive
 from onceward.core.origin import beginning, provenance_in
-from onceward.stores.capabilities import MIGRATE, TRACE
+from onceward.core.selections import ChainOf
+from onceward.stores.capabilities import MIGRATE
 from onceward.stores.chains import chain_of
 from onceward.stores.contract import NotFound
 from onceward.stores.ledger import Ledger
@@ -139,17 +140,6 @@ def test_a_chain_with_more_keys_than_asked_for_is_cut(store):
     assert len(chain.tops[0].children) == 9
 
 
-def test_a_store_without_an_index_is_read_only_if_that_is_asked_for(clock):
-    store = MemoryStore(clock)
-    for one, parent in CHAIN:
-        put(store, one, parent, "order")
-    ledger = Ledger(store)
-    chain = chain_of("mail", [ledger])
-    assert chain.unread == [ledger]
-    assert [tree(top) for top in chain.tops] == [{"order": [{"ship": ["mail"]}]}]  # upwards it needs none
-    assert shown("mail", store, scan=True) == WHOLE
-
-
 # --- SQLite -----------------------------------------------------------------------------------------------------------
 
 
@@ -182,7 +172,7 @@ def test_pages_follow_each_other_without_gaps(store):
         put(store, f"x{n}", "p", "a'b")
     keys, after = [], None
     while True:
-        page = drive(TRACE.needed(store)("a'b\"c", after, 4, False), store)
+        page = drive(store.select(ChainOf("a'b\"c", scan=False), after, 4), store)
         keys += [record.key for record in page.records]
         after = page.next
         if after is None:
@@ -196,6 +186,10 @@ def test_a_former_versions_file_is_traced_after_migrate_or_by_reading_it(store):
     sql(store.path, f"DROP INDEX {ORIGIN_INDEX}")
     ledger = Ledger(store)
     assert chain_of("order", [ledger]).unread == [ledger]
+    chain = chain_of("mail", [ledger])
+    assert chain.unread == [ledger]
+    assert [tree(top) for top in chain.tops] == [{"order": [{"ship": ["mail"]}]}]  # upwards it needs none
     assert shown("order", store, scan=True) == WHOLE
+    assert shown("mail", store, scan=True) == WHOLE
     assert (f"index {ORIGIN_INDEX}", True) in drive(MIGRATE.needed(store)(), store)
     assert shown("order", store) == WHOLE

@@ -9,8 +9,9 @@ import pytest
 from onceward import StoreError
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED
+from onceward.core.selections import ByKey, DueWithin
 from onceward.core.views import Criteria
-from onceward.stores.capabilities import DUE, FIND, MIGRATE, OUTBOX
+from onceward.stores.capabilities import MIGRATE, OUTBOX
 from onceward.stores.sqlite import finding
 from onceward.stores.sqlite.schema import DUE_INDEX
 from onceward.stores.sqlite.store import SqliteStore
@@ -39,7 +40,7 @@ def sql(path, statement, *values):
 
 
 def found(store, limit=10):
-    return drive(DUE.needed(store)(None, limit, 0.0), store)
+    return drive(store.select(DueWithin(), None, limit), store)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_unsent_messages_are_listed_by_the_index(store, clock, monkeypatch):
     complete(store, "left", 5.0)
     looked = []
     monkeypatch.setattr("onceward.stores.sqlite.finding.next_page", lambda *told: looked.append(told[2]))
-    page = drive(FIND.needed(store)(Criteria(("UNSENT",)), "", None, 10), store)
+    page = drive(store.select(ByKey(criteria=Criteria(("UNSENT",))), None, 10), store)
     assert ([record.key for record in page.records], looked) == (["left"], [1])
 
 

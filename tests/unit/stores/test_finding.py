@@ -11,8 +11,9 @@ from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
 from onceward.core.protocol import STATES
 from onceward.core.record import Record
+from onceward.core.selections import ByKey
 from onceward.core.views import Criteria, changed_within, last_change, unchanged_for
-from onceward.stores.capabilities import FIND, MIGRATE
+from onceward.stores.capabilities import MIGRATE
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.schema import STOPPED_INDEX
 from onceward.stores.sqlite.store import SqliteStore
@@ -75,7 +76,7 @@ def store(path):
 
 
 def found(store, criteria, limit=10_000):
-    return [record.key for record in drive(FIND.needed(store)(criteria, "", None, limit), store).records]
+    return [record.key for record in drive(store.select(ByKey(criteria=criteria), None, limit), store).records]
 
 
 @pytest.mark.parametrize("criteria", CRITERIA, ids=str)
@@ -172,9 +173,9 @@ def test_a_former_versions_file_gets_the_index_by_migrate_alone(path):
 
 def test_a_page_ends_after_so_many_rows_that_were_looked_at(store, monkeypatch):
     monkeypatch.setattr("onceward.stores.sql.finding.LOOKED_AT", 7)
-    find, keys, pages, after = FIND.needed(store), [], 0, None
+    keys, pages, after = [], 0, None
     while True:
-        page = drive(find(Criteria(("COMPLETED",), 60.0), "", after, 3), store)
+        page = drive(store.select(ByKey(criteria=Criteria(("COMPLETED",), 60.0)), after, 3), store)
         keys += [record.key for record in page.records]
         pages, after = pages + 1, page.next
         if after is None:

@@ -7,6 +7,7 @@ import pytest
 
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
+from onceward.core.selections import ByKey
 from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
 from onceward.testing.bench import claim_of, next_of
@@ -102,7 +103,7 @@ def test_random_plans_repeat_with_their_seed(memory):
 def test_other_verbs_pass_through(do, memory):
     store = Faults(memory, lambda ask: None)
     held = do(store.insert_many([claim_of("a"), claim_of("b", lease=0.0, keep=0.0)]), store)[0].record
-    assert [record.key for record in do(store.scan("", None, 10), store).records] == ["a", "b"]
+    assert [record.key for record in do(store.select(ByKey(), None, 10), store).records] == ["a", "b"]
     assert do(store.purge(10), store).gone == 1
     assert do(store.delete(held), store).won
     store.close()

@@ -6,8 +6,9 @@ from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.settings import QueueSettings
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
-from onceward.stores.capabilities import DUE, FOUND, INSPECT, OUTBOX
-from onceward.stores.contract import DuePage, Store
+from onceward.core.selections import DueWithin
+from onceward.stores.capabilities import FOUND, INSPECT, OUTBOX
+from onceward.stores.contract import Page, Store
 from onceward.stores.inspection import Gaps
 from onceward.wire.credentials import client_of
 
@@ -55,13 +56,13 @@ class Inspection:
 
     def _messages(self, store: Store) -> None:
         """Look for messages that nobody sends."""
-        found, ready, due = FOUND.of(store), OUTBOX.of(store), DUE.of(store)
-        if ready is None or due is None or (found is not None and not found()):
+        found, ready = FOUND.of(store), OUTBOX.of(store)
+        if ready is None or (found is not None and not found()):
             return
 
-        def look() -> DuePage:
+        def look() -> Page:
             drive(ready(), store)
-            return drive(due(None, 1, 0.0), store)
+            return drive(store.select(DueWithin(), None, 1), store)
 
         page = self._gaps.tried("messages", look, needed=False)
         if page is not None and page.records:

@@ -5,28 +5,26 @@ transient error is sent again alone. Without the right to use PartiQL, single wr
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceward.core.drivers import Steps
-from onceward.core.record import Record, Reply, Write
+from onceward.core.record import Record, Write
 from onceward.core.register import Answered
 from onceward.core.retries import jittered
 from onceward.errors import StoreError
-from onceward.stores.contract import DamagedRecord
 from onceward.stores.dynamodb import faults
 from onceward.stores.dynamodb.items import Item
-from onceward.stores.dynamodb.replies import member, members, won
+from onceward.stores.dynamodb.replies import members, won
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, short
 
 if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore
 
-STATEMENTS, KEYS = 25, 100  # members of one BatchExecuteStatement and of one BatchGetItem: DynamoDB's own limits
+STATEMENTS = 25  # of one BatchExecuteStatement: DynamoDB's own limit
 _AGAIN = (0.05, 0.1)  # seconds before a failed member is written again; then the callers' steps retry
-_PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds before unread keys are requested again
 _LOST = frozenset({faults.REFUSED, "DuplicateItem"})
 
 
@@ -84,7 +82,7 @@ def _write_once(store: "DynamoStore", wanted: Mapping[int, Wanted]) -> Steps[dic
         elif not code:
             replies[number] = won(records[place], answer, now)
     lost = {number: one.write.key for (number, one), code in zip(wanted.items(), codes, strict=True) if code in _LOST}
-    found = yield from read_back(store, list(lost.values()))
+    found = yield from store.look_many(list(lost.values()))
     replies |= {number: found[key] for number, key in lost.items() if key in found}
     if again := {number: one for number, one in wanted.items() if number not in replies}:
         replies |= yield from _singly(store, again)
@@ -145,55 +143,3 @@ def _singly(store: "DynamoStore", wanted: Mapping[int, Wanted]) -> Steps[dict[in
 
 def _puts(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
     return tuple(store.requests.write(item, w.seen) for w, item in zip(wanted, items, strict=True))
-
-
-def read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Answered]]:
-    """Read the records of refused writes, None for one that is gone. Keys that could not be read are left out."""
-    found: dict[str, Answered] = {}
-    todo = list(keys)
-    pauses: Iterator[float] = iter(_PAUSES)
-    while todo:
-        asked = todo[:KEYS]
-        try:
-            answer = yield from store.ask(store.requests.get_many([store.layout.key(key) for key in asked]))
-            left = _left(store, answer)
-            read = _read(store, answer)
-        except (StoreError, AttributeError, TypeError, LookupError) as error:
-            if isinstance(error, StoreError) and error.transient:
-                return found | dict.fromkeys(todo, error)
-            return found  # refused, or not understood: each write sent alone gets its own answer
-        now = store.clock.earliest()
-        answered = [key for key in asked if key not in left]
-        for key in answered:
-            record = read.get(key)
-            found[key] = record if isinstance(record, StoreError) else Reply(False, record, now)
-        if answered:
-            pauses = iter(_PAUSES)  # there is progress
-        todo = [key for key in asked if key in left] + todo[KEYS:]
-        if left:
-            pause = next(pauses, None)
-            if pause is None:
-                throttled = StoreError(f"ledger {store.url}: dynamodb:BatchGetItem was throttled", transient=True)
-                return found | dict.fromkeys(todo, throttled)
-            yield jittered(pause)
-    return found
-
-
-def _left(store: "DynamoStore", answer: ServiceAnswer) -> set[str]:
-    """Return the keys that were not read."""
-    left = member(answer, "UnprocessedKeys") or {}
-    keys = left.get(store.requests.table, {}).get("Keys", [])
-    return {store.layout.key_in(key) for key in cast("list[Item]", keys)}
-
-
-def _read(store: "DynamoStore", answer: ServiceAnswer) -> dict[str, Record | StoreError]:
-    """Return the records that were read, or the error for each that cannot be."""
-    read: dict[str, Record | StoreError] = {}
-    for item in cast("list[Item]", (member(answer, "Responses") or {}).get(store.requests.table, [])):
-        try:
-            record = store.read(item)
-        except DamagedRecord as error:
-            read[error.damaged.key] = error
-        else:
-            read[record.key] = record
-    return read

@@ -5,18 +5,16 @@ DynamoDB's partitions. It can be late, so what it says is a hint: a consistent r
 """
 
 import json
-from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
 from onceward.core.drivers import Steps
-from onceward.core.record import Record
+from onceward.core.selections import DueWithin
 from onceward.errors import StoreError
-from onceward.stores.contract import Damaged, DamagedRecord, DuePage
-from onceward.stores.dynamodb import batch
+from onceward.stores.contract import Page
 from onceward.stores.dynamodb.items import SHARDS, Item, number
+from onceward.stores.dynamodb.reader import DynamoReader
 from onceward.stores.dynamodb.replies import page as page_of
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
-from onceward.stores.dynamodb.store import DynamoStore
 from onceward.wire.calls import Call
 from onceward.wire.codes import code_of, message_of
 
@@ -34,7 +32,7 @@ class Hint(NamedTuple):
     place: Item
 
 
-def outbox(store: DynamoStore) -> Steps[None]:
+def outbox(store: DynamoReader) -> Steps[None]:
     """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
     if store.layout.shard is None:
         raise StoreError(
@@ -53,10 +51,10 @@ def outbox(store: DynamoStore) -> Steps[None]:
     )
 
 
-def due(store: DynamoStore, after: str | None, limit: int, ahead: float) -> Steps[DuePage]:
-    """Read the records whose messages are due (:data:`onceward.stores.capabilities.DUE`)."""
+def find_due(store: DynamoReader, due: DueWithin, after: str | None, limit: int) -> Steps[Page]:
+    """Read the records whose messages are due."""
     yield from store.learn_time()
-    starts = starts_of(after)
+    starts, ahead = starts_of(after), due.seconds
     until = store.clock.earliest() + ahead + _AHEAD
     calls = tuple(query(store, n, start, (0.0, until), limit) for n, start in enumerate(starts))
     answers = yield from store.ask_many(calls)
@@ -76,28 +74,14 @@ def due(store: DynamoStore, after: str | None, limit: int, ahead: float) -> Step
     wait = next((hint.due_at - now for hint in hints if hint.due_at > now + ahead), None)
     for hint in over[:limit]:
         starts[hint.shard] = hint.place
-    records, damaged = yield from _read(store, [hint.key for hint in over[:limit]], now + ahead)
+    records, damaged = yield from store.hinted([hint.key for hint in over[:limit]])
+    # Somebody may send the others by now.
+    records = sorted((one for one in records if due.means(one, now)), key=lambda one: (one.due_at, one.key))
     following = json.dumps(starts, separators=(",", ":")) if more or len(over) > limit else None
-    return DuePage(records, following, now, wait, damaged)
+    return Page(records, following, now, damaged, wait)
 
 
-def _read(store: DynamoStore, keys: Sequence[str], until: float) -> Steps[tuple[list[Record], list[Damaged]]]:
-    """Read records. Leave out those that are not due until then, because somebody sends them by now, or that cannot be read at this moment."""
-    records: list[Record] = []
-    damaged: list[Damaged] = []
-    found = yield from batch.read_back(store, keys)
-    for key in keys:
-        reply = found.get(key)
-        if isinstance(reply, DamagedRecord):
-            damaged.append(reply.damaged)
-        elif isinstance(reply, StoreError):
-            raise reply
-        elif reply is not None and (record := reply.record) is not None and (record.due_at or until + 1) <= until:
-            records.append(record)
-    return sorted(records, key=lambda record: (record.due_at, record.key)), damaged
-
-
-def query(store: DynamoStore, shard: int, start: Item | None, between: tuple[float, float], limit: int) -> Call:
+def query(store: DynamoReader, shard: int, start: Item | None, between: tuple[float, float], limit: int) -> Call:
     """Ask for the items of one shard that are due between two times, the longest due first."""
     layout = store.layout
     body: Body = {
@@ -114,7 +98,7 @@ def query(store: DynamoStore, shard: int, start: Item | None, between: tuple[flo
     return Call(DYNAMODB, "Query", body if start is None else {**body, "ExclusiveStartKey": start})
 
 
-def hint_of(store: DynamoStore, shard: int, item: Item) -> Hint:
+def hint_of(store: DynamoReader, shard: int, item: Item) -> Hint:
     """Return an item as an entry. Raises StoreError."""
     layout = store.layout
     try:

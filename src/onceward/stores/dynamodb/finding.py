@@ -1,22 +1,35 @@
-"""Finding records of a DynamoDB table by status and age, or of a chain (:data:`onceward.stores.capabilities.FIND`, ``TRACE``).
+"""Finding records of a DynamoDB table by status and age, or of a chain.
 
 An optional index has what is not completed (``unfinished.py``). For all else DynamoDB reads the whole table, charges for it,
 and returns what a filter lets through.
 """
 
+from typing import Final
+
 from onceward.core.comparisons import Clause, Comparison, Every, meets
 from onceward.core.drivers import Steps
 from onceward.core.origin import beginning
-from onceward.core.views import Criteria
-from onceward.stores.contract import Page
+from onceward.core.selections import ChainOf, DueWithin, Selection
+from onceward.core.views import ANY
+from onceward.stores.contract import NoIndex, Page
 from onceward.stores.dynamodb import messages, unfinished
+from onceward.stores.dynamodb.due import find_due
 from onceward.stores.dynamodb.items import Item, Layout, number
+from onceward.stores.dynamodb.reader import DynamoReader, token
 from onceward.stores.dynamodb.requests import Body
-from onceward.stores.dynamodb.store import DynamoStore
+
+_SCANNED: Final = 1000  # items that one page looks at, at most
 
 
-def find(store: DynamoStore, criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-    """Read one page. By the index it is in the order of keys; else it is one request, of at most 1 MB, in DynamoDB's own order."""
+def select(store: DynamoReader, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+    """Read one page. By an index it is in that one's order; else it is one request, of at most 1 MB, in DynamoDB's own order."""
+    if isinstance(selection, DueWithin):
+        return (yield from find_due(store, selection, after, limit))
+    if isinstance(selection, ChainOf):
+        return (yield from _chain(store, selection, after))
+    prefix, criteria = selection
+    if criteria == ANY:
+        return (yield from store.read_page(store.requests.having(prefix), prefix, after, min(limit, _SCANNED)))
     if store.layout.lists_open and criteria.are_within(unfinished.STATUSES):
         return (yield from unfinished.find(store, criteria, prefix, after, limit))
     if store.layout.lists_open and criteria.are_about_messages:
@@ -26,26 +39,26 @@ def find(store: DynamoStore, criteria: Criteria, prefix: str, after: str | None,
     yield from store.learn_time()
     now = store.clock.earliest()
     body = store.requests.having(prefix)
-    if criteria != Criteria() and not store.layout.statuses:  # the items of other systems spell theirs in other ways
+    if not store.layout.statuses:  # the items of other systems spell theirs in other ways
         body = filtered(body, criteria.clause, store.layout, now)
     page = yield from store.read_page(body, prefix, after, None)
     records = [record for record in page.records if meets(record, criteria.clause, now)]
     if len(records) > limit:
         records = records[:limit]
-        return Page(records, store.point(records[-1]), now, page.damaged)
+        return Page(records, token(store.layout.key(records[-1].key)), now, page.damaged)
     return page._replace(records=records, now=now)
 
 
-def trace(store: DynamoStore, root: str, after: str | None, _: int, scan: bool) -> Steps[Page | None]:
-    """Read one page of the records whose chain began at ``root``, of at most 1 MB of items. None: ``scan`` is false."""
-    if not scan:
-        return None
+def _chain(store: DynamoReader, chain: ChainOf, after: str | None) -> Steps[Page]:
+    """Read one page, of at most 1 MB of items."""
+    if not chain.scan:
+        raise NoIndex(f"ledger {store.url}: DynamoDB has no index of chains")
     yield from store.learn_time()
     body = store.requests.having("")
     body = {
         "FilterExpression": f"{body['FilterExpression']} AND begins_with(#o, :o)",
         "ExpressionAttributeNames": body["ExpressionAttributeNames"] | {"#o": store.layout.names["origin"]},
-        "ExpressionAttributeValues": body.get("ExpressionAttributeValues", {}) | {":o": {"S": beginning(root)}},
+        "ExpressionAttributeValues": body.get("ExpressionAttributeValues", {}) | {":o": {"S": beginning(chain.root)}},
     }
     return (yield from store.read_page(body, "", after, None))
 

@@ -11,9 +11,8 @@ from onceward.errors import StoreError
 from onceward.stores.contract import Page
 from onceward.stores.dynamodb.due import hint_of, query, starts_of
 from onceward.stores.dynamodb.items import SHARDS
+from onceward.stores.dynamodb.reader import DynamoReader
 from onceward.stores.dynamodb.replies import page as page_of
-from onceward.stores.dynamodb.store import DynamoStore
-from onceward.stores.dynamodb.unfinished import read
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of
 
@@ -21,7 +20,7 @@ _EVER: Final = 1e14  # seconds since the epoch
 _MOST: Final = 10_000  # entries of a shard that are counted
 
 
-def find(store: DynamoStore, criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page | None]:
+def find(store: DynamoReader, criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page | None]:
     """Read one page, the longest due first. None: the table has no such index yet."""
     yield from store.learn_time()
     now, starts = store.clock.earliest(), starts_of(after)
@@ -36,12 +35,12 @@ def find(store: DynamoStore, criteria: Criteria, prefix: str, after: str | None,
     for hint in hints[:limit]:
         starts[hint.shard] = hint.place
     more = len(hints) > limit or any(last is not None for _, last in pages)
-    records, damaged = yield from read(store, [one.key for one in hints[:limit] if one.key.startswith(prefix)])
+    records, damaged = yield from store.hinted([one.key for one in hints[:limit] if one.key.startswith(prefix)])
     records = [record for record in records if meets(record, criteria.clause, now)]
     return Page(records, json.dumps(starts, separators=(",", ":")) if more else None, now, damaged)
 
 
-def tally(store: DynamoStore) -> Steps[tuple[dict[str, int], frozenset[str]]]:
+def tally(store: DynamoReader) -> Steps[tuple[dict[str, int], frozenset[str]]]:
     """Count what is UNSENT or REFUSED, and tell of which there are more. Nothing: the table has no such index yet."""
     counts: dict[str, int] = {}
     least: set[str] = set()
@@ -62,7 +61,7 @@ def _times(now: float) -> dict[str, tuple[float, float]]:
     return {"UNSENT": (0.0, now + SOME_DAY), "REFUSED": (now + SOME_DAY, _EVER)}
 
 
-def _answers(store: DynamoStore, calls: list[Call]) -> Steps[list[ServiceAnswer] | None]:
+def _answers(store: DynamoReader, calls: list[Call]) -> Steps[list[ServiceAnswer] | None]:
     answers: list[ServiceAnswer] = []
     for call, answer in zip(calls, (yield from store.ask_many(tuple(calls))), strict=True):
         if isinstance(answer, StoreError):

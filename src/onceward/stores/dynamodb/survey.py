@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import cast
 
 from onceward.core.drivers import Steps
+from onceward.stores.contract import NoIndex
 from onceward.stores.dynamodb import messages
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.store import DynamoStore
-from onceward.stores.dynamodb.unfinished import STATUSES, NoIndex, tally
+from onceward.stores.dynamodb.unfinished import STATUSES, tally
 from onceward.stores.survey import NOTHING, Survey
 from onceward.wire.calls import Call
 

@@ -99,7 +99,7 @@ def _grants(store: DynamoStore, indexes: Sequence[Body], options: AbstractSet[st
         for index in (one["IndexName"] for one in indexes):
             at = {"Fn::Sub": f"${{{LEDGER}.Arn}}/index/{index}"}
             granted.append(Grant(_GRANTS[index], ["dynamodb:Query"], at))
-    blobs = store._blobs  # noqa: SLF001 - of this package
+    blobs = store.blobs
     if blobs is not None:
         if "${" in f"{blobs.bucket}/{blobs.prefix}":  # Fn::Sub would take it for a reference
             raise ValueError(

@@ -5,21 +5,20 @@ status itself, which a worker without ``index=open`` writes, too; where the two 
 The index can be late, so it only hints at records: a consistent read of each follows.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onceward.core import protocol
 from onceward.core.comparisons import meets
 from onceward.core.drivers import Steps
-from onceward.core.record import COMPLETED, IN_PROGRESS, Record
+from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.core.views import Criteria
 from onceward.errors import StoreError
-from onceward.stores.contract import Damaged, DamagedRecord, Page
-from onceward.stores.dynamodb import batch
+from onceward.stores.contract import NoIndex, Page
 from onceward.stores.dynamodb.items import OPEN, SHARDS, Item, number
+from onceward.stores.dynamodb.reader import DynamoReader, resumed, token
 from onceward.stores.dynamodb.replies import page as page_of
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
-from onceward.stores.dynamodb.store import DynamoStore, resumed, token
 from onceward.stores.survey import READ
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, message_of
@@ -28,10 +27,6 @@ INDEX: Final = "onceward_open"
 STATUSES: Final = protocol.STATUSES - {COMPLETED}
 _LOOKED: Final = 1000  # entries of a shard among which a page of LAPSED is looked for
 _BUILDING: Final = "backfilling"  # in the answer of an index that DynamoDB still makes
-
-
-class NoIndex(StoreError):
-    """The table has no such index yet."""
 
 
 class Tally(NamedTuple):
@@ -46,7 +41,7 @@ class Tally(NamedTuple):
     least: frozenset[str]
 
 
-def find(store: DynamoStore, criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+def find(store: DynamoReader, criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
     """Read one page of the records that ``criteria`` mean, in the order of their keys. They mean none that is completed."""
     yield from store.learn_time()
     now, layout = store.clock.earliest(), store.layout
@@ -64,12 +59,12 @@ def find(store: DynamoStore, criteria: Criteria, prefix: str, after: str | None,
     # What comes after the end of a shard's page is not known yet.
     known = sorted(keys if not ends else {key for key in keys if key <= min(ends)})
     following = known[limit - 1] if len(known) > limit else min(ends, default=None)
-    records, damaged = yield from read(store, known[:limit])
+    records, damaged = yield from store.hinted(known[:limit])
     records = [record for record in records if meets(record, criteria.clause, now)]
     return Page(records, None if following is None else token(layout.key(following)), now, damaged)
 
 
-def tally(store: DynamoStore) -> Steps[Tally]:
+def tally(store: DynamoReader) -> Steps[Tally]:
     """Count what is not completed. Stop at about :data:`READ` records of a status."""
     yield from store.learn_time()
     now = store.clock.earliest()
@@ -96,7 +91,7 @@ def _means(state: str, status: str) -> bool:
 
 
 def _query(
-    store: DynamoStore, status: str, shard: int, prefix: str, after: str | None, limit: int, lapsed: float | None
+    store: DynamoReader, status: str, shard: int, prefix: str, after: str | None, limit: int, lapsed: float | None
 ) -> Call:
     """Ask for the entries of a status and a shard, in the order of their keys."""
     layout, body = store.layout, _entries(store, status, shard)
@@ -113,7 +108,7 @@ def _query(
     return Call(DYNAMODB, "Query", {**body, "Limit": limit})
 
 
-def _counting(store: DynamoStore, status: str, shard: int) -> Call:
+def _counting(store: DynamoReader, status: str, shard: int) -> Call:
     body = _entries(store, status, shard)
     if status != IN_PROGRESS:
         return Call(DYNAMODB, "Query", {**body, "Select": "COUNT"})
@@ -121,7 +116,7 @@ def _counting(store: DynamoStore, status: str, shard: int) -> Call:
     return Call(DYNAMODB, "Query", {**body, "ProjectionExpression": "#l"})
 
 
-def _entries(store: DynamoStore, status: str, shard: int) -> Body:
+def _entries(store: DynamoReader, status: str, shard: int) -> Body:
     return {
         **store.requests.common,
         "IndexName": INDEX,
@@ -132,12 +127,12 @@ def _entries(store: DynamoStore, status: str, shard: int) -> Body:
     }
 
 
-def _answers(store: DynamoStore, calls: Sequence[Call]) -> Steps[list[ServiceAnswer]]:
+def _answers(store: DynamoReader, calls: Sequence[Call]) -> Steps[list[ServiceAnswer]]:
     answers = yield from store.ask_many(tuple(calls))
     return [_checked(store, call, answer) for call, answer in zip(calls, answers, strict=True)]
 
 
-def _checked(store: DynamoStore, call: Call, answer: ServiceAnswer | StoreError) -> ServiceAnswer:
+def _checked(store: DynamoReader, call: Call, answer: ServiceAnswer | StoreError) -> ServiceAnswer:
     if isinstance(answer, StoreError):
         raise answer
     if answer.status == 200:
@@ -152,34 +147,15 @@ def _checked(store: DynamoStore, call: Call, answer: ServiceAnswer | StoreError)
     raise store.failure(call, answer)
 
 
-def _counted(store: DynamoStore, answer: ServiceAnswer) -> int:
+def _counted(store: DynamoReader, answer: ServiceAnswer) -> int:
     count = answer.body.get("Count") if isinstance(answer.body, dict) else None
     if not isinstance(count, int):
         raise StoreError(f"ledger {store.url}: an answer of its index {INDEX} has no count", transient=True)
     return count
 
 
-def _lease(store: DynamoStore, item: Item) -> float:
+def _lease(store: DynamoReader, item: Item) -> float:
     try:
         return float(str(item[store.layout.names["lease_until"]]["N"]))
     except (LookupError, ValueError) as error:
         raise StoreError(f"ledger {store.url}: its index {INDEX} has an item without a lease") from error
-
-
-def read(store: DynamoStore, keys: Iterable[str]) -> Steps[tuple[list[Record], list[Damaged]]]:
-    """Read records consistently. Leave out those that are gone."""
-    keys = list(keys)
-    found = yield from batch.read_back(store, keys)
-    records: list[Record] = []
-    damaged: list[Damaged] = []
-    for key in keys:
-        if key not in found:
-            raise StoreError(f"ledger {store.url}: {key!r} could not be read", transient=True)
-        reply = found[key]
-        if isinstance(reply, DamagedRecord):
-            damaged.append(reply.damaged)
-        elif isinstance(reply, StoreError):
-            raise reply
-        elif reply.record is not None:
-            records.append(reply.record)
-    return records, damaged

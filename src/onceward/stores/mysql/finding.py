@@ -1,16 +1,15 @@
-"""Finding records of a MySQL ledger (:data:`onceward.stores.capabilities.FIND`, ``DUE``, ``TRACE``)."""
+"""Finding records of a MySQL ledger by status and age, of a chain, and with messages that are due."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
 from onceward.core.drivers import Steps
 from onceward.core.origin import beginning
 from onceward.core.protocol import SOME_DAY
-from onceward.core.views import Criteria
-from onceward.errors import StoreError
-from onceward.stores.capabilities import point_of, token_of
-from onceward.stores.contract import DuePage, Page
+from onceward.core.selections import ChainOf, DueWithin, Selection
+from onceward.core.views import ANY
+from onceward.stores.contract import NoIndex, Page, point_of, token_of
 from onceward.stores.mysql.faults import NO_TABLE
 from onceward.stores.mysql.queries import MysqlQuery, PageQuery, RowsQuery, record_in, unpacked
 from onceward.stores.mysql.schema import UNFINISHED, MysqlNames
@@ -18,32 +17,29 @@ from onceward.stores.mysql.statements import NOW, OF_T, STARTED, MysqlStatements
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import SqlError
 
-if TYPE_CHECKING:
-    from onceward.stores.mysql.store import MysqlStore
-
 _SCANNING: Final = 3600.0  # seconds that reading a whole table may take
 
 
-def find(store: "MysqlStore", criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-    """Read one page of the records that ``criteria`` mean, in the order of their keys."""
-    names, within, index = store.names, "true", None
-    if criteria.are_within(UNFINISHED) and (yield from has_index(names, "open")):
-        within, index = "t.unfinished = 1", index_of_ledger(names, "open")
-    elif criteria.are_about_messages and (yield from has_index(names, "due")):
-        within, index = "t.due_at IS NOT NULL", index_of_ledger(names, "due")
-    page: Page = yield PageQuery("find", (prefix, after), limit, criteria.clause, within, index)
-    return page
-
-
-def trace(store: "MysqlStore", root: str, after: str | None, limit: int, scan: bool) -> Steps[Page | None]:
-    """Read one page of the records whose chain began at ``root``. None: the index is missing, and ``scan`` is false."""
-    indexed = yield from has_index(store.names, "origin")
-    if not indexed and not scan:
-        return None
-    start = beginning(root)
-    within = f"t.root = {crc32(start.encode())} AND left(t.origin, {len(start)}) = {literal(start)}"
-    seconds = None if indexed else _SCANNING
-    page: Page = yield PageQuery("trace", ("", after), limit, within=within, seconds=seconds)
+def select(names: MysqlNames, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+    """Read one page of what is selected. Its clause is not printed if it means all."""
+    if isinstance(selection, DueWithin):
+        query: MysqlQuery = DuePageQuery(after, limit, selection.seconds)
+    elif isinstance(selection, ChainOf):
+        indexed = yield from has_index(names, "origin")
+        if not indexed and not selection.scan:
+            raise NoIndex(f"{names.table} has no index of origins: let a user that may ALTER it run `onceward migrate`")
+        start = beginning(selection.root)
+        within = f"t.root = {crc32(start.encode())} AND left(t.origin, {len(start)}) = {literal(start)}"
+        query = PageQuery("select", ("", after), limit, within=within, seconds=None if indexed else _SCANNING)
+    else:
+        prefix, criteria = selection
+        clause, within, index = None if criteria == ANY else criteria.clause, "true", None
+        if criteria.are_within(UNFINISHED) and (yield from has_index(names, "open")):
+            within, index = "t.unfinished = 1", index_of_ledger(names, "open")
+        elif criteria.are_about_messages and (yield from has_index(names, "due")):
+            within, index = "t.due_at IS NOT NULL", index_of_ledger(names, "due")
+        query = PageQuery("select", (prefix, after), limit, clause, within, index)
+    page: Page = yield query
     return page
 
 
@@ -53,7 +49,7 @@ class DuePageQuery(MysqlQuery):
     __slots__ = ("_after", "_ahead", "limit")
 
     def __init__(self, after: str | None, limit: int, ahead: float) -> None:
-        super().__init__("due")
+        super().__init__("select")
         self._after, self.limit, self._ahead = after, limit, ahead
 
     def texts(self, statements: MysqlStatements) -> list[str]:
@@ -71,30 +67,14 @@ class DuePageQuery(MysqlQuery):
         ordered = "ON true ORDER BY t.due_at, t.`key`"
         return [f"SELECT {packed('x.wait', NOW, OF_T)} FROM ({wait}) x LEFT JOIN ({page}) t {ordered}"]
 
-    def reply(self, rows: Sequence[Row]) -> DuePage:
+    def reply(self, rows: Sequence[Row]) -> Page:
         """Return the page."""
         found = unpacked(rows)
         wait, now = found[0][:2]
         records = [record_in(fields) for _, _, *fields in found if fields[0] is not None]
         page = records[: self.limit]
         following = token_of(page[-1].due_at or 0.0, page[-1].key) if len(records) > self.limit else None
-        return DuePage(page, following, now / 1e6, None if wait is None else wait / 1e6)
-
-
-def outbox(store: "MysqlStore") -> Steps[None]:
-    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    yield from store.load("?")  # the first use makes the ledger
-    if not (yield from has_index(store.names, "due")):
-        raise StoreError(
-            f"ledger {store.url}: it has no index of messages. Let a user that may ALTER tables run "
-            f"`onceward migrate --store {store.url}` once"
-        )
-
-
-def due(_: "MysqlStore", after: str | None, limit: int, ahead: float) -> Steps[DuePage]:
-    """Read the records whose messages are due (:data:`onceward.stores.capabilities.DUE`)."""
-    page: DuePage = yield DuePageQuery(after, limit, ahead)
-    return page
+        return Page(page, following, now / 1e6, wait=None if wait is None else wait / 1e6)
 
 
 def index_of_ledger(names: MysqlNames, index: str) -> str:

@@ -80,6 +80,16 @@ def _indexed(store: "MysqlStore", index: str) -> Steps[bool]:
     return True
 
 
+def outbox(store: "MysqlStore") -> Steps[None]:
+    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    yield from store.load("?")  # the first use makes the ledger
+    if not (yield from has_index(store.names, "due")):
+        raise StoreError(
+            f"ledger {store.url}: it has no index of messages. Let a user that may ALTER tables run "
+            f"`onceward migrate --store {store.url}` once"
+        )
+
+
 def template(store: "MysqlStore", form: str, options: AbstractSet[str]) -> str:
     """Return the SQL that makes the ledger (:data:`onceward.stores.capabilities.TEMPLATE`)."""
     check_options(store.url, options)

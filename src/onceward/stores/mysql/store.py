@@ -5,15 +5,16 @@ from typing import Final
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
+from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Page, Polled
 from onceward.stores.mysql.exchange import MysqlConduit, MysqlExchange
+from onceward.stores.mysql.finding import select
 from onceward.stores.mysql.queries import (
     ClaimManyQuery,
     ClaimQuery,
     DeleteQuery,
     LoadQuery,
-    PageQuery,
     SwapManyQuery,
     SwapQuery,
     size_of,
@@ -31,17 +32,14 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "due": "onceward.stores.mysql.finding:due",
-        "find": "onceward.stores.mysql.finding:find",
         "survey": "onceward.stores.mysql.survey:survey",
         "found": "onceward.stores.mysql.provision:found",
         "inspect": "onceward.stores.mysql.inspection:inspect",
         "migrate": "onceward.stores.mysql.provision:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.mysql.finding:outbox",
+        "outbox": "onceward.stores.mysql.provision:outbox",
         "provision": "onceward.stores.mysql.provision:provision",
         "template": "onceward.stores.mysql.provision:template",
-        "trace": "onceward.stores.mysql.finding:trace",
         "transaction": "onceward.stores.mysql.join:join",
     }
 
@@ -74,10 +72,9 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
         reply: Reply = yield LoadQuery(key)
         return reply
 
-    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
-        page: Page = yield PageQuery("scan", (prefix, after), limit)
-        return page
+        return select(self.names, selection, after, limit)
 
     def _too_long(self, key: str) -> StoreError | None:
         """Return the error for a key that is too long. A session without strict mode would cut it, and take it for another one."""

@@ -1,24 +1,20 @@
-"""Finding records of a PostgreSQL ledger (:data:`onceward.stores.capabilities.FIND`, ``DUE``, ``TRACE``)."""
+"""Finding records of a PostgreSQL ledger by status and age, of a chain, and with messages that are due."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from onceward.core.drivers import Steps
 from onceward.core.origin import beginning
 from onceward.core.protocol import SOME_DAY
-from onceward.core.views import Criteria
-from onceward.errors import StoreError
-from onceward.stores.capabilities import point_of, token_of
-from onceward.stores.contract import DuePage, Page
+from onceward.core.selections import ChainOf, DueWithin, Selection
+from onceward.core.views import ANY
+from onceward.stores.contract import NoIndex, Page, point_of, token_of
 from onceward.stores.postgres.queries import DIALECT, OF_T, PostgresPage, Query, RawQuery, reply_of
 from onceward.stores.postgres.schema import ROOT, UNFINISHED, Names
 from onceward.stores.postgres.statements import FIRST
 from onceward.stores.sql.columns import COLUMNS
 from onceward.stores.sql.finding import having
 from onceward.stores.sql.queries import Row
-
-if TYPE_CHECKING:
-    from onceward.stores.postgres.store import PostgresStore
 
 _NOW: Final = DIALECT.now
 _UNTIL: Final = f"({_NOW} + make_interval(secs => $5::float8))"
@@ -36,30 +32,30 @@ _USABLE: Final = f"SELECT coalesce((SELECT bool_or(i.indisvalid) {_INDEXES}), fa
 _NAMED: Final = f"SELECT (SELECT i.indexrelid::regclass::text {_INDEXES})"
 
 
-def find(store: "PostgresStore", criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-    """Read one page of the records that ``criteria`` mean, in the order of their keys."""
-    names, within = store.names, None
-    if criteria.are_within(UNFINISHED) and (yield from is_indexed(names, names.open)):
-        within = having(UNFINISHED)
-    elif criteria.are_about_messages and (yield from is_indexed(names, names.due)):
-        within = "due_at IS NOT NULL"
-    page: Page = yield PostgresPage("find", names.table, (prefix, after), limit, criteria.clause, within)
-    return page
-
-
-def trace(store: "PostgresStore", root: str, after: str | None, limit: int, scan: bool) -> Steps[Page | None]:
-    """Read one page of the records whose chain began at ``root``. None: the index is missing, and ``scan`` is false."""
-    names = store.names
-    indexed = yield from is_indexed(names, names.origin)
-    if not indexed and not scan:
-        return None
-    page: Page = yield chain_query(names, root, after, limit, None if indexed else _SCANNING)
+def select(names: Names, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+    """Read one page of what is selected. Its clause is not printed if it means all."""
+    if isinstance(selection, DueWithin):
+        query: Query = DueQuery(names, after, limit, selection.seconds)
+    elif isinstance(selection, ChainOf):
+        indexed = yield from is_indexed(names, names.origin)
+        if not indexed and not selection.scan:
+            raise NoIndex(f"{names.table} has no index {names.origin}: let its owner run `onceward migrate`")
+        query = chain_query(names, selection.root, after, limit, None if indexed else _SCANNING)
+    else:
+        prefix, criteria = selection
+        clause, within = None if criteria == ANY else criteria.clause, None
+        if criteria.are_within(UNFINISHED) and (yield from is_indexed(names, names.open)):
+            within = having(UNFINISHED)
+        elif criteria.are_about_messages and (yield from is_indexed(names, names.due)):
+            within = "due_at IS NOT NULL"
+        query = PostgresPage("select", names.table, (prefix, after), limit, clause, within)
+    page: Page = yield query
     return page
 
 
 def chain_query(names: Names, root: str, after: str | None, limit: int, seconds: float | None) -> PostgresPage:
     """Return the query of a page of a chain."""
-    return PostgresPage("trace", names.table, ("", after), limit, None, _OF_CHAIN, [beginning(root)], seconds)
+    return PostgresPage("select", names.table, ("", after), limit, None, _OF_CHAIN, [beginning(root)], seconds)
 
 
 class DueQuery(Query):
@@ -75,32 +71,16 @@ class DueQuery(Query):
             "AND (due_at, key) > (to_timestamp($2::float8), $3::text) ORDER BY due_at, key LIMIT $4::bigint) t ON true "
             "ORDER BY t.due_at, t.key"
         )
-        super().__init__("due", text, (*point_of(after), limit + 1, ahead))
+        super().__init__("select", text, (*point_of(after), limit + 1, ahead))
         self.limit = limit
 
-    def reply(self, rows: Sequence[Row]) -> DuePage:
+    def reply(self, rows: Sequence[Row]) -> Page:
         """Return the page."""
         replies = [reply_of(row[:-1]) for row in rows]
         records = [reply.record for reply in replies if reply.record is not None]
         page = records[: self.limit]
         following = token_of(page[-1].due_at or 0.0, page[-1].key) if len(records) > self.limit else None
-        return DuePage(page, following, replies[0].now, rows[0][-1])
-
-
-def outbox(store: "PostgresStore") -> Steps[None]:
-    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    yield from store.load("?")  # the first use makes the ledger
-    if not (yield from is_indexed(store.names, store.names.due)):
-        raise StoreError(
-            f"ledger {store.url}: it has no index of messages, because an earlier version made it. Let the tables' owner run "
-            f"`onceward migrate --store {store.url}` once"
-        )
-
-
-def due(store: "PostgresStore", after: str | None, limit: int, ahead: float) -> Steps[DuePage]:
-    """Read the records whose messages are due (:data:`onceward.stores.capabilities.DUE`)."""
-    page: DuePage = yield DueQuery(store.names, after, limit, ahead)
-    return page
+        return Page(page, following, replies[0].now, wait=rows[0][-1])
 
 
 def is_indexed(names: Names, index: str) -> Steps[bool]:

@@ -76,6 +76,16 @@ def _indexed(store: "PostgresStore", name: str, statement: str) -> Steps[bool]:
     return True
 
 
+def outbox(store: "PostgresStore") -> Steps[None]:
+    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    yield from store.load("?")  # the first use makes the ledger
+    if not (yield from is_indexed(store.names, store.names.due)):
+        raise StoreError(
+            f"ledger {store.url}: it has no index of messages, because an earlier version made it. Let the tables' owner run "
+            f"`onceward migrate --store {store.url}` once"
+        )
+
+
 def template(store: "PostgresStore", form: str, options: AbstractSet[str]) -> str:
     """Return the SQL that makes the ledger (:data:`onceward.stores.capabilities.TEMPLATE`)."""
     check_options(store.url, options)

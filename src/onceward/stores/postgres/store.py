@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
+from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Page
 from onceward.stores.postgres.exchange import ChangeRequest, Conduit, PostgresExchange
 from onceward.stores.postgres.faults import CANCELED
+from onceward.stores.postgres.finding import select
 from onceward.stores.postgres.queries import (
     ManyRows,
     OneRow,
-    PostgresPage,
     Query,
     WriteQuery,
     columns_of,
@@ -28,17 +29,14 @@ class PostgresStore(PostgresExchange, SqlVerbs):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
-        "due": "onceward.stores.postgres.finding:due",
-        "find": "onceward.stores.postgres.finding:find",
         "survey": "onceward.stores.postgres.survey:survey",
         "found": "onceward.stores.postgres.provision:found",
         "inspect": "onceward.stores.postgres.inspection:inspect",
         "migrate": "onceward.stores.postgres.provision:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.postgres.finding:outbox",
+        "outbox": "onceward.stores.postgres.provision:outbox",
         "provision": "onceward.stores.postgres.provision:provision",
         "template": "onceward.stores.postgres.provision:template",
-        "trace": "onceward.stores.postgres.finding:trace",
         "transaction": "onceward.stores.postgres.join:join",
     }
 
@@ -84,7 +82,6 @@ class PostgresStore(PostgresExchange, SqlVerbs):
         if ear is None or not self.tells or seconds < self.poll / 2 or not (yield ChangeRequest(ear, (key, most))):
             yield Sleep(seconds)
 
-    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
-        page: Page = yield PostgresPage("scan", self.names.table, (prefix, after), limit)
-        return page
+        return select(self.names, selection, after, limit)

@@ -1,22 +1,16 @@
 """Reading pages of records: each shard gives the first ones, and they are merged in the order of their keys."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from onceward.core.comparisons import meets
 from onceward.core.drivers import Steps
 from onceward.core.record import IN_PROGRESS, PARKED, RELEASED
-from onceward.core.views import Criteria
-from onceward.errors import StoreError
-from onceward.stores.capabilities import point_of, token_of
-from onceward.stores.contract import DuePage, Page
+from onceward.core.selections import ChainOf, DueWithin, Selection
+from onceward.stores.contract import Page, point_of, token_of
 from onceward.stores.redis.names import SHARDS, RedisNames, encoded
 from onceward.stores.redis.records import read
 from onceward.stores.redis.requests import RoundTrip, ScriptCall
 from onceward.stores.redis.scripts import DUE, PAGE
-
-if TYPE_CHECKING:
-    from onceward.stores.redis.store import RedisStore
 
 UNFINISHED: Final = frozenset({IN_PROGRESS, RELEASED, PARKED})
 _AFTER_ALL: Final = b"\xff"  # no text in UTF-8 has it
@@ -64,43 +58,32 @@ def merged(answers: Sequence[Any], limit: int) -> Page:
     return Page(records, None if is_last else page[-1].decode(), max(float(now) for now, _ in answers), damaged)
 
 
-def find(store: "RedisStore", criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-    """Read one page of the records that ``criteria`` mean, in the order of their keys."""
+def select(names: RedisNames, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+    """Read one page of what is selected."""
+    if isinstance(selection, DueWithin):
+        return (yield from _due(names, after, limit, selection.seconds))
+    if isinstance(selection, ChainOf):
+        calls = page_calls(names, "origins", "", after, limit, encoded(selection.root) + b"\0")
+        return merged((yield RoundTrip("select", calls)), limit)
+    prefix, criteria = selection
     indexes = ["keys"]
     if criteria.are_about_messages:
         indexes = ["unsent"]
     elif criteria.are_within(UNFINISHED):
         indexes = [one for one in sorted(UNFINISHED) if not criteria.are_within(UNFINISHED - {one})]
-    calls = [call for index in indexes for call in page_calls(store.names, index, prefix, after, limit)]
-    page = merged((yield RoundTrip("find", calls)), limit)
-    return page._replace(records=[one for one in page.records if meets(one, criteria.clause, page.now)])
+    calls = [call for index in indexes for call in page_calls(names, index, prefix, after, limit)]
+    page = merged((yield RoundTrip("select", calls)), limit)
+    return page._replace(records=[one for one in page.records if selection.means(one, page.now)])
 
 
-def trace(store: "RedisStore", root: str, after: str | None, limit: int, scan: bool) -> Steps[Page]:  # noqa: ARG001 - an index finds them
-    """Read one page of the records whose chain began at ``root``, in the order of their keys."""
-    calls = page_calls(store.names, "origins", "", after, limit, encoded(root) + b"\0")
-    return merged((yield RoundTrip("trace", calls)), limit)
-
-
-def outbox(store: "RedisStore") -> Steps[None]:
-    """Check that messages are safe here (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    yield from store.load("?")  # the first use looks at the server
-    if store.loses_messages:
-        raise StoreError(
-            f"ledger {store.url}: the server may evict any key (maxmemory-policy allkeys-…), also messages that are not sent yet: "
-            "set maxmemory-policy noeviction to send messages with a record"
-        )
-
-
-def due(store: "RedisStore", after: str | None, limit: int, ahead: float) -> Steps[DuePage]:
-    """Read the records whose messages are due (:data:`onceward.stores.capabilities.DUE`)."""
+def _due(names: RedisNames, after: str | None, limit: int, ahead: float) -> Steps[Page]:
     at, key = point_of(after)
     most = share_of(limit)
     calls = [
         ScriptCall(DUE, (shard.base + b"record:", *shard.keys_of(b"")[1:]), (f"{at:.6f}", encoded(key), most, ahead))
-        for shard in store.names.shards
+        for shard in names.shards
     ]
-    answers = yield RoundTrip("due", calls)
+    answers = yield RoundTrip("select", calls)
     now = max(float(answer[0]) for answer in answers)
     entries = [(record.due_at or 0.0, record.key, record) for answer in answers for record in read(answer[1])[0]]
     damaged = [one for answer in answers for one in read(answer[1])[1]]
@@ -114,4 +97,4 @@ def due(store: "RedisStore", after: str | None, limit: int, ahead: float) -> Ste
     later = [float(answer[2]) - now for answer in answers if answer[2]]
     is_last = bound is None and len(entries) <= limit
     following = None if is_last or not page else token_of(page[-1].due_at or 0.0, page[-1].key)
-    return DuePage(page, following, now, max(0.0, min(later)) if later else None, damaged)
+    return Page(page, following, now, damaged, max(0.0, min(later)) if later else None)

@@ -6,10 +6,11 @@ from typing import Any, Final
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
+from onceward.core.selections import Selection
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, Page, Purged
 from onceward.stores.redis.exchange import RedisExchange
-from onceward.stores.redis.finding import merged, page_calls
+from onceward.stores.redis.finding import select
 from onceward.stores.redis.names import SHARDS, Shard, encoded
 from onceward.stores.redis.records import answered, arguments, damaged_of, reply_of, reply_to
 from onceward.stores.redis.requests import BellWait, RoundTrip, ScriptCall, WriteCall
@@ -25,16 +26,13 @@ class RedisStore(RedisExchange):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "due": "onceward.stores.redis.finding:due",
-        "find": "onceward.stores.redis.finding:find",
         "found": "onceward.stores.redis.provision:found",
         "inspect": "onceward.stores.redis.inspection:inspect",
         "migrate": "onceward.stores.redis.provision:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.redis.finding:outbox",
+        "outbox": "onceward.stores.redis.provision:outbox",
         "provision": "onceward.stores.redis.provision:provision",
         "survey": "onceward.stores.redis.survey:survey",
-        "trace": "onceward.stores.redis.finding:trace",
     }
 
     def insert(self, write: Write) -> Steps[Reply]:
@@ -95,11 +93,9 @@ class RedisStore(RedisExchange):
         if left:
             yield BellWait(call.keys[2], left / 1000)
 
-    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys."""
-        calls = page_calls(self.names, "keys", prefix, after, limit)
-        answers = yield RoundTrip("scan", calls)
-        return merged(answers, limit)
+    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+        """Read records in the order of their keys, or the longest due first."""
+        return select(self.names, selection, after, limit)
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete if the record is still the version seen."""

@@ -1,22 +1,19 @@
-"""Finding records of an SQLite ledger (:data:`onceward.stores.capabilities.FIND`, ``DUE``, ``TRACE``)."""
+"""Finding records of an SQLite ledger by status and age, of a chain, and with messages that are due."""
 
 import sqlite3
-from functools import partial
 from typing import Final
 
-from onceward.core.drivers import Steps
 from onceward.core.origin import beginning
 from onceward.core.protocol import SOME_DAY
 from onceward.core.record import Record
-from onceward.core.views import Criteria
+from onceward.core.selections import ChainOf, DueWithin, Selection
+from onceward.core.views import ANY, Criteria
 from onceward.errors import StoreError
-from onceward.stores.capabilities import point_of, token_of
-from onceward.stores.contract import DuePage, Page
+from onceward.stores.contract import Page, point_of, token_of
 from onceward.stores.sql.finding import FOUND, Dialect, having, looking, next_page
 from onceward.stores.sqlite import damage
-from onceward.stores.sqlite.requests import KEYS, SqlRequest
+from onceward.stores.sqlite.requests import KEYS
 from onceward.stores.sqlite.schema import DUE_INDEX, ORIGIN_INDEX, STOPPED, STOPPED_INDEX, TABLE, has_index
-from onceward.stores.sqlite.store import SqliteStore
 
 _FIELDS: Final = ", ".join(f"+t.{name}" for name in Record._fields)
 _OF_ROW: Final = ", ".join(f"+{name}" for name in Record._fields)
@@ -30,18 +27,34 @@ TRACED: Final = (
     f"SELECT {_OF_ROW}, rowid FROM {TABLE} {{}} WHERE origin >= ?1 AND origin < ?2 AND (origin, rowid) > (?3, ?4) "
     "ORDER BY origin, rowid LIMIT ?5"
 )
+_LISTED: Final = f"SELECT {_OF_ROW} FROM {TABLE} WHERE {KEYS} ORDER BY key LIMIT ?4"
 
 
-def find(_: SqliteStore, criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-    """Read one page of the records that ``criteria`` mean, in the order of their keys."""
-    page: Page = yield SqlRequest(partial(found, criteria, prefix, after, limit), writes=False)
-    return page
+def select(
+    selection: Selection, after: str | None, limit: int, connection: sqlite3.Connection, now: float
+) -> Page | None:
+    """Read one page, and one more row to know whether it is the last. None: no index finds the chain, and it is not to be scanned."""
+    if isinstance(selection, DueWithin):
+        return _due(selection.seconds, after, limit, connection, now)
+    if isinstance(selection, ChainOf):
+        return _traced(selection, after, limit, connection, now)
+    if selection.criteria == ANY:
+        return _listed(selection.prefix, after, limit, connection, now)
+    return _found(*selection, after, limit, connection, now)
 
 
-def found(
-    criteria: Criteria, prefix: str, after: str | None, limit: int, connection: sqlite3.Connection, now: float
+def _listed(prefix: str, after: str | None, limit: int, connection: sqlite3.Connection, now: float) -> Page:
+    bounds = (after or "", prefix, prefix + "\U0010ffff", limit + 1)
+    rows = damage.rows(connection, _LISTED, bounds)
+    page = rows[:limit]
+    records, damaged = damage.sorted_out(page)
+    keys = [row[0] for row in page if isinstance(row[0], str)]
+    return Page(records, keys[-1] if len(rows) > limit and keys else None, now, damaged)
+
+
+def _found(
+    prefix: str, criteria: Criteria, after: str | None, limit: int, connection: sqlite3.Connection, now: float
 ) -> Page:
-    """Read one page, and one more row to know whether it is the last."""
     table, keys = TABLE, KEYS
     if criteria.are_within(STOPPED) and has_index(connection, STOPPED_INDEX):
         table, keys = f"{TABLE} INDEXED BY {STOPPED_INDEX}", f"{KEYS} AND {having(STOPPED)}"
@@ -59,50 +72,20 @@ def found(
     return Page(records, point, now, damaged)
 
 
-def outbox(store: SqliteStore) -> Steps[None]:
-    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
-    there: bool = yield SqlRequest(partial(_is_indexed), writes=False)
-    if not there:
-        raise StoreError(
-            f"ledger {store.path}: it has no index of messages, because an earlier version made it. Call `onceward migrate "
-            f"--store {store.url}` once"
-        )
-
-
-def due(_: SqliteStore, after: str | None, limit: int, ahead: float) -> Steps[DuePage]:
-    """Read the records whose messages are due (:data:`onceward.stores.capabilities.DUE`)."""
-    page: DuePage = yield SqlRequest(partial(found_due, after, limit, ahead), writes=False)
-    return page
-
-
-def found_due(after: str | None, limit: int, ahead: float, connection: sqlite3.Connection, now: float) -> DuePage:
-    """Read one page, and one more row to know whether it is the last."""
+def _due(ahead: float, after: str | None, limit: int, connection: sqlite3.Connection, now: float) -> Page:
     rows = damage.rows(connection, DUE, (now + ahead, *point_of(after), limit + 1))
     page, place = rows[:limit], Record._fields.index("due_at")
     following = token_of(page[-1][place], str(page[-1][0])) if len(rows) > limit else None
     (at,) = connection.execute(NEXT, (now + ahead, now + SOME_DAY)).fetchone()
     records, damaged = damage.sorted_out(page)
-    return DuePage(records, following, now, None if at is None else at - now, damaged)
+    return Page(records, following, now, damaged, None if at is None else at - now)
 
 
-def _is_indexed(connection: sqlite3.Connection, _: float) -> bool:
-    return has_index(connection, DUE_INDEX)
-
-
-def trace(_: SqliteStore, root: str, after: str | None, limit: int, scan: bool) -> Steps[Page | None]:
-    """Read one page of the records whose chain began at ``root``. None: the index is missing, and ``scan`` is false."""
-    page: Page | None = yield SqlRequest(partial(traced, root, after, limit, scan), writes=False)
-    return page
-
-
-def traced(
-    root: str, after: str | None, limit: int, scan: bool, connection: sqlite3.Connection, now: float
-) -> Page | None:
-    """Read one page, and one more row to know whether it is the last."""
+def _traced(chain: ChainOf, after: str | None, limit: int, connection: sqlite3.Connection, now: float) -> Page | None:
     indexed = has_index(connection, ORIGIN_INDEX)
-    if not indexed and not scan:
+    if not indexed and not chain.scan:
         return None
-    start = beginning(root)
+    start = beginning(chain.root)
     number, _, origin = (after or "0 ").partition(" ")
     end = start[:-1] + chr(ord(start[-1]) + 1)
     statement = TRACED.format(f"INDEXED BY {ORIGIN_INDEX}" if indexed else "")

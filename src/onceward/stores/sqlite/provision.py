@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from onceward.core.drivers import Steps
+from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
 from onceward.stores.sqlite.requests import SqlRequest, make_index
-from onceward.stores.sqlite.schema import ADDED, INDEXES, META, SCHEMA, TABLE
+from onceward.stores.sqlite.schema import ADDED, DUE_INDEX, INDEXES, META, SCHEMA, TABLE, has_index
 from onceward.stores.sqlite.store import SqliteStore
 
 
@@ -45,6 +46,20 @@ def migrate(store: SqliteStore) -> Steps[list[Part]]:
         yield SqlRequest(partial(make_index, name), many=True)
     columns = [Part(f"column {name}", name not in there) for name in ADDED]
     return [*columns, *(Part(f"index {name}", name in missing) for name in INDEXES)]
+
+
+def outbox(store: SqliteStore) -> Steps[None]:
+    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    there: bool = yield SqlRequest(partial(_is_indexed), writes=False)
+    if not there:
+        raise StoreError(
+            f"ledger {store.path}: it has no index of messages, because an earlier version made it. Call `onceward migrate "
+            f"--store {store.url}` once"
+        )
+
+
+def _is_indexed(connection: sqlite3.Connection, _: float) -> bool:
+    return has_index(connection, DUE_INDEX)
 
 
 def template(store: SqliteStore, form: str, options: AbstractSet[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from onceward.core.protocol import NEEDS, STATUSES
 from onceward.core.record import RARE, Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import Damaged, Page
+from onceward.stores.contract import Damaged
 from onceward.stores.sqlite import damage
 from onceward.stores.sqlite.schema import HIGH, INDEXES, TABLE
 
@@ -62,7 +62,6 @@ PURGE = (
 )
 # After ?1, from ?2, before ?3. One lower bound: of two, SQLite may search the index by the looser one.
 KEYS = "key >= max(?1, ?2) AND key <> ?1 AND key < ?3"
-SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE {KEYS} ORDER BY key LIMIT ?4"
 
 
 class SqlRequest(NamedTuple):
@@ -137,16 +136,6 @@ def purge(limit: int, connection: sqlite3.Connection, now: float) -> int:
 def load(key: str, connection: sqlite3.Connection, now: float) -> Reply:
     """Read one record."""
     return Reply(False, find(connection, key), now)
-
-
-def scan(prefix: str, after: str | None, limit: int, connection: sqlite3.Connection, now: float) -> Page:
-    """Read one page in the order of the keys, and one more row to know whether it is the last."""
-    bounds = (after or "", prefix, prefix + "\U0010ffff", limit + 1)
-    rows = damage.rows(connection, SCAN, bounds)
-    page = rows[:limit]
-    records, damaged = damage.sorted_out(page)
-    keys = [row[0] for row in page if isinstance(row[0], str)]
-    return Page(records, keys[-1] if len(rows) > limit and keys else None, now, damaged)
 
 
 def make_index(name: str, connection: sqlite3.Connection, _: float) -> None:

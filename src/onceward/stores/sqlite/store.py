@@ -6,7 +6,8 @@ from functools import partial
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
-from onceward.stores.contract import MORE, Damaged, Page, Polled, Purged
+from onceward.core.selections import Selection
+from onceward.stores.contract import MORE, Damaged, NoIndex, Page, Polled, Purged
 from onceward.stores.sqlite import requests
 from onceward.stores.sqlite.clock import RESOLUTION
 from onceward.stores.sqlite.exchange import SqliteExchange
@@ -27,17 +28,14 @@ class SqliteStore(SqliteExchange, Polled):
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
-        "due": "onceward.stores.sqlite.finding:due",
-        "find": "onceward.stores.sqlite.finding:find",
         "survey": "onceward.stores.sqlite.survey:survey",
         "migrate": "onceward.stores.sqlite.provision:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.sqlite.finding:outbox",
+        "outbox": "onceward.stores.sqlite.provision:outbox",
         "found": "onceward.stores.sqlite.provision:found",
         "inspect": "onceward.stores.sqlite.inspection:inspect",
         "provision": "onceward.stores.sqlite.provision:provision",
         "template": "onceward.stores.sqlite.provision:template",
-        "trace": "onceward.stores.sqlite.finding:trace",
         "transaction": "onceward.stores.sqlite.session:join",
     }
 
@@ -65,9 +63,15 @@ class SqliteStore(SqliteExchange, Polled):
         replies: list[Answered] = yield SqlRequest(partial(requests.each, runs), many=True)
         return replies
 
-    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys."""
-        page: Page = yield SqlRequest(partial(requests.scan, prefix, after, limit), writes=False)
+    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+        """Read records in the order of their keys; of a chain, as they arrived."""
+        from onceward.stores.sqlite.finding import select  # people and relays read; a cold start does not pay for it
+
+        page: Page | None = yield SqlRequest(partial(select, selection, after, limit), writes=False)
+        if page is None:
+            raise NoIndex(
+                f"ledger {self.path}: an earlier version made it, without an index of chains: `onceward migrate`"
+            )
         return page
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
