@@ -1,20 +1,23 @@
 """The ledger in this process's memory: for tests, and the simplest example of a store."""
 
+import sys
 import threading
 from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
 from onceward.core.clock import Clock, boottime
+from onceward.core.comparisons import meets
 from onceward.core.drivers import Steps
-from onceward.core.protocol import SOME_DAY, is_known
+from onceward.core.protocol import SOME_DAY, STATES, STATUSES, is_known
 from onceward.core.record import Record, Reply, Write
-from onceward.core.selections import DueWithin, Selection
+from onceward.core.selections import ByKey, DueWithin, Selection
 from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged, point_of, token_of
 from onceward.stores.locks import owns, reentered, watch_forks
 from onceward.stores.observed import Observed
+from onceward.stores.survey import Survey
 
 
 class MemoryStore(OneByOne, Observed):
@@ -32,7 +35,7 @@ class MemoryStore(OneByOne, Observed):
         "inspect": "onceward.stores.inspection:InMemory",
         "observe": "onceward.stores.observed:observe",
         "outbox": "onceward.stores.memory:outbox",
-        "survey": "onceward.stores.survey:in_memory",
+        "survey": "onceward.stores.memory:survey",
     }
 
     def __init__(self, clock: Clock = boottime) -> None:
@@ -159,6 +162,13 @@ class MemoryStore(OneByOne, Observed):
 def outbox(_: MemoryStore) -> Steps[None]:
     """Check nothing (:data:`onceward.stores.capabilities.OUTBOX`)."""
     yield from ()
+
+
+def survey(store: MemoryStore) -> Steps[Survey]:
+    """Count the records (:data:`onceward.stores.capabilities.SURVEY`)."""
+    page = yield from store.select(ByKey(), None, sys.maxsize)
+    counts = {name: sum(meets(one, clause, page.now) for one in page.records) for name, clause in STATES.items()}
+    return Survey(STATUSES, True, counts, len(page.records), True, None, page.now)
 
 
 CAPABILITIES = MemoryStore.capabilities

@@ -1,17 +1,7 @@
 """What a store can tell of all its records at once, however many there are (:data:`onceward.stores.capabilities.SURVEY`)."""
 
-import sys
-from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-from onceward.core.comparisons import meets
-from onceward.core.drivers import Steps
-from onceward.core.protocol import STATES, STATUSES
-from onceward.core.selections import ByKey
-
-if TYPE_CHECKING:
-    from onceward.stores.memory import MemoryStore
+from typing import Final, NamedTuple
 
 READ: Final = 100_000  # records that a survey may count one by one
 
@@ -41,11 +31,3 @@ class Survey(NamedTuple):
 
 
 NOTHING: Final = Survey(frozenset(), False, {}, None, False, None, 0.0)  # of a store without the capability
-
-
-def in_memory(store: "MemoryStore") -> Steps[Survey]:
-    """Count the records of a ledger in memory."""
-    page = yield from store.select(ByKey(), None, sys.maxsize)
-    states = Counter(name for one in page.records for name, clause in STATES.items() if meets(one, clause, page.now))
-    counts = {name: states[name] for name in STATES}
-    return Survey(STATUSES, True, counts, len(page.records), True, None, page.now)
