@@ -3,26 +3,60 @@
     hook = WebhookReceiver(once, GitHub(secret), on_github, name="webhooks.github")
     app.add_api_route("/github", endpoint(hook), methods=["POST"])    # of onceward.web.webhooks.starlette
 
-``signatures.py`` and ``sns.py`` have the rules of each provider, ``receiver.py`` the answers, the other modules a framework each.
+``senders.py``, ``keypairs.py`` and ``cloudevents.py`` have the rules of each sender, ``receiver.py`` the answers, the other modules a
+framework each.
 """
 
+from onceward.web.webhooks.cloudevents import CloudEvents
 from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookRequest, WebhookVerifier
-from onceward.web.webhooks.receiver import WebhookReceiver, graph_handshake, meta_handshake
-from onceward.web.webhooks.signatures import GitHub, Shopify, Slack, StandardWebhooks, Stripe
-from onceward.web.webhooks.sns import Sns
+from onceward.web.webhooks.handshakes import cloudevents_handshake, graph_handshake, meta_handshake
+from onceward.web.webhooks.keypairs import Discord, PayPal, SendGrid, Sns
+from onceward.web.webhooks.receiver import WebhookReceiver
+from onceward.web.webhooks.senders import (
+    Adyen,
+    GitHub,
+    GitLab,
+    LemonSqueezy,
+    Linear,
+    Meta,
+    MicrosoftGraph,
+    Paddle,
+    Shopify,
+    Slack,
+    Square,
+    StandardWebhooks,
+    Stripe,
+    Twilio,
+    Zoom,
+)
 
 __all__ = [
+    "Adyen",
+    "CloudEvents",
+    "Discord",
     "GitHub",
+    "GitLab",
+    "LemonSqueezy",
+    "Linear",
+    "Meta",
+    "MicrosoftGraph",
+    "Paddle",
+    "PayPal",
+    "SendGrid",
     "Shopify",
     "SignatureRefused",
     "Slack",
     "Sns",
+    "Square",
     "StandardWebhooks",
     "Stripe",
+    "Twilio",
     "WebhookEvent",
     "WebhookReceiver",
     "WebhookRequest",
     "WebhookVerifier",
+    "Zoom",
+    "cloudevents_handshake",
     "graph_handshake",
     "meta_handshake",
 ]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from onceward.errors import OncewardError
+from onceward.http.answer import Answer
 from onceward.keys.json_reading import NotJson, read_json
 
 
@@ -48,15 +49,21 @@ class WebhookRequest(NamedTuple):
     body: bytes
 
 
+Verified = WebhookEvent | list[WebhookEvent] | Answer
+
+
 class WebhookVerifier(Protocol):
     """A provider's rules. Write your own for another provider, with its library if it has one."""
 
-    def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
-        """Return the event of a delivery. A receiver that is awaited calls it in a thread.
+    def verify(self, headers: Mapping[str, str], body: bytes) -> "Verified":
+        """Return the event of a delivery, or its events. A receiver that is awaited calls it in a thread.
 
         Args:
             headers: by their names in lower case.
             body: as it came.
+
+        Returns:
+            An event; a list of them, each of which has its own key; or the answer to a delivery that is none, such as a test.
 
         Raises:
             SignatureRefused: the signature is wrong, missing or too old.
@@ -75,11 +82,19 @@ def parsed(body: bytes) -> dict[str, object]:
     return data
 
 
+def objects_of(data: Mapping[str, object], name: str) -> list[dict[str, object]]:
+    """Return a list of objects in a body; raises ValueError if there is none."""
+    found = data.get(name)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise ValueError(f"there is no list {name}, which has the events")
+    return found
+
+
 def text_of(data: Mapping[str, object], name: str) -> str:
     """Return a text of a body or of headers; raises ValueError if there is none."""
     value = data.get(name)
     if not isinstance(value, str) or not value:
-        raise ValueError(f"there is no {name}, which is its key")
+        raise ValueError(f"there is no {name.lstrip('*.')}, which is its key")
     return value
 
 

@@ -1,7 +1,6 @@
 """Receives webhooks for any framework: verify, claim the event's id, handle, answer."""
 
 import asyncio
-import hmac
 import inspect
 import logging
 import math
@@ -16,7 +15,6 @@ from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import describe
 from onceward.claim.held import current
-from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.core.protocol import unparked
 from onceward.errors import Busy, OncewardError, Parked, ResultUnavailable, StoreError
@@ -132,13 +130,17 @@ class WebhookReceiver:
             Exception: what the handler raised.
         """
         check_plain(self)
-        event = self._verified(WebhookRequest(method, query or {}, _lower(headers), body))
-        if isinstance(event, Answer):
-            return event
-        try:
-            return self._accepted(event) if self._accept else _said(self._call(event))
-        except OncewardError as error:
-            return self._told(event, error)
+        events = self._verified(WebhookRequest(method, query or {}, _lower(headers), body))
+        if isinstance(events, Answer):
+            return events
+        ended = _Delivery()
+        for event in events:
+            with ended:
+                try:
+                    ended.take(self._accepted(event) if self._accept else _said(self._call(event)))
+                except OncewardError as error:
+                    ended.take(self._told(event, error))
+        return ended.answer()
 
     async def answer_async(
         self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
@@ -147,35 +149,36 @@ class WebhookReceiver:
         if not self.is_async:
             return await asyncio.to_thread(self.answer, headers, body, method=method, query=query)
         request = WebhookRequest(method, query or {}, _lower(headers), body)
-        event = await asyncio.to_thread(self._verified, request)  # a large body, or a certificate that is fetched
-        if isinstance(event, Answer):
-            return event
-        try:
-            if self._accept:
-                await self._accepted_async(event)
-                return _ACCEPTED
-            return _said(await self._call(event))
-        except OncewardError as error:
-            return self._told(event, error)
+        events = await asyncio.to_thread(self._verified, request)  # a large body, or a certificate that is fetched
+        if isinstance(events, Answer):
+            return events
+        ended = _Delivery()
+        for event in events:
+            with ended:
+                try:
+                    ended.take(await self._accepted_async(event) if self._accept else _said(await self._call(event)))
+                except OncewardError as error:
+                    ended.take(self._told(event, error))
+        return ended.answer()
 
-    def _verified(self, request: WebhookRequest) -> WebhookEvent | Answer:
+    def _verified(self, request: WebhookRequest) -> list[WebhookEvent] | Answer:
         if self._handshake is not None and (met := self._handshake(request)) is not None:
             return met
         if request.method != "POST":
             return Answer(405, (*_TEXT, ("Allow", "POST")), b"deliveries come by POST")
         try:
-            event = self._verifier.verify(request.headers, request.body)
+            found = self._verifier.verify(request.headers, request.body)
         except SignatureRefused as error:
             _log.info("a webhook is refused: %s", error)
             return Answer(401, _TEXT, str(error).encode())
         except ValueError as error:
             _log.error("%s: malformed: %s", self.__name__, error)
             return Answer(400, _TEXT, str(error).encode())
-        if event.id:
-            return event
-        challenge = event.data.get("challenge") if isinstance(event.data, dict) else None
-        if event.kind == "url_verification" and isinstance(challenge, str):  # Slack tests the address
-            return Answer(200, _TEXT, challenge.encode())
+        if isinstance(found, Answer):
+            return found
+        events = found if isinstance(found, list) else [found]
+        if all(event.id for event in events):
+            return events
         _log.error("a webhook's event has no id, which is its key: %s", self.__name__)
         return Answer(400, _TEXT, b"the event has no id")
 
@@ -235,7 +238,7 @@ class WebhookReceiver:
             raise refusals[0]
         return _ACCEPTED
 
-    async def _accepted_async(self, event: WebhookEvent) -> None:
+    async def _accepted_async(self, event: WebhookEvent) -> Answer:
         begun: asyncio.Future[Claim] = asyncio.get_running_loop().create_future()
 
         async def handle() -> None:
@@ -250,11 +253,42 @@ class WebhookReceiver:
             task.add_done_callback(partial(self._over, event, begun.result() if begun.done() else None))
         if not begun.done():
             await task
+        return _ACCEPTED
 
     def _over(self, event: WebhookEvent, claim: Claim | None, task: "asyncio.Task[object]") -> None:
         self._running.discard(task)
         if claim is not None and not task.cancelled() and (error := task.exception()) is not None:
             _tell(event, claim, error)
+
+
+class _Delivery:
+    """The answer to a delivery, which can hold several events: all of them are handled, whatever becomes of one.
+
+    It is a context around each event. The sender delivers all again if one is not done; those that are done are replayed then.
+    """
+
+    def __init__(self) -> None:
+        self._answers: list[Answer] = []
+        self._error: Exception | None = None
+
+    def take(self, answer: Answer) -> None:
+        """Take what an event is answered with."""
+        self._answers.append(answer)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._error = self._error or error
+        return True
+
+    def answer(self) -> Answer:
+        """Return the first answer which says that an event is not done, or else the first; raise what a handler raised first."""
+        if self._error is not None:
+            raise self._error
+        failed = (one for one in self._answers if one.status >= 400)
+        return next(failed, self._answers[0] if self._answers else _DONE)
 
 
 def check_plain(receiver: WebhookReceiver) -> None:
@@ -290,32 +324,6 @@ def _said(kept: Recorded | None) -> Answer:
 
 def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
-
-
-def meta_handshake(verify_token: str) -> Callable[[WebhookRequest], Answer | None]:
-    """Return the handshake of Meta's webhooks: developers.facebook.com, "Webhooks", "Validating verification requests".
-
-    Args:
-        verify_token: the text that you gave Meta with the address. Another one gets 403.
-    """
-    check_type("meta_handshake(verify_token)", verify_token, str, "the text that you gave Meta")
-    if not verify_token:
-        raise ValueError("verify_token is empty: give the text that you gave Meta with the address")
-
-    def shake(request: WebhookRequest) -> Answer | None:
-        if request.method != "GET" or request.query.get("hub.mode") != "subscribe":
-            return None
-        if not hmac.compare_digest(request.query.get("hub.verify_token", "").encode(), verify_token.encode()):
-            return Answer(403, _TEXT, b"another verify token")
-        return Answer(200, _TEXT, request.query.get("hub.challenge", "").encode())
-
-    return shake
-
-
-def graph_handshake(request: WebhookRequest) -> Answer | None:
-    """The handshake of Microsoft Graph: learn.microsoft.com, "Receive change notifications through webhooks"."""
-    token = request.query.get("validationToken")
-    return None if token is None else Answer(200, _TEXT, token.encode())
 
 
 def _id_of(event: WebhookEvent) -> str:

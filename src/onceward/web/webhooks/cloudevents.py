@@ -1,0 +1,82 @@
+"""CloudEvents 1.0 over HTTP: github.com/cloudevents/spec, "HTTP Protocol Binding" and "HTTP 1.1 Web Hooks for Event Delivery".
+
+Nothing is signed: senders give a token.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import unquote
+
+from onceward.keys.json_reading import NotJson, read_json
+from onceward.web.webhooks.events import SignatureRefused, Verified, WebhookEvent, text_of, text_or_none
+from onceward.web.webhooks.signatures import check, given
+
+_STRUCTURED: Final = "application/cloudevents"
+_BATCH: Final = "application/cloudevents-batch"
+
+
+class CloudEvents:
+    """CloudEvents from senders with your token: binary, structured in JSON, and batches of several events. The key is source and id.
+
+    ``data`` is that of the event: decoded from JSON, or text, or bytes.
+
+    Args:
+        token: what a sender gives as ``Authorization: Bearer TOKEN``; several while you change it.
+    """
+
+    def __init__(self, *token: str) -> None:
+        self._tokens = [f"bearer {one}" for one in given(token)]
+
+    def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
+        """See :class:`onceward.web.webhooks.WebhookVerifier`."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        try:
+            check([f"{scheme.lower()} {token.strip()}"], self._tokens)
+        except SignatureRefused as error:
+            raise SignatureRefused("its token is missing or wrong") from error
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if not kind.startswith(_STRUCTURED):
+            attributes = {name[3:]: unquote(value) for name, value in headers.items() if name.startswith("ce-")}
+            return _event(attributes, _data(kind, body))
+        if not kind.endswith("+json"):
+            raise ValueError(f"the events are in {kind}, and JSON is known")
+        found = _json(body)
+        if not kind.startswith(_BATCH):
+            return _structured(found)
+        if not isinstance(found, list):
+            raise ValueError("the body is no list of events")
+        return list(map(_structured, found))
+
+
+def _structured(found: object) -> WebhookEvent:
+    if not isinstance(found, dict):
+        raise ValueError("the body has no event")
+    data = found.get("data")
+    if "data_base64" in found:
+        try:
+            data = base64.b64decode(str(found["data_base64"]), validate=True)
+        except binascii.Error as error:
+            raise ValueError("data_base64 is not base64") from error
+    return _event(found, data)
+
+
+def _event(attributes: Mapping[str, object], data: object) -> WebhookEvent:
+    source = text_of(attributes, "source")
+    return WebhookEvent(f"{source} {text_of(attributes, 'id')}", text_or_none(attributes.get("type")), data, source)
+
+
+def _data(kind: str, body: bytes) -> object:
+    if not body:
+        return None
+    if kind == "application/json" or kind.endswith("+json"):
+        return _json(body)
+    return body.decode() if kind.startswith("text/") else body
+
+
+def _json(body: bytes) -> object:
+    try:
+        return read_json(body)
+    except NotJson as error:
+        raise ValueError(f"the payload is {error}") from error
