@@ -149,7 +149,10 @@ def test_any_change_of_it_is_refused(name):
     changed = body.replace(b"1", b"2", 1)
     assert changed != body
     proofs = [one for one in headers if "idempotency" not in one]
-    for other, sent in [(headers, changed), *(({**headers, one: "1" + headers[one][1:-1] + "%"}, body) for one in proofs)]:
+    for other, sent in [
+        (headers, changed),
+        *(({**headers, one: "1" + headers[one][1:-1] + "%"}, body) for one in proofs),
+    ]:
         with pytest.raises(SignatureRefused):
             verifier.verify(other, sent)
     if proofs:
