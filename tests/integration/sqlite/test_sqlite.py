@@ -705,3 +705,29 @@ def test_opening_waits_for_a_writer_of_a_file_that_is_not_in_wal_mode_yet(path):
     threading.Timer(0.3, writer.execute, ["COMMIT"]).start()
     assert Once(f"sqlite:///{path}").run("k", one) == 1
     writer.close()
+
+
+class Limit(BaseException):
+    """A limit of time that a signal handler raises."""
+
+
+def test_an_interrupt_of_the_loop_leaves_nobody_waiting(tmp_path):
+    struck = []
+
+    def strike(frame, event, arg):
+        if event == "call" and frame.f_code.co_name == "_wake":
+            struck.append(1)
+            raise Limit  # which the loop logs
+
+    async def main():
+        async with asyncio.timeout(20):
+            await once.run_async("warm", effect)
+            sys.setprofile(strike)
+            return await once.run_async("k", effect)
+
+    async def effect():
+        return 1
+
+    once = Once(f"sqlite:///{tmp_path}/l.db", name="n")
+    assert asyncio.run(main()) == 1
+    assert struck == [1]

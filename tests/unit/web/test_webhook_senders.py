@@ -21,6 +21,7 @@ from onceward.web.webhooks import (
     CloudEvents,
     Discord,
     GitLab,
+    HmacSender,
     LemonSqueezy,
     Linear,
     Meta,
@@ -392,3 +393,16 @@ def test_an_answer_of_the_verifier_is_the_answer():
             return Answer(204)
 
     assert WebhookReceiver(Once("memory:"), Ping(), print, name="ping").answer({}, b"").status == 204
+
+
+def test_a_sender_of_your_own_is_a_row():
+    class Acme(HmacSender):
+        signature, at, signs, form = "x-acme-signature", "x-acme-time", "{at}.{body}", "{base64}"
+        id, kind = ".event.id", "x-acme-event"
+
+    body, now = b'{"event": {"id": "e1"}}', str(int(time.time()))
+    mac = base64.b64encode(hmac.digest(SECRET.encode(), f"{now}.".encode() + body, "sha256")).decode()
+    headers = {"x-acme-signature": mac, "x-acme-time": now, "x-acme-event": "paid"}
+    assert Acme(SECRET).verify(headers, body)[:2] == ("e1", "paid")
+    with pytest.raises(SignatureRefused):
+        Acme(SECRET).verify({**headers, "x-acme-time": str(int(now) + 1)}, body)

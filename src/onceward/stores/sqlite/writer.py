@@ -1,5 +1,6 @@
 """The thread that writes for coroutines. It commits all waiting writes together."""
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Sequence
@@ -85,18 +86,13 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
     for one in waiting:
         loops.setdefault(one.loop, []).append(one.done)
     for loop, futures in loops.items():
-        try:
-            loop.call_soon_threadsafe(_wake, futures)
-        except RuntimeError:  # the loop was closed: nobody waits any more
-            continue
+        for _ in range(2):  # an interrupt can end the first one before it has told anybody
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(_wake, futures)
     return None not in taken
 
 
 def _wake(futures: "list[asyncio.Future[None]]") -> None:
-    try:
-        for done in futures:
-            if not done.done():
-                done.set_result(None)
-    except BaseException:
-        _wake(futures)  # an interrupt struck here; those who wait must still be told
-        raise
+    for done in futures:
+        if not done.done():
+            done.set_result(None)

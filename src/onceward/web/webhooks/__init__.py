@@ -29,6 +29,7 @@ from onceward.web.webhooks.senders import (
     Twilio,
     Zoom,
 )
+from onceward.web.webhooks.signatures import HmacSender
 
 __all__ = [
     "Adyen",
@@ -36,6 +37,7 @@ __all__ = [
     "Discord",
     "GitHub",
     "GitLab",
+    "HmacSender",
     "LemonSqueezy",
     "Linear",
     "Meta",
