@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from onceward.aws.events.response import BatchFailed
     from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
     from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
+    from onceward.aws.events.webhooks import on_webhook
     from onceward.aws.sqs.producer import send, send_async
     from onceward.aws.sqs.queue import Queue
     from onceward.aws.sqs.worker import SqsWorker
@@ -55,6 +56,7 @@ __all__ = [
     "on_sns",
     "on_sqs",
     "on_sqs_fifo",
+    "on_webhook",
     "send",
     "send_async",
 ]
@@ -74,6 +76,7 @@ __getattr__, __dir__ = lazily(
         ".events.response": ("BatchFailed",),
         ".events.sqs": ("on_sqs", "on_sqs_fifo"),
         ".events.streams": ("on_dynamodb_stream", "on_kinesis"),
+        ".events.webhooks": ("on_webhook",),
         ".sqs.producer": ("send", "send_async"),
         ".sqs.queue": ("Queue",),
         ".sqs.worker": ("SqsWorker",),

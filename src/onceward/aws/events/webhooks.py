@@ -1,0 +1,58 @@
+"""Webhooks that API Gateway, a function URL or a load balancer passes on."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+from onceward.aws.events import api_event
+from onceward.aws.events.api_event import Event
+from onceward.http.answer import Answer
+
+
+class Receives(Protocol):
+    """What :class:`onceward.web.webhooks.WebhookReceiver` has."""
+
+    is_async: bool
+
+    @property
+    def accepts(self) -> bool:
+        """Whether it answers before the event is handled."""
+
+    def answer(
+        self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Receive a delivery."""
+
+    async def answer_async(
+        self, headers: Mapping[str, str], body: bytes, *, method: str = "POST", query: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Like :meth:`answer`, for a coroutine."""
+
+
+def on_webhook(receiver: Receives) -> Callable[[Event, object], Event]:
+    """Make a Lambda handler that gives each request to a receiver of webhooks, and returns its answer.
+
+    Args:
+        receiver: an :class:`onceward.web.webhooks.WebhookReceiver`, whose handler may be a coroutine function.
+
+    Returns:
+        The handler. It raises MalformedEvent before anything runs, if the event is not an HTTP request, and what the receiver's handler
+        raised, for which the sender gets an error and delivers again.
+
+    Raises:
+        ValueError: the receiver has ``accept=True``: Lambda stops a function when it has answered.
+    """
+    if receiver.accepts:
+        raise ValueError("accept=True: Lambda stops a function when it has answered, so the event would not be handled")
+
+    def handle(event: Event, _context: object = None) -> Event:
+        shape, request, body = api_event.read(event)
+        headers, query = dict(request.headers), dict(parse_qsl(request.query, keep_blank_values=True))
+        if receiver.is_async:
+            answer = asyncio.run(receiver.answer_async(headers, body, method=request.method, query=query))
+        else:
+            answer = receiver.answer(headers, body, method=request.method, query=query)
+        return api_event.response_of(shape, answer)
+
+    return handle
