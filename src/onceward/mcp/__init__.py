@@ -1,65 +1,32 @@
-"""Tools of an MCP server that a guard protects: why a call was refused reaches the model.
+"""MCP: tools whose effect is made once, although agents call them again; servers of the official SDK and of FastMCP.
 
-The official SDK hides the text of an exception that is not its ``ToolError``, and so does FastMCP with ``mask_error_details``.
+``tool`` guards a tool. ``key`` says where its key comes from, and ``scope`` whose key that is. ``refusals`` has the words that a
+model reads, and ``results`` what is recorded. ``server`` guards all tools of a server, and ``client`` calls a tool again.
 """
 
-import inspect
-import sys
-from collections.abc import Callable
-from functools import cache, wraps
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING
 
-from onceward.errors import OncewardError
+from onceward.lazily import lazily
 
-__all__ = ["tool_errors"]
+if TYPE_CHECKING:
+    from onceward.mcp.client import call_tool
+    from onceward.mcp.key import ToolKey
+    from onceward.mcp.results import ToolFailed
+    from onceward.mcp.scope import ToolScope
+    from onceward.mcp.server import guard_tools
+    from onceward.mcp.tool import exactly
 
-F = TypeVar("F", bound=Callable[..., Any])
-_MODULES: Final = (
-    "mcp.server.mcpserver.exceptions",  # of the official SDK 2,
-    "mcp.server.fastmcp.exceptions",  # and 1
-    "fastmcp.exceptions",
+__all__ = ["ToolFailed", "ToolKey", "ToolScope", "call_tool", "exactly", "guard_tools"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        ".client": ("call_tool",),
+        ".key": ("ToolKey",),
+        ".results": ("ToolFailed",),
+        ".scope": ("ToolScope",),
+        ".server": ("guard_tools",),
+        ".tool": ("exactly",),
+    },
+    needs=("mcp", "mcp_types"),
 )
-
-
-def tool_errors(tool: F) -> F:
-    """Let the model read why a guarded tool was refused: Busy, Mismatch, Parked and the others say what to do next.
-
-    Put it between the server's decorator and the guard::
-
-        @server.tool()
-        @tool_errors
-        @once(key="order")
-        def charge(order: str) -> str: ...
-
-    Args:
-        tool: a guarded function or coroutine function.
-
-    Returns:
-        A function that raises ``ToolError`` of the MCP library in place of an :class:`onceward.OncewardError`, with its text.
-    """
-    if inspect.iscoroutinefunction(tool):
-
-        @wraps(tool)
-        async def told_async(*args: object, **kwargs: object) -> object:
-            try:
-                return await tool(*args, **kwargs)
-            except OncewardError as error:
-                raise _tool_error()(str(error)) from error
-
-        return cast("F", told_async)
-
-    @wraps(tool)
-    def told(*args: object, **kwargs: object) -> object:
-        try:
-            return tool(*args, **kwargs)
-        except OncewardError as error:
-            raise _tool_error()(str(error)) from error
-
-    return cast("F", told)
-
-
-@cache
-def _tool_error() -> type[Exception]:
-    """Return an error that each MCP library of this process takes for its own."""
-    found = {sys.modules[name].ToolError: None for name in _MODULES if name in sys.modules}
-    return type("ToolError", tuple(found), {}) if found else RuntimeError

@@ -1,60 +1,406 @@
-"""A guarded tool of an MCP server: the model reads why a call was refused."""
+"""Tools of an MCP server that are guarded: one effect for each key, and words that a model can act on."""
 
 import asyncio
+import sqlite3
+from dataclasses import dataclass
 
+import mcp_types as types
 import pytest
-from mcp import Client
-from mcp.server import MCPServer
 
-from onceward import Once
-from onceward.mcp import tool_errors
+from onceward import Claim, Once
+from onceward.mcp import ToolFailed, ToolKey, ToolScope, exactly
+from tools import called, mark, text
 
-
-def called(tool, **arguments):
-    server = MCPServer("shop")
-    server.add_tool(tool)
-
-    async def main():
-        async with Client(server) as client:
-            return await client.call_tool(tool.__name__, arguments)
-
-    return asyncio.run(main())
+ONE = {"idempotency_key": "key-1"}
 
 
-@pytest.fixture(params=["plain", "coroutine"])
-def charge(request):
-    once = Once("memory:", name="n", on_error="park", max_attempts=1)
+@pytest.fixture
+def once():
+    return Once("memory:", name="shop")
 
-    def charge(order: str, amount: int = 1) -> str:
+
+def charging(shop, once, key=None, **options):
+    """Add a tool to a shop, and return the orders for which it has run."""
+    ran = []
+    options.setdefault("scope", ToolScope.EVERYBODY)
+
+    @shop.server.tool()
+    @exactly(once, key=key or ToolKey.argument(), **options)
+    def charge(order: str, amount: int = 1) -> dict[str, int]:
+        """Charge an order."""
+        ran.append(order)
         if amount < 0:
             raise ValueError("secret of the shop")
-        return f"charged {order}"
+        return {"charged": amount}
 
-    async def charge_async(order: str, amount: int = 1) -> str:
-        return charge(order, amount)
-
-    charge_async.__name__ = "charge"
-    guard = once(key="order", fingerprint="amount", name="n")
-    return once, tool_errors(guard(charge if request.param == "plain" else charge_async))
+    return ran
 
 
-def test_the_model_reads_that_a_key_is_busy_parked_or_has_another_input(charge):
-    once, tool = charge
-    once.acquire("held", name="n")
-    busy = called(tool, order="held")
-    assert (busy.is_error, "another worker" in busy.content[0].text) == (True, True)
-    assert called(tool, order="o-1").content[0].text == "charged o-1"
-    mismatch = called(tool, order="o-1", amount=2)
-    assert (mismatch.is_error, "different input" in mismatch.content[0].text) == (True, True)
-    failed = called(tool, order="o-2", amount=-1)
-    assert (failed.is_error, "secret" in failed.content[0].text) == (
+def test_a_duplicate_gets_the_recorded_result_with_a_mark(shop, once):
+    ran = charging(shop, once)
+    first, second = (shop.call("charge", order="o", amount=3, **ONE) for _ in range(2))
+    assert (first.structured_content, first.is_error, mark(first, "replayed")) == ({"charged": 3}, False, None)
+    assert (second.structured_content, second.content, mark(second, "replayed")) == (
+        {"charged": 3},
+        first.content,
         True,
-        False,
-    )  # the tool's own error stays the server's
-    parked = called(tool, order="o-2", amount=-1)
-    assert (parked.is_error, "parked" in parked.content[0].text) == (True, True)
+    )
+    assert ran == ["o"]
 
 
-def test_a_replay_is_the_recorded_answer(charge):
-    _, tool = charge
-    assert [called(tool, order="o-1").content[0].text for _ in range(2)] == ["charged o-1"] * 2
+def test_the_model_sees_when_to_give_the_same_key_and_neither_claim_nor_context(shop, once):
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    def charge(order: str, claim: Claim, amount: int = 1) -> str:
+        """Charge an order."""
+        return claim.key()
+
+    schema = shop.tools()["charge"].input_schema
+    assert set(schema["properties"]) == {"order", "amount", "idempotency_key"}
+    assert set(schema["required"]) == {"order", "idempotency_key"}
+    assert "same value" in schema["properties"]["idempotency_key"]["description"]
+    keys = [text(shop.call("charge", order="o", idempotency_key=key)) for key in ("a", "a", "b")]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_the_key_comes_from_the_first_place_that_has_one(shop, once):
+    ran = charging(shop, once, [ToolKey.CALL, ToolKey.META, ToolKey.argument(), "order"])
+    names = {place: shop.call("charge", order="o", **call) for place, call in {
+        "call": {"field": "k", "meta": {"claudecode/toolUseId": "t"}, **ONE},
+        "claudecode/toolUseId": {"meta": {"claudecode/toolUseId": "t"}, **ONE},
+        "onceward/idempotencyKey": {"meta": {"onceward/idempotencyKey": "k", "claudecode/toolUseId": "t"}},
+        "argument": ONE,
+        "arguments": {},
+    }.items()}  # fmt: skip
+    assert not any(result.is_error for result in names.values())
+    assert len(ran) == 5
+    assert {record.key for record, _ in once.ledger.records()} == {
+        "shop.charge:k:call:*",
+        "shop.charge:t:claudecode/toolUseId:*",
+        "shop.charge:k:onceward/idempotencyKey:*",
+        "shop.charge:key-1:argument:*",
+        "shop.charge:o:arguments:*",
+    }
+
+
+def test_without_a_key_nothing_runs_and_the_model_reads_which_argument_to_give(shop, once):
+    ran = charging(shop, once, [ToolKey.META, ToolKey.argument()])
+    refused = shop.call("charge", order="o")
+    assert (refused.is_error, mark(refused, "refused"), ran) == (True, "key", [])
+    assert "Give idempotency_key: a new one for a new operation" in text(refused)
+    for bad in ({"x": 1}, "x" * 256, True):
+        assert mark(shop.call("charge", order="o", meta={"claudecode/toolUseId": bad}), "refused") == "key", bad
+    assert ran == []
+
+
+def test_the_same_key_with_other_arguments_is_refused(shop, once):
+    ran = charging(shop, once)
+    shop.call("charge", order="o", **ONE)
+    same = shop.call("charge", order="o", amount=1, **ONE)  # the default, said aloud
+    other = shop.call("charge", order="o", amount=2, **ONE)
+    assert (mark(same, "replayed"), other.is_error, mark(other, "refused"), ran) == (True, True, "mismatch", ["o"])
+    assert "give a new key" in text(other)
+
+
+def test_a_fingerprint_can_leave_out_what_a_model_writes_anew(shop, once):
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, fingerprint="order")
+    async def charge(order: str, note: str) -> str:
+        return note
+
+    assert text(shop.call("charge", order="o", note="Hello", **ONE)) == "Hello"
+    assert text(shop.call("charge", order="o", note="Hi", **ONE)) == "Hello"
+    assert mark(shop.call("charge", order="p", note="Hi", **ONE), "refused") == "mismatch"
+
+
+def test_the_context_of_a_tool_is_not_part_of_the_fingerprint(shop, once):
+    async def charge(order: str, ctx) -> str:
+        return f"{order} {ctx is not None}"
+
+    charge.__annotations__["ctx"] = shop.context
+    shop.server.add_tool(exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)(charge))
+    answers = [shop.call("charge", order="o", **ONE) for _ in range(2)]
+    assert [text(answer) for answer in answers] == ["o True"] * 2
+    assert mark(answers[1], "replayed")
+
+
+def test_a_tool_whose_key_is_busy_says_when_to_call_again(shop, once):
+    async def main():
+        entered, go = asyncio.Event(), asyncio.Event()
+
+        @shop.server.tool()
+        @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, lease=30)
+        async def slow(order: str) -> str:
+            entered.set()
+            await go.wait()
+            return "done"
+
+        async with shop.session() as session:
+            first = asyncio.create_task(called(session, "slow", {"order": "o", **ONE}))
+            await entered.wait()
+            busy = await called(session, "slow", {"order": "o", **ONE})
+            assert (busy.is_error, mark(busy, "refused")) == (True, "busy")
+            assert 1 <= mark(busy, "retryAfter") <= 30
+            assert "with the same key" in text(busy)
+            go.set()
+            assert text(await first) == "done"
+
+    asyncio.run(main())
+
+
+def test_a_duplicate_can_wait_for_the_result_and_its_client_gets_progress(shop, once):
+    async def main():
+        entered, go, told = asyncio.Event(), asyncio.Event(), []
+
+        @shop.server.tool()
+        @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_busy=30)
+        async def slow(order: str) -> str:
+            entered.set()
+            await go.wait()
+            return "done"
+
+        async def progress(now, total, message):
+            told.append((total, message))
+            go.set()
+
+        async with shop.session() as session:
+            first = asyncio.create_task(session.call_tool("slow", {"order": "o", **ONE}))
+            await entered.wait()
+            second = await session.call_tool("slow", {"order": "o", **ONE}, progress_callback=progress)
+            assert text(await first) == text(second) == "done"
+            assert mark(second, "replayed")
+        assert told[0] == (30, "an earlier call is running: waiting for its result")
+
+    asyncio.run(main())
+
+
+def test_a_client_that_cancels_does_not_free_the_key(shop, once):
+    async def main():
+        entered, ran = asyncio.Event(), []
+
+        @shop.server.tool()
+        @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, lease=30)
+        async def slow(order: str) -> str:
+            ran.append(order)
+            entered.set()
+            await asyncio.sleep(60)
+            return "done"
+
+        async with shop.session() as session:
+            first = asyncio.create_task(called(session, "slow", {"order": "o", **ONE}))
+            await entered.wait()
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            again = await called(session, "slow", {"order": "o", **ONE})
+            assert (mark(again, "refused"), ran) == ("busy", ["o"])
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_tool_frees_the_key_and_keeps_the_words_of_its_library(shop, once):
+    ran = charging(shop, once)
+    failed = [shop.call("charge", order="o", amount=-1, **ONE) for _ in range(2)]
+    assert [result.is_error for result in failed] == [True, True]
+    assert [mark(result, "refused") for result in failed] == [None, None]
+    assert ran == ["o", "o"]
+    assert ("secret" in text(failed[0])) is not shop.is_sdk  # the SDK hides it, and FastMCP shows it by default
+
+
+def test_an_error_that_is_an_outcome_is_recorded(shop, once):
+    ran = charging(shop, once, final=(ValueError,))
+    first, second = (shop.call("charge", order="o", amount=-1, **ONE) for _ in range(2))
+    assert (first.is_error, second.is_error, ran) == (True, True, ["o"])
+    assert text(first) == text(second) == "secret of the shop"
+    assert mark(second, "replayed")
+
+
+@pytest.mark.parametrize("final", [(), (ToolFailed,)])
+def test_a_returned_error_is_recorded_only_if_the_owner_says_so(shop, once, final):
+    ran = []
+
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, final=final)
+    async def charge(order: str) -> types.CallToolResult:
+        ran.append(order)
+        return types.CallToolResult(content=[types.TextContent(type="text", text="declined")], is_error=True)
+
+    results = [shop.call("charge", order="o", **ONE) for _ in range(2)]
+    assert [(result.is_error, text(result)) for result in results] == [(True, "declined")] * 2
+    assert len(ran) == (1 if final else 2)
+
+
+def test_a_parked_key_tells_the_model_to_ask_a_person_and_shows_no_error_text(shop, once):
+    charging(shop, once, on_error="park")
+    shop.call("charge", order="o", amount=-1, **ONE)
+    parked = shop.call("charge", order="o", amount=-1, **ONE)
+    assert (parked.is_error, mark(parked, "refused")) == (True, "parked")
+    assert "ask the operator" in text(parked)
+    assert "secret" not in text(parked)
+
+
+def test_a_ledger_that_is_away_runs_nothing(shop, tmp_path):
+    ran = charging(shop, Once(f"sqlite:///{tmp_path}/no/such/folder/ledger.db", name="shop"))
+    away = shop.call("charge", order="o", **ONE)
+    assert (away.is_error, mark(away, "refused"), ran) == (True, "away", [])
+    assert str(tmp_path) not in text(away)
+
+
+def test_images_resources_and_flags_replay_as_they_were(shop, once):
+    blocks = [
+        types.TextContent(type="text", text="here"),
+        types.ImageContent(type="image", data="aGk=", mime_type="image/png"),
+        types.EmbeddedResource(
+            type="resource",
+            resource=types.TextResourceContents(uri="file:///receipt", text="paid", mime_type="text/plain"),
+        ),
+        types.ResourceLink(type="resource_link", uri="file:///more", name="more"),
+    ]
+
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    async def receipt(order: str) -> list[types.ContentBlock]:
+        return blocks
+
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    async def whole(order: str) -> types.CallToolResult:
+        return types.CallToolResult(content=blocks[:1], structured_content={"n": 1}, _meta={"mine": 2})
+
+    for _ in range(2):
+        assert shop.call("receipt", order="o", **ONE).content == blocks
+        result = shop.call("whole", order="o", **ONE)
+        assert (result.content, result.structured_content, result.meta["mine"]) == (blocks[:1], {"n": 1}, 2)
+    assert mark(result, "replayed")
+
+
+def test_a_result_that_cannot_be_shown_is_no_reason_to_run_again(shop, once):
+    ran = []
+
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    async def charge(order: str) -> dict[str, int]:
+        ran.append(order)
+        return {"charged": object()}
+
+    results = [shop.call("charge", order="o", **ONE) for _ in range(2)]
+    assert ran == ["o"]
+    assert all(result.is_error and "has done its work" in text(result) for result in results)
+
+
+def test_a_tool_that_commits_its_effect_with_the_record_replays_what_it_completed_with(shop, tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/shop.db", name="shop")
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("CREATE TABLE payments (order_id TEXT)")
+
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    def charge(order: str, claim: Claim) -> dict[str, str]:
+        connection = sqlite3.connect(tmp_path / "shop.db")
+        with claim.transaction(connection) as transaction:
+            connection.execute("INSERT INTO payments VALUES (?)", (order,))
+            transaction.result = {"paid": order}
+        connection.close()
+        return {"paid": order}
+
+    results = [shop.call("charge", order="o", **ONE) for _ in range(2)]
+    assert [result.structured_content for result in results] == [{"paid": "o"}] * 2
+    assert [result.content for result in results] == [results[0].content] * 2
+    assert mark(results[1], "replayed")
+    once.close()
+
+
+def test_a_result_that_an_operator_settled_replays_as_the_tools_own(shop, once):
+    charging(shop, once, on_error="park")
+    shop.call("charge", order="o", amount=-1, **ONE)
+    once.ledger.settle("shop.charge:key-1:argument:*", {"charged": 7})
+    settled = shop.call("charge", order="o", amount=-1, **ONE)
+    assert (settled.structured_content, mark(settled, "replayed")) == ({"charged": 7}, True)
+
+
+def test_arguments_that_do_not_fit_the_schema_leave_the_key_free(shop, once):
+    ran = charging(shop, once, final=(ValueError,))
+    assert shop.call("charge", order="o", amount="many", **ONE).is_error
+    assert shop.call("charge", order="o", amount=2, **ONE).structured_content == {"charged": 2}
+    assert ran == ["o"]
+
+
+@dataclass
+class Asked:
+    rounds: int = 0
+
+
+def test_a_tool_that_asks_its_client_first_runs_again_with_the_answer_under_the_same_key(once):
+    from mcp import Client
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver import Context
+
+    server, asked, ran = MCPServer("shop"), Asked(), []
+
+    @server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_error="park")
+    async def charge(order: str, ctx: Context) -> str | types.InputRequiredResult:
+        ran.append(order)
+        if ctx.input_responses is None:
+            schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}}
+            ask = types.ElicitRequest(params=types.ElicitRequestFormParams(message="Really?", requested_schema=schema))
+            return types.InputRequiredResult(input_requests={"sure": ask})
+        return "charged"
+
+    async def answer(context, params):
+        asked.rounds += 1
+        return types.ElicitResult(action="accept", content={"yes": True})
+
+    async def main():
+        async with Client(server, elicitation_callback=answer) as client:
+            return [await client.call_tool("charge", {"order": "o", **ONE}) for _ in range(2)]
+
+    first, second = asyncio.run(main())
+    assert (text(first), text(second), mark(second, "replayed")) == ("charged", "charged", True)
+    assert (ran, asked.rounds) == (["o", "o"], 1)
+
+
+def test_two_tools_of_one_ledger_never_share_a_key(shop, once):
+    charging(shop, once)
+
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    async def refund(order: str, amount: int = 1) -> str:
+        return "refunded"
+
+    assert shop.call("charge", order="o", **ONE).structured_content == {"charged": 1}
+    assert text(shop.call("refund", order="o", **ONE)) == "refunded"
+
+
+def test_what_is_missing_or_wrong_is_refused_before_the_server_starts(once):
+    def charge(order: str, idempotency_key: str = "") -> str:
+        return order
+
+    with pytest.raises(TypeError, match=r"scope= is missing: say whose keys they are"):
+        exactly(once, key=ToolKey.argument())
+    with pytest.raises(TypeError, match="scope='alice'"):
+        exactly(once, key=ToolKey.argument(), scope="alice")
+    with pytest.raises(ValueError, match="key= is empty"):
+        exactly(once, key=[], scope=ToolScope.EVERYBODY)(charge)
+    with pytest.raises(TypeError, match="key=3: give"):
+        exactly(once, key=3, scope=ToolScope.EVERYBODY)(charge)
+    with pytest.raises(ValueError, match="names no parameter of charge"):
+        exactly(once, key="number", scope=ToolScope.EVERYBODY)(charge)
+    with pytest.raises(ValueError, match="has a parameter idempotency_key already"):
+        exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)(charge)
+    with pytest.raises(ValueError, match="give the name of a parameter"):
+        ToolKey.argument("the-key")
+    with pytest.raises(ValueError, match="give names in _meta"):
+        ToolKey.meta()
+    with pytest.raises(ValueError, match='on_busy="skip" would answer with nothing'):
+        exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_busy="skip")
+    with pytest.raises(TypeError, match="is guarded already"):
+        exactly(once, key="order", scope=ToolScope.EVERYBODY)(once(key="order")(charge))
+    with pytest.raises(TypeError, match="give an Once"):
+        exactly("sqlite:///x.db", key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+
+
+def test_a_tool_is_called_by_a_client_only(once):
+    tool = exactly(once, key="order", scope=ToolScope.EVERYBODY)(lambda order: order)
+    with pytest.raises(TypeError, match="call it by a client"):
+        asyncio.run(tool(order="o"))

@@ -1,0 +1,168 @@
+"""Where the key of a tool call comes from. It is never guessed from equal arguments: two equal calls can be two operations."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Final, Protocol, cast
+
+from pydantic import Field
+
+from onceward.errors import KeyMissing
+from onceward.keys.reading import KeySource
+from onceward.keys.signatures import CallReader
+from onceward.mcp.call import Function, ToolCall
+
+META_NAME: Final = "onceward/idempotencyKey"  # under which our client sends a key
+_TOOL_USE: Final = "claudecode/toolUseId"
+_LONGEST: Final = 255  # characters, as in the proposal SEP-3182
+_DESCRIPTION: Final = (
+    "Identifies this operation, so that it takes effect once. Make a new unique value, such as a UUID, for each new operation. "
+    "If you call again because an answer was lost, late or an error, give the same value and the same other arguments."
+)
+
+
+class KeyPlace(Protocol):
+    """One place that a key can come from. ``tag`` keeps equal texts of two places apart."""
+
+    tag: str
+
+    def read(self, call: ToolCall) -> object:
+        """Return the key in a call; None if the client has sent none."""
+
+
+class _CallField:
+    tag = "call"
+
+    def read(self, call: ToolCall) -> object:
+        return call.params.get("idempotencyKey")
+
+
+class _MetaName:
+    def __init__(self, name: str) -> None:
+        self.tag = name
+
+    def read(self, call: ToolCall) -> object:
+        return call.meta.get(self.tag)
+
+
+class KeyArgument:
+    """A key that is an argument of the tool, which the model fills in."""
+
+    tag = "argument"
+
+    def __init__(self, name: str, description: str) -> None:
+        if not name.isidentifier() or name.startswith("_"):
+            raise ValueError(f"ToolKey.argument({name!r}): give the name of a parameter, as in 'idempotency_key'")
+        self.name = name
+        self._description = description
+
+    def annotation(self, *, required: bool) -> Any:
+        """Return the annotation of the parameter."""
+        field = Field(description=self._description, min_length=1, max_length=_LONGEST)
+        return Annotated[str if required else str | None, field]
+
+    def read(self, call: ToolCall) -> object:
+        """Return the argument."""
+        return call.key
+
+
+class ArgumentPath:
+    """A value in the tool's own arguments: a path, or a callable that gets the arguments that it names."""
+
+    tag = "arguments"
+
+    def __init__(self, function: Function, source: KeySource, claim: str | None) -> None:
+        self._read = CallReader(function, source, None, claim).read
+
+    def read(self, call: ToolCall) -> object:
+        """Return the value; None if it is missing."""
+        try:
+            return self._read((), call.arguments)[0]
+        except KeyMissing:
+            return None
+
+
+class ToolKey:
+    """Places for ``exactly(key=...)``: one of them, or a list in the order in which they are asked.
+
+    A path over the tool's arguments, such as ``"order.id"``, or a callable that gets the arguments that it names, can be one of them.
+
+    Attributes:
+        CALL: the field ``idempotencyKey`` of ``tools/call`` (the proposal SEP-3182).
+        META: ``onceward/idempotencyKey``, which :func:`call_tool` sends, and ``claudecode/toolUseId`` in ``_meta``. The second is
+            new if the model decides again to call the tool.
+    """
+
+    CALL: ClassVar[object] = _CallField()
+    META: ClassVar[object] = (_MetaName(META_NAME), _MetaName(_TOOL_USE))
+
+    @staticmethod
+    def meta(*names: str) -> object:
+        """Return the place of a key in ``_meta``, under one of these names."""
+        if not names or not all(names):
+            raise ValueError(f"ToolKey.meta{names!r}: give names in _meta, as in 'example.com/callId'")
+        return tuple(_MetaName(name) for name in names)
+
+    @staticmethod
+    def argument(name: str = "idempotency_key", description: str = _DESCRIPTION) -> object:
+        """Return the place of a key that the model gives: an argument that is added to the tool's schema.
+
+        Args:
+            name: the argument's name.
+            description: tells the model when to give the same value again.
+
+        Raises:
+            ValueError: the name cannot be that of a parameter.
+        """
+        return KeyArgument(name, description)
+
+
+class KeyOrder:
+    """The places of a tool's key, in order.
+
+    Args:
+        function: the tool.
+        key: a place, or a sequence of them.
+        claim: the name of the parameter that takes the claim.
+
+    Raises:
+        TypeError, ValueError: a place is not valid, or does not fit the tool.
+    """
+
+    def __init__(self, function: Function, key: object, claim: str | None) -> None:
+        self._sources: list[KeyPlace] = []
+        for place in _flat(key):
+            if isinstance(place, str) or (callable(place) and not hasattr(place, "tag")):
+                self._sources.append(ArgumentPath(function, place, claim))
+            elif hasattr(place, "tag"):
+                self._sources.append(cast("KeyPlace", place))
+            else:
+                raise TypeError(
+                    f"key={place!r}: give ToolKey.CALL, ToolKey.META, ToolKey.meta(...), ToolKey.argument() or a path"
+                )
+        if not self._sources:
+            raise ValueError(
+                "key= is empty: say where the key of a call comes from, as in [ToolKey.META, ToolKey.argument()]"
+            )
+        self.argument = next((source for source in self._sources if isinstance(source, KeyArgument)), None)
+        self.only_argument = len(self._sources) == 1
+
+    def read(self, call: ToolCall) -> tuple[object, str]:
+        """Return the key of a call and the tag of its place.
+
+        Raises:
+            KeyMissing: no place has a key, or a client's key is no text of at most 255 characters.
+        """
+        for source in self._sources:
+            key = source.read(call)
+            if key is None or key == "":
+                continue
+            if not isinstance(source, ArgumentPath) and not (type(key) in {str, int} and len(str(key)) <= _LONGEST):
+                raise KeyMissing(f"the key ({source.tag}) must be a text of 1 to {_LONGEST} characters")
+            return key, source.tag
+        raise KeyMissing("this call has no idempotency key")
+
+
+def _flat(key: object) -> list[object]:
+    """Return the places in order; a list may contain groups."""
+    if isinstance(key, Sequence) and not isinstance(key, str):
+        return [place for part in key for place in _flat(part)]
+    return [key]

@@ -1,0 +1,44 @@
+"""The pages on agents run as they are printed."""
+
+import asyncio
+
+from mcp import Client
+
+from pages import run
+from tools import mark, text
+
+
+class Bank:
+    """A bank that knows keys."""
+
+    def __init__(self):
+        self.charged, self.refunded = {}, []
+
+    def charge(self, order, amount, idempotency_key):
+        return self.charged.setdefault(idempotency_key, f"receipt {len(self.charged) + 1}")
+
+    def refund(self, order, amount):
+        self.refunded.append(order)
+        return "refunded"
+
+
+def test_guarding_the_tools_of_an_mcp_server():
+    bank = Bank()
+    page = run("docs/how-to/mcp-tools.md", {"__name__": "shop", "bank": bank}, {"sqlite:///tools.db": "memory:"})
+
+    async def main():
+        async with Client(page["server"]) as client:
+            charges = [
+                await client.call_tool("charge", {"order": "o", "amount": 5, "idempotency_key": "a"}) for _ in range(2)
+            ]
+            refunds = [await client.call_tool("refund", {"order": "o", "amount": 5}) for _ in range(2)]
+            hints = {tool.name: tool.annotations.idempotent_hint for tool in (await client.list_tools()).tools}
+            page["Client"] = lambda _: Client(page["server"])
+            return charges, refunds, hints, [await page["pay"]("p") for _ in range(2)]
+
+    charges, refunds, hints, paid = asyncio.run(main())
+    assert [result.structured_content for result in charges] == [{"receipt": "receipt 1"}] * 2
+    assert [mark(result, "replayed") for result in charges + refunds] == [None, True] * 2
+    assert (text(refunds[1]), bank.refunded) == ("refunded", ["o"])
+    assert hints == {"charge": True, "refund": True}
+    assert paid == ["receipt 2"] * 2

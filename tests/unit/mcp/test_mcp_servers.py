@@ -1,0 +1,106 @@
+"""All tools of a server that change something, guarded by one line."""
+
+import pytest
+from mcp_types import ToolAnnotations
+
+from onceward import Once
+from onceward.mcp import ToolKey, ToolScope, exactly, guard_tools
+from tools import mark, text
+
+
+@pytest.fixture
+def once():
+    return Once("memory:", name="shop")
+
+
+@pytest.fixture
+def guarded(shop, once):
+    guard_tools(shop.server, once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    return shop
+
+
+def test_each_tool_that_changes_something_takes_effect_once_and_says_so(guarded):
+    ran = []
+
+    @guarded.server.tool()
+    def charge(order: str) -> str:
+        ran.append(order)
+        return "charged"
+
+    @guarded.server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def look(order: str) -> str:
+        return "paid"
+
+    @guarded.server.tool(name="refund", annotations=ToolAnnotations(title="Refund", destructive_hint=False))
+    def give_back(order: str) -> str:
+        return "refunded"
+
+    tools = guarded.tools()
+    assert {name: "idempotency_key" in tool.input_schema["properties"] for name, tool in tools.items()} == {
+        "charge": True,
+        "look": False,
+        "refund": True,
+    }
+    hints = {name: tool.annotations for name, tool in tools.items()}
+    assert (hints["charge"].read_only_hint, hints["charge"].idempotent_hint) == (False, True)
+    assert (hints["look"].read_only_hint, hints["look"].idempotent_hint) == (True, None)
+    assert (hints["refund"].title, hints["refund"].destructive_hint, hints["refund"].idempotent_hint) == (
+        "Refund",
+        False,
+        True,
+    )
+    assert [text(guarded.call("charge", order="o", idempotency_key="k")) for _ in range(2)] == ["charged"] * 2
+    assert text(guarded.call("look", order="o")) == "paid"
+    assert text(guarded.call("refund", order="o", idempotency_key="k")) == "refunded"
+    assert ran == ["o"]
+
+
+def test_a_tool_under_exactly_keeps_its_own_choices(guarded, once):
+    @guarded.server.tool()
+    @exactly(once, key="order", scope=ToolScope.EVERYBODY)
+    def charge(order: str) -> str:
+        return "charged"
+
+    tool = guarded.tools()["charge"]
+    assert set(tool.input_schema["properties"]) == {"order"}
+    assert tool.annotations.idempotent_hint
+    assert [mark(guarded.call("charge", order="o"), "replayed") for _ in range(2)] == [None, True]
+
+
+def test_a_function_that_is_added_without_the_decorator_is_guarded_too(guarded):
+    def charge(order: str) -> str:
+        return "charged"
+
+    guarded.server.add_tool(charge)
+    assert mark(guarded.call("charge", order="o"), "refused") is None  # its schema asks for a key
+    assert guarded.call("charge", order="o").is_error
+    assert guarded.tools()["charge"].annotations.idempotent_hint
+
+
+def test_tools_that_were_there_before_are_not_left_unguarded(shop, once):
+    @shop.server.tool()
+    def charge(order: str) -> str:
+        return "charged"
+
+    with pytest.raises(ValueError, match="has the tool charge already"):
+        guard_tools(shop.server, once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+
+
+def test_a_missing_scope_and_a_wrong_server_are_refused(shop, once):
+    with pytest.raises(TypeError, match="scope= is missing"):
+        guard_tools(shop.server, once, key=ToolKey.argument())
+    with pytest.raises(TypeError, match="give an MCPServer of the official SDK, or a FastMCP"):
+        guard_tools("shop", once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+
+
+def test_a_made_tool_of_fastmcp_cannot_pass_unguarded(once):
+    from fastmcp import FastMCP
+    from fastmcp.tools import Tool
+
+    def charge(order: str) -> str:
+        return "charged"
+
+    server = FastMCP("shop")
+    guard_tools(server, once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    with pytest.raises(TypeError, match="needs the tool's function"):
+        server.add_tool(Tool.from_function(charge))
