@@ -103,7 +103,7 @@ def _source(place: str, assigned: list[str]) -> "WorkerSource":
                 f"--set {text.partition('=')[0]}: {broker} has the settings {', '.join(more)}: give NAME=VALUE", USAGE
             )
         if inner:
-            settings.setdefault(name, {})[inner] = int(value) if value.isdecimal() else value
+            settings.setdefault(name, {})[inner] = value
         else:
             settings[name] = {"true": True, "false": False}.get(value, value)
     if (library := kind.library) is not None:

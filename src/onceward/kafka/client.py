@@ -2,10 +2,13 @@
 
 import os
 import ssl
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaConnectionError, KafkaError
+
+from onceward.consumers.settings import library_settings
 
 SERVERS: Final = "localhost:9092"
 # Variables of the environment, and the settings of aiokafka that they give.
@@ -69,10 +72,14 @@ def said(error: KafkaError, servers: object) -> str:
     return str(error)
 
 
-def check_settings(settings: Mapping[str, object], known: Collection[str]) -> None:
-    """Raise ValueError if a consumer's setting is not ``known``, or would break what the worker promises."""
-    for name in settings:
-        if name not in known:
-            raise ValueError(f"settings: aiokafka's consumer has no {name}")
+def consumer_settings(settings: Mapping[str, object] | None) -> dict[str, object]:
+    """Return a consumer's settings.
+
+    Raises:
+        ValueError: the consumer does not have one, or it would break what the worker promises.
+    """
+    found = library_settings(settings, AIOKafkaConsumer, "aiokafka's consumer")
+    for name in found:
         if name in _OWN:
             raise ValueError(f"settings: leave {name} out: {_OWN[name]}")
+    return found

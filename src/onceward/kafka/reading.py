@@ -7,7 +7,6 @@ numbers are paused.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from inspect import signature
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
@@ -29,7 +28,6 @@ _SPAN: Final = 10_000  # records between the first that is not done and the last
 _FINISH: Final = 10.0  # seconds that a rebalance waits for handlers that run
 # A rebalance waits for handlers in other members, too, and for their commits.
 _DEFAULTS: Final = {"auto_offset_reset": "earliest", "rebalance_timeout_ms": 60_000}
-SETTINGS: Final = frozenset(signature(AIOKafkaConsumer).parameters)
 
 
 class TopicReader:

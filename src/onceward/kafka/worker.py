@@ -5,9 +5,8 @@ from typing import Unpack
 
 from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.kafka.broker import KafkaBroker
-from onceward.kafka.client import check_settings
+from onceward.kafka.client import consumer_settings
 from onceward.kafka.partitions import KafkaMessage
-from onceward.kafka.reading import SETTINGS
 from onceward.kafka.topics import Topics
 from onceward.once import Once, check_once
 
@@ -53,7 +52,8 @@ class KafkaWorker(Worker[KafkaMessage]):
         **options: Unpack[WorkerOptions],
     ) -> None:
         check_once(once, "KafkaWorker({}, 'orders', charge)")
-        check_settings(settings or {}, SETTINGS)
-        broker = KafkaBroker(Topics(topic, retry, dead), servers=servers, order=order, settings=settings or {})
+        broker = KafkaBroker(
+            Topics(topic, retry, dead), servers=servers, order=order, settings=consumer_settings(settings)
+        )
         super().__init__(once, broker, handler, **options)
         broker.group = group or self._batch.name

@@ -116,6 +116,8 @@ class NatsBroker(Broker[Msg]):
         try:
             async with asyncio.timeout(_PATIENCE):
                 return await nats.connect(**{**_CONNECTING, "error_cb": failed, **self._reach})
+        except ImportError as error:
+            raise ValueError(f"settings: {error}: pip install 'nats-py[nkeys]'") from error
         except TROUBLE as error:
             why = error if last is None else last
             told = f"NATS, connecting: {str(why) or type(why).__name__}"

@@ -4,9 +4,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final, Unpack
 
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from onceward.consumers.dead_letters import dead_name
+from onceward.consumers.settings import library_settings
 from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.urls import encoded_url
 from onceward.nats.broker import NatsBroker
@@ -58,6 +60,7 @@ class NatsWorker(Worker[Msg]):
     ) -> None:
         check_once(once, "NatsWorker({}, 'orders.new', charge)")
         where = ",".join(map(encoded_url, (url or os.environ.get("NATS_URL") or LOCAL).split(",")))
-        broker = NatsBroker(where, subject, stream=stream, dead=dead or dead_name(subject), settings=settings or {})
+        found = library_settings(settings, Client.connect, "nats.connect")
+        broker = NatsBroker(where, subject, stream=stream, dead=dead or dead_name(subject), settings=found)
         super().__init__(once, broker, handler, **options)
         broker.durable = durable or self._batch.name

@@ -45,9 +45,11 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
             raise ValueError(f"wait={wait!r}: give up to 60 seconds")
         if longest > LONGEST:
             raise ValueError(f"backoff=: the longest pause is {longest:g} s, and RabbitMQ takes up to {LONGEST:g}")
+        self._dead = dead_name(queue) if dead is True else dead
+        if self._dead == queue:
+            raise ValueError(f"{queue} is both the queue and that of its dead letters: give another dead=")
         self.name = queue
         self._url, self._prefetch, self._wait = url, prefetch, wait
-        self._dead = dead_name(queue) if dead is True else dead
         self.dead_letters = "publish" if self._dead else "ledger"
         self._lengths = lengths(longest)
         self._consumer: RabbitConsumer | None = None

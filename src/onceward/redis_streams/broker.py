@@ -31,6 +31,13 @@ _log: Final = logging.getLogger("onceward")
 TROUBLE: Final = (RedisError, OSError, TimeoutError)  # what redis-py raises when a server is away, or refuses
 _WAIT: Final = 1.0  # seconds that one request for new entries waits; a stop waits as long
 _PATIENCE: Final = 10.0  # seconds for any other answer
+_CONNECTION: Final[dict[str, Any]] = {
+    "socket_timeout": _PATIENCE,
+    "socket_connect_timeout": _PATIENCE,
+    "retry": Retry(NoBackoff(), 0),
+    "protocol": 2,
+    "decode_responses": False,
+}
 _NAMES: Final = "onceward-"  # how the names of our consumers begin
 _FORGOTTEN: Final = 3_600_000  # milliseconds after which the name of a consumer that has gone is forgotten
 
@@ -53,9 +60,14 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         self.name, self._dead, self.group = stream, dead, ""
         self._idle = round(idle * 1000)
         self._consumer = f"{_NAMES}{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}"
-        self._client = redis.asyncio.Redis.from_url(
-            url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE, retry=Retry(NoBackoff(), 0), protocol=2
-        )
+        self._client = redis.asyncio.Redis.from_url(url, **_CONNECTION)
+        pool = self._client.connection_pool
+        if given := [name for name, ours in _CONNECTION.items() if pool.connection_kwargs[name] is not ours]:
+            raise ValueError(f"url=: leave {', '.join(given)} out: the worker sets it")
+        try:
+            pool.connection_class(**pool.connection_kwargs)  # not yet connected
+        except TypeError as error:
+            raise ValueError("url=: its query has a name that redis-py does not know") from error
         self._held: set[str] = set()
         self._waiting: dict[str, float] = {}  # entries that wait here for their next try, until when
         self._due: list[tuple[float, str]] = []  # a heap of them; some are gone

@@ -76,7 +76,19 @@ def test_a_source_that_is_right_is_accepted(vetted, source):
         ({"kafka": {}}, "topic"),
         ({"nats": {"subject": "orders.*"}}, "give dead="),
         ({"nats": {"subject": "orders", "durables": "x"}}, "durable"),
+        ({"nats": {"subject": "orders", "settings": {"bogus": 1}}}, "nats.connect has no bogus"),
+        ({"nats": {"subject": "orders", "settings": {"connect_timeout": "soon"}}}, "connect_timeout of nats.connect"),
         ({"rabbitmq": {"queue": "orders", "url": "http://rabbit"}}, "amqp://"),
+        ({"rabbitmq": {"queue": "orders", "dead": "orders"}}, "both the queue"),
+        ({"redis_streams": {"stream": "orders", "url": "redis://r/0?protocol=3"}}, "leave protocol out"),
+        (
+            {"redis_streams": {"stream": "orders", "url": "redis://r/0?decode_responses=1"}},
+            "leave decode_responses out",
+        ),
+        (
+            {"redis_streams": {"stream": "orders", "url": "redis://r/0?bogus=s3cret"}},
+            "a name that redis-py does not know",
+        ),
         ({"redis_streams": {"stream": "orders", "dead": "orders"}}, "both the stream"),
         ({"redis_streams": {"stream": "orders", "idle": 0}}, ">= 1"),
         ({"sqs": {"queue": "orders", "wait": 60}}, "<= 20"),
@@ -95,3 +107,4 @@ def test_a_source_that_is_wrong_is_told_with_its_place(vetted, source, what):
     with pytest.raises(PipelineInvalid, match=r"p\.yaml:4:\d+: ") as told:
         vetted(source)
     assert what in str(told.value)
+    assert "s3cret" not in str(told.value)
