@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, RequestParamsMeta, Tool
 
-from onceward.claim.running import CURRENT
+from onceward.claim.held import innermost
 from onceward.core.retries import jittered
 from onceward.mcp.key import META_NAME
 
@@ -53,7 +53,7 @@ async def call_tool(
         LookupError: the server has no such tool.
     """
     if key is None:
-        claim = CURRENT.get()
+        claim = innermost()
         key = str(uuid.uuid4()) if claim is None else claim.request_key("tools/call", name)
     call = _Call(name, arguments or {}, key, argument, patience)
     until, pause = monotonic() + within, _FIRST

@@ -11,8 +11,8 @@ from anyio.to_thread import run_sync
 from mcp_types import CallToolResult, InputRequiredResult
 
 from onceward.claim.factory import refuse_guarded
+from onceward.claim.held import current
 from onceward.claim.replays import CallOutcome
-from onceward.claim.running import current
 from onceward.core.policy import Options
 from onceward.errors import Busy, LeaseLost, OncewardError, ResultNotRecorded
 from onceward.keys.ledger_keys import fingerprint_of, scoped_key
