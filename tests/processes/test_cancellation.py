@@ -372,3 +372,18 @@ def test_giving_back_what_an_interrupted_claim_has_won_is_tried_again():
         Once(store, name="n").run("k", pytest.fail)
     (record,) = store.store.records.values()
     assert (record.status, record.attempts, faults) == (RELEASED, 0, [])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loop_that_ends_right_after_a_cancellation_records_the_end_and_warns_of_no_coroutine():
+    async def main():
+        store = Slow()
+        store.settling = asyncio.Event()
+        task = asyncio.create_task(Once(store, name="n").run_async("k", asyncio.sleep, 0))
+        await store.settling.wait()
+        task.cancel()  # its end gets a task, which is cancelled before it begins
+        return store
+
+    store = asyncio.run(main())
+    gc.collect()
+    assert [record.status for record in store.records.values()] == [COMPLETED]

@@ -7,6 +7,7 @@ import contextlib
 import sys
 import threading
 from abc import abstractmethod
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -86,13 +87,13 @@ class RecordTransaction(Transaction[C]):
     async def __aenter__(self) -> Self:
         joined = self._prepared(awaited=True)
         try:
-            await shielded(self._enter_async(joined), self._abandon)
+            await shielded(partial(self._enter_async, joined), self._abandon)
             CURRENT.set(joined.held)
             self._enter_span()
         except BaseException as error:
             is_open = joined.session.state is TransactionState.OPEN
             if is_open and not isinstance(error, GeneratorExit):  # cancelled when it had just begun
-                await shielded(drive_whole_async(joined.undo(), joined), joined.session.cut)
+                await shielded(partial(drive_whole_async, joined.undo(), joined), joined.session.cut)
             self._refused(joined, error)
             raise
         return self
@@ -109,7 +110,7 @@ class RecordTransaction(Transaction[C]):
             self.undo()
             return
         try:
-            await shielded(drive_whole_async(joined.leave(error, self.result), joined), joined.session.cut)
+            await shielded(partial(drive_whole_async, joined.leave(error, self.result), joined), joined.session.cut)
             joined.warn()
         finally:
             if error is None or isinstance(error, Exception):

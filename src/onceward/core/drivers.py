@@ -8,6 +8,7 @@ the drive at once, and no step sees it: the steps are closed. Use ``settle`` or 
 
 import time
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from onceward.errors import OncewardError, StoreError
@@ -181,7 +182,7 @@ async def _again(make: Callable[[], Steps[object]], store: Transport, patience: 
         return
     import asyncio
 
-    settling = settle_async(make, AllStoreErrors(store) if patience == 1 else store, patience - 1)
+    settling = partial(settle_async, make, AllStoreErrors(store) if patience == 1 else store, patience - 1)
     task = asyncio.get_running_loop().create_task(trouble_of(settling))
     _ENDING.add(task)
     task.add_done_callback(_ENDING.discard)
@@ -205,10 +206,10 @@ def _pass_on(task: "asyncio.Task[BaseException | None]") -> BaseException | None
     return trouble
 
 
-async def trouble_of(settling: "Coroutine[Any, Any, object]") -> BaseException | None:
-    """Return what ``settling`` raises. Raised from a task, an interrupt would end the loop and not reach the waiter."""
+async def trouble_of(settling: "Callable[[], Coroutine[Any, Any, object]]") -> BaseException | None:
+    """Return what ``settling()`` raises. Raised from a task, an interrupt would end the loop and not reach the waiter."""
     try:
-        await settling
+        await settling()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         return error
     return None

@@ -84,8 +84,8 @@ def _asleep(sleep: Sleep) -> Steps[object]:
     return (yield sleep)
 
 
-async def shielded(work: Coroutine[Any, Any, None], give_up: Callable[[], None]) -> None:
-    """Await ``work`` in a task of its own, to its end even if the caller is cancelled; then raise the cancellation.
+async def shielded(work: Callable[[], Coroutine[Any, Any, None]], give_up: Callable[[], None]) -> None:
+    """Await ``work()`` in a task of its own, to its end even if the caller is cancelled; then raise the cancellation.
 
     A cancelled caller waits for PATIENCE seconds, calls ``give_up()``, and soon after leaves the task to itself.
     """
