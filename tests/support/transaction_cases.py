@@ -126,6 +126,24 @@ def test_a_body_that_ends_the_transaction_itself_is_parked_and_told(once, hand, 
     assert "more" not in effects()
 
 
+@pytest.mark.parametrize("form", ["completion", "step"])
+@run
+async def test_a_handler_whose_body_commits_by_itself_and_then_fails_is_not_tried_again(once, hand, effects, form):
+    async def handle():
+        async with hand.connection() as connection:
+            claim = current()
+            joined = claim.transaction(connection) if form == "completion" else claim.step_transaction("s", connection)
+            async with hand.within(joined):
+                await hand.act(connection)
+                for text in ("COMMIT", "BEGIN", "SELECT nothing FROM nowhere"):
+                    await hand.sql(connection, text)
+
+    for refusal in ("committed or rolled back", "parked"):
+        with pytest.raises(OncewardError, match=refusal):
+            await once.run_async("k", handle)
+    assert (effects(), hand.status(once)) == (["effect"], [("PARKED", 1)])
+
+
 @run
 async def test_a_key_in_somebody_elses_open_transaction_is_busy(once, hand, effects, schema):
     rival = Once(schema)

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from onceward.claim.ends import EndingClaim
 from onceward.core import protocol, retries, steps
 from onceward.core.drivers import Sleep, Steps
-from onceward.core.record import Record
+from onceward.core.record import Record, Reply
 from onceward.core.steps import Lost, Won
 from onceward.errors import OncewardError, StoreError
 from onceward.results.outcomes import describe
@@ -74,9 +74,23 @@ class OfClaim:
         self.ended: list[EndingClaim] = []
 
     def failed(self, error: BaseException) -> Steps[None]:
-        """Go on with the claim as it was."""
+        """Go on with the claim as it was, unless the body has committed what began the transaction."""
+        if (yield from self._has_left()):
+            yield from self.ended_early()
+            raise ended_by_body(self._before.key) from error
         self._claim.reopened(self._before, self._messages)
-        yield from ()
+
+    def _has_left(self) -> Steps[bool]:
+        """Return whether the record shows the renewal that began the transaction, which was rolled back."""
+        begun = self._claim.record
+        try:
+            reply: Reply = yield from apart(self._claim.store.load(begun.key))
+        except StoreError:  # the caller must see the body's error
+            return False
+        held = reply.record
+        if held is None or (held.owner, held.fence) != (begun.owner, begun.fence):
+            return False
+        return held.beat > begun.beat or (held.beat, held.updated_at) == (begun.beat, begun.updated_at)
 
     def ended_early(self) -> Steps[None]:
         """Park the key."""
