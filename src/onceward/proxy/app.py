@@ -85,12 +85,16 @@ class Proxy:
             if scope["path"] == self._health and scope["method"] in {"GET", "HEAD"}:
                 return await reply(sending, _WELL)
             try:
-                return await self._guarded(scope, patient(receive, self._silence), sending)
+                await self._guarded(scope, patient(receive, self._silence), sending)
             except (h11.RemoteProtocolError, TimeoutError) as error:
                 tell(f"{self._upstream.address} gave no whole answer", error)
                 if sending.began:
                     return None  # what the client has of it does not look whole
                 problem = _SILENT if isinstance(error, TimeoutError) else _NO_ANSWER
+            else:
+                if not sending.began:  # without an answer, the server would say that the proxy has failed
+                    await reply(sending, self._rules.unreadable("its sender has left, or was silent"))
+                return None
         answer = problem.answer(self._rules.docs)
         if problem.kind == _FRAMING.kind and scope.get("http_version", "1.1").startswith("1"):
             # What follows an ambiguous request must not be read (RFC 9112, section 6.1).
