@@ -20,6 +20,7 @@ COMMANDS = {
     "pipe": ("pipe", "--key", "line.id"),
     "serve": ("serve", "--port", "0"),
     "dashboard": ("dashboard", "--port", "0"),
+    "mcp": ("mcp",),
     "init": ("init",),
     "migrate": ("migrate",),
     "purge": ("purge",),

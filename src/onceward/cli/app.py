@@ -15,6 +15,7 @@ from onceward.cli import (
     doctor,
     execute,
     init,
+    mcp,
     operate,
     pipe,
     pipeline_examples,
@@ -97,6 +98,7 @@ for _command in (
     doctor.doctor,
     reconcile.reconcile,
     dashboard.dashboard,
+    mcp.mcp,
 ):
     app.command(help=_flowing(_command.__doc__ or ""))(_command)
 

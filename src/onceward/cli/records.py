@@ -109,14 +109,15 @@ def details(record: Record, now: float, options: str = "") -> str:
         "needs": record.needs,
         "fence": str(record.fence),
         "owner": record.owner,
-        "next": _next(record, now).replace(" KEY", f" {quoted(record.key)}{options}"),
+        "next": next_words(record, now).replace(" KEY", f" {quoted(record.key)}{options}"),
     }
     shown = {name: _indented(value) for name, value in told.items() if value is not None}
     shown["status"] = coloured(shown["status"], _state(record, now))
     return "\n".join(f"{name:<14} {text}" for name, text in shown.items())
 
 
-def _next(record: Record, now: float) -> str:
+def next_words(record: Record, now: float) -> str:
+    """Return what to do next about a record, in words."""
     step = next_step(record, now)
     if step in {NextStep.UNPARK, NextStep.SEND} and (doubt := doubt_about(record)) is not None:
         return _ask(doubt, "`onceward unpark KEY --to QUEUE`" if step is NextStep.SEND else "`onceward unpark KEY`")
