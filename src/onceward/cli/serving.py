@@ -137,6 +137,8 @@ def _on_port(host: str, port: int) -> socket.socket:
 
 
 def _on_socket(path: str, *, is_private: bool) -> socket.socket:
+    if not path:  # Linux would listen at a name that every user of the machine can connect to
+        refuse("--unix: give the path of a socket", USAGE)
     listener = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177) if is_private else None
     try:

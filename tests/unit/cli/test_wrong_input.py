@@ -92,6 +92,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, argum
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
+        (["serve", "--unix", ""], "--unix: give the path of a socket"),
         (["serve", "--tokens", "nowhere"], "--tokens nowhere: no such file. `onceward token"),
         (["serve", "--tokens", "bytes"], "bytes:1: write a name, namespaces, actions and a hash"),
         (
