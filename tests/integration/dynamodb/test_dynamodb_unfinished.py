@@ -15,7 +15,7 @@ from onceward.dashboard.reading import RecordQuery
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE, OBSERVE, SURVEY
 from onceward.stores.dynamodb.items import SHARDS
-from onceward.stores.dynamodb.unfinished import find, tally
+from onceward.stores.dynamodb.survey import tally
 from onceward.stores.survey import NOTHING
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import ServiceAnswer
@@ -186,7 +186,7 @@ def test_completed_records_are_still_looked_for_by_a_scan(store, proxy):
 def test_a_page_ends_where_a_shard_is_not_known_any_further(store):
     for number in range(4):
         write(store, f"k{number}", PARKED)
-    steps = find(store, Criteria((PARKED,)), "", None, 10)
+    steps = store.select(ByKey(criteria=Criteria((PARKED,))), None, 10)
     next(steps)
     shards = [["k1"], ["k0", "k3"], *[[]] * (SHARDS - 2)]
     answers = [ServiceAnswer(200, {"Items": [store.layout.key(k) for k in keys]}, None, 0.0, 0.0) for keys in shards]
@@ -197,12 +197,12 @@ def test_a_page_ends_where_a_shard_is_not_known_any_further(store):
             request = steps.send(store.exchange(request))
     page = end.value.value
     assert [record.key for record in page.records] == ["k0", "k1"]
-    assert drive(find(store, Criteria((PARKED,)), "", page.next, 10), store).records[0].key == "k2"
+    assert drive(store.select(ByKey(criteria=Criteria((PARKED,))), page.next, 10), store).records[0].key == "k2"
 
 
 def test_an_index_that_is_late_finds_nothing_that_is_completed(store, dynoxide):
     left, done, gone = (write(store, key, PARKED) for key in ("left", "done", "gone"))
-    steps = find(store, Criteria((PARKED,)), "", None, 10)
+    steps = store.select(ByKey(criteria=Criteria((PARKED,))), None, 10)
     next(steps)
     late = dynoxide.ask("Scan", TableName=store.requests.table, IndexName="onceward_open")["Items"]
     change(store, done, COMPLETED)
@@ -216,12 +216,12 @@ def test_an_index_that_is_late_finds_nothing_that_is_completed(store, dynoxide):
 
 
 def test_more_than_the_bound_is_told_as_at_least(store, monkeypatch):
-    monkeypatch.setattr("onceward.stores.dynamodb.unfinished.READ", 4)
+    monkeypatch.setattr("onceward.stores.dynamodb.survey.READ", 4)
     steps = tally(store)
     request = next(steps)
     answers = []
     for call in request.calls:
-        parked = call.body["ExpressionAttributeValues"][":s"]["S"] == PARKED
+        parked = {"S": PARKED} in call.body["ExpressionAttributeValues"].values()
         more = {"LastEvaluatedKey": store.layout.key("k")} if parked else {}
         answers.append(ServiceAnswer(200, {"Count": int(parked), "Items": [], **more}, None, 0.0, 0.0))
     with pytest.raises(StopIteration) as end:

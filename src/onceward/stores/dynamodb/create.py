@@ -13,7 +13,6 @@ from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
-from onceward.stores.dynamodb import due, unfinished
 from onceward.stores.dynamodb.described import (
     SWITCHED_ON,
     Document,
@@ -23,6 +22,7 @@ from onceward.stores.dynamodb.described import (
     recovers,
     written,
 )
+from onceward.stores.dynamodb.indexes import MESSAGES, UNFINISHED
 from onceward.stores.dynamodb.items import OPEN, Layout
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
 from onceward.stores.dynamodb.table import DynamoTable
@@ -85,14 +85,14 @@ def indexes_of(store: DynamoTable, options: AbstractSet[str]) -> list[Body]:
             raise ValueError(f"{store.url}: --index is not for a table of another system, which would not keep it")
         return []
     keys = _schema([layout.shard, layout.names["due_at"]])
-    indexes = [{"IndexName": due.INDEX, "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}]
+    indexes = [{"IndexName": MESSAGES, "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}]
     if "index" in options or layout.lists_open:
         projected = {
             "ProjectionType": "INCLUDE",
             "NonKeyAttributes": [layout.names[field] for field in ("status", "lease_until")],
         }
         keys = _schema([OPEN, layout.holder.name])
-        indexes.append({"IndexName": unfinished.INDEX, "KeySchema": keys, "Projection": projected})
+        indexes.append({"IndexName": UNFINISHED, "KeySchema": keys, "Projection": projected})
     return indexes
 
 
@@ -201,7 +201,7 @@ def _indexed(store: DynamoTable, indexes: Sequence[Body], wanted: Body, parts: S
 
 
 def _told(store: DynamoTable, index: str) -> str:
-    if index != unfinished.INDEX:
+    if index != UNFINISHED:
         return f"index {index}"
     told = f"index {index} (each claim, completion and heartbeat of a URL with index=open writes one more unit"
     if store.layout.lists_open:

@@ -4,11 +4,11 @@ from onceward.core.drivers import Steps
 from onceward.core.protocol import is_known
 from onceward.core.record import COMPLETED, Record
 from onceward.stores.contract import DamagedRecord, Part
+from onceward.stores.dynamodb.indexes import UNFINISHED
 from onceward.stores.dynamodb.items import NULL, OPEN, Item
 from onceward.stores.dynamodb.replies import page
-from onceward.stores.dynamodb.requests import Body
 from onceward.stores.dynamodb.store import DynamoStore
-from onceward.stores.dynamodb.unfinished import INDEX
+from onceward.stores.dynamodb.terms import Terms
 
 
 def migrate(store: DynamoStore) -> Steps[list[Part]]:
@@ -32,7 +32,7 @@ def migrate(store: DynamoStore) -> Steps[list[Part]]:
             if is_known(record) and item.get(OPEN, NULL) != layout.open_of(record):
                 entered += yield from _enter(store, record)
         if start is None:
-            return [Part(f"entries in the index {INDEX}: {entered}", entered > 0)]
+            return [Part(f"entries in the index {UNFINISHED}: {entered}", entered > 0)]
 
 
 def _enter(store: DynamoStore, record: Record) -> Steps[bool]:
@@ -47,11 +47,8 @@ def _enter(store: DynamoStore, record: Record) -> Steps[bool]:
     return False
 
 
-def _wanted(store: DynamoStore) -> Body:
+def _wanted(store: DynamoStore) -> Terms:
     """Return the filter of records that are not completed, or have an entry."""
-    body = store.requests.having("")
-    return {
-        "FilterExpression": f"{body['FilterExpression']} AND (#st <> :done OR attribute_exists(#o))",
-        "ExpressionAttributeNames": body["ExpressionAttributeNames"] | {"#st": store.layout.status, "#o": OPEN},
-        "ExpressionAttributeValues": body.get("ExpressionAttributeValues", {}) | {":done": {"S": COMPLETED}},
-    }
+    terms = store.requests.having("")
+    terms.add(f"({terms.compared(store.layout.status, '<>', COMPLETED)} OR attribute_exists({terms.name(OPEN)}))")
+    return terms

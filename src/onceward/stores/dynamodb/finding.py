@@ -1,48 +1,137 @@
-"""Finding records of a DynamoDB table by status and age, or of a chain.
+"""Reading pages of records, by an index if one has them.
 
-An optional index has what is not completed (``unfinished.py``). For all else DynamoDB reads the whole table, charges for it,
-and returns what a filter lets through.
+For all else DynamoDB reads the whole table, charges for it, and returns what a filter lets through, in its own order.
 """
 
-from typing import Final
+import json
+from typing import Final, NamedTuple
 
-from onceward.core.comparisons import Clause, Comparison, Every, meets
+from onceward.core.comparisons import Clause, Comparison, Every
 from onceward.core.drivers import Steps
 from onceward.core.origin import beginning
-from onceward.core.selections import ChainOf, DueWithin, Selection
-from onceward.core.views import ANY
+from onceward.core.protocol import SOME_DAY
+from onceward.core.selections import ByKey, ChainOf, DueWithin, Selection
+from onceward.core.views import ANY, Criteria
 from onceward.stores.contract import NoIndex, Page
-from onceward.stores.dynamodb import messages, unfinished
-from onceward.stores.dynamodb.due import find_due
-from onceward.stores.dynamodb.items import Item, Layout, number
-from onceward.stores.dynamodb.reader import DynamoReader, token
-from onceward.stores.dynamodb.requests import Body
+from onceward.stores.dynamodb.indexes import (
+    MESSAGES,
+    OPEN_STATUSES,
+    UNFINISHED,
+    answers,
+    messages,
+    number_in,
+    unfinished,
+)
+from onceward.stores.dynamodb.items import OPEN, SHARDS, Item, Layout
+from onceward.stores.dynamodb.reader import DynamoReader, resumed, token
+from onceward.stores.dynamodb.replies import page as page_of
+from onceward.stores.dynamodb.terms import Terms
 
 _SCANNED: Final = 1000  # items that one page looks at, at most
+_LOOKED: Final = 1000  # entries of a shard among which a page of LAPSED is looked for
+_AHEAD: Final = 3600.0  # seconds: messages that are due later do not tell how long to wait
+_EVER: Final = 1e14  # seconds since the epoch
 
 
 def select(store: DynamoReader, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-    """Read one page. By an index it is in that one's order; else it is one request, of at most 1 MB, in DynamoDB's own order."""
+    """Read one page. Without an index it is one request, of at most 1 MB."""
     if isinstance(selection, DueWithin):
-        return (yield from find_due(store, selection, after, limit))
+        return (yield from _messages(store, selection, after, limit))
     if isinstance(selection, ChainOf):
         return (yield from _chain(store, selection, after))
     prefix, criteria = selection
     if criteria == ANY:
         return (yield from store.read_page(store.requests.having(prefix), prefix, after, min(limit, _SCANNED)))
-    if store.layout.lists_open and criteria.are_within(unfinished.STATUSES):
-        return (yield from unfinished.find(store, criteria, prefix, after, limit))
+    if store.layout.lists_open and criteria.are_within(OPEN_STATUSES):
+        return (yield from _unfinished(store, selection, after, limit))
     if store.layout.lists_open and criteria.are_about_messages:
-        found = yield from messages.find(store, criteria, prefix, after, limit)
-        if found is not None:
-            return found
+        try:
+            return (yield from _messages(store, selection, after, limit))
+        except NoIndex:  # which a former version's table has not
+            pass
+    return (yield from _filtered(store, selection, after, limit))
+
+
+class _Entry(NamedTuple):
+    """An entry of the index of messages."""
+
+    due_at: float
+    key: str
+    shard: int
+    place: Item
+
+
+def _messages(store: DynamoReader, selection: ByKey | DueWithin, after: str | None, limit: int) -> Steps[Page]:
+    """Read records with messages, the longest due first."""
     yield from store.learn_time()
     now = store.clock.earliest()
-    body = store.requests.having(prefix)
+    if isinstance(selection, DueWithin):
+        prefix, (least, most), ahead = "", (0.0, now + selection.seconds), _AHEAD
+    else:
+        prefix, (least, most), ahead = selection.prefix, times_of(selection.criteria.states, now), 0.0
+    starts: list[Item | None] = [None] * SHARDS if after is None else json.loads(after)
+    calls = [messages(store, n, (least, most + ahead), start, Limit=limit) for n, start in enumerate(starts)]
+    pages = [page_of(answer) for answer in (yield from answers(store, MESSAGES, calls))]
+    entries = [
+        _Entry(number_in(store, item, "due_at"), store.layout.key_in(item), shard, item)
+        for shard, (items, _) in enumerate(pages)
+        for item in items
+    ]
+    entries.sort(key=lambda one: one[:2])
+    over = [one for one in entries if one.due_at <= most]
+    more = len(over) > limit or any(last and number_in(store, last, "due_at") <= most for _, last in pages)
+    for one in over[:limit]:
+        starts[one.shard] = one.place
+    records, damaged = yield from store.hinted([one.key for one in over[:limit] if one.key.startswith(prefix)])
+    # Somebody may send the others by now.
+    records = sorted((one for one in records if selection.means(one, now)), key=lambda one: (one.due_at, one.key))
+    following = json.dumps(starts, separators=(",", ":")) if more else None
+    return Page(
+        records, following, now, damaged, next((one.due_at - now for one in entries if one.due_at > most), None)
+    )
+
+
+def times_of(states: tuple[str, ...], now: float) -> tuple[float, float]:
+    """Return between which times messages are due that are UNSENT, REFUSED, or either."""
+    some_day = now + SOME_DAY
+    return (some_day if "UNSENT" not in states else 0.0), (some_day if "REFUSED" not in states else _EVER)
+
+
+def _unfinished(store: DynamoReader, selection: ByKey, after: str | None, limit: int) -> Steps[Page]:
+    """Read records that are not completed, in the order of their keys."""
+    yield from store.learn_time()
+    now, layout, states = store.clock.earliest(), store.layout, selection.criteria.states
+    start = None if after is None else layout.key_in(resumed(after))
+    statuses = [one for one in sorted(OPEN_STATUSES) if any(_means(state, one) for state in states)]
+    lapsed = now if set(states) == {"LAPSED"} else None
+    most = limit if lapsed is None else max(limit, _LOOKED)
+    calls = []
+    for status in statuses:
+        for shard in range(SHARDS):
+            place = None if start is None else {**layout.key(start), OPEN: {"S": layout.open_text(status, shard)}}
+            calls.append(unfinished(store, status, shard, place, prefix=selection.prefix, lapsed=lapsed, Limit=most))
+    pages = [page_of(answer) for answer in (yield from answers(store, UNFINISHED, calls))]
+    keys = {layout.key_in(item) for items, _ in pages for item in items}
+    # What comes after the end of a shard's page is not known yet.
+    end = min((layout.key_in(last) for _, last in pages if last is not None), default=None)
+    known = sorted(key for key in keys if end is None or key <= end)
+    following = known[limit - 1] if len(known) > limit else end
+    records, damaged = yield from store.hinted(known[:limit])
+    records = [record for record in records if selection.means(record, now)]
+    return Page(records, None if following is None else token(layout.key(following)), now, damaged)
+
+
+def _means(state: str, status: str) -> bool:
+    return Criteria((state,)).are_within(frozenset({status}))
+
+
+def _filtered(store: DynamoReader, selection: ByKey, after: str | None, limit: int) -> Steps[Page]:
+    yield from store.learn_time()
+    now, terms = store.clock.earliest(), store.requests.having(selection.prefix)
     if not store.layout.statuses:  # the items of other systems spell theirs in other ways
-        body = filtered(body, criteria.clause, store.layout, now)
-    page = yield from store.read_page(body, prefix, after, None)
-    records = [record for record in page.records if meets(record, criteria.clause, now)]
+        terms.add(_printed(selection.criteria.clause, store.layout, now, terms))
+    page = yield from store.read_page(terms, selection.prefix, after, None)
+    records = [record for record in page.records if selection.means(record, now)]
     if len(records) > limit:
         records = records[:limit]
         return Page(records, token(store.layout.key(records[-1].key)), now, page.damaged)
@@ -50,39 +139,21 @@ def select(store: DynamoReader, selection: Selection, after: str | None, limit: 
 
 
 def _chain(store: DynamoReader, chain: ChainOf, after: str | None) -> Steps[Page]:
-    """Read one page, of at most 1 MB of items."""
     if not chain.scan:
         raise NoIndex(f"ledger {store.url}: DynamoDB has no index of chains")
     yield from store.learn_time()
-    body = store.requests.having("")
-    body = {
-        "FilterExpression": f"{body['FilterExpression']} AND begins_with(#o, :o)",
-        "ExpressionAttributeNames": body["ExpressionAttributeNames"] | {"#o": store.layout.names["origin"]},
-        "ExpressionAttributeValues": body.get("ExpressionAttributeValues", {}) | {":o": {"S": beginning(chain.root)}},
-    }
-    return (yield from store.read_page(body, "", after, None))
+    terms = store.requests.having("")
+    terms.add(terms.begins(store.layout.names["origin"], beginning(chain.root)))
+    return (yield from store.read_page(terms, "", after, None))
 
 
-def filtered(body: Body, clause: Clause, layout: Layout, now: float) -> Body:
-    """Return a scan's filter, and ``clause`` with it."""
-    names: dict[str, str] = {}
-    values: Item = {}
-    text = _printed(clause, layout, now, names, values)
-    return {
-        "FilterExpression": f"{body['FilterExpression']} AND {text}" if text else body["FilterExpression"],
-        "ExpressionAttributeNames": body["ExpressionAttributeNames"] | {mark: name for name, mark in names.items()},
-        "ExpressionAttributeValues": body.get("ExpressionAttributeValues", {}) | values,
-    }
-
-
-def _printed(clause: Clause, layout: Layout, now: float, names: dict[str, str], values: Item) -> str:
+def _printed(clause: Clause, layout: Layout, now: float, terms: Terms) -> str:
     if isinstance(clause, Comparison):
-        mark = names.setdefault(layout.names[clause.field], f"#c{len(names)}")
+        name = layout.names[clause.field]
         if clause.sign == "absent":
-            return f"attribute_not_exists({mark})"
-        value = f":c{len(values)}"
-        values[value] = {"S": clause.value} if isinstance(clause.value, str) else {"N": number(now - clause.value)}
-        return f"{mark} {clause.sign} {value}"
-    terms = [_printed(term, layout, now, names, values) for term in clause.terms]
+            return f"attribute_not_exists({terms.name(name)})"
+        value = clause.value if isinstance(clause.value, str) else now - clause.value
+        return terms.compared(name, clause.sign, value)
+    printed = [_printed(term, layout, now, terms) for term in clause.terms]
     word = " AND " if isinstance(clause, Every) else " OR "
-    return terms[0] if len(terms) == 1 else f"({word.join(terms)})"  # DynamoDB refuses double parentheses
+    return printed[0] if len(printed) == 1 else f"({word.join(printed)})"  # DynamoDB refuses double parentheses

@@ -4,9 +4,9 @@ import time
 from typing import cast
 
 from onceward.core.drivers import Steps, drive
-from onceward.stores.dynamodb import unfinished
 from onceward.stores.dynamodb.described import SWITCHED_ON, Document, index_of, is_on_demand, keys_of, recovers
 from onceward.stores.dynamodb.facts import Table
+from onceward.stores.dynamodb.indexes import UNFINISHED
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.table import DynamoTable
 from onceward.stores.inspection import Gaps, Unanswered
@@ -46,7 +46,7 @@ def inspect(store: DynamoTable) -> Table:
         scaled=None if on_demand else _scaled(described["TableArn"]),
         ttl=None if ttl is None else _ttl(ttl),
         lists_open=layout.lists_open,
-        has_open=index_of(described, unfinished.INDEX) is not None,
+        has_open=index_of(described, UNFINISHED) is not None,
         recovers=None if not backups else recovers(backups),
         regions=_lagging(described),
         gaps=tuple(gaps.found),

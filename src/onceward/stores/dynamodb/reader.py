@@ -14,8 +14,8 @@ from onceward.stores.contract import Damaged, DamagedRecord, Page
 from onceward.stores.dynamodb import blobs
 from onceward.stores.dynamodb.items import Item, Layout, reason
 from onceward.stores.dynamodb.replies import member, page
-from onceward.stores.dynamodb.requests import Body
 from onceward.stores.dynamodb.table import DynamoTable
+from onceward.stores.dynamodb.terms import Terms
 from onceward.wire.calls import ServiceAnswer
 from onceward.wire.wires import Wires
 
@@ -143,10 +143,10 @@ class DynamoReader(DynamoTable):
                 records.append(reply.record)
         return records, damaged
 
-    def read_page(self, body: Body, prefix: str, after: str | None, limit: int | None) -> Steps[Page]:
+    def read_page(self, terms: Terms, prefix: str, after: str | None, limit: int | None) -> Steps[Page]:
         """Read one page of the items that a filter lets through. DynamoDB looks at ``limit`` items, or at 1 MB."""
         start = None if after is None else resumed(after)
-        items, last = page((yield from self.ask(self.requests.scan(start, limit, body))))
+        items, last = page((yield from self.ask(self.requests.scan(start, limit, terms))))
         records, damaged = self.sorted_out(items)
         # DynamoDB's filter may let other keys through.
         records = [record for record in records if record.key.startswith(prefix)]

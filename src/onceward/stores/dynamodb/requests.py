@@ -5,7 +5,8 @@ from typing import Any, Final, cast
 
 from onceward.core.record import Record
 from onceward.stores.contract import Damaged
-from onceward.stores.dynamodb.items import NULL, OPEN, Item, Layout, Value, number
+from onceward.stores.dynamodb.items import NULL, OPEN, Item, Layout, Value
+from onceward.stores.dynamodb.terms import Terms
 from onceward.wire.calls import Call, Service
 
 DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810")
@@ -107,47 +108,30 @@ class Requests:
             {**self._metered, "RequestItems": {self.table: {"Keys": keys, "ConsistentRead": True}}},
         )
 
-    def scan(self, start: Item | None, limit: int | None, condition: Body) -> Call:
-        """Read a page of items."""
-        body = {**self.common, **condition}
+    def scan(self, start: Item | None, limit: int | None, terms: Terms) -> Call:
+        """Read a page of the items that meet some terms."""
+        body = {**self.common, **terms.body()}
         if start is not None:
             body["ExclusiveStartKey"] = start
         if limit is not None:
             body["Limit"] = limit
         return Call(DYNAMODB, "Scan", body)
 
-    def having(self, prefix: str) -> Body:
+    def having(self, prefix: str) -> Terms:
         """Return the filter of records whose key starts with ``prefix``."""
-        names = {f"#m{n}": name for n, name in enumerate(self.layout.marks)}
-        values: dict[str, Value] = {}
-        terms = [f"attribute_exists({mark})" for mark in names]
+        terms = Terms()
+        terms.add(*(f"attribute_exists({terms.name(name)})" for name in self.layout.marks))
         if self.layout.statuses:
-            names["#s"] = self.layout.status
-            values = {f":s{n}": {"S": text} for n, text in enumerate(self.layout.statuses)}
-            terms.append(f"#s IN ({', '.join(values)})")
-        for number_, part in enumerate(self.layout.parts):
+            terms.add(f"{terms.name(self.layout.status)} IN ({', '.join(map(terms.value, self.layout.statuses))})")
+        for part in self.layout.parts:
             texts = [part.prefix + start for start in self.layout.starts(prefix)] if part.holds_key else [part.prefix]
-            if "" in texts:
-                continue
-            name = f"#k{number_}"
-            names[name] = part.name
-            wanted: dict[str, Value] = {f":k{number_}x{n}": {"S": text} for n, text in enumerate(texts)}
-            values |= wanted
-            ways = [f"begins_with({name}, {value})" if part.holds_key else f"{name} = {value}" for value in wanted]
-            terms.append(f"({' OR '.join(ways)})")
-        body: Body = {"FilterExpression": " AND ".join(terms), "ExpressionAttributeNames": names}
-        return {**body, "ExpressionAttributeValues": values} if values else body
-
-    def expired(self, now: float) -> Body:
-        """Return the filter of records past their ``expires_at``."""
-        body = self.having("")
-        names = {**body["ExpressionAttributeNames"], "#e": self.layout.expiry}
-        values = {**body.get("ExpressionAttributeValues", {}), ":now": {"N": number(now)}}
-        return {
-            "FilterExpression": f"{body['FilterExpression']} AND #e <= :now",
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-        }
+            if "" not in texts:
+                ways = [
+                    terms.begins(part.name, text) if part.holds_key else terms.compared(part.name, "=", text)
+                    for text in texts
+                ]
+                terms.add(f"({' OR '.join(ways)})")
+        return terms
 
     def _unchanged(self, seen: Mapping[str, Value | None]) -> Body:
         """Return the condition that attributes have not changed; None stands for an absent one."""

@@ -48,7 +48,7 @@ class DynamoStore(DynamoReader, Polled):
         "migrate": "onceward.stores.dynamodb.entering:migrate",
         "observe": "onceward.stores.observed:observe",
         "inspect": "onceward.stores.dynamodb.inspection:inspect",
-        "outbox": "onceward.stores.dynamodb.due:outbox",
+        "outbox": "onceward.stores.dynamodb.indexes:outbox",
         "provision": "onceward.stores.dynamodb.create:provision",
         "survey": "onceward.stores.dynamodb.survey:survey",
         "transact": "onceward.stores.dynamodb.transact:committing",
@@ -104,8 +104,9 @@ class DynamoStore(DynamoReader, Polled):
         """Delete up to ``limit`` expired records of one page. DynamoDB's TTL also deletes them, within days."""
         yield from self.learn_time()
         start = None if after is None else resumed(after)
-        now = float(math.floor(self.clock.earliest()))
-        items, last = page((yield from self.ask(self.requests.scan(start, None, self.requests.expired(now)))))
+        terms = self.requests.having("")
+        terms.add(terms.compared(self.layout.expiry, "<=", float(math.floor(self.clock.earliest()))))
+        items, last = page((yield from self.ask(self.requests.scan(start, None, terms))))
         if len(items) > limit:
             items = items[:limit]
             last = {part.name: items[-1][part.name] for part in self.layout.parts} if items else start

@@ -10,8 +10,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 from onceward.stores.capabilities import check_options
-from onceward.stores.dynamodb import due, unfinished
 from onceward.stores.dynamodb.create import KNOWN, expiry_of, indexes_of, recovery, table_of
+from onceward.stores.dynamodb.indexes import MESSAGES, UNFINISHED
 from onceward.stores.dynamodb.requests import Body
 from onceward.stores.dynamodb.store import DynamoStore
 
@@ -24,7 +24,7 @@ OPERATOR: Final = (
     *("DescribeTable", "DescribeTimeToLive"),
 )
 LEDGER: Final = "Ledger"  # the table's name in the document
-_GRANTS: Final = {due.INDEX: "Messages", unfinished.INDEX: "Unfinished"}
+_GRANTS: Final = {MESSAGES: "Messages", UNFINISHED: "Unfinished"}
 _ARN: Final = {"Fn::GetAtt": [LEDGER, "Arn"]}
 _TABLE: Final = f"aws_dynamodb_table.{LEDGER.lower()}"  # in Terraform
 _REFERENCE: Final = re.compile(r"\$\{([\w:]+)(?:\.Arn)?\}")

@@ -1,8 +1,10 @@
 """Runs the requests of a Redis ledger, and looks at the server before the first one."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final
 
@@ -38,6 +40,7 @@ class RedisExchange(Observed, ABC):
         self.bare = Unprepared(conduit, url)
         conduit.mark(names.shards[0].base + b"confirmed")
         self._ready = False
+        self._looks: dict[asyncio.AbstractEventLoop, asyncio.Task[bool]] = {}  # under way
         self._listening: dict[str, object] = {}  # the keys whose change a waiter of this process waits for
         self.loses_messages = False  # whether the server may evict what is not sent yet
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
@@ -55,12 +58,25 @@ class RedisExchange(Observed, ABC):
     async def exchange_async(self, request: object) -> object:
         """Run one request."""
         if not (self._ready or _is_preparing(request)):
-            await drive_async(self.prepared(), self.bare)
+            await self._look()
         reply = await self.bare.exchange_async(request)
         if self._is_purging(request):
             with suppress(StoreError):
                 await drive_async(self.purging(PURGE_LIMIT), self.bare)
         return reply
+
+    async def _look(self) -> None:
+        """Look at the server, once for all tasks of an event loop that wait for it. One that is cancelled stops no other."""
+        loop = asyncio.get_running_loop()
+        if (look := self._looks.get(loop)) is None:
+            look = self._looks[loop] = loop.create_task(drive_async(self.prepared(), self.bare))
+            look.add_done_callback(partial(self._looked, loop))
+        await asyncio.shield(look)
+
+    def _looked(self, loop: asyncio.AbstractEventLoop, look: "asyncio.Task[bool]") -> None:
+        self._looks.pop(loop, None)
+        if not look.cancelled():
+            look.exception()  # all who waited for it may have gone
 
     def prepared(self) -> Steps[bool]:
         """Make the ledger, and return whether it was not there before."""
