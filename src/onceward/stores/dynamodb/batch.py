@@ -7,21 +7,18 @@ transient error is sent again alone. Without the right to use PartiQL, single wr
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import cast
 
 from onceward.core.drivers import Steps
-from onceward.core.record import Record, Write
 from onceward.core.register import Answered
 from onceward.core.retries import jittered
 from onceward.errors import StoreError
 from onceward.stores.dynamodb import faults
 from onceward.stores.dynamodb.items import Item
 from onceward.stores.dynamodb.replies import members, won
+from onceward.stores.dynamodb.writer import DynamoWriter, Wanted
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, short
-
-if TYPE_CHECKING:
-    from onceward.stores.dynamodb.store import DynamoStore
 
 STATEMENTS = 25  # of one BatchExecuteStatement: DynamoDB's own limit
 _AGAIN = (0.05, 0.1)  # seconds before a failed member is written again; then the callers' steps retry
@@ -37,14 +34,7 @@ class StoreWarning(UserWarning):
     """
 
 
-class Wanted(NamedTuple):
-    """One write of a batch. It is made only if the record is still the one seen, or still absent if none was."""
-
-    write: Write
-    seen: Record | None
-
-
-def write_many(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
+def write_many(store: DynamoWriter, wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
     """Make each write independently. Return the replies in the same order, with an error for each that failed."""
     replies: dict[int, Answered] = {}
     todo = dict(enumerate(wanted))
@@ -57,7 +47,7 @@ def write_many(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Ans
     return [replies[number] for number in range(len(wanted))]
 
 
-def _write_once(store: "DynamoStore", wanted: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
+def _write_once(store: DynamoWriter, wanted: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
     """Make writes of different keys."""
     these = list(wanted.values())
     if len(these) == 1 or not store.may_batch or any(store.layout.is_foreign(one.seen) for one in these):
@@ -89,7 +79,7 @@ def _write_once(store: "DynamoStore", wanted: Mapping[int, Wanted]) -> Steps[dic
     return replies
 
 
-def _statements(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
+def _statements(store: DynamoWriter, wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
     statements = [
         store.requests.inserting(item) if w.seen is None else store.requests.swapping(item, w.seen)
         for w, item in zip(wanted, items, strict=True)
@@ -117,7 +107,7 @@ def _code(error: object) -> str:
     return short(str(code or "")) or "no code"
 
 
-def _singly(store: "DynamoStore", wanted: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
+def _singly(store: DynamoWriter, wanted: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
     """Make each write with its own request, in parallel. Retry transient refusals twice."""
     replies: dict[int, Answered] = {}
     todo = wanted
@@ -141,5 +131,5 @@ def _singly(store: "DynamoStore", wanted: Mapping[int, Wanted]) -> Steps[dict[in
     return replies
 
 
-def _puts(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
+def _puts(store: DynamoWriter, wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
     return tuple(store.requests.write(item, w.seen) for w, item in zip(wanted, items, strict=True))

@@ -7,11 +7,11 @@ from onceward.stores.contract import DamagedRecord, Part
 from onceward.stores.dynamodb.indexes import UNFINISHED
 from onceward.stores.dynamodb.items import NULL, OPEN, Item
 from onceward.stores.dynamodb.replies import page
-from onceward.stores.dynamodb.store import DynamoStore
 from onceward.stores.dynamodb.terms import Terms
+from onceward.stores.dynamodb.writer import DynamoWriter
 
 
-def migrate(store: DynamoStore) -> Steps[list[Part]]:
+def migrate(store: DynamoWriter) -> Steps[list[Part]]:
     """Correct the entries of all records (:data:`onceward.stores.capabilities.MIGRATE`). This reads the whole table once.
 
     Records that workers without ``index=open`` have written have no entry, or a wrong one. You can run this again.
@@ -35,7 +35,7 @@ def migrate(store: DynamoStore) -> Steps[list[Part]]:
             return [Part(f"entries in the index {UNFINISHED}: {entered}", entered > 0)]
 
 
-def _enter(store: DynamoStore, record: Record) -> Steps[bool]:
+def _enter(store: DynamoWriter, record: Record) -> Steps[bool]:
     """Write the entry of a record, also if others write it meanwhile. Return whether it is still there."""
     held: Record | None = record
     while held is not None and is_known(held):
@@ -47,7 +47,7 @@ def _enter(store: DynamoStore, record: Record) -> Steps[bool]:
     return False
 
 
-def _wanted(store: DynamoStore) -> Terms:
+def _wanted(store: DynamoWriter) -> Terms:
     """Return the filter of records that are not completed, or have an entry."""
     terms = store.requests.having("")
     terms.add(f"({terms.compared(store.layout.status, '<>', COMPLETED)} OR attribute_exists({terms.name(OPEN)}))")

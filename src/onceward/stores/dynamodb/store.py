@@ -5,8 +5,8 @@ that the server's clock may show and judged by the earliest (``clock.py``).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
@@ -14,28 +14,18 @@ from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.core.selections import Selection
-from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged
-from onceward.stores.dynamodb import batch, faults
-from onceward.stores.dynamodb.blobs import Blobs, is_large
-from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
-from onceward.stores.dynamodb.reader import DynamoReader, resumed, token
-from onceward.stores.dynamodb.replies import member, page, won
-from onceward.wire.calls import Call, ServiceAnswer
-from onceward.wire.codes import code_of
+from onceward.stores.dynamodb import batch
+from onceward.stores.dynamodb.blobs import Blobs
+from onceward.stores.dynamodb.items import COMPRESS_OVER, Layout
+from onceward.stores.dynamodb.reader import resumed, token
+from onceward.stores.dynamodb.replies import page, won
+from onceward.stores.dynamodb.writer import DynamoWriter, Wanted, whole
+from onceward.wire.calls import ServiceAnswer
 from onceward.wire.wires import Wires
 
 
-class Sent(NamedTuple):
-    """Writes as they were stamped at ``now``, the calls that they were sent with, and the answers to these."""
-
-    records: list[Record]
-    now: float
-    calls: tuple[Call, ...]
-    answers: "list[ServiceAnswer | StoreError]"
-
-
-class DynamoStore(DynamoReader, Polled):
+class DynamoStore(DynamoWriter, Polled):
     """A ledger in a DynamoDB table. Make one with :func:`onceward.stores.dynamodb.open_table`, which explains the options.
 
     ``wires`` send the requests, and ``url`` names the ledger in messages (default ``dynamodb://TABLE``).
@@ -66,7 +56,6 @@ class DynamoStore(DynamoReader, Polled):
         clock: Clock = boottime,
     ) -> None:
         super().__init__(table, wires, layout or Layout(), url or f"dynamodb://{table}", clock, blobs)
-        self.may_batch = True
         self.max_result = (256 if blobs is None else 16 * 1024) * 1024  # an item has 400 KB in all
         self._probe = probe
 
@@ -84,10 +73,10 @@ class DynamoStore(DynamoReader, Polled):
         return self.look(key, consistent=True)
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        return batch.write_many(self, [batch.Wanted(write, None) for write in writes])
+        return batch.write_many(self, [Wanted(write, None) for write in writes])
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        return batch.write_many(self, [batch.Wanted(*pair) for pair in pairs])
+        return batch.write_many(self, [Wanted(*pair) for pair in pairs])
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
         """Read by an index what one has; of the rest, what a filter lets through, in DynamoDB's own order."""
@@ -122,70 +111,14 @@ class DynamoStore(DynamoReader, Polled):
                     damaged.append(error.damaged)
         return Purged(gone, token(last), tuple(damaged))
 
-    # --- for the modules beside ----------------------------------------------------------------------------------------
-
-    def sent(self, wanted: Sequence[batch.Wanted], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
-        """Stamp writes, send their calls in parallel, and return the answers and errors.
-
-        If a signature was refused, do all of it once more: our estimate of the server's time was wrong, and so are the
-        stamps. A write that was already made then meets itself.
-        """
-        for again in (True, False):
-            records, items, now = yield from self.stamped(wanted)
-            calls = calls_of(items)
-            answers = yield from self.ask_many(calls, again=False)
-            if not again or not any(isinstance(answer, ServiceAnswer) and self.may_renew(answer) for answer in answers):
-                break
-        return Sent(records, now, calls, answers)
-
-    def refused(self, record: Record | None, item: Item | None, *, inserted: bool) -> Steps[Reply]:
-        """Return the reply to a refused write of ``record``. ``item`` caused the refusal, if the answer has it."""
-        if item:
-            return Reply(False, self.read(item), self.clock.earliest())
-        if inserted and record is not None:  # a record exists, but the server or a proxy did not send it
-            return (yield from self.look(record.key, consistent=True))
-        return Reply(False, None, self.clock.earliest())
-
-    def stamped(self, wanted: Sequence[batch.Wanted]) -> Steps[tuple[list[Record], list[Item], float]]:
-        """Return the records of writes stamped now, their items, and that time."""
-        yield from self.learn_time()
-        now = self.clock.latest()
-        records, items = [], []
-        for write, seen in wanted:
-            record = _whole(write.at(now))
-            item = self.layout.item(record, seen)
-            if record.result is not None and len(record.result) > COMPRESS_OVER:
-                record, item = yield from self._packed(record, item, seen)
-            records.append(record)
-            items.append(item)
-        return records, items, now
-
-    def reply(
-        self,
-        call: Call,
-        answer: ServiceAnswer | StoreError,
-        record: Record | None,
-        now: float,
-        *,
-        inserted: bool = False,
-    ) -> Steps[Reply]:
-        """Return the reply in the answer to a conditional write of ``record``, stamped ``now``."""
-        if isinstance(answer, StoreError):
-            raise answer
-        if answer.status == 200:
-            return won(record, answer, now)
-        if code_of(answer) != faults.REFUSED:
-            raise self.failure(call, answer)
-        return (yield from self.refused(record, member(answer, "Item"), inserted=inserted))
-
     def _put(self, write: Write, seen: Record | None, *, again: bool = True) -> Steps[Reply]:
         # Every delivery runs this: the plain case makes no list and no other generator.
         clock = self.clock
         if not clock.known or (write.result is not None and len(write.result) > COMPRESS_OVER):
-            (record,), (item,), now = yield from self.stamped([batch.Wanted(write, seen)])
+            (record,), (item,), now = yield from self.stamped([Wanted(write, seen)])
         else:
             now = clock.latest()
-            record = _whole(write.at(now))
+            record = whole(write.at(now))
             item = self.layout.item(record, seen)
         call = self.requests.write(item, seen)
         answer: ServiceAnswer = yield call
@@ -196,27 +129,3 @@ class DynamoStore(DynamoReader, Polled):
         if again and self.may_renew(answer):  # as in sent()
             return (yield from self._put(write, seen, again=False))
         return (yield from self.reply(call, answer, record, now, inserted=seen is None))
-
-    def _packed(self, record: Record, item: Item, seen: Record | None) -> Steps[tuple[Record, Item]]:
-        """Return the record with a result as it can be stored, and its item."""
-        name = self.layout.names["result"]
-        if name not in item or not is_large(item[name], record.unsent):
-            return record, item
-        why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
-        if self.blobs is not None:
-            try:
-                item[name] = yield from self.blobs.kept(self, record)
-            except StoreError as error:
-                why = f"its result could not be kept: {error}"  # a failure of S3 must not run the handler again
-            else:
-                return record, item
-        record = record._replace(result=None, error=why)
-        return record, self.layout.item(record, seen)
-
-
-def _whole(record: Record) -> Record:
-    """Round the expiry up, because DynamoDB's TTL needs whole seconds."""
-    if record.expires_at is None or record.expires_at.is_integer():
-        return record
-    fields = (*record[:11], float(math.ceil(record.expires_at)), *record[12:])  # half of the time of _replace
-    return tuple.__new__(Record, fields)

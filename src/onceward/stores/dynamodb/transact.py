@@ -9,10 +9,9 @@ from onceward.core.record import Record, Reply, Write
 from onceward.core.steps import Commit
 from onceward.errors import EffectRefused, StoreError
 from onceward.stores.dynamodb import faults
-from onceward.stores.dynamodb.batch import Wanted
 from onceward.stores.dynamodb.items import Item
 from onceward.stores.dynamodb.replies import won
-from onceward.stores.dynamodb.store import DynamoStore
+from onceward.stores.dynamodb.writer import DynamoWriter, Wanted
 from onceward.wire.calls import Call
 from onceward.wire.codes import PASSING, code_of, short
 
@@ -22,7 +21,7 @@ KINDS: Final = ("Put", "Update", "Delete", "ConditionCheck")
 MOST: Final = 99  # TransactWriteItems takes 100, and one of them is the record
 
 
-def committing(store: DynamoStore, effects: Sequence[object]) -> Commit:
+def committing(store: DynamoWriter, effects: Sequence[object]) -> Commit:
     """Return the conditional write that includes ``effects`` (:data:`onceward.stores.capabilities.TRANSACT`).
 
     Raises:
@@ -59,7 +58,7 @@ def _checked(number: int, effect: object) -> TransactItem:
     return {kind: body}
 
 
-def transact(store: DynamoStore, effects: Sequence[TransactItem], write: Write, seen: Record | None) -> Steps[Reply]:
+def transact(store: DynamoWriter, effects: Sequence[TransactItem], write: Write, seen: Record | None) -> Steps[Reply]:
     """Write the record and all ``effects`` if the record seen is unchanged; else write nothing.
 
     Needs no ClientRequestToken: the record itself shows whether an earlier try was made, and not only for ten minutes.
@@ -85,7 +84,7 @@ def transact(store: DynamoStore, effects: Sequence[TransactItem], write: Write, 
     raise _refused(store, call, write.key, effects, reasons)
 
 
-def _check_apart(store: DynamoStore, key: str, effects: Sequence[TransactItem]) -> None:
+def _check_apart(store: DynamoWriter, key: str, effects: Sequence[TransactItem]) -> None:
     """Refuse an effect on the record itself: a transaction takes one write per item."""
     own = store.layout.key(key)
     for index, effect in enumerate(effects):
@@ -96,7 +95,7 @@ def _check_apart(store: DynamoStore, key: str, effects: Sequence[TransactItem]) 
 
 
 def _refused(
-    store: DynamoStore, call: Call, key: str, effects: Sequence[TransactItem], reasons: Sequence[Mapping[str, object]]
+    store: DynamoWriter, call: Call, key: str, effects: Sequence[TransactItem], reasons: Sequence[Mapping[str, object]]
 ) -> EffectRefused | StoreError:
     """Return why the transaction was cancelled although our own condition held. Reasons that pass by themselves come last."""
     codes = [short(str(reason.get("Code") or "None")) for reason in reasons]

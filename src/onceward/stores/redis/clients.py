@@ -50,18 +50,14 @@ class Clients(ABC):
         """Make the calls in one round trip. Return the answers; one can be an error."""
         answers = self.call(calls)
         if lost := _unknown(answers):
-            again = self.call([calls[at] for at in lost], whole=True)
-            for number, answer in zip(lost, again, strict=True):
-                answers[number] = answer
+            return _completed(answers, lost, self.call([calls[at] for at in lost], whole=True))
         return answers
 
     async def run_async(self, calls: Sequence[Sendable]) -> list[Any]:
         """As :meth:`run`, for a coroutine."""
         answers = await self.call_async(calls)
         if lost := _unknown(answers):
-            again = await self.call_async([calls[at] for at in lost], whole=True)
-            for number, answer in zip(lost, again, strict=True):
-                answers[number] = answer
+            return _completed(answers, lost, await self.call_async([calls[at] for at in lost], whole=True))
         return answers
 
     def call(self, calls: Sequence[Sendable], *, whole: bool = False) -> list[Any]:
@@ -121,14 +117,12 @@ class Clients(ABC):
     def ask(self, command: Command) -> list[Any]:
         """Send a command to each server that takes writes, and return their answers."""
         client = self.client()
-        told = client.execute_command(*command, **_to_all(client))
-        return list(told.values()) if hasattr(client, "PRIMARIES") and _is_of_each(told) else [told]
+        return _told(client, client.execute_command(*command, **_to_all(client)))
 
     async def ask_async(self, command: Command) -> list[Any]:
         """As :meth:`ask`, for a coroutine."""
         client = self.client_async()
-        told = await client.execute_command(*command, **_to_all(client))
-        return list(told.values()) if hasattr(client, "PRIMARIES") and _is_of_each(told) else [told]
+        return _told(client, await client.execute_command(*command, **_to_all(client)))
 
     def _waited(self, answers: list[Any]) -> list[Any]:
         """Return the answers, if enough replicas have what was written."""
@@ -163,9 +157,16 @@ def _to_all(client: Any) -> dict[str, object]:
     return {"target_nodes": client.PRIMARIES} if hasattr(client, "PRIMARIES") else {}
 
 
-def _is_of_each(told: object) -> bool:
-    """Return whether an answer is a Cluster's, by its nodes."""
-    return isinstance(told, dict) and all(":" in str(name) for name in told)
+def _told(client: Any, told: Any) -> list[Any]:
+    """Return the answers of all primaries of a Cluster, or of the one server."""
+    is_of_each = isinstance(told, dict) and all(":" in str(name) for name in told)
+    return list(told.values()) if hasattr(client, "PRIMARIES") and is_of_each else [told]
+
+
+def _completed(answers: list[Any], lost: Sequence[int], again: Sequence[Any]) -> list[Any]:
+    """Return answers with others in some places."""
+    made = dict(zip(lost, again, strict=True))
+    return [made.get(number, answer) for number, answer in enumerate(answers)]
 
 
 def _unknown(answers: Sequence[object]) -> list[int]:

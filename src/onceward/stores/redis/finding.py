@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onceward.core.drivers import Steps
-from onceward.core.record import IN_PROGRESS, PARKED, RELEASED
+from onceward.core.record import IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.selections import ChainOf, DueWithin, Selection
-from onceward.stores.contract import Page, point_of, token_of
+from onceward.stores.contract import Damaged, Page, point_of, token_of
 from onceward.stores.redis.names import SHARDS, RedisNames, encoded
 from onceward.stores.redis.records import read
 from onceward.stores.redis.requests import RoundTrip, ScriptCall
@@ -85,16 +85,23 @@ def _due(names: RedisNames, after: str | None, limit: int, ahead: float) -> Step
     ]
     answers = yield RoundTrip("select", calls)
     now = max(float(answer[0]) for answer in answers)
-    entries = [(record.due_at or 0.0, record.key, record) for answer in answers for record in read(answer[1])[0]]
-    damaged = [one for answer in answers for one in read(answer[1])[1]]
+    entries: list[Record] = []
+    damaged: list[Damaged] = []
     bounds = []  # after the first of them, a shard may have more
     for _, found, _ in answers:
-        if len(found) == most and (records := read(found)[0]):
-            bounds.append((records[-1].due_at or 0.0, records[-1].key))
+        records, broken = read(found)
+        entries += records
+        damaged += broken
+        if len(found) == most and records:
+            bounds.append(_place(records[-1]))
     bound = min(bounds, default=None)
-    entries = sorted(entry for entry in entries if bound is None or entry[:2] <= bound)
-    page = [record for _, _, record in entries[:limit]]
+    entries = sorted((one for one in entries if bound is None or _place(one) <= bound), key=_place)
     later = [float(answer[2]) - now for answer in answers if answer[2]]
     is_last = bound is None and len(entries) <= limit
-    following = None if is_last or not page else token_of(page[-1].due_at or 0.0, page[-1].key)
+    page = entries[:limit]
+    following = None if is_last or not page else token_of(*_place(page[-1]))
     return Page(page, following, now, damaged, max(0.0, min(later)) if later else None)
+
+
+def _place(record: Record) -> tuple[float, str]:
+    return record.due_at or 0.0, record.key
