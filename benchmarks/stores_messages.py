@@ -10,7 +10,6 @@ from idemkit import PostgresBackend, idempotent
 
 from measure import Cost, interleaved, table
 from onceward import Once
-from onceward.stores.postgres import open_ledger
 from postgres_replay import Order, Replay, Statement, drive_asyncpg, orders
 from stores_peers import IDEMKIT, handle_async
 
@@ -66,13 +65,11 @@ async def _timed(way: Way, some: list[Order]) -> Cost:
 
 
 async def _ways(url: str, tape: dict[str, list[Statement]]) -> Ways:
-    pool = await asyncpg.create_pool(url)
     backend = PostgresBackend.from_url(url)
     guarding, ledger = {}, {"name": "stores.handle"}
     for name, once in {
         OURS: Once(url, **ledger),
         "onceward, ?lanes=20": Once(f"{url}?lanes=20", **ledger),
-        "onceward on asyncpg's pool (of 10)": Once(open_ledger(pool), **ledger),
     }.items():
         guarding[name] = _tasks(once(key="order.id")(handle_async))
     batches = Once(url, **ledger).batch(handle_async, key="order.id")
@@ -94,7 +91,6 @@ async def _ways(url: str, tape: dict[str, list[Statement]]) -> Ways:
     seen: set[str] = set()
 
     async def close() -> None:
-        await pool.close()
         await backend.aclose()
         await asyncio.gather(*(connection.close() for connection in connections))
 

@@ -17,7 +17,6 @@ from idemkit import MethodConfig, PostgresBackend, idempotent, idempotent_sync
 from idemkit.core.sync_bridge import run_sync
 
 from onceward import Once
-from onceward.stores.postgres import open_ledger
 from postgres_limit import BareSocket
 from postgres_replay import (
     Boom,
@@ -37,7 +36,6 @@ IDEMKIT = MethodConfig(key_fields=["order.id"], scope=lambda: "bench")
 NAMES = ONCEWARD, ASYNC, ASYNCPG, PEER, PEER_ASYNC, RAW, RAW_ASYNC, RAW_ASYNCPG, BARE = (
     "onceward",
     "onceward, async",
-    "onceward on asyncpg's pool",
     "idemkit",
     "idemkit, async",
     "raw psycopg",
@@ -110,13 +108,6 @@ def guarded_async(once: Once, runner: asyncio.Runner) -> Peer:
     return Peer(awaited(runner, call, once.batch(handle_async, key="order.id").run_async), once.close)
 
 
-def on_asyncpg(url: str, runner: asyncio.Runner) -> Peer:
-    """Return onceward's guard on a pool of asyncpg's, as that is by default."""
-    pool = runner.run(_made(lambda: asyncpg.create_pool(url)))
-    peer = guarded_async(Once(open_ledger(pool)), runner)
-    return Peer(peer.run, lambda: runner.run(_made(pool.close)))
-
-
 def idemkit(url: str, table: str = "idemkit_records") -> Peer:
     """Return idemkit's guard of a function; it has a loop of its own in a thread, and no batches."""
     backend = PostgresBackend.from_url(url, table=table)
@@ -169,7 +160,6 @@ def on_postgres(url: str, tape: dict[str, list[Statement]], runner: asyncio.Runn
     made = (
         guarded(Once(url)),
         guarded_async(Once(url), runner),
-        on_asyncpg(url, runner),
         idemkit(url),
         idemkit_async(url, runner),
         raw(url, Replay(tape)),

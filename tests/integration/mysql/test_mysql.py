@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 import tempfile
 import threading
 import time
@@ -15,7 +13,6 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
-import processes
 from certificates import certificate
 from line_cases import lose_the_answer_of
 from mysql_hands import name_of, place_of
@@ -25,12 +22,11 @@ from onceward.core.drivers import drive
 from onceward.core.register import KeyLocked
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE
-from onceward.stores.mysql import lane, open_ledger
+from onceward.stores.mysql import lane
 from onceward.stores.mysql.queries import RowsQuery
 from onceward.stores.mysql.schema import LONGEST_KEY, flavor_of
 from onceward.stores.mysql.statements import NOW
 from onceward.testing.bench import claim_of, next_of
-from onceward.testing.conformance import CHECKS, Bench
 
 
 @pytest.fixture
@@ -447,80 +443,6 @@ def test_an_old_server_is_refused(database, monkeypatch):
         Once(database).run("k", int)
 
 
-# --- connections of the caller ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "check", [check for check in CHECKS if check.name.startswith(("insert", "swap", "delete"))], ids=str
-)
-def test_a_ledger_on_a_connection_of_the_callers_conforms(check, connect):
-    check.run(Bench(lambda _: open_ledger(connect()), advance=time.sleep))
-
-
-def test_a_ledger_on_a_pool_of_asyncmy_serves_coroutines_and_threads(database):
-    import asyncmy
-
-    async def main():
-        async with asyncmy.create_pool(**place_of(database), autocommit=True, minsize=1, maxsize=3) as pool:
-            once = Once(open_ledger(pool), name="n")
-            results = await asyncio.gather(*[once.using(on_busy=30).run_async("k", told) for _ in range(6)])
-            assert results == ["told"] * 6
-            assert await asyncio.to_thread(once.run, "k", pytest.fail) == "told"
-
-    async def told():
-        await asyncio.sleep(0.01)
-        return "told"
-
-    asyncio.run(main())
-
-
-def test_two_ledgers_on_one_connection_do_not_read_each_others_answers(database, connect):
-    connection, told = connect(), []
-    onces = [Once(open_ledger(connection, table=table), name="n", on_busy=60.0) for table in ("one", "two")]
-
-    def work(once):
-        told.extend(once.run(number, lambda number=number: number) == number for number in range(40))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, onces * 2))
-    assert told == [True] * 160
-
-
-def test_two_ledgers_on_one_connection_of_asyncmy_do_not_read_each_others_answers(database):
-    import asyncmy
-
-    async def main():
-        connection = await asyncmy.connect(**place_of(database), autocommit=True)
-        onces = [Once(open_ledger(connection, table=table), name="n", on_busy=60.0) for table in ("one", "two")]
-
-        async def work(once):
-            return [await once.run_async(number, asyncio.sleep, 0, number) for number in range(40)]
-
-        assert await asyncio.wait_for(asyncio.gather(*map(work, onces * 2)), 60) == [list(range(40))] * 4
-        await connection.ensure_closed()
-
-    asyncio.run(main())
-
-
-def test_a_connection_of_the_callers_keeps_its_collation(connect):
-    connection = connect(charset="utf8mb4", collation="utf8mb4_bin")
-    assert Once(open_ledger(connection), name="n").run("k", lambda: "é😀漢") == "é😀漢"
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT @@collation_connection, 'a' = 'A'")
-        assert cursor.fetchone() == ("utf8mb4_bin", 0)
-
-
-def test_a_connection_that_does_not_fit_is_refused(connect):
-    with pytest.raises(TypeError, match=r"pymysql\.Connection"):
-        open_ledger(object())
-    with pytest.raises(StoreError, match="autocommit"):
-        Once(open_ledger(connect(autocommit=False))).run("k", int)
-    busy = connect()
-    busy.begin()
-    with pytest.raises(StoreError, match="in a transaction of yours"):
-        Once(open_ledger(busy)).run("k", int)
-
-
 @pytest.mark.parametrize(
     ("url", "told"),
     [
@@ -587,30 +509,6 @@ def test_an_open_transaction_keeps_nobody_from_deleting_and_claiming_other_keys(
             once.ledger.clear(f"n:(old,{number})")
             assert once.run(("new", number), int) == 0
     assert sorted(record.status for record, _ in once.ledger.records()) == ["COMPLETED"] * 4
-
-
-def test_a_connection_that_its_owner_connects_anew_gets_its_settings_anew(connect):
-    connection = connect()
-    once = Once(open_ledger(connection), name="n")
-    once.run("k", int)
-    connection.close()
-    connection.connect()
-    once.run("other", int)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT @@innodb_lock_wait_timeout, @@sql_mode LIKE '%PIPES_AS_CONCAT%'")
-        assert cursor.fetchall() == ((1, 1),)
-
-
-def test_a_frozen_server_does_not_hold_who_gives_a_connection(other_server):
-    Once(other_server.url, name="n").run("made", int)  # which can take longer
-    with pymysql.connect(**place_of(other_server.url), autocommit=True) as connection:
-        once = Once(open_ledger(connection, timeout=1), name="n")
-        once.run("k", int)
-        processes.freeze(other_server.pid)
-        with pytest.raises(StoreError) as told:
-            once.run("other", pytest.fail)
-        assert told.value.transient
-        os.kill(other_server.pid, signal.SIGCONT)
 
 
 def test_a_batch_is_sent_in_statements_that_the_server_takes(other_server):

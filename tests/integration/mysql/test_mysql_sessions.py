@@ -3,14 +3,12 @@
 import asyncio
 import uuid
 
-import pymysql
 import pytest
 
-from mysql_hands import name_of, place_of
+from mysql_hands import name_of
 from mysql_servers import Mariadb
 from onceward import Once, StoreError
 from onceward.pipelines.databases import Database
-from onceward.stores.mysql import open_ledger
 from waiting import until
 
 
@@ -50,15 +48,12 @@ def without_autocommit(lent, as_worker):
     return as_worker
 
 
-@pytest.mark.parametrize("kind", ["url", "awaited", "given"])
+@pytest.mark.parametrize("kind", ["url", "awaited"])
 def test_a_server_whose_sessions_begin_without_autocommit_keeps_what_was_recorded(without_autocommit, kind):
     url, ran = without_autocommit, []
 
     def used():
         """Run the handler in a process of its own, as far as the server sees."""
-        if kind == "given":
-            with pymysql.connect(**place_of(url), autocommit=True) as connection:
-                return Once(open_ledger(connection), name="n").run("k", lambda: ran.append(1) or len(ran))
         once = Once(url, name="n")
         try:
             if kind == "awaited":

@@ -9,16 +9,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
-import psycopg_pool
 import pytest
 
 from line_cases import lose_the_answer_of
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED, PARKED
-from onceward.core.selections import ByKey
 from onceward.stores import open_store
-from onceward.stores.postgres import lane, open_ledger
+from onceward.stores.postgres import lane
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
 from postgres_servers import PgBouncer, Postgres
@@ -68,57 +66,8 @@ def test_stale_connections_cost_no_failed_request(schema, postgres):
     store.close()
 
 
-def test_stale_connections_of_a_pool_of_mine_cost_no_failed_request(store, postgres):
-    kwargs = {"application_name": "stale-pool"}
-    with psycopg_pool.ConnectionPool(postgres.url, kwargs=kwargs, min_size=5, max_size=5, open=True) as pool:
-        pool.wait()
-        mine = open_ledger(pool, schema=store.names.schema)
-        end_sessions(postgres, "stale-pool")
-        assert drive(mine.insert(claim_of("key", "a")), mine).won
-
-
 class Stop(BaseException):
     """Raised by a signal handler."""
-
-
-class InterruptedPool(psycopg_pool.ConnectionPool):
-    """Is interrupted once, before or after it has taken a connection back."""
-
-    after = stopped = False
-
-    def putconn(self, conn):
-        if self.after:
-            super().putconn(conn)
-        if not self.stopped:
-            self.stopped = True
-            raise Stop
-        super().putconn(conn)
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_an_interrupt_at_its_return_loses_no_connection_of_a_pool(after, store, postgres):
-    with InterruptedPool(postgres.url, min_size=1, max_size=1, open=True) as pool:
-        mine = open_ledger(pool, schema=store.names.schema, timeout=1)
-        pool.after = after
-        with pytest.raises(Stop):
-            drive(mine.load("key"), mine)
-        pool.after = False
-        for _ in range(3):
-            drive(mine.load("key"), mine)
-
-
-def test_stale_connections_of_an_asynchronous_pool_cost_no_failed_request(store, postgres):
-    async def use():
-        kwargs = {"application_name": "stale-async-pool"}
-        pool = psycopg_pool.AsyncConnectionPool(postgres.url, kwargs=kwargs, min_size=5, max_size=5, open=False)
-        await pool.open(wait=True)
-        mine = open_ledger(pool, schema=store.names.schema)
-        end_sessions(postgres, "stale-async-pool")
-        reply = await drive_async(mine.insert(claim_of("key", "a")), mine)
-        await pool.close()
-        return reply
-
-    assert asyncio.run(use()).won
 
 
 @pytest.mark.parametrize(
@@ -374,96 +323,6 @@ def test_a_child_forked_while_threads_wait_has_connections_of_its_own(schema):
     for thread in threads:
         thread.join()
     store.close()
-
-
-def test_a_forked_child_must_not_use_a_pool_of_its_parent(store, postgres):
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        mine = open_ledger(connection, schema=store.names.schema)
-        drive(mine.load("key"), mine)
-        child = os.fork()
-        if not child:
-            try:
-                drive(mine.load("key"), mine)
-            except StoreError as error:
-                os._exit(0 if "forked" in str(error) else 1)
-            os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert drive(mine.load("key"), mine).record is None
-
-
-def test_a_closed_connection_of_asyncpg_says_so(store, postgres):
-    import asyncpg
-
-    async def use():
-        connection = await asyncpg.connect(postgres.url)
-        mine = open_ledger(connection, schema=store.names.schema)
-        await drive_async(mine.load("key"), mine)
-        connection.terminate()
-        with pytest.raises(StoreError, match="connection is closed"):
-            await drive_async(mine.load("key"), mine)
-
-    asyncio.run(use())
-
-
-@pytest.mark.parametrize("kind", ["pool", "connections"])
-@pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
-def test_asyncpg_with_its_statement_cache_works_behind_a_pooler(kind, bouncer, store):
-    import asyncpg
-
-    async def use():
-        if kind == "pool":
-            made = [await asyncpg.create_pool(bouncer.url, min_size=4, max_size=4)]
-        else:
-            made = [await asyncpg.connect(bouncer.url) for _ in range(4)]
-        stores = [open_ledger(one, schema=store.names.schema) for one in made]
-
-        async def claim(number):
-            mine = stores[number % len(stores)]
-            for turn in range(10):
-                held = (await drive_async(mine.insert(claim_of(f"{number} {turn}", "a")), mine)).record
-                assert (await drive_async(mine.swap(next_of(held, status=COMPLETED), held), mine)).won
-
-        await asyncio.gather(*[claim(number) for number in range(8)])
-        for one in made:
-            await one.close()
-
-    asyncio.run(use())
-    assert len(drive(store.select(ByKey(), None, 100), store).records) == 80
-
-
-def test_a_connection_in_a_transaction_is_refused(store, postgres):
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        mine = open_ledger(connection, schema=store.names.schema)
-        assert drive(mine.load("key"), mine).record is None
-        with connection.transaction(), pytest.raises(StoreError, match="in a transaction of yours"):
-            drive(mine.load("key"), mine)
-        connection.autocommit = False
-        with pytest.raises(StoreError, match="does not commit each statement"):
-            drive(mine.load("key"), mine)
-
-
-def test_a_pool_is_used_without_a_transaction_and_keeps_its_settings(store, postgres):
-    with psycopg_pool.ConnectionPool(postgres.url, min_size=1, max_size=1, open=True) as pool:
-        mine = open_ledger(pool, schema=store.names.schema)
-        assert drive(mine.insert(claim_of("key", "a")), mine).won
-        with pool.connection() as connection:
-            assert not connection.autocommit
-    assert drive(store.load("key"), store).record is not None
-
-
-@pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
-def test_a_frozen_server_does_not_hold_a_connection_of_mine(store, postgres):
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        mine = open_ledger(connection, schema=store.names.schema, timeout=2)
-        drive(mine.load("key"), mine)
-        pid = connection.info.backend_pid
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(StoreError, match="not answered in time"):
-                drive(mine.load("key"), mine)
-            assert connection.closed
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
 
 def wrote(store, verb):

@@ -335,18 +335,6 @@ def test_waiters_pause_also_right_after_a_change(ear):
     assert not woken
 
 
-def test_given_connections_are_not_listened_on(schema, postgres):
-    with psycopg.connect(postgres.url, autocommit=True) as connection:
-        from onceward.stores.postgres import open_ledger
-
-        once = Once(open_ledger(connection, schema=schema.partition("schema=")[2]), name="n", on_busy=LONG)
-        claim = Once(schema, name="n").acquire("k")
-        waiting = Waiting(once)
-        claim.complete("done")
-        assert waiting.ended() == ["done"]
-        assert ear_of(once) is None
-
-
 def test_a_role_that_may_notify_nobody_completes_all_the_same(postgres):
     role = database = f"mute_{uuid4().hex[:12]}"
     postgres.sql(f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'UTF8'")

@@ -429,8 +429,8 @@ DEFECTS = (
     Defect(
         "PostgreSQL shortens a lease",
         "stores/postgres/statements.py",
-        "ends = f\"greatest(c.now + {given['lease']} * interval '1 second', to_timestamp({given['until']}))\"",
-        "ends = f\"(c.now + {given['lease']} * interval '1 second')\"",
+        "ends = f\"greatest({now} + {given['lease']} * interval '1 second', to_timestamp({given['until']}))\"",
+        "ends = f\"({now} + {given['lease']} * interval '1 second')\"",
         "conformance/test_conformance_postgres.py",
     ),
     Defect(

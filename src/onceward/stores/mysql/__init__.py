@@ -1,4 +1,4 @@
-"""A ledger in MySQL or MariaDB: ``Once("mysql://user@host/db")``, or :func:`open_ledger` for connections of your own."""
+"""A ledger in MySQL or MariaDB: ``Once("mysql://user@host/db")``."""
 
 from typing import Any
 from urllib.parse import unquote
@@ -10,45 +10,14 @@ except ImportError as error:
 
 from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl, checked_timeout
-from onceward.stores.mysql.exchange import MysqlConduit
-from onceward.stores.mysql.given import GivenAwaited, GivenBlocking
 from onceward.stores.mysql.lane import MysqlLanes
 from onceward.stores.mysql.schema import MysqlNames
 from onceward.stores.mysql.store import MysqlStore
 
-__all__ = ["CAPABILITIES", "MysqlStore", "open_ledger", "open_url"]
+__all__ = ["CAPABILITIES", "MysqlStore", "open_url"]
 
 CAPABILITIES = MysqlStore.capabilities
 OPTIONS = ("table", "lanes", "timeout", "socket", "ca", "tls")
-
-
-def open_ledger(given: object, *, table: str = "onceward", timeout: float = 5.0) -> MysqlStore:
-    """Return the ledger in the database of a connection or pool of yours. Nothing is sent before its first use.
-
-    Asynchronous ones serve coroutines, and their claims' heartbeats, on the event loop that uses them. Handlers that are not
-    asynchronous need a blocking one, or a URL.
-
-    Args:
-        given: a pymysql.Connection, asyncmy.Connection or asyncmy pool, with autocommit. It stays yours to close. A connection is
-            used for one statement at a time. Its session gets the ledger's sql_mode, isolation level, character set and innodb_lock_wait_timeout.
-        table: the table's name; its second table is called ``TABLE_meta``.
-        timeout: seconds for one statement.
-
-    Raises:
-        TypeError, ValueError: an option is not valid.
-    """
-    return MysqlStore(_conduit(given, checked_timeout(timeout)), MysqlNames(table), f"mysql:///?table={table}")
-
-
-def _conduit(given: object, timeout: float) -> MysqlConduit:
-    """Return how a connection or pool is used. Its driver is imported already, so its name tells."""
-    for kind in type(given).__mro__:
-        name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
-        if name == "pymysql.Connection":
-            return GivenBlocking(given, timeout)
-        if name in {"asyncmy.Connection", "asyncmy.Pool"}:
-            return GivenAwaited(given, timeout, pools=name == "asyncmy.Pool")
-    raise TypeError(f"{type(given).__name__}: give a pymysql.Connection, asyncmy.Connection or asyncmy pool")
 
 
 def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:

@@ -1,15 +1,97 @@
-"""What the caller's connection of PyMySQL or asyncmy says of its transaction, and how ours are run on it."""
+"""Connections of PyMySQL and asyncmy: statements on one, its transaction, its end, and what its errors mean."""
 
+import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pymysql
+from pymysql.cursors import Cursor
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.mysql.lane import drop
-from onceward.stores.mysql.talk import IN_TRANSACTION, fetch, fetch_async
+from onceward.stores.mysql.faults import LOST
+from onceward.stores.mysql.schema import flavor_of
 from onceward.stores.sql.limits import shut
 from onceward.stores.sql.queries import Row
+from onceward.stores.sql.refusals import Broken, SqlRefusal
+
+DRIVERS: Final = frozenset({"pymysql", "asyncmy", "MySQLdb"})
+IN_TRANSACTION: Final = 1  # in the status that the server tells with each answer
+
+
+def settings(server: str) -> str:
+    """Return what makes a session the ledger's own: strict, with || for texts, the server's time, and never waiting long for a row.
+
+    A server's ``init_connect`` can switch autocommit off and set another charset, and the driver does not see it. A collation of
+    that charset stays: a connection of the caller's compares its own texts by it.
+
+    Args:
+        server: what the server says of its version.
+    """
+    flavor = flavor_of(server)
+    level = "tx_isolation" if flavor.mariadb and flavor.version < (11, 1) else "transaction_isolation"
+    return (
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION', innodb_lock_wait_timeout = 1, "
+        f"timestamp = DEFAULT, autocommit = 1, {level} = 'READ-COMMITTED', "
+        "character_set_client = utf8mb4, character_set_results = utf8mb4, collation_connection = "
+        "IF(@@character_set_connection = 'utf8mb4', @@collation_connection, 'utf8mb4_general_ci')"
+    )
+
+
+def fetch(connection: Any, texts: Sequence[str]) -> list[Row]:
+    """Run statements one after another, and return the rows of all. Raises the driver's errors."""
+    rows: list[Row] = []
+    with connection.cursor(Cursor) as cursor:  # the connection can have another class of its own
+        for text in texts:
+            cursor.execute(text)
+            rows += cursor.fetchall()
+            while cursor.nextset():
+                rows += cursor.fetchall()
+    return rows
+
+
+async def fetch_async(connection: Any, texts: Sequence[str]) -> list[Row]:
+    """As :func:`fetch`, for a connection of asyncmy."""
+    rows: list[Row] = []
+    for text in texts:
+        await connection.query(text)
+        while True:
+            result = connection._result  # noqa: SLF001 - its cursor would ask for warnings, and warn of each
+            rows += result.rows or ()
+            if not result.has_next:
+                break
+            await connection.next_result()
+    return rows
+
+
+def code_of(error: BaseException | None) -> str:
+    """Return the number of a driver's error, within those that other libraries wrap around it; "" if it has none."""
+    while error is not None:
+        number = error.args[0] if error.args else None
+        if isinstance(number, int) and is_drivers(error):
+            return str(number)
+        error = getattr(error, "orig", None) or error.__cause__
+    return ""
+
+
+def is_drivers(error: BaseException) -> bool:
+    """Return whether an error is of a driver."""
+    return not DRIVERS.isdisjoint(kind.__module__.partition(".")[0] for kind in type(error).__mro__)
+
+
+def spoken_error(error: BaseException) -> SqlRefusal | Broken | None:
+    """Return what an error of a statement means; None if it is not the driver's.
+
+    After a SqlRefusal, the connection can be used for the next statement.
+    """
+    if isinstance(error, OSError | TimeoutError):
+        return Broken(str(error) or type(error).__name__)
+    if not is_drivers(error):
+        return None
+    code = code_of(error)
+    text = str(error.args[-1]) if error.args else type(error).__name__
+    if code and code not in LOST and not code.startswith("2"):
+        return SqlRefusal(code, text)
+    return Broken(text or "the connection is closed")
 
 
 def state_of(driver: Any) -> TransactionState:
@@ -56,3 +138,22 @@ async def run_async(driver: Any, texts: Sequence[str]) -> list[Row]:
     except BaseException:
         cut(driver)
         raise
+
+
+def drop(wire: Any) -> None:
+    """Close a connection of asyncmy, from any thread, also if its loop is closed."""
+    transport, loop = wire._transport, wire.loop  # noqa: SLF001 - no public name
+    if transport is None:
+        return
+    if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
+        wire.close()
+    elif loop.is_running():
+        loop.call_soon_threadsafe(wire.close)
+    elif not loop.is_closed():  # which runs once more when it is closed
+        wire.close()
+    else:  # nobody would run what a close leaves to the loop
+        inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)  # below TLS
+        plain, inner._sock = getattr(inner, "_sock", None), None  # noqa: SLF001 - else it warns that nobody closed it
+        transport._closed = True  # noqa: SLF001 - as above, with TLS
+        if plain is not None:
+            plain.close()

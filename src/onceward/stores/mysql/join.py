@@ -8,8 +8,8 @@ from onceward.stores.sql.join import driver_of
 
 _ROOM: Final = "onceward.stores.mysql.session"
 _KINDS: Final = {
-    "pymysql.Connection": f"{_ROOM}_pymysql:PymysqlDriver",
-    "asyncmy.Connection": f"{_ROOM}_asyncmy:AsyncmyDriver",
+    "pymysql.Connection": f"{_ROOM}_plain:PymysqlDriver",
+    "asyncmy.Connection": f"{_ROOM}_plain:AsyncmyDriver",
     "sqlalchemy.Connection": f"{_ROOM}_sqlalchemy:of_connection",
     "sqlalchemy.Session": f"{_ROOM}_sqlalchemy:of_session",
     "sqlalchemy.AsyncConnection": f"{_ROOM}_sqlalchemy:of_async_connection",

@@ -14,9 +14,10 @@ import pymysql
 
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.lane import ServerLane
+from onceward.stores.mysql.connections import drop, fetch, fetch_async, settings, spoken_error
 from onceward.stores.mysql.faults import LEFT
-from onceward.stores.mysql.talk import fetch, fetch_async, is_silent, settings, spoken_error
 from onceward.stores.sql.limits import number_of, shut
+from onceward.stores.sql.polling import READ, poller
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken
 
@@ -38,7 +39,7 @@ class _MysqlLane(ServerLane):
     @property
     def is_alive(self) -> bool:
         try:
-            return self.is_ready and is_silent(number_of(self._wire))
+            return self.is_ready and _is_silent(number_of(self._wire))
         except (OSError, AttributeError, ValueError):
             return False
 
@@ -102,25 +103,6 @@ class AsyncMysqlLane(_MysqlLane):
         drop(wire)
 
 
-def drop(wire: Any) -> None:
-    """Close a connection of asyncmy, from any thread, also if its loop is closed."""
-    transport, loop = wire._transport, wire.loop  # noqa: SLF001 - no public name
-    if transport is None:
-        return
-    if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
-        wire.close()
-    elif loop.is_running():
-        loop.call_soon_threadsafe(wire.close)
-    elif not loop.is_closed():  # which runs once more when it is closed
-        wire.close()
-    else:  # nobody would run what a close leaves to the loop
-        inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)  # below TLS
-        plain, inner._sock = getattr(inner, "_sock", None), None  # noqa: SLF001 - else it warns that nobody closed it
-        transport._closed = True  # noqa: SLF001 - as above, with TLS
-        if plain is not None:
-            plain.close()
-
-
 class MysqlLanes(LedgerLanes[_MysqlLane]):
     """The lanes to one database.
 
@@ -138,3 +120,10 @@ class MysqlLanes(LedgerLanes[_MysqlLane]):
     def patient(self, seconds: float) -> "MysqlLanes":
         """Return one lane of its own, with another limit of time for a statement."""
         return MysqlLanes(self._place, 1, seconds)
+
+
+def _is_silent(descriptor: int) -> bool:
+    """Return whether an idle connection is still open, as far as this end knows. An idle server says nothing but its end."""
+    waiting = poller()
+    waiting.register(descriptor, READ)
+    return not waiting.poll(0)

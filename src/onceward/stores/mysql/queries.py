@@ -102,6 +102,8 @@ class SwapQuery(MysqlQuery):
     def reply(self, rows: Sequence[Row]) -> Reply | None:
         """Return it; None if it was written, and another write has come since."""
         (row,) = unpacked(rows)
+        if len(row) == len(("written", "now", "stamped")):
+            return Reply(True, self.write.at(row[2] / 1e6), row[1] / 1e6)
         written, mine = row[0] == 1, row[1] == 1
         if written and not mine:
             return None

@@ -12,12 +12,11 @@ from typing import Final
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase, Apart, Ended, TransactionState
-from onceward.stores.mysql.connections import state_of
+from onceward.stores.mysql.connections import DRIVERS, code_of, state_of
 from onceward.stores.mysql.faults import FAULTS, NO_SAVEPOINT
 from onceward.stores.mysql.queries import LoadQuery, MysqlQuery, RowsQuery
 from onceward.stores.mysql.statements import MysqlStatements, block
 from onceward.stores.mysql.store import MysqlStore
-from onceward.stores.mysql.talk import DRIVERS, code_of
 from onceward.stores.sql.drivers import DriverFailed
 from onceward.stores.sql.session import Acts, SqlSession
 
@@ -26,10 +25,12 @@ _PATIENCE: Final = 1  # seconds to wait for somebody's open transaction on a key
 _HURRY: Final = "@onceward_wait = @@SESSION.innodb_lock_wait_timeout, SESSION innodb_lock_wait_timeout = 1"
 _REST: Final = "SET SESSION innodb_lock_wait_timeout = @onceward_wait"
 # Fails if the body, or an earlier user of the connection, has changed what the ledger's statements depend on.
-_STILL_FITS: Final = (
-    "SET @onceward_fits = IF(ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) > 60 OR @@character_set_results <> 'utf8mb4' OR "
-    "@@SESSION.sql_mode LIKE '%SIMULTANEOUS%', (SELECT 1 UNION SELECT 2), NULL)"
+_UNFIT: Final = (
+    "ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) > 60 OR @@character_set_results <> 'utf8mb4' OR "
+    "@@SESSION.sql_mode LIKE '%SIMULTANEOUS%'"
 )
+_FITS_MARIADB: Final = f"IF {_UNFIT} THEN SIGNAL SQLSTATE '21000' SET MYSQL_ERRNO = 1242; END IF"
+_FITS_MYSQL: Final = f"SET @onceward_fits = IF({_UNFIT}, (SELECT 1 UNION SELECT 2), NULL), {_HURRY}"
 _SEEN: Final = "DO 0"  # its answer tells whether a transaction is open
 _FITS: Final = (
     "SELECT @@character_set_client, @@character_set_results, @@SESSION.sql_mode, "
@@ -113,8 +114,7 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
         if self._next_mark is not None:
             began = self.state is TransactionState.OPEN  # as a Session of SQLAlchemy can by itself
             texts = [*([] if began else ["START TRANSACTION"]), f"SAVEPOINT {self._next_mark}", *texts]
-        first = [_STILL_FITS] if statements.flavor.mariadb else [f"{_STILL_FITS}, {_HURRY}"]
-        texts = [*first, *texts, *([] if statements.flavor.mariadb else [_REST])]
+        texts = [_FITS_MARIADB, *texts] if statements.flavor.mariadb else [_FITS_MYSQL, *texts, _REST]
         try:
             rows = yield "fetch", (block(texts, statements.flavor),)
         except DriverFailed as failed:

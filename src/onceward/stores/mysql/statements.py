@@ -7,7 +7,7 @@ An insert is one upsert that changes nothing if the key is there. It waits for w
 then, not what an old snapshot shows. ``INSERT IGNORE`` and then ``SELECT … FOR UPDATE`` would deadlock two claims.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from onceward.core.record import Record, Write
@@ -42,18 +42,17 @@ def microseconds(seconds: float) -> int:
 STARTED: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 _WAITED: Final = "TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))"
 NOW: Final = f"({STARTED} + {_WAITED} - (({_WAITED} + 900450000000) DIV 900000000 - 1000) * 900000000)"
+_AT: Final = "@onceward_at"  # the time that a write has given its row
 _HIGH: Final = "@onceward_high"  # the largest fence of all deleted records, plus one
 
 TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at", "due_at"})
 _PLAIN: Final = [name for name in FIELDS if name not in TIMES | {"fence"}]  # as the write has them
 _PLACES: Final = [Write._fields.index(name) for name in _PLAIN]
-WRITTEN: Final = ("updated_at", "fence", "lease_until", "created_at", "expires_at", "due_at", *_PLAIN, "write_id")
-_LIST: Final = ", ".join(f"`{name}`" for name in WRITTEN)
 OF_T: Final = ", ".join(f"t.`{name}`" for name in FIELDS)
 
 
-def values_of(write: Write, high: str, fence: int, number: int) -> list[str]:
-    """Return what the columns :data:`WRITTEN` become. Each may name those before it, which the server sets in this order.
+def values_of(write: Write, high: str, fence: int, number: int) -> dict[str, str]:
+    """Return what the columns become. Each may name those before it, which the server sets in this order.
 
     Args:
         write: what to write.
@@ -62,17 +61,28 @@ def values_of(write: Write, high: str, fence: int, number: int) -> list[str]:
         number: the id of the write.
     """
     until = f"`updated_at` + {microseconds(write.lease)}"
-    return [
-        NOW,
-        str(fence) if fence > 0 else f"GREATEST(`updated_at`, {high}, {1 - fence})",
+    return {
+        "updated_at": NOW,
+        "fence": str(fence) if fence > 0 else f"GREATEST(`updated_at`, {high}, {1 - fence})",
         # A renewal never shortens a lease.
-        f"GREATEST({until}, {microseconds(write.until)})" if write.until else until,
-        "`updated_at`" if write.created_at is None else str(microseconds(write.created_at)),
-        "NULL" if write.keep is None else f"`lease_until` + {microseconds(write.keep)}",
-        "NULL" if write.due is None else f"`updated_at` + {microseconds(write.due)}",
-        *["NULL" if write[at] is None else literal(write[at]) for at in _PLACES],
-        str(number),
-    ]
+        "lease_until": f"GREATEST({until}, {microseconds(write.until)})" if write.until else until,
+        "created_at": "`updated_at`" if write.created_at is None else str(microseconds(write.created_at)),
+        "expires_at": "NULL" if write.keep is None else f"`lease_until` + {microseconds(write.keep)}",
+        "due_at": "NULL" if write.due is None else f"`updated_at` + {microseconds(write.due)}",
+        **{name: literal(write[at]) for name, at in zip(_PLAIN, _PLACES, strict=True)},
+        "write_id": str(number),
+    }
+
+
+def changes(write: Write, seen: Record, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values that differ from those of a record. Its times change."""
+    return {
+        name: value
+        for name, value in values.items()
+        if (name in TIMES and (value != "NULL" or getattr(seen, name) is not None))
+        or name == "write_id"
+        or (name not in TIMES and getattr(write, name) != getattr(seen, name))
+    }
 
 
 def packed(*terms: str) -> str:
@@ -94,7 +104,6 @@ def impatient(text: str, flavor: Flavor, seconds: int | None) -> str:
     return f"SET STATEMENT innodb_lock_wait_timeout={seconds} FOR {text}"
 
 
-_CHANGES: Final = ", ".join(f"`{name}` = {{{at}}}" for at, name in enumerate(WRITTEN) if name != "key")
 _RETURNED: Final = packed("`write_id` = {}", NOW, *[f"`{name}`" for name in FIELDS])
 
 
@@ -120,21 +129,33 @@ class MysqlStatements:
 
     def insert(self, writes: Iterable[tuple[Write, int]], number: int, patience: int | None) -> list[str]:
         """Insert writes with their fences. Rows: whether the row is this write's, the time after it was written, and the record."""
-        rows = ", ".join(f"({', '.join(values_of(write, self._high, fence, number))})" for write, fence in writes)
-        table = self.names.table
-        text = f"INSERT INTO {table} ({_LIST}) VALUES {rows} ON DUPLICATE KEY UPDATE `write_id` = {table}.`write_id`"
+        made = [values_of(write, self._high, fence, number) for write, fence in writes]
+        columns = [name for name in made[0] if any(values[name] != "NULL" for values in made)]
+        rows = ", ".join(f"({', '.join(values[name] for name in columns)})" for values in made)
+        names, table = ", ".join(f"`{name}`" for name in columns), self.names.table
+        text = f"INSERT INTO {table} ({names}) VALUES {rows} ON DUPLICATE KEY UPDATE `write_id` = {table}.`write_id`"
         if self.flavor.mariadb:
             returning = f"{text} RETURNING {_RETURNED.format(number)}"
             return [*self._first, impatient(returning, self.flavor, patience)]
         return [*self._first, text, self.read([write.key for write, _ in writes], number)]
 
     def swap(self, write: Write, seen: Record, fence: int, number: int, patience: int | None) -> list[str]:
-        """Write if the record is as seen. Rows: as :meth:`load`, with how many rows were written first."""
-        values = values_of(write, self._high, fence, number)
-        text = f"UPDATE {self.names.table} SET {_CHANGES.format(*values)} WHERE {_same(seen)}"
-        read = self._one(write.key, f"ROW_COUNT(), t.`write_id` = {number}")
-        first = [] if fence > 0 else self._first
-        return [*first, impatient(text, self.flavor, patience), impatient(read, self.flavor, patience)]
+        """Write if the record is as seen.
+
+        Rows: as :meth:`load`, with how many rows were written first. MariaDB answers one that was written and keeps its fence with 1,
+        the time, and the time by which its others are reckoned.
+        """
+        made = changes(write, seen, values_of(write, self._high, fence, number))
+        brief = self.flavor.mariadb and fence > 0
+        if brief:
+            made["updated_at"] = f"({_AT} := {made['updated_at']})"
+        sets = ", ".join(f"`{name}` = {value}" for name, value in made.items())
+        text = impatient(f"UPDATE {self.names.table} SET {sets} WHERE {_same(seen)}", self.flavor, patience)
+        read = impatient(self._one(write.key, f"ROW_COUNT(), t.`write_id` = {number}"), self.flavor, patience)
+        if brief:
+            made_it = packed("1", NOW, f"CAST({_AT} AS SIGNED)")
+            return [text, f"IF ROW_COUNT() = 1 THEN SELECT {made_it}; ELSE {read}; END IF"]
+        return [*([] if fence > 0 else self._first), text, read]
 
     def swap_many(self, swaps: Sequence[tuple[Write, Record, int]], number: int, patience: int | None) -> list[str]:
         """Write those whose records are as seen, all or none. Rows: as :meth:`read`."""

@@ -26,7 +26,7 @@ _PACKET: Final = 768 * 1024  # characters of the texts of one statement
 
 
 class MysqlStore(MysqlExchange, SqlVerbs, Polled):
-    """A ledger in MySQL 8 or MariaDB 10.6, or newer. Make one with :func:`onceward.stores.mysql.open_ledger`."""
+    """A ledger in MySQL 8 or MariaDB 10.6, or newer."""
 
     resolution = 0.0
     poll = 0.05  # seconds; a waiter's look is a read by key

@@ -5,12 +5,14 @@ from typing import Any
 
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres.connections import state_of
-from onceward.stores.sql.drivers import AwaitedDriver
+from onceward.stores.sql.drivers import CallersDriver
 from onceward.stores.sql.queries import Row
 
 
-class AsyncpgDriver(AwaitedDriver[str, Sequence[object]]):
+class AsyncpgDriver(CallersDriver[str, Sequence[object]]):
     """An ``asyncpg.Connection``, or a pool's proxy of one."""
+
+    awaited = True
 
     _transaction: Any = None
 

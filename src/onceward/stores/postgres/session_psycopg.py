@@ -13,12 +13,12 @@ from psycopg.rows import tuple_row
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.values import sent
-from onceward.stores.sql.drivers import AwaitedDriver, BlockingDriver
+from onceward.stores.sql.drivers import CallersDriver
 from onceward.stores.sql.limits import shut
 from onceward.stores.sql.queries import Row
 
 
-class PsycopgDriver(BlockingDriver[str, Sequence[object]]):
+class PsycopgDriver(CallersDriver[str, Sequence[object]]):
     """A ``psycopg.Connection``."""
 
     _transaction: Transaction | None = None
@@ -57,8 +57,10 @@ class PsycopgDriver(BlockingDriver[str, Sequence[object]]):
         cut(self.connection)
 
 
-class AsyncPsycopgDriver(AwaitedDriver[str, Sequence[object]]):
+class AsyncPsycopgDriver(CallersDriver[str, Sequence[object]]):
     """A ``psycopg.AsyncConnection``."""
+
+    awaited = True
 
     _transaction: AsyncTransaction | None = None
 

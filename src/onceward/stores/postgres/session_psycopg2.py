@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.inside import named
-from onceward.stores.sql.drivers import BlockingDriver
+from onceward.stores.sql.drivers import CallersDriver
 from onceward.stores.sql.queries import Row
 
 
-class Psycopg2Driver(BlockingDriver[str, Sequence[object]]):
+class Psycopg2Driver(CallersDriver[str, Sequence[object]]):
     """A ``psycopg2.extensions.connection``."""
 
     _had_autocommit = False

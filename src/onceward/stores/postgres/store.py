@@ -23,7 +23,7 @@ from onceward.stores.sql.verbs import SqlVerbs, version_of
 
 
 class PostgresStore(PostgresExchange, SqlVerbs):
-    """A ledger in a PostgreSQL database, 13 or newer. Make one with :func:`onceward.stores.postgres.open_ledger`."""
+    """A ledger in a PostgreSQL database, 13 or newer."""
 
     resolution = 0.0
     poll = 0.05  # seconds; a waiter's look is a read by key

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, SessionTransactionOrigin
 
 from onceward.errors import StoreError
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.sql.drivers import BlockingDriver, CallersDriver, DriverFailed
+from onceward.stores.sql.drivers import CallersDriver, DriverFailed
 from onceward.stores.sql.queries import Ts
 
 _IN_ONE = "is in a transaction already; commit it first, for this one must be ours to end"
@@ -63,8 +63,14 @@ class Underneath(ABC, Generic[*Ts]):
         """Close the driver's connection."""
 
 
-class AlchemyDriver(BlockingDriver[*Ts]):
+class AlchemyDriver(CallersDriver[*Ts]):
     """What a Connection and a Session have in common.
+
+    Args:
+        kind: what is below it.
+        connection: SQLAlchemy's, or the one within ``outer``.
+        seconds: how long one statement may take.
+        outer: the AsyncConnection or AsyncSession, if it is one.
 
     Attributes:
         root: SQLAlchemy's transaction, which is ours.
@@ -75,9 +81,9 @@ class AlchemyDriver(BlockingDriver[*Ts]):
     under: Underneath[*Ts]
     _committing = False
 
-    def __init__(self, kind: type[Underneath[*Ts]], connection: Any, seconds: float) -> None:
+    def __init__(self, kind: type[Underneath[*Ts]], connection: Any, seconds: float, outer: Any = None) -> None:
         super().__init__(connection, seconds)
-        self._kind = kind
+        self._kind, self._outer, self.awaited = kind, outer, outer is not None
 
     @abstractmethod
     def connected(self) -> Connection:
@@ -142,6 +148,15 @@ class AlchemyDriver(BlockingDriver[*Ts]):
         """Close the driver's connection."""
         if self._committing or self.holds():
             self.under.cut()
+
+    async def exchange_async(self, act: object) -> object:
+        """Run one act, where SQLAlchemy lets blocking code await."""
+        try:
+            return await self._outer.run_sync(lambda _: self.exchange(act))
+        except DriverFailed:
+            raise
+        except Exception as error:  # of run_sync itself
+            raise DriverFailed(error) from error
 
 
 class OfConnection(AlchemyDriver[*Ts]):
@@ -241,67 +256,14 @@ class OfSession(AlchemyDriver[*Ts]):
             raise StoreError("the session has used a second database in this transaction, which cannot commit with it")
 
 
-class AwaitedAlchemy(CallersDriver):
-    """An AsyncConnection or AsyncSession.
-
-    Args:
-        connection: the asynchronous one.
-        inner: the driver of its synchronous one.
-    """
-
-    awaited = True
-
-    def __init__(self, connection: Any, inner: AlchemyDriver[*Ts]) -> None:
-        super().__init__(connection, inner.seconds)
-        self._inner: AlchemyDriver[Any] = inner  # type: ignore[assignment]  # what its statements are is all the same here
-
-    @property
-    def raw(self) -> Any:
-        """The driver's connection."""
-        return self._inner.raw
-
-    def check(self) -> None:
-        """Raise ValueError if no transaction of ours can begin."""
-        self._inner.check()
-
-    def cut(self) -> None:
-        """Close the driver's connection."""
-        self._inner.cut()
-
-    def known_state(self) -> TransactionState:
-        """Return the state."""
-        return self._inner.known_state()
-
-    def started_anew(self) -> bool:
-        """Return whether nothing was read before us."""
-        return self._inner.started_anew()
-
-    def commits_alone(self) -> bool:
-        """Tell that it does not."""
-        return self._inner.commits_alone()
-
-    def exchange(self, act: object) -> object:
-        """Refuse: it is awaited."""
-        raise NotImplementedError("it is awaited")
-
-    async def exchange_async(self, act: object) -> object:
-        """Run one act."""
-        try:
-            return await self.connection.run_sync(lambda _: self._inner.exchange(act))
-        except DriverFailed:
-            raise
-        except Exception as error:  # of run_sync itself
-            raise DriverFailed(error) from error
-
-
-def of_async_connection(kind: type[Underneath[*Ts]], connection: Any, seconds: float) -> AwaitedAlchemy:
+def of_async_connection(kind: type[Underneath[*Ts]], connection: Any, seconds: float) -> AlchemyDriver[*Ts]:
     """Return the driver of an AsyncConnection."""
-    return AwaitedAlchemy(connection, OfConnection(kind, connection.sync_connection, seconds))
+    return OfConnection(kind, connection.sync_connection, seconds, connection)
 
 
-def of_async_session(kind: type[Underneath[*Ts]], session: Any, seconds: float) -> AwaitedAlchemy:
+def of_async_session(kind: type[Underneath[*Ts]], session: Any, seconds: float) -> AlchemyDriver[*Ts]:
     """Return the driver of an AsyncSession."""
-    return AwaitedAlchemy(session, OfSession(kind, session.sync_session, seconds))
+    return OfSession(kind, session.sync_session, seconds, session)
 
 
 def engines_of(session: Session) -> set[Any]:

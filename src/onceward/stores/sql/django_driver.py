@@ -7,11 +7,11 @@ from django.db import connections, transaction
 
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase
-from onceward.stores.sql.drivers import BlockingDriver
+from onceward.stores.sql.drivers import CallersDriver
 from onceward.stores.sql.queries import Ts
 
 
-class DjangoDriver(BlockingDriver[*Ts]):
+class DjangoDriver(CallersDriver[*Ts]):
     """One of ``django.db.connections``.
 
     Attributes:

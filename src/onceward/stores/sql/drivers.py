@@ -4,7 +4,6 @@ A method raises the driver's own errors, and each but ``send`` has a limit of ti
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, Generic, cast
 
 from onceward.errors import StoreError
@@ -23,15 +22,15 @@ class DriverFailed(StoreError):
         self.error = error
 
 
-class CallersDriver(ABC):
-    """What both kinds have in common.
+class CallersDriver(ABC, Generic[*Ts]):
+    """A connection of the caller's. The acts of one for coroutines return awaitables.
 
     Args:
         connection: the caller's.
         seconds: how long one statement may take.
     """
 
-    awaited: bool
+    awaited = False
 
     def __init__(self, connection: Any, seconds: float) -> None:
         self.connection = connection
@@ -41,14 +40,6 @@ class CallersDriver(ABC):
     def raw(self) -> Any:
         """The driver's own connection."""
         return self.connection
-
-    @abstractmethod
-    def exchange(self, act: object) -> object:
-        """Run one act, whose type is :data:`Act`. Raises :class:`DriverFailed`."""
-
-    @abstractmethod
-    async def exchange_async(self, act: object) -> object:
-        """As :meth:`exchange`, for a coroutine."""
 
     @abstractmethod
     def check(self) -> None:
@@ -71,88 +62,46 @@ class CallersDriver(ABC):
         asked = getattr(self.raw, "get_autocommit", None)  # of MySQL's drivers
         return bool(asked() if asked else getattr(self.raw, "autocommit", True))
 
+    # --- acts -----------------------------------------------------------------------------------------------------
 
-class BlockingDriver(CallersDriver, Generic[*Ts]):
-    """A connection that blocks."""
-
-    awaited = False
-
-    def start(self) -> None:
+    def start(self) -> Any:
         """Begin."""
 
-    def enter(self) -> None:
+    def enter(self) -> Any:
         """Use the caller's transaction."""
 
     @abstractmethod
-    def fetch(self, *asked: *Ts) -> Sequence[Any]:
+    def fetch(self, *asked: *Ts) -> Any:
         """Run one request's statements, and return their rows."""
 
-    def send(self) -> None:
+    def send(self) -> Any:
         """Send what the body has left unsent."""
 
     @abstractmethod
-    def finish(self) -> None:
+    def finish(self) -> Any:
         """Commit."""
 
     @abstractmethod
-    def undo(self) -> None:
+    def undo(self) -> Any:
         """Roll back, whatever the transaction's state, and leave the connection as it was found."""
 
     def exchange(self, act: object) -> object:
-        """Run one act."""
+        """Run one act, whose type is :data:`Act`. Raises :class:`DriverFailed`."""
         name, given = cast("Act", act)
         try:
             if name == "send":  # its statements are the body's, and can take longer
-                self.send()
-                return None
+                return self.send()
             with limited(self.raw, self.seconds):
                 return getattr(self, name)(*given)
         except Exception as error:
             raise DriverFailed(error) from error
 
     async def exchange_async(self, act: object) -> object:
-        """Refuse: it blocks."""
-        raise NotImplementedError("it blocks")
-
-
-class AwaitedDriver(CallersDriver, Generic[*Ts]):
-    """A connection of coroutines. Its methods are those of :class:`BlockingDriver`."""
-
-    awaited = True
-
-    async def start(self) -> None:
-        """Begin."""
-
-    async def enter(self) -> None:
-        """Use the caller's transaction."""
-
-    @abstractmethod
-    async def fetch(self, *asked: *Ts) -> Sequence[Any]:
-        """Run one request's statements, and return their rows."""
-
-    async def send(self) -> None:
-        """Send what the body has left unsent."""
-
-    @abstractmethod
-    async def finish(self) -> None:
-        """Commit."""
-
-    @abstractmethod
-    async def undo(self) -> None:
-        """Roll back, whatever the transaction's state, and leave the connection as it was found."""
-
-    def exchange(self, act: object) -> object:
-        """Refuse: it is awaited."""
-        raise NotImplementedError("it is awaited")
-
-    async def exchange_async(self, act: object) -> object:
-        """Run one act."""
+        """As :meth:`exchange`, for a coroutine."""
         name, given = cast("Act", act)
         try:
-            if name == "send":  # as above
-                await self.send()
-                return None
             with limited(self.raw, self.seconds):
-                return await getattr(self, name)(*given)
+                reply = getattr(self, name)(*given)
+                return (await reply) if hasattr(reply, "__await__") else reply
         except Exception as error:
             raise DriverFailed(error) from error

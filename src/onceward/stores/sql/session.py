@@ -61,7 +61,7 @@ class SqlSession(ABC, Generic[S, K]):
     faults: ClassVar[ServerErrors]
     libraries: ClassVar[frozenset[str]]
 
-    def __init__(self, store: S, driver: CallersDriver) -> None:
+    def __init__(self, store: S, driver: CallersDriver[*tuple[Any, ...]]) -> None:
         self.driver = driver
         self.awaited = driver.awaited
         self.store = store

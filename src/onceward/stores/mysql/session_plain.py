@@ -1,15 +1,15 @@
-"""Transactions on connections of PyMySQL."""
+"""Transactions on connections of PyMySQL and asyncmy."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.mysql.connections import cut, run, state_of
-from onceward.stores.sql.drivers import BlockingDriver
+from onceward.stores.mysql.connections import cut, run, run_async, state_of
+from onceward.stores.sql.drivers import CallersDriver
 from onceward.stores.sql.queries import Row
 
 
-class PymysqlDriver(BlockingDriver[Sequence[str]]):
+class PymysqlDriver(CallersDriver[Sequence[str]]):
     """A ``pymysql.Connection``."""
 
     def check(self) -> None:
@@ -28,6 +28,33 @@ class PymysqlDriver(BlockingDriver[Sequence[str]]):
         """Roll back."""
         if state_of(self.connection) is TransactionState.OPEN:
             self.connection.rollback()
+
+    def cut(self) -> None:
+        """Close the connection."""
+        cut(self.connection)
+
+
+class AsyncmyDriver(CallersDriver[Sequence[str]]):
+    """An ``asyncmy.Connection``."""
+
+    awaited = True
+
+    def check(self) -> None:
+        """Raise ValueError if no transaction of ours can begin."""
+        check_idle(self.connection)
+
+    async def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
+        """Run statements and return the rows of all."""
+        return await run_async(self.connection, texts)
+
+    async def finish(self) -> None:
+        """Commit."""
+        await self.connection.commit()
+
+    async def undo(self) -> None:
+        """Roll back."""
+        if state_of(self.connection) is TransactionState.OPEN:
+            await self.connection.rollback()
 
     def cut(self) -> None:
         """Close the connection."""
