@@ -1,7 +1,7 @@
 """A ledger in MySQL or MariaDB: ``Once("mysql://user@host/db")``."""
 
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import SplitResult, unquote
 
 try:
     import pymysql as _pymysql  # noqa: F401 - tells at once that it is missing
@@ -47,30 +47,21 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
 
 def place_of(parts: StoreUrl, options: dict[str, str]) -> dict[str, Any]:
     """Return the place of a URL's database as the arguments of ``pymysql.connect``; raises ValueError if it is not valid."""
-    user, password, host, port = _authority(parts.netloc)
-    shown = shown_url(parts.geturl())
+    shown, authority = shown_url(parts.geturl()), SplitResult("", parts.netloc, "", "", "")
+    try:
+        port = authority.port or 3306
+    except ValueError:
+        raise ValueError(f"{shown!r}: the port must be a number") from None
     database = unquote(parts.path.strip("/"))
     if not database or "/" in database:
         raise ValueError(f"{shown!r}: name the database, as in mysql://user@host/shop")
-    place: dict[str, Any] = {"host": host or "127.0.0.1", "port": port, "user": user or None, "password": password}
-    place["database"] = database
+    place: dict[str, Any] = {"host": authority.hostname or "127.0.0.1", "port": port, "database": database}
+    place["user"], place["password"] = unquote(authority.username or "") or None, unquote(authority.password or "")
     if "socket" in options:
         place["unix_socket"] = options["socket"]
     if (tls := _tls(options, shown)) is not None:
         place["ssl"] = tls
     return place
-
-
-def _authority(netloc: str) -> tuple[str, str, str, int]:
-    """Return the user, password, host and port of a URL."""
-    login, _, place = netloc.rpartition("@")
-    user, _, password = login.partition(":")
-    host, colon, port = place.rpartition(":")
-    if not colon or place.endswith("]"):
-        host, port = place, "3306"
-    if not port.isdecimal():
-        raise ValueError(f"port {port!r}: give a number")
-    return unquote(user), unquote(password), host.strip("[]"), int(port)
 
 
 def _tls(options: dict[str, str], shown: str) -> Any:

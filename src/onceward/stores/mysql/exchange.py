@@ -6,9 +6,9 @@ from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.mysql.faults import DENIED, FAULTS, NO_TABLE, THERE
 from onceward.stores.mysql.queries import ClaimManyQuery, ClaimQuery, MysqlQuery, RowsQuery
-from onceward.stores.mysql.schema import ADDED, MARIADB, MysqlNames, adding, check, is_complete, noting, tables
+from onceward.stores.mysql.schema import ADDED, MARIADB, MINOR, MysqlNames, adding, check, noting, tables
 from onceward.stores.mysql.statements import STARTED, MysqlStatements, literal
-from onceward.stores.sql.columns import KNOWN
+from onceward.stores.sql.columns import KNOWN, is_complete
 from onceward.stores.sql.exchange import PlainExchange, SqlConduit, SqlExchange
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import SqlError
@@ -93,7 +93,7 @@ def prepared_ledger(names: MysqlNames, url: str) -> Steps[dict[str, str]]:
     """
     meta = yield from read_meta(names)
     flavor = check(meta, url)
-    if is_complete(meta):
+    if is_complete(meta, MINOR):
         return meta
     try:
         for text in tables(names, flavor):

@@ -8,6 +8,7 @@ import contextlib
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
 import pymysql
@@ -16,8 +17,7 @@ from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.mysql.connections import drop, fetch, fetch_async, settings, spoken_error
 from onceward.stores.mysql.faults import LEFT
-from onceward.stores.sql.limits import number_of, shut
-from onceward.stores.sql.polling import READ, poller
+from onceward.stores.sql.limits import Selector, number_of, shut
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken
 
@@ -31,15 +31,21 @@ class _MysqlLane(ServerLane):
     """
 
     _wire: Any = None
+    _reading: BaseSelector  # an idle server says nothing but its end
+    _number = -1  # of the socket
 
     def __init__(self, place: Mapping[str, Any], seconds: float) -> None:
         self._place, self._seconds = place, seconds
         self._process = os.getpid()
 
+    def _open(self) -> None:
+        self.is_ready, self._number, self._reading = True, number_of(self._wire), Selector()
+        self._reading.register(self._number, EVENT_READ)
+
     @property
     def is_alive(self) -> bool:
         try:
-            return self.is_ready and _is_silent(number_of(self._wire))
+            return self.is_ready and number_of(self._wire) == self._number and not self._reading.select(0)
         except (OSError, AttributeError, ValueError):
             return False
 
@@ -67,7 +73,7 @@ class MysqlLane(_MysqlLane):
                 self.close()
                 self._wire = pymysql.connect(**self._place, read_timeout=self._seconds, write_timeout=self._seconds)
                 fetch(self._wire, [settings(self._wire.get_server_info())])
-                self.is_ready = True
+                self._open()
             return fetch(self._wire, texts)
         except Exception as error:
             raise spoken_error(error) or error from error
@@ -91,7 +97,7 @@ class AsyncMysqlLane(_MysqlLane):
 
                     self._wire = await asyncmy.connect(**self._place)
                     await fetch_async(self._wire, [settings(self._wire.get_server_info())])
-                    self.is_ready = True
+                    self._open()
                 return await fetch_async(self._wire, texts)
         except TimeoutError as error:
             raise Broken(f"the server has not answered for {self._seconds:g} s") from error
@@ -120,10 +126,3 @@ class MysqlLanes(LedgerLanes[_MysqlLane]):
     def patient(self, seconds: float) -> "MysqlLanes":
         """Return one lane of its own, with another limit of time for a statement."""
         return MysqlLanes(self._place, 1, seconds)
-
-
-def _is_silent(descriptor: int) -> bool:
-    """Return whether an idle connection is still open, as far as this end knows. An idle server says nothing but its end."""
-    waiting = poller()
-    waiting.register(descriptor, READ)
-    return not waiting.poll(0)

@@ -10,12 +10,11 @@ from typing import Final, NamedTuple
 from onceward.core.protocol import STATUSES
 from onceward.core.record import COMPLETED
 from onceward.errors import StoreError
+from onceward.stores.sql.columns import MEANINGS, check_name, check_version
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
 MINOR: Final = 1  # counts what was added since; the ledger calls it its layout
 ADDED: Final[dict[str, str]] = {}  # columns that a ledger of a lower minor may lack
-PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
-LONGEST: Final = 50  # characters of a table's name: the server allows 64, and the second table's is longer
 LONGEST_KEY: Final = 760  # characters of a key: InnoDB's index takes 3072 bytes, and a character has up to 4
 UNFINISHED: Final = STATUSES - {COMPLETED}  # what an index finds
 _TAKEN: Final = "_meta"  # what belongs to a ledger ends with this
@@ -23,33 +22,38 @@ OLDEST: Final = {True: (10, 6), False: (8, 0, 17)}  # of MariaDB, of MySQL
 # What the records of a chain have in common (core/origin.py). An index of whole origins would be too long.
 ROOT: Final = """crc32(substring_index({}, '"parent":"', 1))"""
 
-_COLUMNS: Final = {  # type, what it is
-    "key": (f"varchar({LONGEST_KEY}) NOT NULL", "namespace and key of one operation"),
-    "status": ("varchar(32) NOT NULL", "IN_PROGRESS, COMPLETED, RELEASED or PARKED"),
-    "owner": ("longtext NOT NULL", "random id of the last claim"),
-    "fence": ("bigint NOT NULL", "fencing token: it only grows over the life of a key"),
-    "beat": ("bigint NOT NULL", "writes of this claim so far"),
-    "lease_until": ("bigint NOT NULL", "when another worker may take the key over, in microseconds since 1970"),
-    "attempts": ("bigint NOT NULL", "claims since the key was last completed or cleared"),
-    "fingerprint": ("longtext", "hash of the input"),
-    "result": ("longtext", "what duplicates get, as JSON; for a PARKED key, the message that it keeps"),
-    "error": ("longtext", "why the last attempt failed, or the result is missing"),
-    "created_at": ("bigint NOT NULL", "the first claim"),
-    "expires_at": ("bigint", "when the record may be purged, if no lease is live; NULL is never"),
-    "updated_at": ("bigint", "the last write"),
-    "worker": ("longtext", "who made the last claim: host/process"),
-    "needs": ("longtext", "features that code must know to touch this key"),
-    "steps": ("longtext", "what is recorded of each step of the handler, as JSON"),
-    "unsent": ("longtext", "messages that were committed with the completion and are not sent yet, as JSON"),
-    "due_at": ("bigint", "when anybody can send them; until then, somebody may be sending"),
-    "origin": ("longtext", "from whose message this call came, as JSON"),
-    "input": ("longtext", "the arguments of the handler, if they are kept, as JSON"),
-    "history": ("longtext", "the last attempts, as JSON lines"),
-    "trace": ("longtext", "W3C traceparent of the last run"),
-    "write_id": ("bigint", "random number of the last write, by which its writer knows it"),
+_COLUMNS: Final = {  # types
+    "key": f"varchar({LONGEST_KEY}) NOT NULL",
+    "status": "varchar(32) NOT NULL",
+    "owner": "longtext NOT NULL",
+    "fence": "bigint NOT NULL",
+    "beat": "bigint NOT NULL",
+    "lease_until": "bigint NOT NULL",
+    "attempts": "bigint NOT NULL",
+    "fingerprint": "longtext",
+    "result": "longtext",
+    "error": "longtext",
+    "created_at": "bigint NOT NULL",
+    "expires_at": "bigint",
+    "updated_at": "bigint",
+    "worker": "longtext",
+    "needs": "longtext",
+    "steps": "longtext",
+    "unsent": "longtext",
+    "due_at": "bigint",
+    "origin": "longtext",
+    "input": "longtext",
+    "history": "longtext",
+    "trace": "longtext",
+    "write_id": "bigint",
     # A NULL means that the other index entries come first: these two replace partial indexes.
-    "unfinished": (f"tinyint AS (if(status = '{COMPLETED}', NULL, 1)) STORED", "1 if the record is not completed"),
-    "root": (f"int unsigned AS ({ROOT.format('origin')}) STORED", "hash of where the chain of messages began"),
+    "unfinished": f"tinyint AS (if(status = '{COMPLETED}', NULL, 1)) STORED",
+    "root": f"int unsigned AS ({ROOT.format('origin')}) STORED",
+}
+_MEANINGS: Final = MEANINGS | {
+    "write_id": "random number of the last write, by which its writer knows it",
+    "unfinished": "1 if the record is not completed",
+    "root": "hash of where the chain of messages began",
 }
 INDEXES: Final = {"expiry": "expires_at", "due": "due_at", "open": "unfinished", "origin": "root"}
 
@@ -92,10 +96,7 @@ class MysqlNames:
     """
 
     def __init__(self, table: str, database: str | None = None) -> None:
-        if not table or set(table) - PLAIN or table[0].isdigit() or len(table) > LONGEST:
-            raise ValueError(
-                f"table={table!r}: give a name of lower-case letters, digits and underscores, at most {LONGEST} long"
-            )
+        check_name("table", table)
         if table.endswith(_TAKEN):
             raise ValueError(f"table={table!r}: another ledger's second table can end with {_TAKEN}")
         place = "" if database is None else f"`{database.replace('`', '``')}`."
@@ -111,7 +112,10 @@ class MysqlNames:
 
 def tables(names: MysqlNames, flavor: Flavor) -> list[str]:
     """Return the statements that make a ledger. All can be run again, and by several at once."""
-    columns = ", ".join(f"`{name}` {kind} COMMENT '{text}'" for name, (kind, text) in _COLUMNS.items())
+    unit = {name: ", in microseconds since 1970" for name in _COLUMNS if name.endswith(("_at", "_until"))}
+    columns = ", ".join(
+        f"`{name}` {kind} COMMENT '{_MEANINGS[name]}{unit.get(name, '')}'" for name, kind in _COLUMNS.items()
+    )
     indexes = ", ".join(f"INDEX `{names.plain}_{name}` ({column})" for name, column in INDEXES.items())
     form = f"ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE {flavor.collation}"
     return [
@@ -149,15 +153,5 @@ def check(meta: Mapping[str, str], url: str) -> Flavor:
         name = "MariaDB" if flavor.mariadb else "MySQL"
         wanted = ".".join(map(str, oldest))
         raise StoreError(f"ledger {url}: its server is {meta['server']}, and a ledger needs {name} {wanted} or newer")
-    if meta.get("version", str(VERSION)) != str(VERSION):
-        raise StoreError(
-            f"ledger {url}: its schema is version {meta['version']!r}, and this onceward knows version {VERSION} only. If a "
-            "newer onceward made it, upgrade this one; nothing in the ledger was changed"
-        )
+    check_version(meta, VERSION, url)
     return flavor
-
-
-def is_complete(meta: Mapping[str, str]) -> bool:
-    """Return whether the ledger has all that this version adds."""
-    layout = meta.get("layout", "")
-    return layout.isdecimal() and int(layout) >= MINOR

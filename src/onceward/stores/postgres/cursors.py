@@ -14,7 +14,6 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
 from onceward.core.clock import boottime
-from onceward.stores.sql.polling import READ, Poller, poller
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
@@ -95,19 +94,11 @@ def failure(error: psycopg.Error) -> Exception:
     return SqlRefusal(state, message)
 
 
-def reading(connection: Any) -> Poller:
-    """Return a poll of a connection, for what it can read."""
-    made = poller()
-    made.register(connection.fileno(), READ)
-    return made
-
-
-def is_alive(connection: Any, readable: Poller) -> bool:
+def is_alive(connection: Any) -> bool:
     """Return whether an idle connection is still open, as far as this end knows. Sends nothing."""
     try:
-        if readable.poll(0):  # it was closed, or a notice waits
+        for _ in ("the server's last word", "the end"):
             connection.pgconn.consume_input()
-            return not connection.pgconn.is_busy() and not readable.poll(0)
+        return not connection.pgconn.is_busy()
     except psycopg.Error:
         return False
-    return True

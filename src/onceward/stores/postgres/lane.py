@@ -20,12 +20,10 @@ from onceward.stores.postgres.cursors import (
     fetch,
     fetch_async,
     is_alive,
-    reading,
 )
 from onceward.stores.postgres.faults import LEFT
 from onceward.stores.postgres.listening import Ear
 from onceward.stores.postgres.values import sent
-from onceward.stores.sql.polling import Poller
 from onceward.stores.sql.queries import Row
 
 # libpq's options; those of the user go before. Keepalives find a peer that vanished while nothing was sent.
@@ -60,11 +58,10 @@ class _PostgresLane(ServerLane, Generic[C]):
     def _take(self, connection: C) -> None:
         self._connection, self._cursor = connection, cursor_of(connection)
         connection.seconds = self._seconds
-        self._reading: Poller = reading(connection)
 
     @property
     def is_alive(self) -> bool:
-        return self.is_ready and is_alive(self._connection, self._reading)
+        return self.is_ready and is_alive(self._connection)
 
     def close(self, *, friendly: bool = False) -> None:
         del friendly  # libpq always says a word

@@ -11,13 +11,14 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
+from selectors import EVENT_READ
 from typing import Final
 
 from onceward.core.clock import boottime
 from onceward.observe.logs import logger
-from onceward.stores.postgres.cursors import Connection, cursor_of, fetch, reading
+from onceward.stores.postgres.cursors import Connection, cursor_of, fetch
 from onceward.stores.postgres.statements import CHANNEL, waited
-from onceward.stores.sql.polling import READ
+from onceward.stores.sql.limits import Selector
 
 # Seconds between two looks. A claim that an operator or an earlier version ends notifies nobody. A batch can miss a waiter who
 # comes right before its commit.
@@ -179,8 +180,9 @@ class Ear:
         try:
             held: dict[int, _Key] = {}
             connection = self._opened(held)
-            poller = reading(connection)  # select() takes no descriptor above 1024
-            poller.register(poke, READ)
+            ready = Selector()
+            for end in (connection.fileno(), poke):
+                ready.register(end, EVENT_READ)
             quiet_at = boottime() + IDLE
             while True:
                 quiet_at = self._sort(connection, held, quiet_at)
@@ -189,8 +191,7 @@ class Ear:
                     if not self._keys and (self._closed or boottime() >= quiet_at):
                         return
                     is_ending = any(one.number is None for one in self._keys.values())
-                ready = poller.poll(1000 * (_SOON if is_ending else LINGER / 2))
-                if any(end == poke for end, _ in ready):
+                if any(one.fd == poke for one, _ in ready.select(_SOON if is_ending else LINGER / 2)):
                     os.read(poke, 4096)
                 _hear(connection, held)
         except Exception as error:  # the waiters look again and again instead

@@ -7,6 +7,7 @@ from onceward.core.protocol import STATUSES
 from onceward.core.record import COMPLETED
 from onceward.errors import StoreError
 from onceward.stores.postgres.statements import TELLING
+from onceward.stores.sql.columns import MEANINGS, check_name, check_version
 from onceward.stores.sql.finding import having
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
@@ -20,9 +21,7 @@ ADDED: Final[dict[str, str]] = {  # columns that a ledger of a lower minor may l
     "history": "text",
     "trace": "text",
 }
-PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _LOCK: Final = 7162831505713  # a number of our own, for all ledgers of a database
-LONGEST: Final = 50  # characters of a table's name: those of its index and second table have 63
 UNFINISHED: Final = STATUSES - {COMPLETED}  # what an index finds
 _TAKEN: Final = ("_meta", "_expiry", "_pkey", "_open", "_due", "_origin")  # what belongs to a ledger ends with these
 # A hash of the root of an origin (core/origin.py). Keys come from others, and an index refuses what is longer than 2.7 KB.
@@ -31,31 +30,6 @@ CAN_TELL: Final = " AND ".join(f"has_function_privilege('{name}', 'EXECUTE')" fo
 _ENCODINGS: Final = frozenset({"UTF8", "SQL_ASCII"})  # in which a server keeps every text
 TELLS: Final = "tells"  # what a ledger says of itself if this role can tell those who wait for a key
 ENCODING: Final = "SELECT 'encoding', current_setting('server_encoding')"
-
-_SAYS: Final = {  # psql shows it by \d+
-    "key": "namespace and key of one operation",
-    "status": "IN_PROGRESS, COMPLETED, RELEASED or PARKED",
-    "owner": "random id of the last claim",
-    "fence": "fencing token: it only grows over the life of a key",
-    "beat": "writes of this claim so far",
-    "lease_until": "when another worker may take the key over; once the claim has ended, when that was",
-    "attempts": "claims since the key was last completed or cleared",
-    "fingerprint": "hash of the input",
-    "result": "what duplicates get, as JSON; for a PARKED key, the message that it keeps",
-    "error": "why the last attempt failed, or the result is missing",
-    "created_at": "the first claim",
-    "expires_at": "when the record may be purged, if no lease is live; NULL is never",
-    "updated_at": "the last write",
-    "worker": "who made the last claim: host/process",
-    "needs": "features that code must know to touch this key",
-    "steps": "what is recorded of each step of the handler, as JSON",
-    "unsent": "messages that were committed with the completion and are not sent yet, as JSON",
-    "due_at": "when anybody can send them; until then, somebody may be sending",
-    "origin": "from whose message this call came, as JSON",
-    "input": "the arguments of the handler, if they are kept, as JSON",
-    "history": "the last attempts, as JSON lines",
-    "trace": "W3C traceparent of the last run",
-}
 
 
 class Names:
@@ -68,10 +42,8 @@ class Names:
 
     def __init__(self, table: str, schema: str | None) -> None:
         for what, name in (("table", table), ("schema", schema)):
-            if name is not None and (not name or set(name) - PLAIN or name[0].isdigit() or len(name) > LONGEST):
-                raise ValueError(
-                    f"{what}={name!r}: give a name of lower-case letters, digits and underscores, at most {LONGEST} long"
-                )
+            if name is not None:
+                check_name(what, name)
         if table.endswith(_TAKEN):
             raise ValueError(f"table={table!r}: another ledger's tables and indexes can end with {', '.join(_TAKEN)}")
         place = "" if schema is None else f'"{schema}".'
@@ -136,7 +108,7 @@ def indexes(names: Names, *, concurrently: bool = False) -> dict[str, str]:
 
 def comments(names: Names) -> list[str]:
     """Return the statements that say in the database what each column is."""
-    return [f"COMMENT ON COLUMN {names.table}.{column} IS '{text}'" for column, text in _SAYS.items()]
+    return [f"COMMENT ON COLUMN {names.table}.{column} IS '{text}'" for column, text in MEANINGS.items()]
 
 
 def make(names: Names) -> str:
@@ -179,14 +151,4 @@ def check(meta: Mapping[str, str], url: str) -> None:
             f"ledger {url}: its database has the encoding {meta['encoding']}, which cannot keep every key and result. Give one with "
             "UTF8: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
         )
-    if meta.get("version", str(VERSION)) != str(VERSION):
-        raise StoreError(
-            f"ledger {url}: its schema is version {meta['version']!r}, and this onceward knows version {VERSION} only. If a "
-            "newer onceward made it, upgrade this one; nothing in the ledger was changed"
-        )
-
-
-def is_complete(meta: Mapping[str, str]) -> bool:
-    """Return whether the ledger has all that this version adds."""
-    layout = meta.get("layout", "")
-    return layout.isdecimal() and int(layout) >= MINOR
+    check_version(meta, VERSION, url)

@@ -5,6 +5,7 @@ One thread looks now and then for what takes too long, and shuts down the connec
 
 import contextlib
 import os
+import selectors
 import socket
 import threading
 import time
@@ -14,6 +15,8 @@ from typing import Any, Final
 from onceward.core.clock import boottime
 from onceward.stores.sql.refusals import Broken
 
+# poll() where there is one: select() takes no descriptor above 1024.
+Selector: Final[type[selectors.BaseSelector]] = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 _TICK: Final = 0.2  # seconds between two looks
 _REST: Final = 10.0  # seconds without a connection in use after which the thread ends
 _LIMITS: Final[dict[socket.socket, float]] = {}  # when each socket is shut down. Who takes one out closes it.

@@ -6,9 +6,10 @@ import time
 
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
+from onceward.stores.sql.columns import is_complete
 from onceward.stores.sqlite import anchor, place
 from onceward.stores.sqlite.clock import AGREE, CONFIRM, HostClock
-from onceward.stores.sqlite.schema import is_complete, make, read_meta
+from onceward.stores.sqlite.schema import MINOR, make, read_meta
 
 # Codes after which the same request may succeed (sqlite.org/rescode.html).
 _TRANSIENT = {
@@ -238,7 +239,7 @@ class SqliteFile:
             # The anchor stays where it is while a connection is open.
             host = None if self._is_second else self._anchored
             meta, found = read_meta(connection, self.path), None
-            ready = is_complete(meta)
+            ready = is_complete(meta, MINOR)
             if host is not None:
                 host.look()
                 found = anchor.read(connection, meta) if ready else None
@@ -258,7 +259,7 @@ class SqliteFile:
         name += "&immutable=1" if self._frozen else ""
         connection = self._connect(name, self._timeout)
         try:
-            if not is_complete(read_meta(connection, self.path)):
+            if not is_complete(read_meta(connection, self.path), MINOR):
                 raise StoreError(  # what else closes the connection
                     f"ledger {self.path}: this user may only read it, and it lacks what this version adds. Let a user who may "
                     f"write it call `onceward migrate --store sqlite:///{self.path}` once"

@@ -2,14 +2,14 @@
 
 import sqlite3
 from collections.abc import Sequence
-from functools import partial, reduce
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from onceward.core.protocol import NEEDS, STATUSES
 from onceward.core.record import RARE, Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged
+from onceward.stores.sql.columns import KNOWN
 from onceward.stores.sqlite import damage
 from onceward.stores.sqlite.schema import HIGH, INDEXES, TABLE
 
@@ -51,14 +51,9 @@ INSERT_FIRST, FRESH_FIRST = _inserts(_FIRST)
 UPDATE, UPDATE_LAST = _update(Record._fields), _update(_LAST)
 HIGHEST = f"SELECT coalesce(max(fence), 0) FROM {HIGH}"
 DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"
-# A status or a need that this version does not know may mean that the record is still needed.
-_KNOWN = ", ".join(f"'{status}'" for status in STATUSES)
-_UNKNOWN_NEEDS = reduce(
-    lambda rest, need: f"replace({rest}, ' {need} ', ' ')", NEEDS, "' ' || coalesce(needs, '') || ' '"
-)
 PURGE = (
-    f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? "
-    f"AND status IN ({_KNOWN}) AND trim({_UNKNOWN_NEEDS}) = '' ORDER BY expires_at LIMIT ?)"
+    f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? AND {KNOWN} "
+    "ORDER BY expires_at LIMIT ?)"
 )
 # After ?1, from ?2, before ?3. One lower bound: of two, SQLite may search the index by the looser one.
 KEYS = "key >= max(?1, ?2) AND key <> ?1 AND key < ?3"

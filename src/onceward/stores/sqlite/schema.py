@@ -3,7 +3,7 @@
 import sqlite3
 
 from onceward.core.record import PARKED, RELEASED
-from onceward.errors import StoreError
+from onceward.stores.sql.columns import check_version
 from onceward.stores.sql.finding import having
 
 TABLE, META, HIGH = "onceward", "onceward_meta", "onceward_high"
@@ -77,11 +77,7 @@ def read_meta(connection: sqlite3.Connection, path: str) -> dict[str, str]:
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (META,)).fetchone() is None:
         return {}
     meta = dict(connection.execute(f"SELECT name, value FROM {META}"))
-    if meta.get("version", str(VERSION)) != str(VERSION):
-        raise StoreError(
-            f"ledger {path}: its schema is version {meta['version']!r}, and this onceward knows version {VERSION} "
-            "only. If a newer onceward made it, upgrade this one; nothing in the file was changed"
-        )
+    check_version(meta, VERSION, path)
     return meta
 
 
@@ -104,9 +100,3 @@ def has_index(connection: sqlite3.Connection, name: str) -> bool:
     """Return whether the file has an index."""
     found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", (name,))
     return found.fetchone() is not None
-
-
-def is_complete(meta: dict[str, str]) -> bool:
-    """Return whether the file has all that this version adds."""
-    layout = meta.get("layout", "")
-    return layout.isdecimal() and int(layout) >= MINOR
