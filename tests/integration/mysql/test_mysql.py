@@ -450,7 +450,6 @@ def test_an_old_server_is_refused(database, monkeypatch):
         ("mysql://u@h/d?colour=red", "is no option"),
         ("mysql://u@h/d?lanes=0", "lanes must be at least 1"),
         ("mysql://u@h/d?timeout=never", "timeout must be seconds"),
-        ("mysql://u:secret@h:x/d", r"^(?!.*secret).*the port must be a number"),
         ("mysql://u:geheim@h:x/d", "port"),
         ("mysql://u@h/d?table=Upper", "lower-case"),
     ],

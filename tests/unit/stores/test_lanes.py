@@ -17,7 +17,7 @@ from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes import threads as threads_module
 from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
-from onceward.stores.mysql.queries import ClaimManyQuery, SwapManyQuery
+from onceward.stores.mysql.queries import MysqlWrites
 from onceward.stores.postgres.queries import ManyRows
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 from waiting import until
@@ -223,8 +223,8 @@ def test_a_claim_does_not_wait_until_there_are_no_more_ends(run, server):
 
 
 def test_the_ends_of_many_leave_before_the_claims_of_many():
-    claims = ManyRows("insert_many", "", [["k"]]), ClaimManyQuery([])
-    ends = ManyRows("swap_many", "", [["k"]]), SwapManyQuery([])
+    claims = ManyRows("insert_many", "", [["k"]]), MysqlWrites("insert", [])
+    ends = ManyRows("swap_many", "", [["k"]]), MysqlWrites("swap", [])
     assert [one.rank for one in claims + ends] == [1, 1, 0, 0]
 
 

@@ -48,14 +48,14 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
 def place_of(parts: StoreUrl, options: dict[str, str]) -> dict[str, Any]:
     """Return the place of a URL's database as the arguments of ``pymysql.connect``; raises ValueError if it is not valid."""
     shown, authority = shown_url(parts.geturl()), SplitResult("", parts.netloc, "", "", "")
-    try:
-        port = authority.port or 3306
-    except ValueError:
-        raise ValueError(f"{shown!r}: the port must be a number") from None
     database = unquote(parts.path.strip("/"))
     if not database or "/" in database:
         raise ValueError(f"{shown!r}: name the database, as in mysql://user@host/shop")
-    place: dict[str, Any] = {"host": authority.hostname or "127.0.0.1", "port": port, "database": database}
+    place: dict[str, Any] = {
+        "host": authority.hostname or "127.0.0.1",
+        "port": authority.port or 3306,
+        "database": database,
+    }
     place["user"], place["password"] = unquote(authority.username or "") or None, unquote(authority.password or "")
     if "socket" in options:
         place["unix_socket"] = options["socket"]

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
+from onceward.stores.mysql import schema
 from onceward.stores.mysql.faults import DENIED, FAULTS, NO_TABLE, THERE
-from onceward.stores.mysql.queries import ClaimManyQuery, ClaimQuery, MysqlQuery, RowsQuery
-from onceward.stores.mysql.schema import ADDED, MARIADB, MINOR, MysqlNames, adding, check, noting, tables
+from onceward.stores.mysql.queries import MysqlQuery, MysqlWrite, MysqlWrites, RowsQuery
+from onceward.stores.mysql.schema import ADDED, MARIADB, MysqlNames, adding, check, noting, tables
 from onceward.stores.mysql.statements import STARTED, MysqlStatements, literal
 from onceward.stores.sql.columns import KNOWN, is_complete
 from onceward.stores.sql.exchange import PlainExchange, SqlConduit, SqlExchange
@@ -67,9 +68,9 @@ class MysqlExchange(SqlExchange[MysqlPlain]):
 
     def _claimed(self, request: object) -> int:
         """Return how many keys a request claims."""
-        if type(request) is ClaimQuery:
-            return 1
-        return len(request.writes) if type(request) is ClaimManyQuery else 0
+        if type(request) is MysqlWrites:
+            return request.rank * request.count
+        return request.rank if type(request) is MysqlWrite else 0
 
 
 def read_meta(names: MysqlNames) -> Steps[dict[str, str]]:
@@ -93,7 +94,7 @@ def prepared_ledger(names: MysqlNames, url: str) -> Steps[dict[str, str]]:
     """
     meta = yield from read_meta(names)
     flavor = check(meta, url)
-    if is_complete(meta, MINOR):
+    if is_complete(meta, schema.MINOR):
         return meta
     try:
         for text in tables(names, flavor):

@@ -46,68 +46,66 @@ class MysqlQuery(SqlQuery):
         """Return the statements."""
 
 
-class ClaimQuery(MysqlQuery):
-    """The insert of one key."""
+class MysqlWrite(MysqlQuery):
+    """The insert of one key, or the swap of the record ``seen``."""
 
-    __slots__ = ("_number", "fence", "key", "write")
-    kind = "insert"
+    __slots__ = ("_number", "fence", "key", "kind", "rank", "seen", "write")
 
-    def __init__(self, write: Write, fence: int) -> None:
-        super().__init__("insert")
-        self.write, self.fence, self.key, self._number = write, fence, write.key, number()
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it writes."""
-        return size_of(self.write)
-
-    def merged(self, requests: Sequence["ClaimQuery"]) -> "ClaimManyQuery":
-        """Return one request for several."""
-        return ClaimManyQuery(sorted(((one.write, one.fence) for one in requests), key=lambda one: one[0].key))
-
-    def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
-        return statements.insert([(self.write, self.fence)], self._number, self.patience)
-
-    def reply(self, rows: Sequence[Row]) -> Reply:
-        """Return it. Without a record, somebody has deleted it since."""
-        return reply_in(unpacked(rows)[0])
-
-
-class SwapQuery(MysqlQuery):
-    """The swap of one key."""
-
-    __slots__ = ("_number", "fence", "key", "seen", "write")
-    kind = "swap"
-    rank = 0
-
-    def __init__(self, write: Write, seen: Record, fence: int) -> None:
-        super().__init__("swap")
-        self.write, self.seen, self.fence, self.key, self._number = write, seen, fence, write.key, number()
+    def __init__(self, write: Write, fence: int, seen: Record | None) -> None:
+        self.kind = "insert" if seen is None else "swap"
+        super().__init__(self.kind)
+        self.write, self.fence, self.seen, self.key, self._number = write, fence, seen, write.key, number()
+        self.rank = int(seen is None)
 
     @property
     def size(self) -> int:
         """About how many bytes it writes."""
         return size_of(self.write)
 
-    def merged(self, requests: Sequence["SwapQuery"]) -> "SwapManyQuery":
-        """Return one request for several."""
-        swaps = ((one.write, one.seen, one.fence) for one in requests)
-        return SwapManyQuery(sorted(swaps, key=lambda one: one[0].key))
+    def merged(self, requests: Sequence["MysqlWrite"]) -> "MysqlWrites":
+        """Return one request for several, in the order of their keys."""
+        return MysqlWrites(self.action, sorted(requests, key=lambda one: one.key))
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
+        if self.seen is None:
+            return statements.insert([(self.write, self.fence)], self._number, self.patience)
         return statements.swap(self.write, self.seen, self.fence, self._number, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Reply | None:
-        """Return it; None if it was written, and another write has come since."""
+        """Return it: without a record if somebody has deleted it since; None if it was written, and another write has come since."""
         (row,) = unpacked(rows)
+        if self.seen is None:
+            return reply_in(row)
         if len(row) == len(("written", "now", "stamped")):
             return Reply(True, self.write.at(row[2] / 1e6), row[1] / 1e6)
         written, mine = row[0] == 1, row[1] == 1
         if written and not mine:
             return None
         return reply_in((written, *row[2:])) if row[3] is not None else Reply(False, None, row[2] / 1e6)
+
+
+class MysqlWrites(MysqlQuery):
+    """The inserts or the swaps of many keys."""
+
+    __slots__ = ("_number", "_writes", "count", "rank")
+
+    def __init__(self, kind: str, writes: Sequence[MysqlWrite]) -> None:
+        super().__init__(f"{kind}_many")
+        self._writes, self._number = writes, number()
+        self.rank, self.count = int(kind == "insert"), len(writes)
+
+    def texts(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements."""
+        if self.rank:
+            return statements.insert([(one.write, one.fence) for one in self._writes], self._number, self.patience)
+        swaps = [(one.write, one.seen, one.fence) for one in self._writes if one.seen is not None]
+        return statements.swap_many(swaps, self._number, self.patience)
+
+    def reply(self, rows: Sequence[Row]) -> Met:
+        """Return the replies by their keys."""
+        found = unpacked(rows)
+        return Met({row[2]: reply_in(row) for row in found if row[2] is not None}, found[-1][1] / 1e6)
 
 
 class LoadQuery(MysqlQuery):
@@ -127,43 +125,6 @@ class LoadQuery(MysqlQuery):
         """Return it."""
         ((_, now, *fields),) = unpacked(rows)
         return Reply(False, None if fields[0] is None else record_in(fields), now / 1e6)
-
-
-class ClaimManyQuery(MysqlQuery):
-    """The inserts of many keys."""
-
-    __slots__ = ("_number", "writes")
-
-    def __init__(self, writes: Sequence[tuple[Write, int]]) -> None:
-        super().__init__("insert_many")
-        self.writes, self._number = writes, number()
-
-    def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
-        return statements.insert(self.writes, self._number, self.patience)
-
-    def reply(self, rows: Sequence[Row]) -> Met:
-        """Return them."""
-        return _met(rows)
-
-
-class SwapManyQuery(MysqlQuery):
-    """The swaps of many keys."""
-
-    __slots__ = ("_number", "_swaps")
-    rank = 0
-
-    def __init__(self, swaps: Sequence[tuple[Write, Record, int]]) -> None:
-        super().__init__("swap_many")
-        self._swaps, self._number = swaps, number()
-
-    def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
-        return statements.swap_many(self._swaps, self._number, self.patience)
-
-    def reply(self, rows: Sequence[Row]) -> Met:
-        """Return them."""
-        return _met(rows)
 
 
 class DeleteQuery(MysqlQuery):
@@ -302,11 +263,6 @@ def reply_in(row: Row) -> Reply:
 def size_of(write: Write) -> int:
     """Return about how many characters of SQL a write takes: two for each byte of UTF-8."""
     return sum(len(value) * (2 if value.isascii() else 8) for value in write if isinstance(value, str))
-
-
-def _met(rows: Sequence[Row]) -> Met:
-    found = unpacked(rows)
-    return Met({row[2]: reply_in(row) for row in found if row[2] is not None}, found[-1][1] / 1e6)
 
 
 def number() -> int:

@@ -1,6 +1,6 @@
 """The ledger in MySQL or MariaDB: a table beside the users' own data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from onceward.core.drivers import Steps
@@ -11,12 +11,9 @@ from onceward.stores.contract import Page, Polled
 from onceward.stores.mysql.exchange import MysqlConduit, MysqlExchange
 from onceward.stores.mysql.finding import select
 from onceward.stores.mysql.queries import (
-    ClaimManyQuery,
-    ClaimQuery,
     DeleteQuery,
     LoadQuery,
-    SwapManyQuery,
-    SwapQuery,
+    MysqlWrite,
     size_of,
 )
 from onceward.stores.mysql.schema import LONGEST_KEY, MysqlNames
@@ -47,21 +44,9 @@ class MysqlStore(MysqlExchange, SqlVerbs, Polled):
         MysqlExchange.__init__(self, conduit, names, url)
         SqlVerbs.__init__(self)
 
-    def _inserting(self, write: Write, fence: int) -> ClaimQuery:
-        """Return the insert of one key."""
-        return ClaimQuery(write, fence)
-
-    def _swapping(self, write: Write, seen: Record, fence: int) -> SwapQuery:
-        """Return the swap of one key."""
-        return SwapQuery(write, seen, fence)
-
-    def _inserting_all(self, writes: Sequence[tuple[Write, int]]) -> ClaimManyQuery:
-        """Return the insert of many keys."""
-        return ClaimManyQuery(writes)
-
-    def _swapping_all(self, swaps: Sequence[tuple[Write, Record, int]]) -> SwapManyQuery:
-        """Return the swap of many keys."""
-        return SwapManyQuery(swaps)
+    def _writing(self, write: Write, fence: int, seen: Record | None) -> MysqlWrite:
+        """Return the insert of one key, or the swap of a record."""
+        return MysqlWrite(write, fence, seen)
 
     def _deleting(self, seen: Record) -> DeleteQuery:
         """Return the deletion of one record."""

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
+from onceward.stores.postgres import schema
 from onceward.stores.postgres.faults import DENIED, FAULTS, NO_TABLE
 from onceward.stores.postgres.queries import ManyRows, PurgeQuery, Query, RawQuery, WriteQuery
-from onceward.stores.postgres.schema import ENCODING, MINOR, TELLS, Names, check, make, read_meta
+from onceward.stores.postgres.schema import ENCODING, TELLS, Names, check, make, read_meta
 from onceward.stores.postgres.statements import Statements
 from onceward.stores.sql.columns import is_complete
 from onceward.stores.sql.exchange import PlainExchange, SqlConduit, SqlExchange
@@ -113,7 +114,7 @@ def prepared(names: Names, url: str) -> Steps[dict[str, str]]:
             raise
         meta = dict((yield RawQuery(ENCODING)))
     check(meta, url)
-    if not is_complete(meta, MINOR):
+    if not is_complete(meta, schema.MINOR):
         try:
             yield RawQuery(make(names))
         except SqlError as error:

@@ -51,10 +51,9 @@ class OneRow(Query):
 
 
 class WriteQuery(OneRow):
-    """The insert or the swap of one key.
+    """The insert of one key, or the swap of the record ``seen``.
 
     Args:
-        kind: insert or swap.
         texts: its statement, and the one for many keys.
         write: what to write.
         fence: the write's fence, as the statements take it.
@@ -63,10 +62,11 @@ class WriteQuery(OneRow):
 
     __slots__ = ("_many", "key", "kind", "rank", "seen", "write")
 
-    def __init__(self, kind: str, texts: tuple[str, str], write: Write, fence: int, seen: Record | None = None) -> None:
+    def __init__(self, texts: tuple[str, str], write: Write, fence: int, seen: Record | None = None) -> None:
         text, self._many = texts
-        super().__init__(kind, text, (*values_of(write, fence), *(() if seen is None else version_of(seen))))
-        self.kind, self.key, self.rank, self.write, self.seen = kind, write.key, int(kind == "insert"), write, seen
+        self.kind, version = ("insert", ()) if seen is None else ("swap", version_of(seen))
+        super().__init__(self.kind, text, (*values_of(write, fence), *version))
+        self.key, self.rank, self.write, self.seen = write.key, int(seen is None), write, seen
 
     @property
     def size(self) -> int:
@@ -74,7 +74,7 @@ class WriteQuery(OneRow):
         return sum(len(value) for value in self.values if isinstance(value, str))
 
     def merged(self, requests: Sequence["WriteQuery"]) -> "ManyRows":
-        """Return one request for several, in the order of their keys: so that batches of processes do not deadlock."""
+        """Return one request for several, in the order of their keys."""
         ordered = sorted(requests, key=lambda one: one.key)
         columns = map(list, zip(*(one.values[1:] for one in ordered), strict=True))
         return ManyRows(f"{self.kind}_many", self._many, list(columns))
@@ -187,14 +187,6 @@ def reply_of(row: Row) -> Reply:
     if won is None:
         return Reply(False, None, row[1])
     return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1]))
-
-
-def columns_of(writes: Sequence[Write], fences: list[int]) -> list[list[object]]:
-    """Return the values of writes by columns, in the order of the statements, with these fences."""
-    fields = list(map(list, zip(*writes, strict=True)))
-    columns = [fields[at] for at in _OF_WRITE]
-    columns[_FENCE], columns[_ERROR] = fences, [_kept(write.error) for write in writes]
-    return columns
 
 
 def values_of(write: Write, fence: int) -> list[object]:

@@ -1,6 +1,6 @@
 """The ledger in PostgreSQL: a table beside the users' own data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
@@ -11,11 +11,9 @@ from onceward.stores.postgres.exchange import ChangeRequest, Conduit, PostgresEx
 from onceward.stores.postgres.faults import CANCELED
 from onceward.stores.postgres.finding import select
 from onceward.stores.postgres.queries import (
-    ManyRows,
     OneRow,
     Query,
     WriteQuery,
-    columns_of,
 )
 from onceward.stores.postgres.schema import Names
 from onceward.stores.sql.refusals import SqlError
@@ -44,24 +42,11 @@ class PostgresStore(PostgresExchange, SqlVerbs):
         PostgresExchange.__init__(self, conduit, names, url)
         SqlVerbs.__init__(self)
 
-    def _inserting(self, write: Write, fence: int) -> Query:
-        """Return the insert of one key."""
-        return WriteQuery("insert", (self.statements.insert, self.statements.insert_many), write, fence)
-
-    def _swapping(self, write: Write, seen: Record, fence: int) -> Query:
-        """Return the swap of one key."""
-        return WriteQuery("swap", (self.statements.swap, self.statements.swap_many), write, fence, seen)
-
-    def _inserting_all(self, writes: Sequence[tuple[Write, int]]) -> Query:
-        """Return the insert of many keys."""
-        columns = columns_of([write for write, _ in writes], [fence for _, fence in writes])
-        return ManyRows("insert_many", self.statements.insert_many, columns)
-
-    def _swapping_all(self, swaps: Sequence[tuple[Write, Record, int]]) -> Query:
-        """Return the swap of many keys."""
-        columns = columns_of([write for write, *_ in swaps], [fence for *_, fence in swaps])
-        versions = map(list, zip(*(version_of(seen) for _, seen, _ in swaps), strict=True))
-        return ManyRows("swap_many", self.statements.swap_many, (*columns, *versions))
+    def _writing(self, write: Write, fence: int, seen: Record | None) -> Query:
+        """Return the insert of one key, or the swap of a record."""
+        ours = self.statements
+        texts = (ours.insert, ours.insert_many) if seen is None else (ours.swap, ours.swap_many)
+        return WriteQuery(texts, write, fence, seen)
 
     def _deleting(self, seen: Record) -> Query:
         """Return the deletion of one record."""

@@ -33,6 +33,10 @@ class SqlQuery(ABC):
     def __init__(self, action: str) -> None:
         self.action = action
 
+    def merged(self, requests: Sequence[Any]) -> "SqlQuery":
+        """Return one request for several of a kind, in the order of their keys: so that batches of processes do not deadlock."""
+        raise NotImplementedError(self.action)
+
     @abstractmethod
     def reply(self, rows: Sequence[Row]) -> object:
         """Return the reply that the rows are."""

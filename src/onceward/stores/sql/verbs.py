@@ -4,7 +4,7 @@ A request waits for somebody's open transaction on its key, but only for a while
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from onceward.core.clock import boottime
@@ -34,20 +34,12 @@ class SqlVerbs(ABC):
     # --- by each database -----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _inserting(self, write: Write, fence: int) -> SqlQuery:
-        """Return the insert of one key. Its reply is without a record if another try may see one."""
+    def _writing(self, write: Write, fence: int, seen: Record | None) -> SqlQuery:
+        """Return the insert of one key, or the swap of a record. Those of many keys can be merged.
 
-    @abstractmethod
-    def _swapping(self, write: Write, seen: Record, fence: int) -> SqlQuery:
-        """Return the swap of one key. Its reply is None if it was made, and another write has come since."""
-
-    @abstractmethod
-    def _inserting_all(self, writes: Sequence[tuple[Write, int]]) -> SqlQuery:
-        """Return the insert of many keys with their fences, in the order of the keys."""
-
-    @abstractmethod
-    def _swapping_all(self, swaps: Sequence[tuple[Write, Record, int]]) -> SqlQuery:
-        """Return the swap of many keys with their fences, in the order of the keys."""
+        The reply to an insert is without a record if another try may see one. That to a swap is None if it was made, and another
+        write has come since.
+        """
 
     @abstractmethod
     def _deleting(self, seen: Record) -> SqlQuery:
@@ -75,7 +67,7 @@ class SqlVerbs(ABC):
         if (error := self._too_long(write.key)) is not None:
             raise error
         for _ in range(AGAIN):
-            request = self._inserting(write, self._fences.asked(write, None))
+            request = self._writing(write, self._fences.asked(write, None), None)
             reply = yield from self._one(request, brief=brief)
             if reply is not None and reply.record is not None:
                 return (yield from self._fenced(write, None, reply))
@@ -92,7 +84,7 @@ class SqlVerbs(ABC):
 
     def _swapped(self, write: Write, seen: Record, *, brief: bool = False) -> Steps[Reply]:
         for _ in range(AGAIN):
-            request = self._swapping(write, seen, self._fences.asked(write, seen))
+            request = self._writing(write, self._fences.asked(write, seen), seen)
             reply = yield from self._one(request, brief=brief)
             if reply is None:  # as with a lost reply, the caller asks again
                 break
@@ -148,9 +140,7 @@ class SqlVerbs(ABC):
         first: dict[str, Write] = {}
         for write in writes:
             first.setdefault(write.key, write)
-        asked = self._fences.asked
-        all_of = lambda writes: self._inserting_all([(write, asked(write, None)) for write in writes])
-        met = yield from self._batch(list(first.values()), all_of, self._insert)
+        met = yield from self._batch(list(first.values()), {})
         answers: list[Answered] = []
         for write in writes:
             answer = met[write.key]
@@ -166,21 +156,16 @@ class SqlVerbs(ABC):
             half = len(pairs) // 2
             answers = yield from self.swap_many(pairs[:half])
             return answers + (yield from self.swap_many(pairs[half:]))
-        asked = self._fences.asked
-        with_fence = lambda write: (write, seen[write.key], asked(write, seen[write.key]))
-        all_of = lambda writes: self._swapping_all(list(map(with_fence, writes)))
-        alone = lambda write, *, brief: self._swap(write, seen[write.key], brief=brief)
-        met = yield from self._batch([write for write, _ in pairs], all_of, alone, seen)
+        met = yield from self._batch([write for write, _ in pairs], seen)
         return [met[write.key] for write, _ in pairs]
 
-    def _batch(
-        self,
-        writes: list[Write],
-        all_of: Callable[[list[Write]], SqlQuery],
-        alone: Callable[..., Steps[Reply]],
-        seen: Mapping[str, Record] | None = None,
-    ) -> Steps[dict[str, Answered]]:
-        """Return the answers by their keys: of one statement, and of one for each key that it did not answer."""
+    def _batch(self, writes: list[Write], seen: Mapping[str, Record]) -> Steps[dict[str, Answered]]:
+        """Return the answers by their keys: of one statement, and of one for each key that it did not answer.
+
+        Args:
+            writes: swaps of the records ``seen``; inserts if there are none.
+            seen: by their keys.
+        """
         answers: dict[str, Answered] = {
             write.key: error for write in writes if (error := self._too_long(write.key)) is not None
         }
@@ -191,20 +176,25 @@ class SqlVerbs(ABC):
             met: Met | None = None
             if len(part) > 1 and trouble is None:
                 try:
-                    met = yield all_of(part)
+                    all_of = [
+                        self._writing(write, self._fences.asked(write, seen.get(write.key)), seen.get(write.key))
+                        for write in part
+                    ]
+                    met = yield all_of[0].merged(all_of)
                 except StoreError as error:
                     if not self._stops_all(error):
                         raise
                     brief = True
             for write in part:
-                of = None if seen is None else seen[write.key]
+                of = seen.get(write.key)
                 reply = None if met is None else _reply_in(met, write.key, of)
                 if reply is not None:
                     answers[write.key] = yield from _answered(self._fenced(write, of, reply))
                 elif trouble is not None:
                     answers[write.key] = trouble
                 else:
-                    answers[write.key] = answer = yield from _answered(alone(write, brief=brief))
+                    alone = self._insert(write, brief=brief) if of is None else self._swap(write, of, brief=brief)
+                    answers[write.key] = answer = yield from _answered(alone)
                     if isinstance(answer, StoreError) and answer.transient and not self._stops_all(answer):
                         trouble = answer  # a server that does not answer: the others would wait as long, one by one
         return answers
