@@ -85,3 +85,11 @@ def test_a_key_that_is_completed_leaves_no_transaction_open(once, connection, ef
     with pytest.raises(Completed), once.transaction("k", connection):
         act(connection)
     assert (effects(), value(connection, "@@in_transaction")) == (["effect"], 0)
+
+
+def test_a_claim_and_its_completion_are_told_as_they_are_kept(once, connection):
+    with once.transaction("k", connection) as transaction:
+        transaction.result = "made"
+    ((kept, _),) = once.ledger.records()
+    assert transaction.claim.record == kept
+    assert kept.result == '"made"'

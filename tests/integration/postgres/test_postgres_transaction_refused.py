@@ -11,7 +11,9 @@ from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from onceward import Completed, Once, OncewardError, StoreError
+from onceward.core.record import Record
 from onceward.stores import open_store
+from onceward.stores.postgres.statements import READ
 from postgres_hands import Alchemy, AlchemySession, django_connection
 
 
@@ -75,6 +77,30 @@ def test_the_callers_own_settings_last(once, plain, table):
         except Completed:
             pass
     assert plain.execute("SHOW lock_timeout").fetchone() == ("7s",)
+
+
+def test_the_callers_own_settings_last_through_a_retry(once, plain):
+    plain.execute("SET lock_timeout = '7s'")
+    plain.commit()
+    with pytest.raises(ZeroDivisionError), once.transaction("k", plain):
+        raise ZeroDivisionError
+    with once.transaction("k", plain) as transaction:
+        assert transaction.claim.attempt == 2
+        assert plain.execute("SHOW lock_timeout").fetchone() == ("7s",)
+        plain.execute("SET LOCAL lock_timeout = '3s'")
+    assert plain.execute("SHOW lock_timeout").fetchone() == ("7s",)
+
+
+def test_a_claim_and_its_completion_are_told_as_they_are_kept(once, plain):
+    def kept():
+        return Record(*plain.execute(f"SELECT {READ} FROM {once.store.names.table} a").fetchone())
+
+    with once.transaction("k", plain) as transaction:
+        claim = transaction.claim
+        assert claim.record == kept()
+        transaction.result = "made"
+    assert claim.record == kept()
+    assert claim.record.result == '"made"'
 
 
 @pytest.mark.parametrize("level", [psycopg.IsolationLevel.REPEATABLE_READ, psycopg.IsolationLevel.SERIALIZABLE])

@@ -74,7 +74,7 @@ class MysqlWrite(MysqlQuery):
 
     def reply(self, rows: Sequence[Row]) -> Reply | None:
         """Return it: without a record if somebody has deleted it since; None if it was written, and another write has come since."""
-        (row,) = unpacked(rows)
+        row = unpacked(rows)[0]
         if self.seen is None:
             return reply_in(row)
         if len(row) == len(("written", "now", "stamped")):
