@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, TextIO
 
 import msgspec
 
@@ -38,11 +38,9 @@ from onceward.observe.measures import (
     WAIT,
     Measure,
     Meter,
+    ReadsGauges,
     Record,
 )
-
-if TYPE_CHECKING:
-    from onceward.stores.gauges import LedgerGauges
 
 _MOST: Final = 100  # values of one metric in a line (the specification, "Target members")
 _LONGEST: Final = 250  # characters of a dimension's value that are kept; CloudWatch takes 1,024 bytes
@@ -133,7 +131,7 @@ class EmbeddedMetrics(Meter):
         lines += [self._line("", {}, part) for part in (ledger, *more) if part]
         self._write(lines)
 
-    def ledger(self, gauges: "LedgerGauges") -> None:
+    def ledger(self, gauges: ReadsGauges) -> None:
         """Write a line of a ledger's gauges, such as its parked keys: call it in a function that a schedule invokes."""
         read = gauges.read(patience=None)
         metrics = {f"Keys{labels[0].title().replace('_', '')}": [value] for labels, value in read.get(KEYS, {}).items()}

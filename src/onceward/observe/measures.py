@@ -5,7 +5,7 @@ A key is never a label. The labels are the namespace of the keys, the kind of an
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from onceward.observe.events import Event, Happening, StoreRequest
 
@@ -73,6 +73,14 @@ OUTBOX_AGE: Final = Measure("onceward.outbox.age", "s", "How long ago the oldest
 GAUGE_AGE: Final = Measure("onceward.gauges.age", "s", "How long ago the gauges of the ledger were read", ())
 GAUGES: Final = (KEYS, OUTBOX_AGE, GAUGE_AGE)
 Readings = dict[Measure, dict[tuple[str, ...], float]]  # the values of gauges, by labels
+
+
+class ReadsGauges(Protocol):
+    """What reads the gauges of a ledger: ``LedgerGauges(once)`` of ``stores/gauges.py``."""
+
+    def read(self, patience: float | None = ...) -> Readings:
+        """Return each gauge's values by labels, after at most so many seconds."""
+
 
 # The codes with which DynamoDB and S3 throttle (their developer guides, "Error handling").
 THROTTLED: Final = frozenset(

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from onceward.core.arguments import check_type
 from onceward.observe.cells import CellMeter, CounterCell, HistogramCell
-from onceward.observe.measures import GAUGES, MEASURES, Measure, Record
-
-if TYPE_CHECKING:
-    from onceward.stores.gauges import LedgerGauges
+from onceward.observe.measures import GAUGES, MEASURES, Measure, ReadsGauges, Record
 
 try:
     from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation, get_meter_provider
@@ -78,7 +75,7 @@ class OtelMetrics(CellMeter):
                 yield Observation(least, _attributes(measure, labels))
 
 
-def observe_ledger(gauges: "LedgerGauges", provider: MeterProvider | None = None) -> None:
+def observe_ledger(gauges: ReadsGauges, provider: MeterProvider | None = None) -> None:
     """Export the gauges of a ledger, such as its parked keys. They are read when metrics are exported.
 
     Args:

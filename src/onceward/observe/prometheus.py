@@ -1,14 +1,10 @@
 """Metrics for Prometheus, with the extra ``prometheus``."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from onceward.core.arguments import check_type
 from onceward.observe.cells import CellMeter, CounterCell, HistogramCell
-from onceward.observe.measures import GAUGES, MEASURES, Measure
-
-if TYPE_CHECKING:
-    from onceward.stores.gauges import LedgerGauges
+from onceward.observe.measures import GAUGES, MEASURES, Measure, ReadsGauges
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry
@@ -61,7 +57,7 @@ class PrometheusLedger:
         registry: where they appear.
     """
 
-    def __init__(self, gauges: "LedgerGauges", registry: CollectorRegistry = REGISTRY) -> None:
+    def __init__(self, gauges: ReadsGauges, registry: CollectorRegistry = REGISTRY) -> None:
         check_type("PrometheusLedger(gauges)", gauges, "read", "LedgerGauges(once)")
         self._gauges = gauges
         registry.register(self)

@@ -5,7 +5,7 @@ A ledger of any size answers as fast, because all of it is read by index. What h
 
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from onceward.core.drivers import drive
 from onceward.core.selections import DueWithin
@@ -14,12 +14,20 @@ from onceward.observe.measures import GAUGE_AGE, KEYS, OUTBOX_AGE, Readings
 from onceward.stores.capabilities import OUTBOX
 
 if TYPE_CHECKING:
-    from onceward.once import Once
+    from onceward.stores.ledger import Ledger
 
 _STATES: Final = ("IN_PROGRESS", "RELEASED", "PARKED", "LAPSED")
 _PATIENCE: Final = 2.0  # seconds that a reader waits; Prometheus gives up a whole scrape after ten
 _DUE: Final = 1000  # records among which the one with the oldest messages is looked for: those that are due first
 _AHEAD: Final = 3600.0  # seconds: messages that a target did not take wait for their next try, ten minutes at most
+
+
+class HasLedger(Protocol):
+    """What has a ledger: a :class:`onceward.Once`."""
+
+    @property
+    def ledger(self) -> "Ledger":
+        """Its ledger."""
 
 
 class LedgerGauges:
@@ -34,7 +42,7 @@ class LedgerGauges:
         scan: whether to read the whole ledger for counts that it has no index for. That costs a read of each record.
     """
 
-    def __init__(self, once: "Once", every: float = 60.0, *, scan: bool = False) -> None:
+    def __init__(self, once: HasLedger, every: float = 60.0, *, scan: bool = False) -> None:
         self._once = once
         self._every = every
         self._scan = scan
@@ -64,17 +72,17 @@ class LedgerGauges:
         try:
             self._last = self._asked(), time.monotonic()
         except Exception as error:
-            logger().warning("the gauges of %s cannot be read: %s", self._once.store.url, error)
+            logger().warning("the gauges of %s cannot be read: %s", self._once.ledger.store.url, error)
 
     def _asked(self) -> Readings:
-        store, ledger = self._once.store, self._once.ledger
+        ledger = self._once.ledger
         counts = dict(ledger.survey().counts)
         if self._scan and not counts.keys() >= set(_STATES):
             counts = ledger.stats()
             counts["LAPSED"] = counts["lapsed"]
         read: Readings = {KEYS: {(state.lower(),): float(counts[state]) for state in _STATES if state in counts}}
-        if OUTBOX.of(store) is not None:
-            page = drive(store.select(DueWithin(_AHEAD), None, _DUE), store)
+        if OUTBOX.of(ledger.store) is not None:
+            page = drive(ledger.store.select(DueWithin(_AHEAD), None, _DUE), ledger.store)
             # The lease of a record ends with its completion.
             read[OUTBOX_AGE] = {(): max([page.now - one.lease_until for one in page.records], default=0.0)}
         return read
