@@ -10,9 +10,8 @@ import pytest
 from onceward import Once
 from onceward.core.record import COMPLETED
 from onceward.pipelines import load
-from onceward.pipelines.databases import Database
-from onceward.pipelines.flow import PipelineRun
-from onceward.pipelines.statements import Statement
+from onceward.pipelines.databases import Database, Statement
+from onceward.pipelines.run import PipelineRun
 from postgres_servers import PgBouncer
 from processes import PATIENCE, lines, workers
 

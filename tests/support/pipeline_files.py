@@ -8,8 +8,8 @@ import uuid
 
 from onceward.consumers.delivery import Delivery
 from onceward.pipelines import load
-from onceward.pipelines.flow import Flow, PipelineRun
 from onceward.pipelines.pipeline import examine
+from onceward.pipelines.run import PipelineRun
 
 HEAD = "name: orders\nsource: {ndjson: {files: [orders.ndjson]}}\n"
 
@@ -62,8 +62,7 @@ class PipelineFolder:
 
 
 async def _handled(pipeline, delivery):
-    await pipeline.open()
     try:
-        return await Flow(pipeline).handle(delivery)
+        return await pipeline.flow().handle(delivery)
     finally:
         await pipeline.close()

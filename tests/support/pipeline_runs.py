@@ -6,7 +6,7 @@ import random
 import time
 
 from onceward.pipelines import load
-from onceward.pipelines.flow import opened
+from onceward.pipelines.run import opened
 from processes import PATIENCE, workers
 
 
@@ -27,7 +27,6 @@ def run(file):
 
     async def main():
         pipeline = load(file)
-        await pipeline.open()
         try:
             await opened(pipeline, outcomes.append).run_async(until_empty=True)
         finally:

@@ -17,9 +17,9 @@ from onceward.pipelines.marks import Mistake
 from onceward.terminal import json, line
 
 if TYPE_CHECKING:
-    from onceward.pipelines.flow import PipelineRun
-    from onceward.pipelines.messages import PipelineMessage
+    from onceward.pipelines.call import PipelineMessage
     from onceward.pipelines.pipeline import Pipeline
+    from onceward.pipelines.run import PipelineRun
 
 WRONG = 1
 
@@ -75,7 +75,7 @@ def run(
     if given is not None and not dry_run:
         refuse("--input is for --dry-run", USAGE)
     pipeline = checked(file, "memory:" if dry_run else store)
-    from onceward.pipelines.flow import PipelineRun
+    from onceward.pipelines.run import PipelineRun
 
     source = None
     if dry_run:

@@ -1,11 +1,11 @@
-"""One delivery's way through a pipeline: what steps and sinks use beside the message."""
+"""A message on its way through a pipeline, and what steps and sinks use beside it."""
 
 import asyncio
 import contextvars
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from onceward.consumers.callers import Callers
@@ -14,10 +14,72 @@ from onceward.consumers.delivery import Delivery
 if TYPE_CHECKING:
     from onceward.claim.claim import Claim, OnLapse
     from onceward.claim.held import HeldClaim
-    from onceward.pipelines.messages import PipelineMessage
+
+
+class PipelineMessage(NamedTuple):
+    """A message as a step sees it. Steps make a new one, and never change the data in place.
+
+    Attributes:
+        data: its data as it is now: what JSON can hold, or bytes.
+        meta: where it comes from: ``source``, ``id``, ``key``, ``group``, ``destination`` and ``raw`` of its delivery.
+        at: its numbers in the lists that it was taken from (``each``); it is part of the names of its steps.
+    """
+
+    data: Any
+    meta: dict[str, object]
+    at: tuple[int, ...] = ()
+
+    def with_data(self, data: object) -> "PipelineMessage":
+        """Return it with other data."""
+        return self._replace(data=data)
+
+    def with_field(self, path: str, value: object) -> "PipelineMessage":
+        """Return it with a value in a field, such as ``payment.receipt``. Objects on the way are made.
+
+        Raises:
+            ValueError: something on the way is no object.
+        """
+        return self._replace(data=_put(self.data, path.split("."), value, path))
+
+    def without_field(self, path: str) -> "PipelineMessage":
+        """Return it without a field. A field that it does not have is ignored."""
+        return self._replace(data=_cut(self.data, path.split(".")))
+
+
+def _put(data: object, names: list[str], value: object, path: str) -> object:
+    if data is None:
+        data = {}
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} cannot be put into {type(data).__name__}: only an object has fields")
+    name, *rest = names
+    return {**data, name: _put(data.get(name), rest, value, path) if rest else value}
+
+
+def _cut(data: object, names: list[str]) -> object:
+    name, *rest = names
+    if not isinstance(data, dict) or name not in data:
+        return data
+    if rest:
+        return {**data, name: _cut(data[name], rest)}
+    return {other: value for other, value in data.items() if other != name}
+
 
 T = TypeVar("T")
 _CALLERS: Final["WeakKeyDictionary[asyncio.AbstractEventLoop, Callers]"] = WeakKeyDictionary()
+
+
+# None drops the message.
+StepAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[PipelineMessage | None]]
+# Returns the result of an effect: what JSON can hold.
+EffectAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[Any]]
+
+
+class StepFailed(Exception):
+    """A step failed. Its text says why."""
+
+
+class StepNotMade(StepFailed):
+    """A step failed, and its effect was certainly not made. With ``on_lapse: park``, the key can then be retried."""
 
 
 class StandIn(Protocol):

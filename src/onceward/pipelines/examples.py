@@ -15,9 +15,8 @@ from onceward.errors import OncewardError
 from onceward.observe.events import StoreRequest
 from onceward.once import Once
 from onceward.pipe.attempt import Interrupted
-from onceward.pipelines.flow import Flow
+from onceward.pipelines.call import StepFailed
 from onceward.pipelines.pipeline import load
-from onceward.pipelines.steps.contract import StepFailed
 from onceward.results.outcomes import describe
 from onceward.stores.memory import MemoryStore
 from onceward.terminal import json
@@ -25,8 +24,7 @@ from onceward.terminal import json
 if TYPE_CHECKING:
     from onceward.batch.outcomes import BatchOutcome
     from onceward.observe.events import Event
-    from onceward.pipelines.call import PipelineCall
-    from onceward.pipelines.messages import PipelineMessage
+    from onceward.pipelines.call import PipelineCall, PipelineMessage
     from onceward.pipelines.model import Example
     from onceward.pipelines.pipeline import Pipeline
 
@@ -64,7 +62,7 @@ class ExampleStage:
         self.pipeline: Pipeline = load(file, ledger=once)
         self.pipeline.stand_in = self
         self._example = example
-        self._flow = Flow(self.pipeline)
+        self._flow = self.pipeline.flow()
         self._flow.handler = self._killable(self._flow.handler)
         self.effects: Counter[str] = Counter()
         self.outputs: dict[str, list[Any]] = defaultdict(list)

@@ -1,10 +1,13 @@
-"""A run of a pipeline: its source brings deliveries, its workers handle them, and outcomes are told."""
+"""What sources bring deliveries to: the handler of a pipeline with its options, and who hears the outcomes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from onceward.batch.outcomes import BatchOutcome
+from onceward.consumers.backoff import Backoff
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import StoppableBatch
@@ -13,12 +16,12 @@ from onceward.core.drivers import drive_async
 from onceward.core.protocol import is_live
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
-from onceward.outbox.relay import relay_beside
 from onceward.pipelines.settings import seconds
 
 if TYPE_CHECKING:
-    from onceward.pipelines.pipeline import Pipeline
-    from onceward.pipelines.sources.contract import Runs, SourceSettings
+    from onceward.consumers.delivery import DeliveryOptions
+    from onceward.once import Once
+    from onceward.pipelines.model import PipelineFile
 
 M = TypeVar("M")
 
@@ -26,29 +29,42 @@ M = TypeVar("M")
 class Flow:
     """What a source needs to bring deliveries to a pipeline.
 
-    Attributes:
+    Args:
         once: the ledger.
+        model: what the file says.
+        folder: where the file is; relative paths begin here.
         handler: takes a message.
-        options: the keywords of a worker.
+        options: the pipeline's own keywords of a worker.
+        keep: takes the seconds that a record must stay at least.
         report: is called with each recorded outcome.
+
+    Attributes:
         progress: returns the bytes that are read, and of how many, if the source sets it.
     """
 
-    def __init__(self, pipeline: "Pipeline", report: Callable[[BatchOutcome], None] | None = None) -> None:
-        self.pipeline, self.once = pipeline, pipeline.once
-        self.handler = pipeline.handler
-        self.report = report
+    def __init__(
+        self,
+        once: "Once",
+        model: "PipelineFile",
+        folder: "Path",
+        handler: Callable[..., Awaitable[object]],
+        options: "DeliveryOptions",
+        keep: Callable[[float], None],
+        report: Callable[[BatchOutcome], None] | None = None,
+    ) -> None:
+        self.once, self.model, self.folder, self.handler = once, model, folder, handler
+        self.keep, self.report = keep, report
         self.progress: Callable[[], tuple[int, int | None]] | None = None
+        self._options = options
         self._batch: StoppableBatch | None = None
-        self._hold = pipeline.model.hold
         self._said = False
 
     @property
     def options(self) -> WorkerOptions:
-        """See the class."""
-        model = self.pipeline.model
+        """The keywords of a worker."""
+        model = self.model
         options: dict[str, Any] = {
-            **self.pipeline.options,
+            **self._options,
             "concurrency": model.concurrency,
             "backoff": (seconds(model.backoff.first), seconds(model.backoff.longest)),
             "grace": None if model.grace is None else seconds(model.grace),
@@ -57,24 +73,25 @@ class Flow:
 
     async def ready(self) -> None:
         """Wait while the key of ``hold`` is held: the source takes nothing meanwhile."""
-        if self._hold is None:
+        hold = self.model.hold
+        if hold is None:
             return
-        store, pause = self.once.store, max(0.01, seconds(self._hold.every))
+        store, pause = self.once.store, max(0.01, seconds(hold.every))
         while True:
             try:
-                reply = await drive_async(store.load(self._hold.key), store)
+                reply = await drive_async(store.load(hold.key), store)
             except StoreError as error:
-                logger().warning("hold: the ledger cannot be asked for %s: %s", self._hold.key, error)
+                logger().warning("hold: the ledger cannot be asked for %s: %s", hold.key, error)
             else:
                 if reply.record is None or not is_live(reply.record, reply.now):
-                    self._say("goes on: %s is free", held=False)
+                    self._say(f"goes on: {hold.key} is free", held=False)
                     return
-                self._say("holds all input while %s is held", held=True)
+                self._say(f"holds all input while {hold.key} is held", held=True)
             await asyncio.sleep(pause)
 
     def _say(self, text: str, *, held: bool) -> None:
-        if held is not self._said and self._hold is not None:
-            logger().warning(f"pipeline %s {text}", self.pipeline.model.name, self._hold.key)
+        if held is not self._said:
+            logger().warning("pipeline %s %s", self.model.name, text)
         self._said = held
 
     def told(self, outcome: BatchOutcome) -> None:
@@ -85,10 +102,10 @@ class Flow:
     async def handle(self, delivery: Delivery) -> BatchOutcome:
         """Handle one delivery of a source that is no queue. It raises nothing about the message: see the outcome."""
         if self._batch is None:
-            options: dict[str, Any] = {**self.pipeline.options}
+            options: dict[str, Any] = {**self._options}
             key, fingerprint = options.pop("key", None), options.pop("fingerprint", None)
             reader = DeliveryReader(self.handler, key, fingerprint)
-            concurrency = self.pipeline.model.concurrency
+            concurrency = self.model.concurrency
             self._batch = StoppableBatch(
                 self.once.guards, self.handler, reader.read, concurrency=concurrency, heard=self.told, **options
             )
@@ -112,59 +129,38 @@ class FlowWorker(Worker[M], Generic[M]):
         self.flow.told(outcome)
 
 
-class PipelineRun:
-    """One run of a pipeline, from its own source or another.
+class FlowRuns:
+    """A source that is no queue: its stop, and the pauses that the file asks for."""
 
-    Args:
-        pipeline: what runs.
-        report: is called with each recorded outcome.
-        source: takes the place of the pipeline's own.
-    """
+    def __init__(self, flow: Flow) -> None:
+        self.flow, self.name = flow, flow.model.name
+        self.backoff = Backoff(*flow.options["backoff"])
+        self.grace = flow.options["grace"]
+        self.stopping = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def __init__(
-        self,
-        pipeline: "Pipeline",
-        report: Callable[[BatchOutcome], None] | None = None,
-        source: "SourceSettings | None" = None,
-    ) -> None:
-        self._pipeline = pipeline
-        self._flow = Flow(pipeline, report)
-        self._source = source or pipeline.source
-        self._runs = self._source.open(self._flow)
-        self.stopping = False
-
-    @property
-    def in_flight(self) -> int:
-        """How many messages are held."""
-        return self._runs.in_flight
-
-    @property
-    def progress(self) -> tuple[int, int | None]:
-        """The bytes that are read, and of how many; 0 and None for a source without an end."""
-        return (0, None) if self._flow.progress is None else self._flow.progress()
-
-    async def run_async(self, *, until_empty: bool = False) -> None:
-        """Run until :meth:`stop`, or until the source ends. With ``until_empty`` a queue ends when it has no more messages.
-
-        Raises:
-            StoreError, BrokerError, ValueError: the ledger or the source failed at the start.
-        """
-        # A worker has its own relay.
-        relay = None if isinstance(self._runs, Worker) else relay_beside(self._flow.once)
-        try:
-            await self._pipeline.open()
-            await self._runs.run_async(until_empty=until_empty or self._source.ends)
-        finally:
-            if relay is not None:
-                await asyncio.to_thread(relay.stop)
-            await self._pipeline.close()
+    def begin(self) -> None:
+        """Note the event loop that :meth:`stop` wakes."""
+        self._loop = asyncio.get_running_loop()
 
     def stop(self) -> None:
         """Take nothing more, and end when what runs ends; from any thread."""
-        self.stopping = True
-        self._runs.stop()
+        if self._loop is None:
+            self.stopping.set()
+            return
+        with suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self.end)
 
+    def end(self) -> None:
+        """Begin nothing more. It is called in the event loop."""
+        self.stopping.set()
 
-def opened(pipeline: "Pipeline", report: Callable[[BatchOutcome], None] | None = None) -> "Runs":
-    """Return what brings deliveries from a pipeline's own source, without opening what its steps and sinks need."""
-    return pipeline.source.open(Flow(pipeline, report))
+    async def unless_stopping(self, work: Awaitable[object]) -> bool:
+        """Wait for work, or for the stop. Return whether the work ended."""
+        waits = [asyncio.ensure_future(work), asyncio.ensure_future(self.stopping.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return waits[0].done()
+        finally:
+            for wait in waits:
+                wait.cancel()

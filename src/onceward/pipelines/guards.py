@@ -14,10 +14,8 @@ from onceward.pipelines.model import FieldRetention, GuardSettings, InnerGuardSe
 if TYPE_CHECKING:
     from onceward.claim.held import HeldClaim
     from onceward.claim.replays import CallOutcome
-    from onceward.pipelines.call import PipelineCall
+    from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction
     from onceward.pipelines.kit import Kit
-    from onceward.pipelines.messages import PipelineMessage
-    from onceward.pipelines.steps.contract import StepAction
 
 _NO_SKIP: Final = "a guard of a pipeline has a result for each duplicate"
 _LONGEST: Final = 1e10  # seconds, what a policy takes at most

@@ -15,7 +15,7 @@ from onceward.pipelines.settings import SinkChoice, StepList, seconds
 
 if TYPE_CHECKING:
     from onceward.once import Once
-    from onceward.pipelines.steps.contract import StepAction
+    from onceward.pipelines.call import StepAction
 
 FAILED_HEADERS: Final = ("onceward-status", "onceward-reason")  # of a dead letter
 F = TypeVar("F", bound=PathFinder | KeyFinder)
@@ -35,7 +35,6 @@ class Built:
         reserved: the name that no guard can have, because the source has keys there.
         longest_pause: seconds until a message that failed comes again, at most.
         parking: the names of effects with ``on_lapse: park``.
-        opening: called in the event loop before the first message.
         closing: called at the end, the last first.
     """
 
@@ -51,7 +50,6 @@ class Built:
         self.guards: dict[str, Position] = {}
         self.reserved: str | None = None
         self.longest_pause = 0.0
-        self.opening: list[Hook] = []
         self.closing: list[Hook] = []
 
 
@@ -246,10 +244,6 @@ class Kit:
                 field, f"two guards have the name {name!r}, and would share their keys: give one of them another name:"
             )
         return f"{self.name}.{name}"
-
-    def opens(self, hook: Hook) -> None:
-        """Have a coroutine function called in the event loop before the first message. Not by vet and test."""
-        self._built.opening.append(hook)
 
     def closing(self, hook: Hook) -> None:
         """Have a coroutine function called when the run ends."""

@@ -12,7 +12,6 @@ from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.invoke import on_invoke
 from onceward.aws.events.kafka import SOURCES as KAFKA
 from onceward.aws.events.kafka import on_kafka
-from onceward.aws.events.loop import run
 from onceward.aws.events.notices import on_eventbridge, on_s3, on_sns
 from onceward.aws.events.records import MalformedEvent, at, text_at
 from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
@@ -36,7 +35,6 @@ class LambdaPipeline:
         self._handlers: dict[str, Handler] = {}
         if pipeline.model.hold is not None:
             raise PipelineInvalid(pipeline.model.name, [Mistake(pipeline.places.place_of("hold"), NO_HOLD)])
-        run(pipeline.open())
 
     def __call__(self, event: object, context: object = None) -> object:
         """Handle one event of any kind."""

@@ -12,7 +12,7 @@ from onceward.errors import KeyMissing
 from onceward.keys.paths import StrictPath
 from onceward.keys.roots import Roots
 from onceward.keys.spelling import WHOLE, fault, roots_of
-from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.call import PipelineMessage
 
 ROOTS: Final = Roots(("message", "meta"), "begins with another name than message and meta", "message")
 _INTERPRETER: Final = TreeInterpreter()

@@ -6,17 +6,18 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from onceward.batch.outcomes import BatchOutcome
 from onceward.claim.claim import Claim
 from onceward.claim.held import held
 from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.core.arguments import check_type
 from onceward.once import Once
-from onceward.pipelines.call import PipelineCall, StandIn
+from onceward.pipelines.call import PipelineCall, PipelineMessage, StandIn
 from onceward.pipelines.chain import built_chain, built_sink
+from onceward.pipelines.flow import Flow
 from onceward.pipelines.guards import GuardRules
 from onceward.pipelines.kit import Built, Kit
 from onceward.pipelines.marks import Marked, Mistake, PipelineInvalid, Position, parse
-from onceward.pipelines.messages import PipelineMessage
 from onceward.pipelines.model import PipelineFile
 from onceward.pipelines.reading import ModelReader
 from onceward.pipelines.settings import SourceChoice
@@ -36,7 +37,6 @@ class Pipeline:
         places: the file with its lines and columns.
         mistakes: the warnings.
         stand_in: takes the place of effects and sinks; None in earnest.
-        least_retention: seconds that a record stays at least, because its source would bring its message again.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Pipeline:
         self.once, self.model, self.folder = once, model, folder
         self.places = marked
         self.stand_in: StandIn | None = None
-        self.least_retention = 0.0
+        self._least_retention = 0.0
         self._built = built = Built(once, model.name or "pipeline", folder)
         built.dead_letters, built.ledger = model.dead_letters, ledger
         built.concurrency = model.concurrency
@@ -111,11 +111,6 @@ class Pipeline:
         """The names of effects with ``on_lapse: park``."""
         return self._built.parking
 
-    async def open(self) -> None:
-        """Open what its steps and sinks need. Call it in the event loop, before the first message."""
-        for hook in self._built.opening:
-            await hook()
-
     async def close(self) -> None:
         """Close what its steps and sinks have opened."""
         for hook in reversed(self._built.closing):
@@ -152,6 +147,13 @@ class Pipeline:
 
         return pipeline
 
+    def flow(self, report: Callable[[BatchOutcome], None] | None = None) -> Flow:
+        """Return what a source brings deliveries to; ``report`` is called with each recorded outcome."""
+        return Flow(self.once, self.model, self.folder, self.handler, self.options, self._keep, report)
+
+    def _keep(self, seconds: float) -> None:
+        self._least_retention = max(self._least_retention, seconds)
+
     async def handle(self, data: object, delivery: Delivery) -> object:
         """Run the pipeline for one message, under the claim that is held here. Return what is recorded."""
         claim = held()
@@ -159,8 +161,8 @@ class Pipeline:
         assert message is not None
         if self._rules is not None:
             self._rules.retain(claim, message)
-        if claim.policy.retention is not None and claim.policy.retention < self.least_retention:
-            claim.policy = claim.policy._replace(retention=self.least_retention)
+        if claim.policy.retention is not None and claim.policy.retention < self._least_retention:
+            claim.policy = claim.policy._replace(retention=self._least_retention)
         call = PipelineCall(claim, delivery, self.stand_in)
         if self._steps is not None:
             message = await self._steps(message, call)

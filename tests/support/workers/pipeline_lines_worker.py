@@ -4,13 +4,12 @@ import asyncio
 import sys
 
 from onceward.pipelines import load
-from onceward.pipelines.flow import opened
+from onceward.pipelines.run import opened
 
 
 async def run(file):
     outcomes = []
     pipeline = load(file)
-    await pipeline.open()
     try:
         await opened(pipeline, outcomes.append).run_async(until_empty=True)
     finally:

@@ -5,7 +5,7 @@ import signal
 import sys
 
 from onceward.pipelines import load
-from onceward.pipelines.flow import PipelineRun
+from onceward.pipelines.run import PipelineRun
 
 
 async def main() -> None:

@@ -14,7 +14,7 @@ import pytest
 from onceward import current
 from onceward.outbox import register, relay, sender
 from onceward.pipelines import PipelineInvalid, load
-from onceward.pipelines.flow import PipelineRun, opened
+from onceward.pipelines.run import PipelineRun, opened
 from onceward.pipelines.sources import schedule
 from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
 from onceward.pipelines.sources.schedule import ScheduleRuns

@@ -7,8 +7,8 @@ import pytest
 
 from onceward import Once
 from onceward.consumers.broker import BrokerError
-from onceward.pipelines.flow import PipelineRun
-from onceward.pipelines.sources import csv_rows
+from onceward.pipelines.run import PipelineRun
+from onceward.pipelines.sources import csv as csv_rows
 
 PRINT = "sinks: [{stdout: null}]\n"
 CSV = "name: orders\nsource: {csv: {files: [a.csv, b.csv], rejects: bad.csv}}\n"

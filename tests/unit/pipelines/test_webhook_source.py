@@ -16,7 +16,7 @@ from onceward import Once
 from onceward.consumers.broker import BrokerError
 from onceward.core.record import PARKED
 from onceward.pipelines import load
-from onceward.pipelines.flow import Flow, opened
+from onceward.pipelines.run import opened
 from onceward.pipelines.sources import inbox
 from onceward.service.heads import TimedHeads
 from waiting import until
@@ -41,7 +41,7 @@ class Endpoint:
         )
         self.outcomes = []
         pipeline = load(self.file)
-        self.runs = pipeline.source.open(Flow(pipeline, self.outcomes.append))
+        self.runs = pipeline.source.open(pipeline.flow(self.outcomes.append))
         self._thread = threading.Thread(target=lambda: asyncio.run(self.runs.run_async()))
         self._thread.start()
         until(lambda: self.runs.port)
@@ -179,7 +179,7 @@ def test_a_port_that_is_taken_is_told(endpoint):
     shop.file.write_text(shop.file.read_text().replace('"port": 0', f'"port": {shop.runs.port}'))
     pipeline = load(shop.file)
     with pytest.raises(BrokerError, match=f"pipeline hooks cannot listen: .*{shop.runs.port}"):
-        asyncio.run(pipeline.source.open(Flow(pipeline)).run_async())
+        asyncio.run(pipeline.source.open(pipeline.flow()).run_async())
 
 
 def test_input_is_held_while_a_key_is_held(endpoint, tmp_path):

@@ -1,10 +1,10 @@
-"""What a sink is. A new one is a class in a file of its own, and a line in ``SINKS``."""
+"""What a sink is. A new one is a class, and a line in ``SINKS``."""
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.call import PipelineMessage
 from onceward.pipelines.settings import Settings
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a source is. A new one is a class in a file of its own, and a line in ``SOURCES``."""
+"""What a source is. A new one is a class, and a line in ``SOURCES``."""
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Protocol

@@ -7,7 +7,7 @@ was killed lapses there. Every process looks for such events.
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -21,14 +21,14 @@ from starlette.routing import Route
 from onceward.claim.claim import Claim
 from onceward.claim.completer import Completer, keeping
 from onceward.claim.inputs import LONGEST
-from onceward.consumers.backoff import Backoff, time_away
+from onceward.consumers.backoff import time_away
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery
 from onceward.core.policy import Options
 from onceward.errors import InputNotKept, Mismatch, OncewardError, StoreError
 from onceward.observe.logs import logger
-from onceward.pipelines.settings import seconds
+from onceward.pipelines.flow import Flow, FlowRuns
 from onceward.results.outcomes import describe
 from onceward.service.heads import TimedHeads
 from onceward.web.webhooks.events import WebhookEvent
@@ -36,8 +36,7 @@ from onceward.web.webhooks.receiver import WebhookReceiver
 
 if TYPE_CHECKING:
     from onceward.batch.outcomes import BatchOutcome
-    from onceward.pipelines.flow import Flow
-    from onceward.pipelines.sources.webhook import WebhookSource
+    from onceward.web.webhooks.events import WebhookVerifier
 
 SOURCE: Final = "webhook"
 _ARRIVAL: Final = 30.0  # seconds in which a body must arrive
@@ -57,31 +56,28 @@ class _QuietServer(uvicorn.Server):
         yield
 
 
-class WebhookRuns:
+class WebhookRuns(FlowRuns):
     """One run of the source.
 
     Attributes:
         port: where it listens, once it does; 0 before.
     """
 
-    def __init__(self, settings: "WebhookSource", flow: "Flow") -> None:
-        self._settings, self._flow = settings, flow
-        model = flow.pipeline.model
-        self._backoff = Backoff(seconds(model.backoff.first), seconds(model.backoff.longest))
-        self._grace = None if model.grace is None else seconds(model.grace)
-        self._name = model.name
+    def __init__(
+        self, flow: Flow, verifier: "WebhookVerifier", *, host: str, port: int, path: str, with_keys: bool
+    ) -> None:
+        super().__init__(flow)
+        self._host, self._port, self._path = host, port, path
         # The pipeline's own claim counts the attempts; that of the inbox only keeps the event.
         options: dict[str, Any] = {"on_lapse": "retry", "max_attempts": None}
         options |= {name: flow.options[name] for name in ("lease", "retention") if name in flow.options}
-        if settings.provider is None:
+        if with_keys:
             options["fingerprint"] = _data_of
         policy = cast("Options", options)  # the fingerprint goes to the decorator, too
         self._receiver = WebhookReceiver(
-            flow.once, settings.verifier(), self._handle, name=f"{self._name}.{SOURCE}", accept=True, **policy
+            flow.once, verifier, self._handle, name=f"{self.name}.{SOURCE}", accept=True, **policy
         )
-        self._stopping = asyncio.Event()
         self._server: _QuietServer | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self.port = 0
 
@@ -90,30 +86,20 @@ class WebhookRuns:
         """How many events are held."""
         return len(self._tasks)
 
-    def stop(self) -> None:
-        """Take nothing more, and end when the running events end; from any thread."""
-        if self._loop is None:
-            self._stopping.set()
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._stop)
-        except RuntimeError:
-            pass  # the event loop is closed
-
-    def _stop(self) -> None:
-        self._stopping.set()
+    def end(self) -> None:
+        """Take no event more."""
+        super().end()
         if self._server is not None:
             self._server.should_exit = True
 
     async def run_async(self, *, until_empty: bool = False) -> None:
         """Serve until :meth:`stop`; with ``until_empty`` only handle what killed processes have left."""
-        self._loop = asyncio.get_running_loop()
+        self.begin()
         if until_empty:
             await self._sweep(0.0)
             return
-        if self._stopping.is_set():
+        if self.stopping.is_set():
             return
-        host = self._settings.host
         with self._listening() as listener:
             self.port = listener.getsockname()[1]
             config = uvicorn.Config(
@@ -129,29 +115,27 @@ class WebhookRuns:
             )
             self._server = _QuietServer(config)
             looks = asyncio.create_task(self._look())
-            logger().info(
-                "pipeline %s: takes events at http://%s:%d%s", self._name, host, self.port, self._settings.path
-            )
+            logger().info("pipeline %s: takes events at http://%s:%d%s", self.name, self._host, self.port, self._path)
             try:
                 await self._server.serve(sockets=[listener])
-                self._stopping.set()
+                self.stopping.set()
                 if self._tasks:
-                    await asyncio.wait(set(self._tasks), timeout=self._grace)
+                    await asyncio.wait(set(self._tasks), timeout=self.grace)
             finally:
-                self._stopping.set()
+                self.stopping.set()
                 looks.cancel()
                 for task in self._tasks:
                     task.cancel()  # their keys stay claimed, and lapse
                 await asyncio.gather(looks, *self._tasks, return_exceptions=True)
 
     def _listening(self) -> socket.socket:
-        host, port = self._settings.host, self._settings.port
+        host, port = self._host, self._port
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             return socket.create_server((host, port), family=family, backlog=2048)
         except OSError as error:
             raise BrokerError(
-                f"pipeline {self._name} cannot listen: {error.strerror or error}. Correct its host: and port:",
+                f"pipeline {self.name} cannot listen: {error.strerror or error}. Correct its host: and port:",
                 gone=True,
             ) from error
 
@@ -181,7 +165,7 @@ class WebhookRuns:
 
         return Starlette(
             routes=[
-                Route(self._settings.path, receive, methods=["POST"]),
+                Route(self._path, receive, methods=["POST"]),
                 Route("/healthz", healthy, methods=["GET"]),
             ]
         )
@@ -194,9 +178,9 @@ class WebhookRuns:
         try:
             receives = 0
             while True:
-                await self._unless_stopping(self._flow.ready())
+                await self._unless_stopping(self.flow.ready())
                 receives += 1
-                outcome = await self._flow.handle(self._delivery(event))
+                outcome = await self.flow.handle(self._delivery(event))
                 if outcome.ok:
                     return
                 if is_unhandled(outcome):
@@ -204,26 +188,20 @@ class WebhookRuns:
                     raise OncewardError(f"{claim.record.key}: {_reason(outcome)}") from outcome.error
                 if _SWEEPING.get():
                     raise OncewardError(f"{claim.record.key}: {_reason(outcome)}") from outcome.error
-                away = time_away(outcome, receives, self._backoff, goes=False)
+                away = time_away(outcome, receives, self.backoff, goes=False)
                 await self._unless_stopping(asyncio.sleep(away))
         finally:
             self._tasks.discard(task)
 
-    async def _unless_stopping(self, work: Any) -> None:
+    async def _unless_stopping(self, work: Awaitable[object]) -> None:
         """Wait for work. A stop cancels this task, so that its event lapses and comes to another process."""
-        waits = [asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            if not waits[0].done():
-                raise asyncio.CancelledError
-        finally:
-            for wait in waits:
-                wait.cancel()
+        if not await self.unless_stopping(work):
+            raise asyncio.CancelledError
 
     def _delivery(self, event: WebhookEvent) -> Delivery:
-        delivery = Delivery(SOURCE, {"kind": event.kind, "source": event.source, "path": self._settings.path})
+        delivery = Delivery(SOURCE, {"kind": event.kind, "source": event.source, "path": self._path})
         delivery.id = delivery.key = event.id
-        delivery.data, delivery.destination = event.data, self._settings.path
+        delivery.data, delivery.destination = event.data, self._path
         return delivery
 
     async def _look(self) -> None:
@@ -231,15 +209,15 @@ class WebhookRuns:
             try:
                 await self._sweep(_RELEASED)
             except StoreError as error:
-                logger().warning("pipeline %s: events of killed processes cannot be looked for: %s", self._name, error)
+                logger().warning("pipeline %s: events of killed processes cannot be looked for: %s", self.name, error)
             await asyncio.sleep(_LOOK)
 
     async def _sweep(self, released: float) -> None:
         """Handle the events that killed processes have left, and those that were given back."""
-        await self._flow.ready()
+        await self.flow.ready()
         _SWEEPING.set(True)
-        kept = keeping(self._flow.once.guards, self._receiver)
-        await Completer([kept], released, self._stopping.is_set).run_async()
+        kept = keeping(self.flow.once.guards, self._receiver)
+        await Completer([kept], released, self.stopping.is_set).run_async()
 
 
 def _data_of(event: WebhookEvent) -> object:

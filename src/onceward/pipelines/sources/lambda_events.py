@@ -31,6 +31,6 @@ class LambdaSource(SourceSettings, kw_only=True):
 
     def open(self, flow: "Flow") -> "Runs":
         raise OncewardError(
-            f"{flow.pipeline.model.name} runs in AWS Lambda, with the handler onceward.pipelines.lambda_handler: see "
+            f"{flow.model.name} runs in AWS Lambda, with the handler onceward.pipelines.lambda_handler: see "
             "docs/how-to/pipelines-on-lambda.md"
         )

@@ -63,7 +63,7 @@ class LineSource(SourceSettings, kw_only=True):
     def open(self, flow: "Flow") -> "Runs":
         from onceward.pipelines.sources.lines import LinesBroker, LinesWorker
 
-        folder = flow.pipeline.folder
+        folder = flow.folder
         stop, rejects = Stop(), Rejects(None if self.rejects is None else str(folder / self.rejects))
         lines = Lines([name if name == STDIN else str(folder / name) for name in self.files], stop, rejects.add)
         broker = LinesBroker(", ".join(self.files), self.records(lines, rejects), stop)

@@ -3,14 +3,13 @@
 import asyncio
 import datetime as dt
 import math
-from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta
 
 from onceward.batch.windows import looking
-from onceward.consumers.backoff import Backoff, time_away
+from onceward.consumers.backoff import time_away
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.reader import DeliveryReader
@@ -22,11 +21,11 @@ from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
+from onceward.pipelines.flow import Flow, FlowRuns
 from onceward.pipelines.settings import Seconds, seconds
 from onceward.pipelines.sources.contract import SourceSettings
 
 if TYPE_CHECKING:
-    from onceward.pipelines.flow import Flow
     from onceward.pipelines.kit import Kit
     from onceward.pipelines.sources.calendars import Calendar
     from onceward.pipelines.sources.contract import Runs
@@ -87,23 +86,17 @@ class ScheduleSource(SourceSettings, kw_only=True):
             return CronCalendar(self.cron, self.timezone)
         return EvenCalendar(self.every or 0, self.offset)
 
-    def open(self, flow: "Flow") -> "Runs":
+    def open(self, flow: Flow) -> "Runs":
         return ScheduleRuns(self, flow)
 
 
-class ScheduleRuns:
+class ScheduleRuns(FlowRuns):
     """One run of the source."""
 
-    def __init__(self, settings: ScheduleSource, flow: "Flow") -> None:
-        self._settings, self._flow = settings, flow
-        self._calendar = settings.calendar()
+    def __init__(self, settings: ScheduleSource, flow: Flow) -> None:
+        super().__init__(flow)
+        self._calendar, self._data = settings.calendar(), settings.data
         self._late = math.inf if settings.late is None else seconds(settings.late)
-        model = flow.pipeline.model
-        self._name = model.name
-        self._backoff = Backoff(seconds(model.backoff.first), seconds(model.backoff.longest))
-        self._grace = None if model.grace is None else seconds(model.grace)
-        self._stopping = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: dict[float, asyncio.Task[None]] = {}  # by the start of their windows
 
     @property
@@ -111,23 +104,13 @@ class ScheduleRuns:
         """How many windows are run."""
         return len(self._tasks)
 
-    def stop(self) -> None:
-        """Begin no window, and end when the running ones end; from any thread."""
-        if self._loop is None:
-            self._stopping.set()
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        except RuntimeError:
-            pass  # the event loop is closed
-
     async def run_async(self, *, until_empty: bool = False) -> None:
         """Run until :meth:`stop`; with ``until_empty`` only the window of now."""
-        self._loop = asyncio.get_running_loop()
+        self.begin()
         begun: float | None = None
         try:
-            while not self._stopping.is_set():
-                await self._unless_stopping(self._flow.ready())
+            while not self.stopping.is_set():
+                await self.unless_stopping(self.flow.ready())
                 now = await self._now()
                 start = self._calendar.last(now)
                 if start != begun:
@@ -141,9 +124,9 @@ class ScheduleRuns:
                         await asyncio.wait(set(self._tasks.values()))
                     return
                 pause = min(max(self._calendar.next(now) - now, 0.0) + 0.001, _LONGEST)
-                await self._unless_stopping(asyncio.sleep(pause))
+                await self.unless_stopping(asyncio.sleep(pause))
             if self._tasks:
-                await asyncio.wait(set(self._tasks.values()), timeout=self._grace)
+                await asyncio.wait(set(self._tasks.values()), timeout=self.grace)
         finally:
             for task in self._tasks.values():
                 task.cancel()  # their keys stay claimed, and lapse
@@ -151,31 +134,31 @@ class ScheduleRuns:
 
     async def _now(self) -> float:
         """Return the ledger's time. It waits for a ledger that is away."""
-        store = self._flow.once.store
+        store = self.flow.once.store
         while True:
             try:
-                return (await drive_async(looking(store, self._name, boottime), store)).now
+                return (await drive_async(looking(store, self.name, boottime), store)).now
             except StoreError as error:
-                logger().warning("pipeline %s: the ledger does not tell the time: %s", self._name, error)
-                await self._unless_stopping(asyncio.sleep(_TROUBLE))
-                if self._stopping.is_set():
+                logger().warning("pipeline %s: the ledger does not tell the time: %s", self.name, error)
+                await self.unless_stopping(asyncio.sleep(_TROUBLE))
+                if self.stopping.is_set():
                     raise
 
     async def _resume(self, start: float) -> None:
         """Begin the windows before this one that an earlier run has left half done. They can have failed for hours."""
-        store, before, keys = self._flow.once.store, start, {self._key(start)}
+        store, before, keys = self.flow.once.store, start, {self._key(start)}
         for _ in range(_BEFORE):
             before = self._calendar.last(before - 1e-3)
             if before < 0 or (key := self._key(before)) in keys:
                 return  # dates end somewhere; or windows share a key
             keys.add(key)
-            load = partial(store.load, ledger_key(self._name, key))
+            load = partial(store.load, ledger_key(self.name, key))
             reply = await drive_async(retry_transient(load, boottime, patience(boottime)), store)
             if reply.record is not None and meets(reply.record, _HALF_DONE, reply.now):
                 self._begin(before)
 
     def _key(self, start: float) -> object:
-        reading = DeliveryReader(self._flow.handler, self._flow.options.get("key"), None)
+        reading = DeliveryReader(self.flow.handler, self.flow.options.get("key"), None)
         return reading.read(self._delivery(start)).key
 
     def _begin(self, start: float) -> None:
@@ -189,38 +172,28 @@ class ScheduleRuns:
         """Let the record of a window stay until the next one is over: a start of the program looks for both."""
         after = self._calendar.next(start)
         if self._key(start) != self._key(after):  # else windows share a key, and its retention is meant to end
-            pipeline = self._flow.pipeline
-            pipeline.least_retention = max(pipeline.least_retention, self._calendar.next(after) - start)
+            self.flow.keep(self._calendar.next(after) - start)
 
     async def _handle(self, start: float) -> None:
         """Run a window, and try again until it is done, here or elsewhere, or parked."""
         receives = 0
         while True:
             receives += 1
-            outcome = await self._flow.handle(self._delivery(start))
+            outcome = await self.flow.handle(self._delivery(start))
             if outcome.ok:
                 return
             if is_unhandled(outcome):
-                logger().error("pipeline %s: the window of %s is %s", self._name, _text(start), outcome.status)
+                logger().error("pipeline %s: the window of %s is %s", self.name, _text(start), outcome.status)
                 return
-            await self._unless_stopping(asyncio.sleep(time_away(outcome, receives, self._backoff, goes=False)))
-            if self._stopping.is_set():
+            await self.unless_stopping(asyncio.sleep(time_away(outcome, receives, self.backoff, goes=False)))
+            if self.stopping.is_set():
                 return  # its key is given back, and the next start finds it
-
-    async def _unless_stopping(self, work: Awaitable[object]) -> None:
-        """Wait for work, or for the stop."""
-        waits = [asyncio.ensure_future(work), asyncio.ensure_future(self._stopping.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
     def _delivery(self, start: float) -> Delivery:
         window = _text(start)
         delivery = Delivery(SOURCE, {"window": window})
         delivery.id = delivery.key = window
-        delivery.data = {"window": window, "data": self._settings.data}
+        delivery.data = {"window": window, "data": self._data}
         return delivery
 
 

@@ -124,7 +124,9 @@ class WebhookSource(SourceSettings, kw_only=True):
     def open(self, flow: "Flow") -> "Runs":
         from onceward.pipelines.sources.inbox import WebhookRuns
 
-        return WebhookRuns(self, flow)
+        return WebhookRuns(
+            flow, self.verifier(), host=self.host, port=self.port, path=self.path, with_keys=self.provider is None
+        )
 
 
 def _several(given: str | list[str] | None) -> list[str]:

@@ -1,28 +1,13 @@
-"""What a step is. A new one is a class in a file of its own, and a line in ``STEPS``."""
+"""What a step is. A new one is a class, and a line in ``STEPS``."""
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.call import EffectAction, StepAction
 from onceward.pipelines.settings import Settings
 
 if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineCall
     from onceward.pipelines.kit import Kit
-
-# None drops the message.
-StepAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[PipelineMessage | None]]
-# Returns the result of an effect: what JSON can hold.
-EffectAction = Callable[[PipelineMessage, "PipelineCall"], Awaitable[Any]]
-
-
-class StepFailed(Exception):
-    """A step failed. Its text says why."""
-
-
-class StepNotMade(StepFailed):
-    """A step failed, and its effect was certainly not made. With ``on_lapse: park``, the key can then be retried."""
 
 
 class StepSettings(Settings):

@@ -7,10 +7,10 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from msgspec import Meta
 
-from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.call import EffectAction, PipelineMessage
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds
-from onceward.pipelines.steps.contract import EffectAction, EffectSettings
+from onceward.pipelines.steps.contract import EffectSettings
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall

@@ -8,7 +8,7 @@ import msgspec
 
 from onceward.clients.httpx import AsyncHttpxTransport
 from onceward.clients.rules import HEADER, SendAgain
-from onceward.pipelines.steps.contract import StepFailed, StepNotMade
+from onceward.pipelines.call import StepFailed, StepNotMade
 
 _SHOWN: Final = 200  # characters of an answer that an error quotes
 _UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)

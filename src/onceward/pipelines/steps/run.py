@@ -12,10 +12,10 @@ from onceward.errors import OncewardError
 from onceward.pipe.commands import described_status, executable, tail_of, unnamed_file, variables_of
 from onceward.pipe.interpreters import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
-from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, Settings
-from onceward.pipelines.steps.contract import EffectAction, EffectSettings, StepFailed
+from onceward.pipelines.steps.contract import EffectSettings
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall

@@ -6,11 +6,10 @@ import msgspec
 from msgspec import Meta
 
 from onceward.errors import StepMade
-from onceward.pipelines.databases import Database, opened
-from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.call import EffectAction, PipelineMessage
+from onceward.pipelines.databases import Database, Statement, opened
 from onceward.pipelines.settings import Expression
-from onceward.pipelines.statements import Statement
-from onceward.pipelines.steps.contract import EffectAction, EffectSettings
+from onceward.pipelines.steps.contract import EffectSettings
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall

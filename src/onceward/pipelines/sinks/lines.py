@@ -1,4 +1,4 @@
-"""The sink ``file``."""
+"""The sinks ``file`` and ``stdout``."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated, cast
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import msgspec
 from msgspec import Meta
 
-from onceward.pipelines.messages import PipelineMessage
+from onceward.pipelines.call import PipelineMessage
 from onceward.pipelines.sinks.appending import LOCKS, Appender, KeyedLine
 from onceward.pipelines.sinks.contract import SinkAction, SinkSettings
 
@@ -78,3 +78,16 @@ async def _append(appender: Appender, call: "PipelineCall", line: bytes) -> None
         finally:
             appender.busy = False
     await ready
+
+
+class StdoutSink(SinkSettings):
+    """Print messages as lines of JSON.
+
+    What a message prints is recorded with its key. A duplicate prints it again, so that a second run prints the whole output.
+    """
+
+    def build(self, kit: "Kit") -> SinkAction:
+        async def write(message: PipelineMessage, call: "PipelineCall") -> None:
+            call.printed.append(message.data)
+
+        return write

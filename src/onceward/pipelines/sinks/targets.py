@@ -1,0 +1,265 @@
+"""The sinks that stand on the outbox: their message leaves exactly when its key is completed."""
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Annotated, ClassVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Meta
+
+from onceward.outbox.targets import OutboxMessage, open_target
+from onceward.pipelines.call import PipelineMessage
+from onceward.pipelines.settings import Expression, Seconds
+from onceward.pipelines.sinks.contract import SinkAction, SinkSettings
+
+if TYPE_CHECKING:
+    from onceward.pipelines.call import PipelineCall
+    from onceward.pipelines.kit import Kit
+
+
+class OutboxSink(SinkSettings, kw_only=True):
+    """A target of the outbox."""
+
+    message: Annotated[Expression, Meta(description="What is sent: a text as it is, all else as JSON.")] = "message"
+    headers: Annotated[
+        dict[str, Expression],
+        Meta(
+            description="Headers or attributes, if the target has them. A text is sent as it is, all else as JSON, and null not at all. "
+            "The ledger keeps them until they are sent, so put no secret here."
+        ),
+    ] = {}
+
+    @property
+    def title(self) -> str:
+        return self.address
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """The target's address in the outbox."""
+
+    place: ClassVar[str] = ""  # the field that the address is mostly made of, where its mistakes are
+
+    @property
+    def ordering(self) -> tuple[Expression | None, Seconds | None]:
+        """The group and the delay, if this kind of target has them."""
+        return getattr(self, "group", None), getattr(self, "delay", None)
+
+    def build(self, kit: "Kit") -> SinkAction:
+        if not _is_fit(kit, self):
+            return _nothing
+        address = self.address
+        find = kit.expression("message", self.message)
+        finders = {name: kit.expression(("headers", name), text) for name, text in self.headers.items()}
+        group_text, delay = self.ordering
+        group = None if group_text is None else kit.expression("group", group_text)
+        waits = None if delay is None else kit.seconds("delay", delay)
+
+        async def send(message: PipelineMessage, call: "PipelineCall") -> None:
+            found = {name: one(message) for name, one in finders.items()}
+            headers = {name: text_of(value) for name, value in found.items() if value is not None}
+            of = None if group is None else group(message)
+            call.send(
+                address, find(message), delay=waits, group=None if of is None else text_of(of), headers=headers or None
+            )
+
+        return send
+
+
+def text_of(value: object) -> str:
+    """Return a text as it is, and all else as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+async def _nothing(_message: PipelineMessage, _call: "PipelineCall") -> None:
+    pass
+
+
+def _is_fit(kit: "Kit", sink: OutboxSink) -> bool:
+    """Note what is wrong with the target: its library, its address, or what it never takes."""
+    try:
+        target = open_target(sink.address)
+    except (ValueError, TypeError, ImportError) as error:
+        kit.mistake(sink.place, str(error))
+        return False
+    group, delay = sink.ordering
+    try:
+        waits = None if delay is None else kit.seconds("delay", delay)
+        # An empty object with the settings of this sink: a target refuses what it never takes.
+        target.check(
+            OutboxMessage("0" * 36, "{}", dict.fromkeys(sink.headers, "x"), waits, None if group is None else "g")
+        )
+    except (ValueError, TypeError) as error:
+        kit.mistake("", str(error))
+        return False
+    if "outbox" not in kit.once.store.capabilities:
+        kit.mistake("", "this ledger cannot hold messages with a record (docs/reference/outbox.md): use another ledger")
+        return False
+    return True
+
+
+Region = Annotated[str | None, Meta(description="Its region, if it is not that of the environment.")]
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class SqsSink(OutboxSink, kw_only=True):
+    """Send to a queue of SQS. The key is the attribute `onceward-key`, and the deduplication id in a FIFO queue."""
+
+    queue: Annotated[Text, Meta(description="Its name, URL or ARN.")]
+    region: Region = None
+    group: Annotated[Expression | None, Meta(description="The message group, which a FIFO queue needs.")] = None
+    delay: Annotated[Seconds | None, Meta(description="When it can be received, at most 15m.")] = None
+
+    @property
+    def address(self) -> str:
+        return _with_options(f"sqs:{self.queue}", region=self.region)
+
+    place: ClassVar[str] = "queue"
+
+
+class SnsSink(OutboxSink, kw_only=True):
+    """Send to a topic of SNS. The key is the attribute `onceward-key`, and the deduplication id in a FIFO topic."""
+
+    topic: Annotated[Text, Meta(description="Its ARN.")]
+    group: Annotated[Expression | None, Meta(description="The message group, which a FIFO topic needs.")] = None
+
+    @property
+    def address(self) -> str:
+        return f"sns:{self.topic}"
+
+    place: ClassVar[str] = "topic"
+
+
+class EventbridgeSink(OutboxSink, kw_only=True):
+    """Put events on a bus of EventBridge. The message is the detail, and has the key in its member `onceward`."""
+
+    bus: Annotated[Text, Meta(description="Its name or ARN.")]
+    source: Annotated[Text, Meta(description="The source of the events.")]
+    detail_type: Annotated[Text, Meta(description="Their detail-type.")]
+    region: Region = None
+
+    @property
+    def address(self) -> str:
+        kinds = {"source": self.source, "detail-type": self.detail_type}
+        return _with_options(f"eventbridge:{self.bus}", **kinds, region=self.region)
+
+    place: ClassVar[str] = "bus"
+
+
+class KinesisSink(OutboxSink, kw_only=True):
+    """Put records on a stream of Kinesis. The message is a JSON object, and has the key in its member `onceward`."""
+
+    stream: Annotated[Text, Meta(description="Its name or ARN.")]
+    region: Region = None
+    group: Annotated[Expression | None, Meta(description="The partition key; by default the message's own key.")] = None
+
+    @property
+    def address(self) -> str:
+        return _with_options(f"kinesis:{self.stream}", region=self.region)
+
+    place: ClassVar[str] = "stream"
+
+
+class FirehoseSink(OutboxSink, kw_only=True):
+    """Put lines on a stream of Firehose. The message is a JSON object, and has the key in its member `onceward`."""
+
+    stream: Annotated[Text, Meta(description="Its name.")]
+    region: Region = None
+
+    @property
+    def address(self) -> str:
+        return _with_options(f"firehose:{self.stream}", region=self.region)
+
+    place: ClassVar[str] = "stream"
+
+
+def _with_options(place: str, **options: str | None) -> str:
+    given = urlencode({name: value for name, value in options.items() if value is not None}, quote_via=quote)
+    return f"{place}?{given}" if given else place
+
+
+class KafkaSink(OutboxSink, kw_only=True):
+    """Send to a topic of Kafka. The key is the header `Idempotency-Key`."""
+
+    topic: Annotated[Text, Meta(description="Its name.")]
+    servers: Annotated[
+        str | None, Meta(description="HOST:PORT,HOST:PORT; by default those of KAFKA_SERVERS. No password.")
+    ] = None
+    group: Annotated[Expression | None, Meta(description="The record's own key: one key keeps its order.")] = None
+
+    @property
+    def address(self) -> str:
+        topic = quote(self.topic, safe="")
+        return f"kafka:{topic}" if self.servers is None else f"kafka://{self.servers}/{topic}"
+
+    place: ClassVar[str] = "topic"
+
+
+class RabbitmqSink(OutboxSink, kw_only=True):
+    """Send to a queue or an exchange of RabbitMQ. The key is the header `Idempotency-Key`, and the message id.
+
+    User and password come from AMQP_URL.
+    """
+
+    queue: Annotated[str, Meta(description="The queue.")] = ""
+    exchange: Annotated[str, Meta(description="Or the exchange.")] = ""
+    routing_key: Annotated[str, Meta(description="The routing key, for an exchange.")] = ""
+    server: Annotated[
+        str | None, Meta(description="HOST:PORT/VHOST; by default that of AMQP_URL. No user or password.")
+    ] = None
+    tls: Annotated[bool, Meta(description="Whether to connect over TLS to this server.")] = False
+
+    @property
+    def address(self) -> str:
+        named = {"queue": self.queue, "exchange": self.exchange, "key": self.routing_key}
+        query = urlencode({name: value for name, value in named.items() if value}, quote_via=quote)
+        scheme = "amqps" if self.tls else "amqp"
+        return f"{scheme}:?{query}" if self.server is None else f"{scheme}://{self.server}?{query}"
+
+
+class NatsSink(OutboxSink, kw_only=True):
+    """Send to a subject of JetStream. The key is the headers `Idempotency-Key` and `Nats-Msg-Id`."""
+
+    subject: Annotated[Text, Meta(description="Its name, without wildcards. A stream must take it.")]
+    servers: Annotated[Text, Meta(description="HOST:PORT,HOST:PORT. No user.")] = "localhost:4222"
+
+    @property
+    def address(self) -> str:
+        return f"nats://{self.servers}/{quote(self.subject, safe='')}"
+
+    place: ClassVar[str] = "subject"
+
+
+class RedisStreamSink(OutboxSink, kw_only=True):
+    """Add to a stream of Redis. The key is the header `Idempotency-Key` of the entry."""
+
+    stream: Annotated[Text, Meta(description="Its name.")]
+    server: Annotated[Text, Meta(description="HOST:PORT. No user or password.")] = "localhost:6379"
+    database: Annotated[int, Meta(description="The number of the database.", ge=0)] = 0
+    tls: Annotated[bool, Meta(description="Whether to connect over TLS.")] = False
+
+    @property
+    def address(self) -> str:
+        scheme = "rediss-stream" if self.tls else "redis-stream"
+        return f"{scheme}://{self.server}/{self.database}/{quote(self.stream, safe='')}"
+
+    place: ClassVar[str] = "stream"
+
+
+class HttpSink(OutboxSink, kw_only=True):
+    """POST messages to a URL, each after its key is completed. The key is the header `Idempotency-Key`.
+
+    A step `http` sends while the message is handled, and gets the answer.
+    """
+
+    url: Annotated[str, Meta(description="The URL, without a user or password.", min_length=1)]
+
+    @property
+    def title(self) -> str:
+        return f"POST {self.url}"
+
+    @property
+    def address(self) -> str:
+        return self.url
+
+    place: ClassVar[str] = "url"

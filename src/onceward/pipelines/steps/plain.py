@@ -1,0 +1,165 @@
+"""The steps without an effect outside: ``map``, ``filter``, ``switch``, ``each``, ``guard`` and ``send``."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
+
+from onceward.pipelines.call import PipelineMessage, StepAction
+from onceward.pipelines.guards import InnerGuard
+from onceward.pipelines.model import InnerGuardSettings
+from onceward.pipelines.settings import Expression, Settings, SinkChoice, StepList
+from onceward.pipelines.steps.contract import StepSettings
+
+if TYPE_CHECKING:
+    from onceward.pipelines.call import PipelineCall
+    from onceward.pipelines.kit import Kit
+
+
+class MapStep(StepSettings):
+    """Change the message. All expressions see it as it was before this step."""
+
+    to: Annotated[Expression | None, Meta(description="The new message. By default it is the old one.")] = None
+    set: Annotated[
+        dict[str, Expression],
+        Meta(description="Fields to set, such as payment.total, each with the expression of its value."),
+    ] = {}
+    remove: Annotated[list[str], Meta(description="Fields to remove, such as payment.card.")] = []
+
+    def build(self, kit: "Kit") -> StepAction:
+        whole = None if self.to is None else kit.expression("to", self.to)
+        fields = [(path, kit.expression(("set", path), text)) for path, text in self.set.items()]
+        for path, _ in fields:
+            kit.place(("set", path), path)
+        for number, path in enumerate(self.remove):
+            kit.place(("remove", number), path)
+        if whole is None and not fields and not self.remove:
+            kit.mistake("", "map changes nothing: give to:, set: or remove:")
+
+        async def run(message: PipelineMessage, _: "PipelineCall") -> PipelineMessage:
+            found = message if whole is None else message.with_data(whole(message))
+            values = [(path, find(message)) for path, find in fields]
+            for path, value in values:
+                found = found.with_field(path, value)
+            for path in self.remove:
+                found = found.without_field(path)
+            return found
+
+        return run
+
+
+class FilterStep(StepSettings):
+    """Let some messages pass. Others end here, and count as done."""
+
+    where: Annotated[Expression, Meta(description="What must hold for a message to pass.")]
+
+    def build(self, kit: "Kit") -> StepAction:
+        where = kit.expression("where", self.where)
+
+        async def run(message: PipelineMessage, _: "PipelineCall") -> PipelineMessage | None:
+            return message if where.holds(message) else None
+
+        return run
+
+
+class SwitchCase(Settings, kw_only=True):
+    """A case of a switch."""
+
+    when: Annotated[Expression, Meta(description="What must hold.")]
+    steps: Annotated[StepList, Meta(description="The steps of this case.")]
+
+
+class SwitchStep(StepSettings, kw_only=True):
+    """Do the steps of the first case that holds. Without one, the message goes on as it is."""
+
+    cases: Annotated[list[SwitchCase], Meta(description="The cases, in order.", min_length=1)]
+    otherwise: Annotated[StepList, Meta(description="The steps if no case holds.")] = StepList()
+
+    def build(self, kit: "Kit") -> StepAction:
+        cases = [
+            (kit.expression(("cases", number, "when"), case.when), kit.chain(("cases", number, "steps"), case.steps))
+            for number, case in enumerate(self.cases)
+        ]
+        otherwise = kit.chain("otherwise", self.otherwise) if self.otherwise else None
+
+        async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage | None:
+            for when, steps in cases:
+                if when.holds(message):
+                    return await steps(message, call)
+            return message if otherwise is None else await otherwise(message, call)
+
+        return run
+
+
+class EachStep(StepSettings, kw_only=True):
+    """Do some steps for each item of a list, one after the other.
+
+    A record has room for some hundred effects. For longer lists, put a guard around the steps of each item.
+
+    In these steps, ``message`` is the item, ``meta.index`` its number from 0, and ``meta.outer`` the message that it was in.
+    """
+
+    items: Annotated[Expression, Meta(description="The list.")]
+    steps: Annotated[StepList, Meta(description="What happens to each item.")]
+    to: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="The field of the message that takes the list of what is left of the items."),
+    ] = None
+
+    def build(self, kit: "Kit") -> StepAction:
+        if self.to is not None:
+            kit.place("to", self.to)
+        items, steps = kit.expression("items", self.items), kit.chain("steps", self.steps)
+
+        async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage:
+            found, left = items(message), []
+            if not isinstance(found, list):
+                raise ValueError(f"{self.items!r} finds no list in this message")
+            for number, item in enumerate(found):
+                meta = {**message.meta, "index": number, "outer": message.data}
+                one = await steps(PipelineMessage(item, meta, (*message.at, number)), call)
+                if one is not None:
+                    left.append(one.data)
+            return message if self.to is None else message.with_field(self.to, left)
+
+        return run
+
+
+class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
+    """Do some steps once for each key. The record keeps the message as they leave it."""
+
+    steps: Annotated[StepList, Meta(description="The guarded steps.")]
+    on_duplicate: Annotated[
+        Literal["replay", "drop"],
+        Meta(
+            description="What another message with the same key does. replay: it goes on with the recorded message. drop: it ends here. "
+            "The message that made the record always goes on, also after a crash."
+        ),
+    ] = "replay"
+    to: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(
+            description="The field that takes what the steps leave; the rest of the message stays as it is. By default the message becomes "
+            "what they leave, also what they left of another message with this key."
+        ),
+    ] = None
+
+    def build(self, kit: "Kit") -> StepAction:
+        guard = InnerGuard(kit, self, self.name or kit.named or "guard", self.on_duplicate)
+        if self.to is not None:
+            kit.place("to", self.to)
+        steps = kit.chain("steps", self.steps, guarded=True, within="")
+
+        async def run(message: PipelineMessage, call: "PipelineCall") -> PipelineMessage | None:
+            left = await guard.run(message, call, steps)
+            return left if left is None or self.to is None else message.with_field(self.to, left.data)
+
+        return run
+
+
+class SendStep(StepSettings):
+    """Send the message to a sink, and go on with it."""
+
+    to: Annotated[SinkChoice, Meta(description="The sink: one type and its settings.")]
+
+    def build(self, kit: "Kit") -> StepAction:
+        return kit.sink("to", self.to)
