@@ -38,10 +38,8 @@ TOLD = [
 
 
 def test_a_csv_file_and_a_ledger_are_compared(cli, once, url):
-    cli.write("effects.csv", "id,order", *(f"1,{effect}" for effect in EFFECTS))
-    done = cli.run(
-        "reconcile", "--store", url, "--name", "shop", "--settle", "0", "--against", "effects.csv", "--column", "order"
-    )
+    cli.write("effects.csv", "id,key", *(f"1,{effect}" for effect in EFFECTS))
+    done = cli.run("reconcile", "--store", url, "--name", "shop", "--settle", "0", "--against", "effects.csv")
     assert sorted(done.stdout.decode().splitlines()) == TOLD
     assert done.returncode == 3
     assert done.stderr == "onceward: double: 1, effect without a record: 2, record without an effect: 1\n"

@@ -31,7 +31,6 @@ SecondsOption = Annotated[
     float, Option(min=1, metavar="S", help="For about how many seconds workers are killed and paused.")
 ]
 WorkersOption = Annotated[int, Option(min=2, metavar="N", help="Worker processes.")]
-KeepOption = Annotated[bool, Option("--keep", help="Keep the files, so that you can look at them.")]
 StoreOption = Annotated[
     str,
     Option(
@@ -47,7 +46,6 @@ def demo(
     messages: MessagesOption = 400,
     seconds: SecondsOption = 15.0,
     workers: WorkersOption = 6,
-    keep: KeepOption = False,
     store: StoreOption = "",
 ) -> None:
     """Kill and pause workers in the middle of their work, and prove that each message took effect exactly once.
@@ -66,15 +64,11 @@ def demo(
             with closing(ledger.connected()) as effects:
                 proven = _run(folder, effects, [f"message-{n:04}" for n in range(messages)], seconds, workers, store)
         finally:
-            if not keep:
-                ledger.drop()
+            ledger.drop()
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
-        if keep:
-            typer.echo(f"The files are in {folder}: {ledger.look}")
-        else:
-            shutil.rmtree(folder)
+        shutil.rmtree(folder)
     raise typer.Exit(0 if proven else 1)
 
 

@@ -51,8 +51,3 @@ class DemoLedger:
         if self._store:
             with self.connected() as connection:
                 connection.execute("DROP TABLE IF EXISTS onceward_demo_effects, onceward_demo, onceward_demo_meta")
-
-    @property
-    def look(self) -> str:
-        """A command that shows the effects."""
-        return f"psql '{self._store}' -c '{EFFECTS}'" if self._store else f"sqlite3 {self._file} '{EFFECTS}'"

@@ -8,11 +8,9 @@ from typer import Option
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said, seconds
 from onceward.cli.serving import (
     CertificateOption,
-    ConnectionsOption,
     HostOption,
     PortOption,
     PrivateOption,
-    StopOption,
     UnixOption,
     serve,
 )
@@ -57,12 +55,6 @@ RouteOption = Annotated[
         show_default="every POST and PATCH",
     ),
 ]
-ExemptOption = Annotated[
-    list[str] | None,
-    Option(
-        "--exempt", metavar="PATH", help="What is not guarded, such as '/login'. Can be repeated.", show_default=False
-    ),
-]
 KeyOption = Annotated[
     str, Option(metavar="NAME", help="The header with the key, or a JMESPath such as body.payment.id.")
 ]
@@ -86,10 +78,7 @@ RetentionOption = Annotated[
 SilenceOption = Annotated[
     str, Option(metavar="T", help="How long the application, or a client in its body, can be silent.")
 ]
-RequestOption = Annotated[int, Option(min=0, metavar="BYTES", help="The longest body of a request with a key.")]
-ResponseOption = Annotated[int, Option(min=0, metavar="BYTES", help="The longest body of an answer that is repeated.")]
 HealthOption = Annotated[str, Option(metavar="PATH", help="The path that says that the proxy runs; '' passes it on.")]
-PreserveOption = Annotated[bool, Option("--preserve-host", help="Send the client's Host, not the application's.")]
 TrustedOption = Annotated[
     list[str] | None,
     Option(
@@ -108,7 +97,6 @@ def proxy(
     name: NameOption,
     store: StoreOption = DEFAULT_STORE,
     route: RouteOption = None,
-    exempt: ExemptOption = None,
     key: KeyOption = "Idempotency-Key",
     optional: OptionalOption = False,
     wait: WaitOption = None,
@@ -117,18 +105,13 @@ def proxy(
     max_attempts: AttemptsOption = None,
     retention: RetentionOption = None,
     silence: SilenceOption = "60s",
-    max_request: RequestOption = 1 << 20,
-    max_response: ResponseOption = 1 << 20,
     health: HealthOption = "/healthz",
-    preserve_host: PreserveOption = False,
     trusted_proxy: TrustedOption = None,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8080,
     unix: UnixOption = None,
     certificate: CertificateOption = None,
     private_key: PrivateOption = None,
-    connections: ConnectionsOption = None,
-    stop_within: StopOption = 30.0,
 ) -> None:
     """Serve until told to stop."""
     from onceward.proxy import Proxy  # only this command pays for it
@@ -143,18 +126,11 @@ def proxy(
         app = Proxy(
             upstream,
             once,
-            Rules(
-                *(_route(one, key, required=not optional) for one in route or ["*"]),
-                scope=_whose(scope),
-                exempt=exempt or (),
-                max_request=max_request,
-                max_response=max_response,
-            ),
+            Rules(*(_route(one, key, required=not optional) for one in route or ["*"]), scope=_whose(scope)),
             name=name,
             wait=seconds("--wait", wait),
             health=health or None,
             silence=seconds("--silence", silence) or 0.0,
-            preserve_host=preserve_host,
             trusted_proxies=trusted_proxy or (),
             **policy,
         )
@@ -166,8 +142,6 @@ def proxy(
             unix=unix,
             certificate=certificate,
             private_key=private_key,
-            connections=connections,
-            stop_within=stop_within,
             dates=False,  # the upstream's passes
         )
     except (ValueError, TypeError) as error:

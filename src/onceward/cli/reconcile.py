@@ -23,7 +23,7 @@ AgainstOption = Annotated[
     Option(
         "--against",
         metavar="FILE",
-        help="A CSV file with a header and the keys of the effects; - is the standard input.",
+        help="A CSV file with a header and the keys of the effects in its column key; - is the standard input.",
     ),
 ]
 NameOption = Annotated[
@@ -44,10 +44,6 @@ DerivedOption = Annotated[
         show_default=False,
     ),
 ]
-ColumnOption = Annotated[
-    str | None,
-    Option(metavar="NAME", help="The column of a CSV file with the keys.", show_default="key, or the only one"),
-]
 NewerOption = Annotated[
     str | None, Option("--newer-than", metavar="DURATION", help="Only records that changed within this time.")
 ]
@@ -61,7 +57,6 @@ def reconcile(
     store: StoreOption = DEFAULT_STORE,
     name: NameOption = None,
     derived: DerivedOption = None,
-    column: ColumnOption = None,
     newer_than: NewerOption = None,
     settle: SettleOption = "5m",
     json: JsonOption = False,
@@ -78,7 +73,7 @@ def reconcile(
     counts: Counter[str] = Counter()
     try:
         with looking_at(store) as ledger:
-            effects = effects_of(against, column)
+            effects = effects_of(against)
             found = mismatches(ledger, effects, Naming(name, derived), newer_than=within, settle=ripe)
             for one in _with_keys(found, against):
                 counts[one.what] += 1
@@ -105,12 +100,11 @@ def _line(one: Mismatched) -> str:
     return f"{one.what}: {quoted(one.key)} ({status}{times})"
 
 
-def effects_of(path: str, column: str | None = None) -> Iterator[str]:
+def effects_of(path: str) -> Iterator[str]:
     """Yield the key of each effect. The file is not read into memory as a whole.
 
     Args:
-        path: of a CSV file in UTF-8 with a header, or ``-`` for the standard input.
-        column: the column with the keys; None is ``key``, or the only one.
+        path: of a CSV file in UTF-8 with a header, or ``-`` for the standard input. The keys are in its column ``key``, or its only one.
 
     Raises:
         ValueError: it cannot be read.
@@ -123,10 +117,10 @@ def effects_of(path: str, column: str | None = None) -> Iterator[str]:
         rows = csv.reader(file)
         try:
             header = next(rows, [])
-            name = column or ("key" if len(header) != 1 else header[0])
+            name = "key" if len(header) != 1 else header[0]
             if name not in header:
                 raise ValueError(
-                    f"{path}: it has no column {name!r}, only {', '.join(header) or 'none'}; give --column"
+                    f"{path}: it has no column {name!r}, only {', '.join(header) or 'none'}; rename the one with the keys"
                 )
             at = header.index(name)
             for row in filter(None, rows):

@@ -21,7 +21,6 @@ from onceward.cli.ledgers import (
     seconds,
 )
 from onceward.cli.records import as_json, coloured, heading, row
-from onceward.cli.sorting import show_sorted
 from onceward.core.protocol import STATES
 from onceward.core.views import Criteria, last_change, relative
 from onceward.stores.contract import Damaged
@@ -41,17 +40,10 @@ NewerOption = Annotated[
         "--newer-than", "--since", metavar="T", help="Only records that changed within the last T.", show_default="any"
     ),
 ]
-SortOption = Annotated[
-    str | None,
-    Option(
-        metavar="BY", help="Read all that match, then show them by changed, claimed or attempts.", show_default="none"
-    ),
-]
 NamespacesOption = Annotated[
     bool, Option("--namespaces", help="Count the records of each namespace, and show its last write.")
 ]
 LimitOption = Annotated[int | None, Option(min=0, metavar="N", help="At most N records.", show_default="all")]
-ExactOption = Annotated[bool, Option("--exact", help="Read the whole ledger. Estimate nothing.")]
 AfterOption = Annotated[
     str | None, Option(metavar="TOKEN", help="Continue where an earlier command ended.", show_default="the start")
 ]
@@ -67,7 +59,6 @@ def ls(
     limit: LimitOption = None,
     after: AfterOption = None,
     namespaces: NamespacesOption = False,
-    sort: SortOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
@@ -76,8 +67,6 @@ def ls(
     PARKED or RELEASED. For anything else the whole ledger is read. Ages count from the last change, on the ledger's own clock.
 
     After --limit or ctrl-C it says how to continue. With --json the last line has that as its `next`.
-
-    With --sort the latest, or those with the most attempts, come first. --limit then says how many are shown of all that match.
 
     With --namespaces it counts the records of each namespace. This reads the whole ledger. If nobody writes to a namespace
     any more, its function may have been renamed: name="OLD.NAME" gives the function its keys back.
@@ -91,11 +80,6 @@ def ls(
     point = _point(after)
     shown = 0
     _in_utf_8("--prefix", prefix)
-    if sort is not None:
-        if after is not None:
-            refuse("--sort begins at the start: leave --after out", USAGE)
-        show_sorted(store, prefix, criteria, sort, limit, json=json)
-        return
     with looking_at(store) as ledger:
         try:
             for page in ledger.pages(prefix, *criteria, after=point, limit=limit):
@@ -185,7 +169,6 @@ def stats(
     store: StoreOption = DEFAULT_STORE,
     limit: LimitOption = None,
     after: AfterOption = None,
-    exact: ExactOption = False,
     json: JsonOption = False,
 ) -> None:
     """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` ones await deletion.
@@ -201,7 +184,7 @@ def stats(
     stopped, shown = False, _Counted()
     _in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
-        whole = not (prefix or exact) and limit is None and after is None
+        whole = not prefix and limit is None and after is None
         if whole and (estimate := ledger.estimate()) is not None:
             counts, estimated = estimate
             typer.echo(terminal.json(counts | {"estimated": sorted(estimated)}) if json else _counts(counts, estimated))

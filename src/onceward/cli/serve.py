@@ -42,11 +42,6 @@ TokensOption = Annotated[
     str | None,
     Option(metavar="FILE", help="The file of tokens. Without it everybody here can do everything.", show_default=False),
 ]
-LeaseOption = Annotated[
-    float, Option(metavar="S", min=1, help="The longest lease that a client can ask for, in seconds.")
-]
-WaitOption = Annotated[float, Option(metavar="S", min=0, help="The longest wait for a busy key, in seconds.")]
-BodyOption = Annotated[int, Option(metavar="BYTES", min=1024, help="The largest request.")]
 RequestsOption = Annotated[int, Option(metavar="N", min=1, help="Requests that one client can have under way.")]
 LogOption = Annotated[bool, Option("--log/--no-log", help="Log a line for each request. It has no key and no token.")]
 NameArgument = Annotated[str, Argument(metavar="NAME", help="Whose token it is: a name for the log.")]
@@ -74,9 +69,6 @@ def serve(
     tokens: TokensOption = None,
     certificate: CertificateOption = None,
     private_key: PrivateOption = None,
-    max_lease: LeaseOption = 3600.0,
-    max_wait: WaitOption = 60.0,
-    max_body: BodyOption = 1024 * 1024,
     max_requests: RequestsOption = 200,
     log: LogOption = True,
 ) -> None:
@@ -93,7 +85,7 @@ def serve(
             f"--host {host}: others can reach it there, so it needs --tokens. `onceward token` makes a file of them",
             USAGE,
         )
-    limits = ServiceLimits(max_requests, max_body, wait=max_wait, lease=max_lease)
+    limits = ServiceLimits(max_requests)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO if log else logging.WARNING, format="%(asctime)s %(message)s"
     )

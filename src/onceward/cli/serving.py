@@ -29,13 +29,6 @@ CertificateOption = Annotated[
 PrivateOption = Annotated[
     str | None, Option("--private-key", metavar="FILE", help="The certificate's key (PEM).", show_default=False)
 ]
-ConnectionsOption = Annotated[
-    int | None,
-    Option(min=1, metavar="N", help="Connections at a time; a further one gets 503.", show_default="no limit"),
-]
-StopOption = Annotated[
-    float, Option("--stop-within", min=0, metavar="S", help="Seconds to finish requests when told to stop.")
-]
 
 
 def serve(
@@ -47,7 +40,6 @@ def serve(
     is_private: bool = False,
     certificate: str | None = None,
     private_key: str | None = None,
-    connections: int | None = None,
     stop_within: float = 30.0,
     dates: bool = True,
     stopping: Callable[[], None] = lambda: None,
@@ -77,7 +69,6 @@ def serve(
         ws="none",
         ssl_certfile=certificate,
         ssl_keyfile=private_key,
-        limit_concurrency=connections,
         timeout_graceful_shutdown=max(1, round(stop_within)),
     )
     try:

@@ -60,16 +60,9 @@ class CommandOptions:
     lease: Annotated[
         float, Option(metavar="S", help="Seconds until another worker may take over the keys of a killed worker.")
     ] = 60.0
-    grace: Annotated[
-        float | None,
-        Option(metavar="S", help="Seconds to wait for running calls when stopped.", show_default="as long as it takes"),
-    ] = None
     until_empty: Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")] = (
         False
     )
-    relay: Annotated[
-        bool, Option("--relay/--no-relay", help="Also send messages of claim.send that other processes have left.")
-    ] = True
     as_json: Annotated[bool, Option("--json", help="Write one JSON object per message, and per line of the log.")] = (
         False
     )
@@ -84,12 +77,10 @@ class CommandOptions:
             "fingerprint": self.fingerprint,
             "name": self.name,
             "concurrency": self.concurrency,
-            "grace": self.grace,
             "lease": self.lease,
             "max_attempts": max_attempts,
-            "relay": self.relay,
         }
-        work(once, lambda: make(once, options), until_empty=self.until_empty, grace=self.grace, as_json=self.as_json)
+        work(once, lambda: make(once, options), until_empty=self.until_empty, grace=None, as_json=self.as_json)
 
 
 def with_command_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -41,7 +41,6 @@ class Proxy:
         once, rules, name, wait, **options: as for :class:`onceward.web.AsgiIdempotency`.
         health: the path that says that the proxy runs; None passes every path on.
         silence: seconds for which the upstream, or a client in the middle of its body, can be silent.
-        preserve_host: send the client's ``Host`` to the upstream, not the upstream's own.
         trusted_proxies: addresses of proxies in front of this one, whose Forwarded and X-Forwarded headers are kept.
 
     Raises:
@@ -58,7 +57,6 @@ class Proxy:
         wait: float | None = None,
         health: str | None = "/healthz",
         silence: float = 60.0,
-        preserve_host: bool = False,
         trusted_proxies: Collection[str] = (),
         **options: Unpack[Options],
     ) -> None:
@@ -69,7 +67,7 @@ class Proxy:
             raise ValueError(f"health={health!r}: give a path, such as '/healthz', or None")
         self._rules, self._health, self._silence = rules_of(rules), health, silence
         self._upstream = Upstream(upstream)
-        self._headers = RequestHeaders(None if preserve_host else self._upstream.authority, trusted_proxies)
+        self._headers = RequestHeaders(self._upstream.authority, trusted_proxies)
         self._guarded = AsgiIdempotency(self._forward, once, rules, name=name, wait=wait, relay=False, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -22,9 +22,9 @@ _FORWARDED: Final = frozenset({b"forwarded", _FOR, _HOST, b"x-forwarded-port", _
 
 
 class RequestHeaders:
-    """Makes the headers of requests. ``authority`` is their ``Host``, and None keeps the client's. ``trusted`` proxies are believed."""
+    """Makes the headers of requests. ``authority`` is their ``Host``. ``trusted`` proxies are believed."""
 
-    def __init__(self, authority: bytes | None, trusted: Collection[str]) -> None:
+    def __init__(self, authority: bytes, trusted: Collection[str]) -> None:
         self._authority = authority
         self._trusted = {str(ipaddress.ip_address(address)) for address in trusted}
         self._name = b"onceward-" + os.urandom(4).hex().encode()  # so that it knows a request that comes back
@@ -50,7 +50,7 @@ class RequestHeaders:
         host: bytes = dict(scope["headers"]).get(b"host", b"")
         scheme: bytes = scope.get("scheme", "http").encode()
         came = [value for name, value in kept if name == _FOR] + ([peer.encode()] if peer else [])
-        lines = [(b"host", host if self._authority is None else self._authority)]
+        lines = [(b"host", self._authority)]
         lines += [line for line in kept if line[0] != _FOR]
         lines += [(_FOR, b", ".join(came))] if came else []  # in one line, which all read alike
         lines += [(name, value) for name, value in ((_PROTO, scheme), (_HOST, host)) if value and name not in names]

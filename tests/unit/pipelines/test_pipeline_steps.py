@@ -1,9 +1,9 @@
 """What each step does to a message."""
 
 import pytest
-from onceward.pipelines.call import PipelineMessage
 
 from onceward import Once
+from onceward.pipelines.call import PipelineMessage
 
 PRINT = "sinks: [{stdout: null}]\n"
 

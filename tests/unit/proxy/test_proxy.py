@@ -611,9 +611,8 @@ def test_where_a_request_comes_from_is_told_and_not_believed(once):
 
 def test_a_trusted_proxy_in_front_is_believed(once):
     async def main(upstream):
-        await ask(upstream.proxy(once, trusted_proxies=["127.0.0.1"], preserve_host=True), headers=FORGED, method="GET")
+        await ask(upstream.proxy(once, trusted_proxies=["127.0.0.1"]), headers=FORGED, method="GET")
         found = upstream.requests[0]
-        assert found.headers["host"] == "shop.example"
         assert found.headers["x-forwarded-for"] == "6.6.6.6, 127.0.0.1"
         assert (found.headers["x-forwarded-proto"], found.headers["x-forwarded-host"]) == ("https", "evil.example")
         assert [value for name, value in found.lines if name == "forwarded"] == [
