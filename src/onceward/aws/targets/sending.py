@@ -1,7 +1,8 @@
 """What the targets at AWS share: requests that end in time, and what a refusal means."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -12,7 +13,8 @@ from onceward.errors import StoreError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage
 from onceward.wire.calls import Call, Document, Service, ServiceAnswer
 from onceward.wire.clock import ServerClock
-from onceward.wire.codes import FIXES
+from onceward.wire.codes import FIXES, code_of, message_of
+from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
 
 # A request begins at most 3 s after the start of its send. It, one before it that asks for the queue's URL, and one after it with new
@@ -69,13 +71,6 @@ def told_of(where: str, code: str, message: str, refused: Collection[str]) -> Me
     return MessageNotSent(f"{where} did not take it: {code} ({message}){fix}")
 
 
-def unanswered(where: str, error: StoreError) -> MessageNotSent:
-    """Return what a request without an answer means: nobody knows."""
-    told = MessageNotSent(f"{where}: {error}")
-    told.__cause__ = error
-    return told
-
-
 def send_batches(
     messages: Sequence[OutboxMessage],
     check: Callable[[OutboxMessage], None],
@@ -116,6 +111,81 @@ def _refusal(message: OutboxMessage, check: Callable[[OutboxMessage], None]) -> 
     except (ValueError, TypeError) as error:
         return MessageRefused(str(error))
     return None
+
+
+class BatchRules(NamedTuple):
+    """What a service takes in one request.
+
+    Attributes:
+        service: the service.
+        action: the one that takes many messages.
+        what: what the service calls a message.
+        entries: messages of a request.
+        largest: bytes of a message.
+        together: bytes of a request.
+        refused: the codes that speak of a message itself.
+    """
+
+    service: Service
+    action: str
+    what: str
+    entries: int
+    largest: int
+    together: int
+    refused: Collection[str]
+
+
+class BatchTarget(ABC):
+    """A target whose service takes many messages with one request, and answers for each."""
+
+    def __init__(self, where: str, rules: BatchRules, region: str | None) -> None:
+        self.where, self._rules = where, rules
+        self.batch = rules.entries
+        self._client = AwsClient(rules.service, region, from_environment(rules.service.name))
+
+    @abstractmethod
+    def size(self, message: OutboxMessage) -> int:
+        """Return how many bytes a message has, with its headers; raises ValueError if the target can never take it."""
+
+    @abstractmethod
+    def body(self, messages: Sequence[OutboxMessage]) -> Document:
+        """Return the request that sends messages."""
+
+    @abstractmethod
+    def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]] | None:
+        """Return the code and the message for each of so many messages; the code None says that it was taken."""
+
+    def check(self, message: OutboxMessage) -> None:
+        """Raise ValueError if the target can never take the message."""
+        title, largest = self._rules.service.title, self._rules.largest
+        if (size := self.size(message)) > largest:
+            raise ValueError(f"the {self._rules.what} has {size} bytes with its headers, and {title} takes {largest}")
+
+    def send(self, messages: Sequence[OutboxMessage]) -> list[Told]:
+        """Send messages, as many as possible with one request."""
+        return send_batches(messages, self.check, self._divided, self._batch)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._client.close()
+
+    def _divided(self, messages: list[OutboxMessage]) -> list[list[int]]:
+        return by_size([self.size(message) for message in messages], self._rules.entries, self._rules.together)
+
+    def _batch(self, messages: list[OutboxMessage], _: float) -> list[Told] | MessageRefused | MessageNotSent:
+        refused = self._rules.refused
+        try:
+            answer = self._client.ask(self._rules.action, self.body(messages))
+        except StoreError as error:
+            told = MessageNotSent(f"{self.where}: {error}")  # nobody knows what became of it
+            told.__cause__ = error
+            return told
+        if answer.status != 200:
+            return told_of(self.where, code_of(answer), message_of(answer), refused)
+        found = self.codes(answer, len(messages))
+        if found is None:
+            return MessageNotSent(f"{self.where}: the answer does not say what became of each {self._rules.what}")
+        return [None if code is None else told_of(self.where, code, why, refused) for code, why in found]
 
 
 def by_size(sizes: Sequence[int], most: int, together: int) -> list[list[int]]:

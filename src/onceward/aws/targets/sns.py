@@ -7,20 +7,13 @@ from typing import Final
 from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.sqs.keyed import check_group
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, check_attribute_name, check_text
-from onceward.aws.targets.sending import AwsClient, Told, by_size, send_batches, told_of, unanswered
+from onceward.aws.targets.sending import BatchRules, BatchTarget
 from onceward.core.urls import shown_url
-from onceward.errors import StoreError
-from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage
-from onceward.wire.calls import QUERY, Service
-from onceward.wire.codes import code_of, message_of, short
-from onceward.wire.endpoints import from_environment
+from onceward.outbox.targets import OutboxMessage
+from onceward.wire.calls import QUERY, Document, Service, ServiceAnswer
+from onceward.wire.codes import short
 
-_SNS: Final = Service("SNS", "sns", "2010-03-31", QUERY)
 _ARN: Final = re.compile(r"arn:[a-z-]+:sns:([a-z0-9-]+):[0-9]*:[A-Za-z0-9_-]{1,256}(\.fifo)?")
-_ENTRIES: Final = 10  # of a batch (SNS API Reference, PublishBatch)
-# Bytes of a batch, and of a message. A topic takes 256 KiB, or what its MaximumMessageSize says, up to 1 MiB (as above).
-_TOGETHER: Final = 256 * 1024
-_LARGEST: Final = 1024 * 1024
 # SNS API Reference, the errors of Publish and PublishBatch, and "Common Errors".
 _REFUSED: Final = frozenset(
     {
@@ -35,8 +28,19 @@ _REFUSED: Final = frozenset(
     }
 )
 
+# SNS API Reference, PublishBatch. A topic takes messages of 256 KiB, or of what its MaximumMessageSize says, up to 1 MiB.
+_SNS: Final = BatchRules(
+    Service("SNS", "sns", "2010-03-31", QUERY),
+    "PublishBatch",
+    "message",
+    entries=10,
+    largest=1024 * 1024,
+    together=256 * 1024,
+    refused=_REFUSED,
+)
 
-class SnsTarget:
+
+class SnsTarget(BatchTarget):
     """A topic. A message's key is its attribute ``onceward-key``, and its deduplication id in a FIFO topic.
 
     Its headers are further attributes. Onceward itself writes three, and a handler can give seven: a queue that is subscribed with
@@ -49,24 +53,22 @@ class SnsTarget:
         ValueError: the address is not valid.
     """
 
-    batch = _ENTRIES
-
     def __init__(self, address: str) -> None:
-        self._arn = address.partition(":")[2]
-        found = _ARN.fullmatch(self._arn)
+        arn = address.partition(":")[2]
+        found = _ARN.fullmatch(arn)
         if found is None:
             raise ValueError(
                 f"{shown_url(address)!r} is not a topic: give its ARN, as in sns:arn:aws:sns:eu-west-1:123456789012:orders"
             )
         self._fifo = found[2] is not None
-        self._client = AwsClient(_SNS, found[1], from_environment("sns"))
+        super().__init__(arn, _SNS, found[1])
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if the topic can never take the message."""
         if message.delay is not None:
-            raise ValueError(f"{self._arn}: SNS has no delay=; leave it out")
+            raise ValueError(f"{self.where}: SNS has no delay=; leave it out")
         if self._fifo and message.group is None:
-            raise ValueError(f"{self._arn} is a FIFO topic: give group=, within which it keeps the order")
+            raise ValueError(f"{self.where} is a FIFO topic: give group=, within which it keeps the order")
         check_group(message.group)
         attributes = _attributes(message)
         if len(attributes) > MOST_ATTRIBUTES:
@@ -75,36 +77,26 @@ class SnsTarget:
         for name, value in attributes.items():
             check_attribute_name(name)
             check_text(value, f"the header {name}")
-        if (size := _size(message)) > _LARGEST:
-            raise ValueError(f"the message has {size} bytes with its headers, and SNS takes {_LARGEST}")
+        super().check(message)
 
-    def send(self, messages: Sequence[OutboxMessage]) -> list[Told]:
-        """Publish messages, ten with one request."""
-        return send_batches(messages, self.check, _divided, self._batch)
+    def size(self, message: OutboxMessage) -> int:
+        """See :class:`BatchTarget`."""
+        parts = [message.body, *(f"{name}String{value}" for name, value in _attributes(message).items())]
+        return sum(len(part.encode()) for part in parts)
 
-    def close(self) -> None:
-        """Close idle connections."""
-        self._client.close()
-
-    def _batch(self, messages: list[OutboxMessage], _: float) -> list[Told] | MessageRefused | MessageNotSent:
-        body = {"TopicArn": self._arn}
+    def body(self, messages: Sequence[OutboxMessage]) -> Document:
+        """See :class:`BatchTarget`."""
+        body: dict[str, object] = {"TopicArn": self.where}
         for number, message in enumerate(messages):
             start = f"PublishBatchRequestEntries.member.{number + 1}."
             body |= {start + name: value for name, value in self._entry(str(number), message).items()}
-        try:
-            answer = self._client.ask("PublishBatch", body)
-        except StoreError as error:
-            return unanswered(self._arn, error)
-        if answer.status != 200:
-            return told_of(self._arn, code_of(answer), message_of(answer), _REFUSED)
+        return body
+
+    def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]]:
+        """See :class:`BatchTarget`."""
         assert isinstance(answer.body, bytes)
         found = _answers(answer.body)
-        unsaid = "the answer does not say what became of it"
-        told: list[Told] = []
-        for number in range(len(messages)):
-            code, why = found.get(str(number), ("", unsaid))
-            told.append(None if code is None else told_of(self._arn, code, why, _REFUSED))
-        return told
+        return [found.get(str(number), ("", "the answer does not say what became of it")) for number in range(count)]
 
     def _entry(self, name: str, message: OutboxMessage) -> dict[str, str]:
         entry = {"Id": name, "Message": message.body}
@@ -118,17 +110,8 @@ class SnsTarget:
         return entry
 
 
-def _divided(messages: list[OutboxMessage]) -> list[list[int]]:
-    return by_size([_size(message) for message in messages], _ENTRIES, _TOGETHER)
-
-
 def _attributes(message: OutboxMessage) -> Mapping[str, str]:
     return {**message.headers, KEY_ATTRIBUTE: message.key}
-
-
-def _size(message: OutboxMessage) -> int:
-    parts = [message.body, *(f"{name}String{value}" for name, value in _attributes(message).items())]
-    return sum(len(part.encode()) for part in parts)
 
 
 def _answers(content: bytes) -> dict[str, tuple[str | None, str]]:

@@ -1,0 +1,189 @@
+"""Streams of Kinesis and Firehose, and buses of EventBridge, as targets: a message is a JSON object that has its key in it."""
+
+import re
+from binascii import b2a_base64
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from onceward.aws.targets.sending import BatchRules, BatchTarget, enveloped, options_of
+from onceward.core.urls import shown_url
+from onceward.outbox.targets import OutboxMessage
+from onceward.wire.calls import Document, Service, ServiceAnswer
+from onceward.wire.codes import short
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
+_KINESIS_ARN: Final = re.compile(r"arn:[a-z-]+:kinesis:([a-z0-9-]+):[0-9]{12}:stream/[a-zA-Z0-9_.-]{1,128}")
+_BUS: Final = re.compile(r"(?:arn:[a-z-]+:events:([a-z0-9-]+):[0-9]{12}:event-bus/)?[/.\-_A-Za-z0-9]{1,256}")
+_LONGEST_GROUP: Final = 256  # characters of a partition key (Kinesis API Reference, PutRecordsRequestEntry)
+# Kinesis API Reference, the errors of PutRecords; Firehose API Reference, those of PutRecordBatch; EventBridge API Reference,
+# PutEventsResultEntry; "Common Errors". Of the errors that EventBridge calls not retryable, those about an account or a permission
+# can be fixed without the message.
+_REFUSED: Final = frozenset({"InvalidArgument", "Validation", "ValidationError"})
+# Kinesis API Reference, PutRecords. A stream can be set to larger records, but a message of the outbox is never so large.
+_KINESIS: Final = BatchRules(
+    Service("Kinesis", "kinesis", "Kinesis_20131202", "1.1"),
+    "PutRecords",
+    "record",
+    entries=500,
+    largest=1024 * 1024,
+    together=5 * 1024 * 1024,
+    refused=_REFUSED,
+)
+# Firehose API Reference, PutRecordBatch.
+_FIREHOSE: Final = BatchRules(
+    Service("Firehose", "firehose", "Firehose_20150804", "1.1"),
+    "PutRecordBatch",
+    "record",
+    entries=500,
+    largest=1000 * 1024,
+    together=4 * 1024 * 1024,
+    refused=_REFUSED,
+)
+# EventBridge API Reference, PutEvents; EventBridge User Guide, "Calculating PutEvents event entry size".
+_EVENTS: Final = BatchRules(
+    Service("EventBridge", "events", "AWSEvents", "1.1"),
+    "PutEvents",
+    "event",
+    entries=10,
+    largest=256 * 1024,
+    together=256 * 1024,
+    refused=_REFUSED | {"MalformedDetail", "RedactionFailure"},
+)
+_IDS: Final = ("EventId", "SequenceNumber", "RecordId")  # what a message gets that was taken
+
+
+class _RecordTarget(BatchTarget):
+    """A message is a JSON object, with its key and headers in the member ``onceward``."""
+
+    answers: str  # the member of the answer with what became of each message
+    unknown: tuple[str, ...] = ("delay", "group")  # what it does not have
+
+    def size(self, message: OutboxMessage) -> int:
+        """See :class:`BatchTarget`."""
+        for name in self.unknown:
+            if getattr(message, name) is not None:
+                raise ValueError(f"{self.where}: {self._rules.service.title} has no {name}=; leave it out")
+        return len(self._text(message).encode())
+
+    def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]] | None:
+        """See :class:`BatchTarget`."""
+        found = cast("Mapping[str, list[Mapping[str, str]]]", answer.body).get(self.answers) or []
+        if len(found) != count:
+            return None
+        return [
+            (None, "")
+            if any(one.get(name) for name in _IDS)
+            else (short(one.get("ErrorCode") or "no code"), one.get("ErrorMessage") or "")
+            for one in found
+        ]
+
+    def _text(self, message: OutboxMessage) -> str:
+        return enveloped(message, self._rules.service.title)
+
+    def _data(self, message: OutboxMessage) -> dict[str, str]:
+        return {"Data": b2a_base64(self._text(message).encode(), newline=False).decode()}
+
+
+class KinesisTarget(_RecordTarget):
+    """A stream of Kinesis. A message's group is its partition key, or else its own key is.
+
+    :func:`onceward.aws.on_kinesis` takes the member ``onceward`` out again, and takes the message once.
+
+    Args:
+        address: ``kinesis:`` and the stream's name or ARN; ``?region=REGION`` is for a name in another region than the environment's.
+
+    Raises:
+        ValueError: the address is not valid.
+    """
+
+    answers, unknown = "Records", ("delay",)
+
+    def __init__(self, address: str) -> None:
+        place, options = options_of(address, {"region"})
+        arn = _KINESIS_ARN.fullmatch(place)
+        if (arn is None and not _NAME.fullmatch(place)) or (arn is not None and options):
+            raise ValueError(f"{shown_url(address)!r} is not a stream: give its name, or its ARN without a region=")
+        self._stream = {"StreamName": place} if arn is None else {"StreamARN": place}
+        super().__init__(place, _KINESIS, options.get("region") if arn is None else arn[1])
+
+    def size(self, message: OutboxMessage) -> int:
+        """See :class:`BatchTarget`."""
+        if message.group is not None and not 1 <= len(message.group) <= _LONGEST_GROUP:
+            raise ValueError(f"group={message.group!r}: give 1 to {_LONGEST_GROUP} characters")
+        return super().size(message) + len((message.group or message.key).encode())
+
+    def body(self, messages: Sequence[OutboxMessage]) -> Document:
+        """Return the request. A group goes to one shard; all else is spread over the shards by its key."""
+        records = [{**self._data(message), "PartitionKey": message.group or message.key} for message in messages]
+        return {**self._stream, "Records": records}
+
+
+class FirehoseTarget(_RecordTarget):
+    """A Firehose stream with direct PUT. Each message is a line of JSON.
+
+    Firehose itself drops no repetition. Who reads its files looks at ``onceward-key`` in the member ``onceward`` of a line.
+
+    Args:
+        address: ``firehose:`` and the stream's name; ``?region=REGION`` if it is not in the region of the environment.
+
+    Raises:
+        ValueError: the address is not valid.
+    """
+
+    answers = "RequestResponses"
+
+    def __init__(self, address: str) -> None:
+        place, options = options_of(address, {"region"})
+        if not _NAME.fullmatch(place):
+            raise ValueError(
+                f"{shown_url(address)!r} is not a stream: give its name, as in firehose:clicks?region=eu-west-1"
+            )
+        super().__init__(place, _FIREHOSE, options.get("region"))
+
+    def body(self, messages: Sequence[OutboxMessage]) -> Document:
+        """See :class:`BatchTarget`."""
+        return {"DeliveryStreamName": self.where, "Records": [self._data(message) for message in messages]}
+
+    def _text(self, message: OutboxMessage) -> str:
+        return f"{super()._text(message)}\n"  # Firehose writes records one after the other
+
+
+class BusTarget(_RecordTarget):
+    """A bus. A message is the ``detail`` of an event, so it must be a JSON object.
+
+    Its key and headers are the member ``onceward`` of the detail, which :func:`onceward.aws.on_eventbridge` takes out. EventBridge
+    answers that it has taken an event also if no rule matches it.
+
+    Args:
+        address: ``eventbridge:BUS?source=SOURCE&detail-type=TYPE``; BUS is a name or an ARN. ``region=`` is for a bus with a name
+            that is not in the region of the environment.
+
+    Raises:
+        ValueError: the address is not valid.
+    """
+
+    answers = "Entries"
+
+    def __init__(self, address: str) -> None:
+        bus, options = options_of(address, {"source", "detail-type", "region"})
+        found = _BUS.fullmatch(bus)
+        source, kind = options.get("source", ""), options.get("detail-type", "")
+        if found is None or not source or not kind:
+            raise ValueError(
+                f"{shown_url(address)!r} is not a bus: give its name or ARN, source= and detail-type=, as in "
+                "eventbridge:orders?source=shop&detail-type=Paid"
+            )
+        if source.startswith("aws.") or len(source) > 256 or len(kind) > 128:
+            raise ValueError(
+                f"{shown_url(address)!r}: a source has up to 256 characters and does not begin with aws., a detail-type has up to 128"
+            )
+        self._entry = {"EventBusName": bus, "Source": source, "DetailType": kind}
+        super().__init__(bus, _EVENTS, found[1] or options.get("region"))
+
+    def size(self, message: OutboxMessage) -> int:
+        """See :class:`BatchTarget`."""
+        return super().size(message) + sum(len(self._entry[name].encode()) for name in ("Source", "DetailType"))
+
+    def body(self, messages: Sequence[OutboxMessage]) -> Document:
+        """See :class:`BatchTarget`."""
+        return {"Entries": [{**self._entry, "Detail": self._text(message)} for message in messages]}
