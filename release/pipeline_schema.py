@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from onceward.pipelines.schema import text
+from onceward.pipelines.reading import text
 
 LISTED = Path(__file__).parent.parent / "docs" / "reference" / "pipeline.schema.json"
 

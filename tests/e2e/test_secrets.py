@@ -7,7 +7,7 @@ import pytest
 from command_line import Cli
 from onceward import Once
 from onceward.core.urls import shown_url
-from onceward.kafka.client import connection
+from onceward.kafka.topics import connection
 from onceward.nats import NatsWorker
 from onceward.stores import url_parts
 from servers import free_port

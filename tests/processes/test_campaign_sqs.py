@@ -8,7 +8,7 @@ import pytest
 
 from campaign import MESSAGES, campaign, own_ledger
 from onceward import Once, OncewardError
-from onceward.aws.dead_letters.unparking import unpark_to
+from onceward.aws.dead_letters.letters import unpark_to
 from onceward.aws.sqs.queue import Queue
 from servers import Ministack
 

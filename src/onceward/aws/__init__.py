@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
     from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
     from onceward.aws.events.webhooks import on_webhook
+    from onceward.aws.sqs.broker import SqsWorker
     from onceward.aws.sqs.producer import send, send_async
     from onceward.aws.sqs.queue import Queue
-    from onceward.aws.sqs.worker import SqsWorker
     from onceward.consumers.delivery import Delivery, MalformedRecord
 
 __all__ = [

@@ -17,8 +17,7 @@ from rich.table import Table
 from typer import Option
 
 from onceward.cli.demo_chaos import Chaos
-from onceward.cli.demo_ledger import COUNT, EFFECTS, DemoLedger
-from onceward.cli.demo_queue import LEASE, PAUSE, DemoQueue
+from onceward.cli.demo_queue import COUNT, EFFECTS, LEASE, PAUSE, DemoLedger, DemoQueue
 from onceward.cli.ledgers import TROUBLE, USAGE, opened, refuse
 from onceward.terminal import drawn
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onceward import Busy, Completed, LeaseLost, Once
-from onceward.cli.demo_ledger import DemoLedger
-from onceward.cli.demo_queue import LEASE, DemoQueue
+from onceward.cli.demo_queue import LEASE, DemoLedger, DemoQueue
 
 
 def work(folder: Path, seconds: float, store: str) -> None:

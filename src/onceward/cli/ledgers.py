@@ -4,16 +4,46 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Final, NoReturn
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer import Option
 
+from onceward.core.policy import Policy, Seal
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
+from onceward.results.outcomes import describe
 from onceward.stores.capabilities import FOUND
 from onceward.stores.ledger import Ledger
 from onceward.terminal import line
+
+SealOption = Annotated[
+    str | None, Option(metavar="MODULE:NAME", help="The seal= of the guards: a pair of functions.", show_default=False)
+]
+
+
+def import_here() -> None:
+    """Let modules of the working directory be imported."""
+    sys.path.insert(0, str(Path.cwd()))
+
+
+def imported_seal(seal: str | None) -> Seal | None:
+    """Return the seal that --seal names, or refuse it."""
+    if seal is None:
+        return None
+    module, colon, name = seal.partition(":")
+    if not (module and colon and name):
+        refuse(f"--seal {seal}: write module:name, as in --seal shop.crypto:SEAL", USAGE)
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        return Policy(seal=found).checked().seal
+    except Exception as error:
+        refuse(f"--seal {seal}: {describe(error)}", USAGE)
+
 
 DEFAULT_STORE = "sqlite:///onceward.db"
 USAGE, TROUBLE, INTERRUPTED = 2, 1, 130

@@ -11,13 +11,24 @@ from typing import Annotated, TypeVar
 import typer
 from typer import Argument, Option
 
-from onceward.aws.dead_letters.unparking import unpark_to
+from onceward.aws.dead_letters.letters import unpark_to
 from onceward.aws.sqs.queue import Queue
 from onceward.cli.chain import show_chain
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse, seconds
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    TROUBLE,
+    USAGE,
+    JsonOption,
+    SealOption,
+    StoreOption,
+    import_here,
+    imported_seal,
+    looking_at,
+    refuse,
+    seconds,
+)
 from onceward.cli.records import as_json, details
-from onceward.cli.seals import SealOption, import_here, imported_seal
-from onceward.consumers.unparking import check_keeps
+from onceward.consumers.redriving import check_keeps
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, Record
 from onceward.core.views import NextStep, next_step
@@ -298,7 +309,7 @@ def _send_again(ledger: Ledger, key: str, to: str, seal: str | None, *, json: bo
         import_here()
     pair = imported_seal(seal)
     if to.startswith(("amqp:", "amqps:")):
-        from onceward.rabbitmq.unparking import unpark_at  # needs aio-pika, which other commands do not
+        from onceward.rabbitmq.redrive import unpark_at  # needs aio-pika, which other commands do not
 
         try:
             _tell(unpark_at(ledger, key, to, pair), f"its message was sent to {to}, and the key is unparked", json=json)

@@ -106,7 +106,7 @@ def vet(
 ) -> None:
     """Check a file. VET_HELP lists the exit statuses."""
     if schema:
-        from onceward.pipelines.schema import text
+        from onceward.pipelines.reading import text
 
         sys.stdout.write(text())
         return

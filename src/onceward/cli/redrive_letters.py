@@ -58,7 +58,7 @@ def redrive_letters(
                 )
             else:
                 from onceward.rabbitmq import RabbitRedrive  # needs aio-pika
-                from onceward.rabbitmq.address import read_address
+                from onceward.rabbitmq.connection import read_address
 
                 if group is not None:
                     refuse(f"{address}: --name is for topics of Kafka: leave it out", USAGE)

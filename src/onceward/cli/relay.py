@@ -11,16 +11,27 @@ from typing import Annotated, Final
 import typer
 from typer import Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, looking_at, opened, refuse, said, seconds
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    USAGE,
+    SealOption,
+    StoreOption,
+    import_here,
+    imported_seal,
+    looking_at,
+    opened,
+    refuse,
+    said,
+    seconds,
+)
 from onceward.cli.relay_report import RelayReport
-from onceward.cli.seals import SealOption, import_here, imported_seal
 from onceward.consumers.stop import signals
 from onceward.core.policy import Seal
 from onceward.core.protocol import SOME_DAY
 from onceward.errors import OncewardError
 from onceward.observe.observers import Observers
 from onceward.outbox import sender
-from onceward.outbox.refusals import drop_refused, retry_refused
+from onceward.outbox.pending import drop_refused, retry_refused
 from onceward.outbox.relay import EVERY, Relay
 from onceward.results.outcomes import describe
 from onceward.terminal import json as as_json_line

@@ -8,10 +8,9 @@ from typing import Final, Generic, TypeVar, cast
 from onceward.batch.batch import Batch
 from onceward.batch.outcomes import BatchOutcome
 from onceward.batch.runner import Run
-from onceward.consumers.backoff import Backoff, time_away
 from onceward.consumers.broker import Broker
 from onceward.consumers.dead_letters import dead_headers, is_unhandled
-from onceward.consumers.delivery import Delivery
+from onceward.consumers.delivery import Backoff, Delivery, time_away
 from onceward.consumers.keeping import Keeper, KeepOutcome, Place
 from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError

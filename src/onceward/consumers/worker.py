@@ -8,9 +8,8 @@ from functools import partial
 from typing import Final, Generic, TypeVar, Unpack
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.consumers.backoff import Backoff
 from onceward.consumers.broker import Broker, check_dead_letters
-from onceward.consumers.delivery import DeliveryOptions
+from onceward.consumers.delivery import Backoff, DeliveryOptions
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import Serving, StoppableBatch
 from onceward.consumers.stop import signals

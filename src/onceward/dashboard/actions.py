@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from onceward.aws.dead_letters.unparking import unpark_to
+from onceward.aws.dead_letters.letters import unpark_to
 from onceward.aws.sqs.queue import Queue
 from onceward.core.protocol import is_known, is_live
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
@@ -11,7 +11,7 @@ from onceward.core.views import relative
 from onceward.dashboard.audit import NAMESPACE
 from onceward.dashboard.showing import kept_in, kept_place, outbox_of, steps_of
 from onceward.errors import OncewardError
-from onceward.outbox.refusals import drop_refused, retry_refused
+from onceward.outbox.pending import drop_refused, retry_refused
 from onceward.stores.contract import Damaged, Store
 from onceward.stores.ledger import Ledger
 
@@ -157,7 +157,7 @@ def _send(ledger: Ledger, key: str, detail: str) -> str:
 
 def _send_to_rabbitmq(ledger: Ledger, key: str, address: str) -> str:
     try:
-        from onceward.rabbitmq.unparking import unpark_at  # needs aio-pika, which other actions do not
+        from onceward.rabbitmq.redrive import unpark_at  # needs aio-pika, which other actions do not
 
         unpark_at(Ledger(ledger.store), key, address)
     except (ImportError, ValueError) as error:

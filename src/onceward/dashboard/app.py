@@ -12,12 +12,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from onceward.dashboard import acting, live, pages, record_page, signing
-from onceward.dashboard.access import Access
+from onceward.dashboard.access import Access, WrongTokens
 from onceward.dashboard.board import Board, board_of
 from onceward.dashboard.rendering import FOLDER, Renderer
 from onceward.dashboard.sampler import Sampler
 from onceward.dashboard.shield import Shield
-from onceward.dashboard.wrong_tokens import WrongTokens
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once, check_once
 from onceward.stores.contract import NotFound

@@ -4,10 +4,9 @@ from typing import NamedTuple, cast
 
 from starlette.requests import Request
 
-from onceward.dashboard.access import ANYBODY, Access, Visitor
+from onceward.dashboard.access import ANYBODY, Access, Visitor, WrongTokens
 from onceward.dashboard.rendering import Renderer
 from onceward.dashboard.sampler import Sampler
-from onceward.dashboard.wrong_tokens import WrongTokens
 from onceward.stores.ledger import Ledger
 
 

@@ -15,8 +15,7 @@ from dramatiq.middleware import CurrentMessage, Retries, Shutdown
 
 from onceward.claim.held import held
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
-from onceward.dramatiq.consuming import mend_consumers
-from onceward.dramatiq.resending import Resending
+from onceward.dramatiq.consuming import Resending, mend_consumers
 from onceward.observe.logs import logger
 
 if TYPE_CHECKING:

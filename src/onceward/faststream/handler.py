@@ -13,7 +13,7 @@ from faststream.exceptions import IgnoredException, NackMessage, SetupError
 from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.replays import CallOutcome
-from onceward.consumers.backoff import Backoff
+from onceward.consumers.delivery import Backoff
 from onceward.consumers.worker import PAUSES
 from onceward.core.origin import provenance_in
 from onceward.core.policy import Options

@@ -11,9 +11,8 @@ from faststream.redis.parser import BinaryMessageFormatV1
 from redis.asyncio import Redis
 
 from onceward.consumers.broker import tell_outlived
-from onceward.consumers.dead_letters import OURS
+from onceward.consumers.dead_letters import OURS, add_letter
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.redis_letters import add_letter
 from onceward.faststream.settlement import Settlement
 from onceward.stores.redis.schema import info_of, is_evicting
 

@@ -15,10 +15,9 @@ from pydantic import ValidationError as ModelError
 
 from onceward.batch.outcomes import BatchOutcome, Status
 from onceward.batch.report import log_malformed
-from onceward.consumers.backoff import Backoff, time_away
 from onceward.consumers.broker import bounded
 from onceward.consumers.dead_letters import dead_headers, dead_name, is_unhandled
-from onceward.consumers.delivery import Delivery, MalformedRecord
+from onceward.consumers.delivery import Backoff, Delivery, MalformedRecord, time_away
 from onceward.core.policy import Options, Policy
 from onceward.errors import Busy, KeyMissing, Mismatch, Parked, ResultUnavailable, StoreError
 from onceward.keys.json_reading import without_mark

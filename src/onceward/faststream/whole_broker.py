@@ -12,7 +12,7 @@ from faststream.response import Response
 
 from onceward.claim.behind import revealing
 from onceward.claim.replays import CallOutcome
-from onceward.consumers.backoff import Backoff
+from onceward.consumers.delivery import Backoff
 from onceward.consumers.worker import PAUSES
 from onceward.core.origin import provenance_in
 from onceward.core.policy import Options

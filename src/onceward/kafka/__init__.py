@@ -14,9 +14,9 @@ from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.consumers.sending import send, send_async
+    from onceward.kafka.broker import KafkaWorker
     from onceward.kafka.redrive import KafkaRedrive
     from onceward.kafka.target import KafkaTarget
-    from onceward.kafka.worker import KafkaWorker
 
 __all__ = ["KafkaRedrive", "KafkaTarget", "KafkaWorker", "send", "send_async"]
 
@@ -26,7 +26,7 @@ __getattr__, __dir__ = lazily(
         "..consumers.sending": ("send", "send_async"),
         ".redrive": ("KafkaRedrive",),
         ".target": ("KafkaTarget",),
-        ".worker": ("KafkaWorker",),
+        ".broker": ("KafkaWorker",),
     },
     needs=("aiokafka",),
 )

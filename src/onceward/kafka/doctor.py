@@ -9,8 +9,7 @@ from aiokafka.errors import KafkaError
 
 from onceward.consumers.retry_topics import TIMESTAMPS, configs_of
 from onceward.core.policy import DAY, Policy
-from onceward.kafka.client import connection, said
-from onceward.kafka.topics import ROOM, Topics
+from onceward.kafka.topics import ROOM, Topics, connection, said
 from onceward.stores.inspection import Finding
 
 _TOPIC: Final = "Apache Kafka documentation, Topic Configs"

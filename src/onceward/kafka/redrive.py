@@ -11,9 +11,8 @@ from onceward.consumers.dead_letters import DELAY, GROUP, LEDGER_KEY, REASON, RE
 from onceward.consumers.letters import DeadLetter, LetterRedrive, outcome_of, readied
 from onceward.consumers.redriving import InDoubt, OnCompleted
 from onceward.errors import OncewardError, StoreError
-from onceward.kafka.client import connection
 from onceward.kafka.partitions import KafkaMessage, Partition, received
-from onceward.kafka.topics import COPIES, Topics, send_copy
+from onceward.kafka.topics import COPIES, Topics, connection, send_copy
 from onceward.once import Once, check_once
 
 _AT_ONCE: Final = 100  # records between two commits

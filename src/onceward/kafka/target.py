@@ -18,7 +18,7 @@ from aiokafka.errors import (
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
-from onceward.kafka.client import connection
+from onceward.kafka.topics import connection
 from onceward.outbox.loop_thread import awaited
 from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, MessageRefused, OutboxMessage, refusal_of
 

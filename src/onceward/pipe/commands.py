@@ -15,10 +15,9 @@ from onceward.claim.held import current
 from onceward.consumers.stop import Stop
 from onceward.keys.roots import Roots
 from onceward.pipe.attempt import Interrupted, LineAttempt
-from onceward.pipe.interpreters import code_in
 from onceward.pipe.lines import LINE
 from onceward.pipe.output import Bytes, Output
-from onceward.pipe.template import Template
+from onceward.pipe.template import Template, code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.consumers.backoff import Backoff
-from onceward.consumers.delivery import Delivery
+from onceward.consumers.delivery import Backoff, Delivery
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import StoppableBatch
 from onceward.consumers.worker import Worker, WorkerOptions

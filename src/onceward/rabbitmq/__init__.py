@@ -11,8 +11,8 @@ from onceward.lazily import lazily, required
 
 if TYPE_CHECKING:
     from onceward.consumers.sending import send, send_async
+    from onceward.rabbitmq.broker import RabbitWorker
     from onceward.rabbitmq.redrive import RabbitRedrive
-    from onceward.rabbitmq.worker import RabbitWorker
 
 __all__ = ["RabbitRedrive", "RabbitWorker", "send", "send_async"]
 
@@ -20,5 +20,5 @@ required("aio_pika", "RabbitMQ", "rabbitmq")
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {"..consumers.sending": ("send", "send_async"), ".redrive": ("RabbitRedrive",), ".worker": ("RabbitWorker",)},
+    {"..consumers.sending": ("send", "send_async"), ".redrive": ("RabbitRedrive",), ".broker": ("RabbitWorker",)},
 )

@@ -9,8 +9,7 @@ from onceward.consumers.broker import ATTEMPTS, BrokerError
 from onceward.consumers.dead_letters import dead_name
 from onceward.consumers.retry_queues import version_of
 from onceward.core.policy import Policy
-from onceward.rabbitmq.address import read_address
-from onceward.rabbitmq.connection import TROUBLE, closed, connect, refused
+from onceward.rabbitmq.connection import TROUBLE, closed, connect, read_address, refused
 from onceward.rabbitmq.settings import QueueArguments, count_ready, read_arguments
 from onceward.stores.inspection import Finding
 

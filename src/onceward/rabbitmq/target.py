@@ -12,8 +12,7 @@ from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.urls import shown_url
 from onceward.outbox.loop_thread import awaited
 from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, OutboxMessage, refusal_of
-from onceward.rabbitmq.address import read_address
-from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, refused
+from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, read_address, refused
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection

@@ -19,12 +19,20 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
 from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
+from onceward.consumers.dead_letters import add_letter
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.redis_letters import add_letter
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
-from onceward.redis_streams.message import StreamEntry, entries_in, entry_delivery, letter_fields
-from onceward.redis_streams.scripts import AGAIN, CLAIM, FORGET, RENEW
+from onceward.redis_streams.message import (
+    AGAIN,
+    CLAIM,
+    FORGET,
+    RENEW,
+    StreamEntry,
+    entries_in,
+    entry_delivery,
+    letter_fields,
+)
 from onceward.stores.redis.schema import info_of, is_evicting
 
 _log: Final = logging.getLogger("onceward")

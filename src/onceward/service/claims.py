@@ -28,6 +28,7 @@ from onceward.once import Once
 from onceward.results.doubt import Doubt
 from onceward.results.step_entries import Entry, entries_of
 from onceward.service.bodies import (
+    JSON_TEXT,
     ClaimBody,
     Claimed,
     ClaimEnded,
@@ -38,12 +39,13 @@ from onceward.service.bodies import (
     Key,
     LookBody,
     Looked,
+    NoResult,
     ReleaseBody,
     Replayed,
     StepAnswer,
     StepBody,
+    exact,
 )
-from onceward.service.json_text import JSON_TEXT, NoResult, exact
 from onceward.service.problems import ID_USED, OTHER_RESULT, RequestRefused
 from onceward.terminal import line
 

@@ -196,7 +196,7 @@ class Ledger(LedgerCounts, LedgerSettling):
 
         Raises:
             NotFound: there is no such key.
-            KeepsMessage: it keeps a message of a queue; see :func:`onceward.aws.dead_letters.unparking.unpark_to`.
+            KeepsMessage: it keeps a message of a queue; see :func:`onceward.aws.dead_letters.letters.unpark_to`.
             OncewardError: it is not parked.
         """
 

@@ -13,9 +13,8 @@ from observing import note_outcomes
 from onceward import Mismatch, Once, Parked, StoreError
 from onceward.aws import SqsWorker
 from onceward.aws.dead_letters import redrive
-from onceward.aws.dead_letters.letters import Refusal
+from onceward.aws.dead_letters.letters import Refusal, unpark_to
 from onceward.aws.dead_letters.redrive import Redrive
-from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.kept import alike, kept_text, read_kept
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError

@@ -23,7 +23,7 @@ from onceward.aws import Delivery, SqsWorker, on_sqs
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import QueueError
 from onceward.aws.sqs.visibility import Visibility
-from onceward.consumers.backoff import Backoff
+from onceward.consumers.delivery import Backoff
 from onceward.consumers.polling import Polls
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, delay

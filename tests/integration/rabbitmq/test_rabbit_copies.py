@@ -17,7 +17,7 @@ from onceward.core.record import COMPLETED, PARKED
 from onceward.dashboard import dashboard
 from onceward.errors import OncewardError
 from onceward.rabbitmq import RabbitRedrive, RabbitWorker
-from onceward.rabbitmq.unparking import unpark_at
+from onceward.rabbitmq.redrive import unpark_at
 from places import SOURCES
 from rabbitmq_servers import Rabbitmq
 from visitors import DashboardVisitor

@@ -11,7 +11,7 @@ import pytest
 from onceward import Claim, Once
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, open_target
 from onceward.rabbitmq import RabbitWorker, send, send_async
-from onceward.rabbitmq.address import read_address
+from onceward.rabbitmq.connection import read_address
 from onceward.rabbitmq.target import RabbitTarget
 
 PATIENCE = 60.0

@@ -14,7 +14,7 @@ from contextlib import suppress
 import psycopg
 
 from onceward import NOT_MADE, Claim, Made, Once, StepMade
-from onceward.aws.sqs.worker import SqsWorker
+from onceward.aws.sqs.broker import SqsWorker
 from servers import Dynoxide
 
 SERVICE, GIVEN = sys.argv[1], json.loads(sys.argv[2])

@@ -4,10 +4,9 @@ import pytest
 
 from onceward import Once
 from onceward.dashboard import dashboard
-from onceward.dashboard.access import FORM, SESSION, Access
+from onceward.dashboard.access import FORM, SESSION, Access, WrongTokens
 from onceward.dashboard.app import assembled
 from onceward.dashboard.shield import COOKIE
-from onceward.dashboard.wrong_tokens import WrongTokens
 from visitors import DashboardVisitor
 
 TOKEN = "correct horse battery staple"

@@ -11,7 +11,7 @@ from boxes import Box, left_by_a_crash
 from onceward import Once, OncewardError, StoreError
 from onceward.outbox import MessageNotSent, MessageRefused, Relay, register, targets
 from onceward.outbox import sender as senders
-from onceward.outbox.refusals import drop_refused, retry_refused
+from onceward.outbox.pending import drop_refused, retry_refused
 from onceward.outbox.sender import Sender
 from onceward.stores.contract import HasUnsent
 from onceward.stores.memory import MemoryStore

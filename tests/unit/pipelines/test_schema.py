@@ -7,8 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from onceward.pipelines.reading import TABLES, kind
-from onceward.pipelines.schema import schema, text
+from onceward.pipelines.reading import TABLES, kind, schema, text
 
 LISTED = Path(__file__).parents[3] / "docs" / "reference" / "pipeline.schema.json"
 VALID = """

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from command_line import Cli
 from onceward.pipelines.marks import parse
 from onceward.pipelines.pipeline import examine
-from onceward.pipelines.schema import schema
+from onceward.pipelines.reading import schema
 
 GOOD = """\
 name: orders

@@ -4,8 +4,9 @@ One thread makes all changes of visibility, in the order in which they are due. 
 its message back. A handler that blocks its event loop, or many waiting messages, cannot delay an extension.
 """
 
+import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,64 @@ from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD
 from onceward.core.clock import Clock, boottime
 from onceward.observe.logs import logger
+
+_DELETING: Final = 0.1  # seconds that a message waits for others, so that one request deletes them
+
+
+class Deletes:
+    """Deletes messages in batches. It belongs to one event loop.
+
+    A delete that fails is lost: its message is delivered again, replays and is deleted then. ``deleted`` is called with the
+    receipt of each message when its delete has ended.
+    """
+
+    def __init__(self, queue: Queue, deleted: Callable[[str], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue, self._deleted = queue, deleted
+        self._waiting: list[str] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, receipt: str) -> None:
+        """Delete a message soon."""
+        self._waiting.append(receipt)
+        if len(self._waiting) >= ENTRIES:
+            self._send()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(_DELETING, self._send)
+
+    async def close(self) -> None:
+        """Delete the waiting messages, and wait until all deletes have ended."""
+        self._send()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def _send(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        receipts, self._waiting = self._waiting, []
+        if receipts:
+            task = self._loop.create_task(self._delete(receipts))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _delete(self, receipts: list[str]) -> None:
+        errors: list[Exception | None]
+        try:
+            errors = list(await self._queue.delete_many_async(receipts))
+        except Exception as error:  # treated like a refusal
+            errors = [error] * len(receipts)
+        for receipt in receipts:
+            self._deleted(receipt)
+        failed = [error for error in errors if error is not None]
+        if failed:
+            logger().warning(
+                "%s; %d message(s) whose effects are recorded come again. They then replay and are deleted",
+                failed[0],
+                len(failed),
+            )
+
 
 LINGER: Final = 0.05  # seconds that a message waits for others, to be given back in one request
 

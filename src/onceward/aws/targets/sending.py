@@ -141,7 +141,8 @@ class BatchTarget(ABC):
     def __init__(self, where: str, rules: BatchRules, region: str | None) -> None:
         self.where, self._rules = where, rules
         self.batch = rules.entries
-        self._client = AwsClient(rules.service, region, from_environment(rules.service.name))
+        endpoint = from_environment(rules.service.title.lower())  # AWS's own name, as in AWS_ENDPOINT_URL_EVENTBRIDGE
+        self._client = AwsClient(rules.service, region, endpoint)
 
     @abstractmethod
     def size(self, message: OutboxMessage) -> int:

@@ -75,7 +75,7 @@ class KafkaSource(WorkerSource, kw_only=True):
         Meta(description="More settings of aiokafka's consumer, such as session_timeout_ms: 30000."),
     ] = None
 
-    worker: ClassVar[str] = "onceward.kafka.worker:KafkaWorker"
+    worker: ClassVar[str] = "onceward.kafka.broker:KafkaWorker"
     library: ClassVar[tuple[str, str] | None] = ("aiokafka", "kafka")
 
 
@@ -123,7 +123,7 @@ class RabbitmqSource(WorkerSource, kw_only=True):
     ] = None
     wait: Annotated[float, Meta(description="Seconds after which an empty queue is looked at again.", gt=0, le=60)] = 2
 
-    worker: ClassVar[str] = "onceward.rabbitmq.worker:RabbitWorker"
+    worker: ClassVar[str] = "onceward.rabbitmq.broker:RabbitWorker"
     library: ClassVar[tuple[str, str] | None] = ("aio_pika", "rabbitmq")
 
 
@@ -167,4 +167,4 @@ class SqsSource(WorkerSource, kw_only=True):
     ] = None
     wait: Annotated[float, Meta(description="Seconds that a poll waits for a message.", ge=0, le=20)] = 20
 
-    worker: ClassVar[str] = "onceward.aws.sqs.worker:SqsWorker"
+    worker: ClassVar[str] = "onceward.aws.sqs.broker:SqsWorker"

@@ -21,10 +21,9 @@ from starlette.routing import Route
 from onceward.claim.claim import Claim
 from onceward.claim.completer import Completer, keeping
 from onceward.claim.inputs import LONGEST
-from onceward.consumers.backoff import time_away
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import is_unhandled
-from onceward.consumers.delivery import Delivery
+from onceward.consumers.delivery import Delivery, time_away
 from onceward.core.policy import Options
 from onceward.errors import InputNotKept, Mismatch, OncewardError, StoreError
 from onceward.observe.logs import logger

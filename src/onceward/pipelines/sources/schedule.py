@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta
 
 from onceward.batch.windows import looking
-from onceward.consumers.backoff import time_away
 from onceward.consumers.dead_letters import is_unhandled
-from onceward.consumers.delivery import Delivery
+from onceward.consumers.delivery import Delivery, time_away
 from onceward.consumers.reader import DeliveryReader
 from onceward.core.clock import boottime
 from onceward.core.comparisons import meets

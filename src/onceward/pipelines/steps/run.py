@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from onceward.errors import OncewardError
 from onceward.pipe.commands import described_status, executable, tail_of, unnamed_file, variables_of
-from onceward.pipe.interpreters import code_in
+from onceward.pipe.template import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed
 from onceward.pipelines.paths import PathFinder
