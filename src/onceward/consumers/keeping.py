@@ -5,7 +5,7 @@ gets its own parked record. The worker deletes it from the queue only after it h
 
 - After a crash or a lost reply the message is still in the queue. The next time, it finds itself in the record.
 - A record that already keeps an equal message is still written, as its next version. A resend unparks the version from
-  before the send (``aws/dead_letters/unparking.py``), so that unpark is refused. Without the write, somebody could unpark the
+  before the send (``aws/dead_letters/letters.py``), so that unpark is refused. Without the write, somebody could unpark the
   key between our read and the acknowledgement, and the message would be lost.
 """
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onceward.dashboard import acting, live, pages, record_page, signing
+from onceward.dashboard import acting, live, pages, signing
 from onceward.dashboard.access import Access, WrongTokens
 from onceward.dashboard.board import Board, board_of
 from onceward.dashboard.rendering import FOLDER, Renderer
@@ -74,8 +74,8 @@ def assembled(once: Once, access: Access, *, hide_results: bool) -> Starlette:
             Route("/handlers", pages.handlers),
             Route("/count", pages.count),
             Route("/audit", pages.audit),
-            Route("/record", record_page.record),
-            Route("/record.json", record_page.as_json),
+            Route("/record", pages.record),
+            Route("/record.json", pages.as_json),
             Route("/act", acting.preview, methods=["GET"]),
             Route("/act", acting.act, methods=["POST"]),
             Route("/live", live.live),
