@@ -78,6 +78,6 @@ __getattr__, __dir__ = lazily(
         ".events.webhooks": ("on_webhook",),
         ".sqs.producer": ("send", "send_async"),
         ".sqs.queue": ("Queue",),
-        ".sqs.worker": ("SqsWorker",),
+        ".sqs.broker": ("SqsWorker",),
     },
 )
