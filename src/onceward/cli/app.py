@@ -18,7 +18,6 @@ from onceward.cli import (
     mcp,
     operate,
     pipe,
-    pipeline_examples,
     pipeline_run,
     proxy,
     reconcile,
@@ -74,7 +73,7 @@ app.command("pipe", cls=_WithCommand, help=_flowing(pipe.HELP))(pipe.pipe)
 app.command("exec", cls=_WithCommand, help=_flowing(execute.HELP))(execute.execute)
 app.command("run", help=_flowing(pipeline_run.RUN_HELP))(pipeline_run.run)
 app.command("vet", help=_flowing(pipeline_run.VET_HELP))(pipeline_run.vet)
-app.command("test", help=_flowing(pipeline_examples.HELP))(pipeline_examples.examples)
+app.command("test", help=_flowing(pipeline_run.TEST_HELP))(pipeline_run.examples)
 app.command("work", help=_flowing(work.HELP))(work.work)
 app.command("complete", help=_flowing(complete.HELP))(complete.complete)
 app.command("serve", help=_flowing(serve.HELP))(serve.serve)

@@ -9,12 +9,11 @@ from onceward.claim.stepping.answers import NOT_MADE, Made
 from onceward.errors import KeyMissing, OncewardError
 from onceward.observe.logs import logger
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepAction, StepNotMade
+from onceward.pipelines.contract import EffectSettings, SinkSettings, StepSettings
 from onceward.pipelines.guards import InnerGuard
 from onceward.pipelines.kit import FAILED_HEADERS
 from onceward.pipelines.marks import Marked
 from onceward.pipelines.model import FindOut, SinkKeys, StepKeys
-from onceward.pipelines.sinks.contract import SinkSettings
-from onceward.pipelines.steps.contract import EffectSettings, StepSettings
 from onceward.results.outcomes import describe
 
 if TYPE_CHECKING:

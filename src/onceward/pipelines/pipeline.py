@@ -14,6 +14,7 @@ from onceward.core.arguments import check_type
 from onceward.once import Once
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StandIn
 from onceward.pipelines.chain import built_chain, built_sink
+from onceward.pipelines.contract import SourceSettings
 from onceward.pipelines.flow import Flow
 from onceward.pipelines.guards import GuardRules
 from onceward.pipelines.kit import Built, Kit
@@ -21,7 +22,6 @@ from onceward.pipelines.marks import Marked, Mistake, PipelineInvalid, Position,
 from onceward.pipelines.model import PipelineFile
 from onceward.pipelines.reading import ModelReader
 from onceward.pipelines.settings import SourceChoice
-from onceward.pipelines.sources.contract import SourceSettings
 from onceward.stores import open_store
 
 NO_HOLD: Final = "AWS Lambda calls a pipeline when it likes, so it cannot hold its input: leave hold: out"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.worker import Worker
 from onceward.outbox.relay import relay_beside
+from onceward.pipelines.contract import Runs, SourceSettings
 from onceward.pipelines.pipeline import Pipeline
-from onceward.pipelines.sources.contract import Runs, SourceSettings
 
 
 class PipelineRun:

@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Meta
 
 from onceward.pipelines.call import PipelineMessage
+from onceward.pipelines.contract import SinkAction, SinkSettings
 from onceward.pipelines.sinks.appending import LOCKS, Appender, KeyedLine
-from onceward.pipelines.sinks.contract import SinkAction, SinkSettings
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall

@@ -8,8 +8,8 @@ from msgspec import Meta
 from onceward.core.clock import boottime
 from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineMessage, StepFailed
+from onceward.pipelines.contract import SinkAction, SinkSettings
 from onceward.pipelines.settings import Expression
-from onceward.pipelines.sinks.contract import SinkAction, SinkSettings
 from onceward.wire.calls import ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import code_of, message_of

@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipelines.call import PipelineMessage
+from onceward.pipelines.contract import SinkAction, SinkSettings
 from onceward.pipelines.settings import Expression, Seconds
-from onceward.pipelines.sinks.contract import SinkAction, SinkSettings
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall

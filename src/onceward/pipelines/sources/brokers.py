@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from msgspec import Meta
 
+from onceward.pipelines.contract import SourceSettings
 from onceward.pipelines.settings import fields_of
-from onceward.pipelines.sources.contract import SourceSettings
 
 if TYPE_CHECKING:
+    from onceward.pipelines.contract import Runs
     from onceward.pipelines.flow import Flow
     from onceward.pipelines.kit import Kit
-    from onceward.pipelines.sources.contract import Runs
 
 
 class WorkerSource(SourceSettings):

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 
 from onceward.errors import OncewardError
-from onceward.pipelines.sources.contract import SourceSettings
+from onceward.pipelines.contract import SourceSettings
 
 if TYPE_CHECKING:
+    from onceward.pipelines.contract import Runs
     from onceward.pipelines.flow import Flow
-    from onceward.pipelines.sources.contract import Runs
 
 
 class LambdaSource(SourceSettings, kw_only=True):

@@ -10,12 +10,12 @@ from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.consumers.stop import Stop
 from onceward.keys.json_reading import NotJson
 from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects, read_line
-from onceward.pipelines.sources.contract import SourceSettings
+from onceward.pipelines.contract import SourceSettings
 
 if TYPE_CHECKING:
+    from onceward.pipelines.contract import Runs
     from onceward.pipelines.flow import Flow
     from onceward.pipelines.kit import Kit
-    from onceward.pipelines.sources.contract import Runs
     from onceward.pipelines.sources.lines import LineRecord
 
 

@@ -20,14 +20,14 @@ from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
+from onceward.pipelines.contract import SourceSettings
 from onceward.pipelines.flow import Flow, FlowRuns
 from onceward.pipelines.settings import Seconds, seconds
-from onceward.pipelines.sources.contract import SourceSettings
 
 if TYPE_CHECKING:
+    from onceward.pipelines.contract import Runs
     from onceward.pipelines.kit import Kit
     from onceward.pipelines.sources.calendars import Calendar
-    from onceward.pipelines.sources.contract import Runs
 
 SOURCE: Final = "schedule"
 _LONGEST: Final = 60.0  # seconds until the ledger is asked again, as clocks drift

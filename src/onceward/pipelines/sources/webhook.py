@@ -9,13 +9,13 @@ from msgspec import Meta
 
 from onceward.http.header import read_key
 from onceward.keys.json_reading import NotJson, read_json
-from onceward.pipelines.sources.contract import SourceSettings
+from onceward.pipelines.contract import SourceSettings
 from onceward.web.webhooks.events import SignatureRefused, WebhookEvent
 
 if TYPE_CHECKING:
+    from onceward.pipelines.contract import Runs
     from onceward.pipelines.flow import Flow
     from onceward.pipelines.kit import Kit
-    from onceward.pipelines.sources.contract import Runs
     from onceward.web.webhooks.events import WebhookVerifier
 
 

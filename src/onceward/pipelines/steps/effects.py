@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from onceward.errors import LeaseLost, OncewardError
 from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed
+from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.settings import Expression, Seconds, StepList
-from onceward.pipelines.steps.contract import EffectSettings
 from onceward.results.outcomes import describe
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from onceward.pipelines.call import EffectAction, PipelineMessage
+from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds
-from onceward.pipelines.steps.contract import EffectSettings
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall

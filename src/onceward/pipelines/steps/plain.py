@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 
 from onceward.pipelines.call import PipelineMessage, StepAction
+from onceward.pipelines.contract import StepSettings
 from onceward.pipelines.guards import InnerGuard
 from onceward.pipelines.model import InnerGuardSettings
 from onceward.pipelines.settings import Expression, Settings, SinkChoice, StepList
-from onceward.pipelines.steps.contract import StepSettings
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall

@@ -11,8 +11,8 @@ from msgspec import Meta
 from onceward.aws.targets.sending import AwsClient
 from onceward.errors import StoreError
 from onceward.pipelines.call import EffectAction, PipelineMessage, StepNotMade
+from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.settings import Expression
-from onceward.pipelines.steps.contract import EffectSettings
 from onceward.wire.calls import Service
 from onceward.wire.codes import PASSING, code_of, message_of
 from onceward.wire.endpoints import from_environment

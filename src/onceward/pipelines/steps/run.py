@@ -13,9 +13,9 @@ from onceward.pipe.commands import described_status, executable, tail_of, unname
 from onceward.pipe.template import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed
+from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, Settings
-from onceward.pipelines.steps.contract import EffectSettings
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall

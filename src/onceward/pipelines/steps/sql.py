@@ -7,9 +7,9 @@ from msgspec import Meta
 
 from onceward.errors import StepMade
 from onceward.pipelines.call import EffectAction, PipelineMessage
+from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.databases import Database, Statement, opened
 from onceward.pipelines.settings import Expression
-from onceward.pipelines.steps.contract import EffectSettings
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall
