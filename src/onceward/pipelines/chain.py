@@ -52,7 +52,7 @@ def _step(kit: "Kit", choice: "StepChoice") -> StepAction:
         title = kit.title("name" if keys.name else choice.kind, keys.name or settings.title, "effects")
         _check_effect(kit, keys, title)
         if keys.on_lapse == "park":
-            kit.parks(title)
+            kit.built.parking.add(title)
         if settings.replaces and keys.into is not None:
             kit.mistake("into", f"into: is not for {choice.kind}, whose result is the whole message")
         if keys.into is not None:
@@ -116,7 +116,7 @@ def _forgiving(kit: "Kit", on_error: str, title: str, action: StepAction) -> Ste
     """Return the action with what its errors mean. Errors about the claim itself always go on."""
     if on_error == "fail":
         return action
-    if on_error == "dead_letter" and kit.dead_letters is None:
+    if on_error == "dead_letter" and kit.built.dead_letters is None:
         kit.mistake("on_error", "on_error: dead_letter needs the address dead_letters: at the top of the file")
     if kit.within:
         kit.mistake("on_error", f"errors within {kit.within!r} belong to it: say what they mean there")
@@ -130,14 +130,14 @@ def _forgiving(kit: "Kit", on_error: str, title: str, action: StepAction) -> Ste
             if on_error == "park":
                 await call.claim.park_async(f"{title}: {describe(error)}")
                 raise
-            if on_error == "dead_letter" and kit.dead_letters is not None:
+            if on_error == "dead_letter" and kit.built.dead_letters is not None:
                 inner = call.within(("dead letter", _name(title, message)))
                 reason = _header(f"{title}: {describe(error)}")
                 headers = dict(zip(FAILED_HEADERS, ("failed", reason), strict=True))
                 if call.stand_in is not None:
                     call.stand_in.sink("dead_letters", message, inner)
                 else:
-                    inner.send(kit.dead_letters, message.data, headers=headers)
+                    inner.send(kit.built.dead_letters, message.data, headers=headers)
             return message if on_error == "continue" else None
 
     return run

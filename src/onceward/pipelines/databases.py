@@ -53,7 +53,6 @@ class Statement:
     """
 
     def __init__(self, text: str, dialect: Dialect) -> None:
-        self._dialect = dialect
         pattern = re.compile(rf"{_OPAQUE[dialect]}|{_NAME}|(?P<question>\?)|(?P<percent>%)", re.DOTALL)
         names: dict[str, None] = {}
         questions = False

@@ -90,10 +90,10 @@ class InnerGuard:
             self._guard = kit.once.guards.for_keys("wrong", {}, no_skip=_NO_SKIP)  # the pipeline does not run
         self._drops = on_duplicate == "drop"
         keep = options.get("retention")
-        if keep is not None and keep < kit.longest_pause + options.get("lease", 0.0):
+        if keep is not None and keep < kit.built.longest_pause + options.get("lease", 0.0):
             kit.warn(
                 (*at, "retention"),
-                f"a message that fails after this guard can come again {kit.longest_pause:g} s later, when this record is forgotten, so "
+                f"a message that fails after this guard can come again {kit.built.longest_pause:g} s later, when this record is forgotten, so "
                 "the guarded part would be made again: raise retention:, or lower longest: of backoff:",
             )
 

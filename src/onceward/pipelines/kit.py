@@ -29,7 +29,6 @@ class Built:
 
     Attributes:
         ledger: the URL of the ledger, if it was opened by one.
-        concurrency: how many messages run at a time.
         mistakes: all mistakes and warnings.
         titles: the names of effects and sinks, each with its place.
         reserved: the name that no guard can have, because the source has keys there.
@@ -41,7 +40,6 @@ class Built:
     def __init__(self, once: "Once", name: str, folder: Path) -> None:
         self.once, self.name, self.folder = once, name, folder
         self.ledger: str | None = None
-        self.concurrency = 1
         self.dead_letters: str | None = None
         self.mistakes: list[Mistake] = []
         self.titles: dict[str, Position] = {}
@@ -66,7 +64,7 @@ class Kit:
         guarded: bool,
         within: str = "",
     ) -> None:
-        self._built, self._marked, self._chains, self._sinks = built, marked, chains, sinks
+        self.built, self._marked, self._chains, self._sinks = built, marked, chains, sinks
         self.guarded = guarded  # whether a guard of the file stands around this part
         self.named: str | None = None  # the name: beside the type of a step
         self.within = within  # the title of the recorded step that this part is in, or ""
@@ -74,37 +72,17 @@ class Kit:
     @property
     def once(self) -> "Once":
         """The ledger of the file."""
-        return self._built.once
-
-    @property
-    def concurrency(self) -> int:
-        """How many messages run at a time."""
-        return self._built.concurrency
-
-    @property
-    def ledger(self) -> str | None:
-        """The URL of the ledger; None if it was opened otherwise."""
-        return self._built.ledger
-
-    @property
-    def name(self) -> str:
-        """The name of the pipeline."""
-        return self._built.name
+        return self.built.once
 
     @property
     def folder(self) -> Path:
         """Where the file is. Relative paths in it begin here."""
-        return self._built.folder
-
-    @property
-    def dead_letters(self) -> str | None:
-        """The address of the dead letters."""
-        return self._built.dead_letters
+        return self.built.folder
 
     def of(self, marked: Marked, *, guarded: bool | None = None, within: str | None = None) -> "Kit":
         """Return the kit of another part of the file. ``within`` is the recorded step that it is in, "" for none."""
         return Kit(
-            self._built,
+            self.built,
             marked,
             self._chains,
             self._sinks,
@@ -116,11 +94,11 @@ class Kit:
 
     def mistake(self, field: Field, text: str) -> None:
         """Note a mistake. The pipeline will not run."""
-        self._built.mistakes.append(Mistake(self._place(field), text))
+        self.built.mistakes.append(Mistake(self._place(field), text))
 
     def warn(self, field: Field, text: str) -> None:
         """Note a warning."""
-        self._built.mistakes.append(Mistake(self._place(field), text, is_warning=True))
+        self.built.mistakes.append(Mistake(self._place(field), text, is_warning=True))
 
     def needs(self, field: Field, module: str, extra: str) -> bool:
         """Return whether a library is installed; if not, note the extra that brings it."""
@@ -212,7 +190,7 @@ class Kit:
 
     def title(self, field: Field, title: str, what: str) -> str:
         """Take the name of an effect or a sink. No two may have the same."""
-        first = self._built.titles.setdefault(title, place := self._place(field))
+        first = self.built.titles.setdefault(title, place := self._place(field))
         if first is not place:
             self.mistake(
                 field,
@@ -221,33 +199,24 @@ class Kit:
             )
         return title
 
-    def parks(self, title: str) -> None:
-        """Note that an effect must not be made again if an attempt ended inside it."""
-        self._built.parking.add(title)
-
-    @property
-    def longest_pause(self) -> float:
-        """The seconds until a message that failed comes again, at most."""
-        return self._built.longest_pause
-
     def leases(self, lease: float) -> None:
         """Note the lease of a guard."""
-        self._built.lease = max(self._built.lease, lease)
+        self.built.lease = max(self.built.lease, lease)
 
     def guard_name(self, field: Field, name: str) -> str:
         """Take the name of a guard, and return the namespace of its keys."""
-        if name == self._built.reserved:
+        if name == self.built.reserved:
             self.mistake(field, f"{name!r} names the keys of the source: give the guard another name:")
-        first = self._built.guards.setdefault(name, place := self._place(field))
+        first = self.built.guards.setdefault(name, place := self._place(field))
         if first is not place:
             self.mistake(
                 field, f"two guards have the name {name!r}, and would share their keys: give one of them another name:"
             )
-        return f"{self.name}.{name}"
+        return f"{self.built.name}.{name}"
 
     def closing(self, hook: Hook) -> None:
         """Have a coroutine function called when the run ends."""
-        self._built.closing.append(hook)
+        self.built.closing.append(hook)
 
     def _place(self, field: Field) -> Position:
         path = ((field,) if field else ()) if isinstance(field, str) else field

@@ -55,7 +55,7 @@ class SqlStep(EffectSettings, kw_only=True):
         database = self._opened(kit)
         finders = {name: kit.expression(("parameters", name), text) for name, text in self.parameters.items()}
         statement = None if database is None else self._checked(kit, database)
-        is_own = self.database is None or self.database == kit.ledger
+        is_own = self.database is None or self.database == kit.built.ledger
         if kit.within and is_own:
             kit.mistake(
                 "", f"a statement in the ledger's database cannot be within {kit.within!r}, which is recorded alone"
@@ -75,7 +75,7 @@ class SqlStep(EffectSettings, kw_only=True):
         return make
 
     def _opened(self, kit: "Kit") -> Database | None:
-        url = self.database or kit.ledger
+        url = self.database or kit.built.ledger
         if url is None:
             kit.mistake("", "database: is missing, because this ledger was not opened by a URL")
             return None
