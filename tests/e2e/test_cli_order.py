@@ -63,6 +63,14 @@ def keys(cli, *options):
     return [json.loads(line)["key"] for line in cli.run("ls", "--json", *options).stdout.splitlines()]
 
 
+def test_ls_sorts_all_that_match_before_it_cuts(cli):
+    assert keys(cli, "--sort", "attempts", "--limit", "2") == ["n:k1", "n:k0"]
+    assert keys(cli, "--sort", "changed")[0] == "n:parked"
+    assert keys(cli, "--sort", "claimed", "--status", "released", "--since", "1h") == ["n:k2", "n:k1", "n:k0"]
+    assert cli.run("ls", "--sort", "size").returncode == 2
+    assert cli.run("ls", "--sort", "changed", "--after", "x").returncode == 2
+
+
 def test_states_have_colours_on_a_terminal_only(cli):
     assert not COLOUR.search(cli.run("ls").stdout)
     for command in (("ls",), ("show", "n:parked"), ("stats",)):

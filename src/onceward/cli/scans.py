@@ -21,6 +21,7 @@ from onceward.cli.ledgers import (
     seconds,
 )
 from onceward.cli.records import as_json, coloured, heading, row
+from onceward.cli.sorting import show_sorted
 from onceward.core.protocol import STATES
 from onceward.core.views import Criteria, last_change, relative
 from onceward.stores.contract import Damaged
@@ -38,6 +39,12 @@ NewerOption = Annotated[
     str | None,
     Option(
         "--newer-than", "--since", metavar="T", help="Only records that changed within the last T.", show_default="any"
+    ),
+]
+SortOption = Annotated[
+    str | None,
+    Option(
+        metavar="BY", help="Read all that match, then show them by changed, claimed or attempts.", show_default="none"
     ),
 ]
 NamespacesOption = Annotated[
@@ -59,6 +66,7 @@ def ls(
     limit: LimitOption = None,
     after: AfterOption = None,
     namespaces: NamespacesOption = False,
+    sort: SortOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
@@ -67,6 +75,8 @@ def ls(
     PARKED or RELEASED. For anything else the whole ledger is read. Ages count from the last change, on the ledger's own clock.
 
     After --limit or ctrl-C it says how to continue. With --json the last line has that as its `next`.
+
+    With --sort the latest, or those with the most attempts, come first. --limit then says how many are shown of all that match.
 
     With --namespaces it counts the records of each namespace. This reads the whole ledger. If nobody writes to a namespace
     any more, its function may have been renamed: name="OLD.NAME" gives the function its keys back.
@@ -80,6 +90,11 @@ def ls(
     point = _point(after)
     shown = 0
     _in_utf_8("--prefix", prefix)
+    if sort is not None:
+        if after is not None:
+            refuse("--sort begins at the start: leave --after out", USAGE)
+        show_sorted(store, prefix, criteria, sort, limit, json=json)
+        return
     with looking_at(store) as ledger:
         try:
             for page in ledger.pages(prefix, *criteria, after=point, limit=limit):

@@ -29,6 +29,7 @@ class Built:
 
     Attributes:
         ledger: the URL of the ledger, if it was opened by one.
+        concurrency: how many messages run at a time.
         mistakes: all mistakes and warnings.
         titles: the names of effects and sinks, each with its place.
         reserved: the name that no guard can have, because the source has keys there.
@@ -40,6 +41,7 @@ class Built:
     def __init__(self, once: "Once", name: str, folder: Path) -> None:
         self.once, self.name, self.folder = once, name, folder
         self.ledger: str | None = None
+        self.concurrency = 1
         self.dead_letters: str | None = None
         self.mistakes: list[Mistake] = []
         self.titles: dict[str, Position] = {}

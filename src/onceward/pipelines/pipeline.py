@@ -48,6 +48,7 @@ class Pipeline:
         self._least_retention = 0.0
         self._built = built = Built(once, model.name or "pipeline", folder)
         built.dead_letters, built.ledger = model.dead_letters, ledger
+        built.concurrency = model.concurrency
         is_guarded = "guard" in marked.value  # also if it has mistakes
         kit = Kit(built, marked, built_chain, built_sink, guarded=is_guarded)
         built.longest_pause = kit.seconds(("backoff", "longest"), model.backoff.longest)

@@ -121,6 +121,7 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
         ('run: {command: [cat, "a\\0b"]}', "a NUL character"),
         ("run: {command: [cat], environment: {'A=B': message.b}}", "the name of a variable"),
         ("sql: {statement: 'SELECT 1', database: 'sqlite:///'}", "name a file"),
+        ("store: {at: 'sqlite:///', key: message.b}", "name a file"),
         ("sql: {statement: 'SELECT 1', database: 'redis://x'}", "is no SQL database"),
         ("put: {table: a, names: {'#a': b}}", "there is no condition"),
         ("http: {url: 'ftp://a'}", "give an https:// or http:// URL"),

@@ -1,11 +1,17 @@
-"""Messages that a pipeline writes to S3: each in one object, over kills, lost answers and refusals."""
+"""Lines that a pipeline writes to S3: each message in one object, over kills, lost answers and late requests."""
 
+import asyncio
+import gzip
 import json
+from collections import Counter
 
 import pytest
 
 import pipeline_runs
 from onceward.pipelines import PipelineInvalid, load
+from onceward.pipelines.call import StepFailed
+from onceward.pipelines.sinks import s3 as buckets
+from onceward.pipelines.sinks.s3 import Bucket
 from servers import Fault, Refuse, numbers
 
 NAMES = numbers()
@@ -21,32 +27,47 @@ def bucket(ministack, aws, monkeypatch):
 def slow(front, bucket, monkeypatch):
     """The bucket behind a proxy."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", front.url)
+    monkeypatch.setattr(buckets, "_PAUSES", (0.01, 0.01, None))
     return bucket
 
 
-def ids_in(server, bucket):
-    return sorted(json.loads(content)["id"] for content in server.objects(bucket).values())
+def lines_of(server, bucket):
+    found = []
+    for name, content in server.objects(bucket).items():
+        text = gzip.decompress(content) if name.endswith(".gz") and content else content
+        found += [json.loads(line) for line in text.splitlines()]
+    return found
 
 
-def written(folder, bucket, messages):
-    parts = f"concurrency: 20\nsinks:\n  - s3: {{bucket: {bucket}, prefix: in/}}\n"
+def written(folder, bucket, messages, more="", top=""):
+    parts = f"concurrency: 20\n{top}sinks:\n  - s3: {{bucket: {bucket}, prefix: in/, age: 50ms{more}}}\n"
     return pipeline_runs.written(folder, f"sqlite:///{folder}/ledger.db", parts, messages)
 
 
-def test_each_message_is_in_an_object_of_its_own(ministack, bucket, tmp_path):
-    file = written(tmp_path, bucket, [{"id": n} for n in range(60)])
+def test_messages_of_one_time_share_an_object(ministack, bucket, tmp_path):
+    messages = [{"id": n} for n in range(60)]
+    file = written(tmp_path, bucket, messages)
     assert {one.status for one in pipeline_runs.run(file)} == {"done"}
     objects = ministack.objects(bucket)
-    assert all(name.startswith("in/") and name.endswith(".json") for name in objects)
-    assert ids_in(ministack, bucket) == list(range(60))
+    assert len(objects) < 60
+    assert all(name.startswith("in/") and name.endswith(".ndjson") for name in objects)
+    assert sorted(one["id"] for one in lines_of(ministack, bucket)) == list(range(60))
     assert {one.status for one in pipeline_runs.run(file)} == {"replayed"}
     assert ministack.objects(bucket) == objects
 
 
+def test_an_object_is_full_by_count_and_can_be_compressed(ministack, bucket, tmp_path):
+    file = written(tmp_path, bucket, [{"id": n} for n in range(30)], ", count: 10, gzip: true, message: message.id")
+    pipeline_runs.run(file)
+    assert sorted(lines_of(ministack, bucket)) == list(range(30))
+    assert all(gzip.decompress(content).count(b"\n") <= 10 for content in ministack.objects(bucket).values())
+
+
 def test_each_message_is_in_one_object_over_kills(ministack, bucket, tmp_path):
-    file = written(tmp_path, bucket, [{"id": n} for n in range(400)])
+    messages = [{"id": n} for n in range(400)]
+    file = written(tmp_path, bucket, messages)
     pipeline_runs.storm(file, kills=8)
-    assert ids_in(ministack, bucket) == list(range(400))
+    assert Counter(one["id"] for one in lines_of(ministack, bucket)) == Counter(range(400))
 
 
 def test_a_lost_answer_makes_no_second_object(ministack, front, slow, tmp_path):
@@ -55,29 +76,45 @@ def test_a_lost_answer_makes_no_second_object(ministack, front, slow, tmp_path):
     file = written(tmp_path, slow, [{"id": n} for n in range(5)])
     while {one.status for one in pipeline_runs.run(file)} - {"done", "replayed"}:
         pass
-    assert ids_in(ministack, slow) == list(range(5))
+    assert sorted(one["id"] for one in lines_of(ministack, slow)) == list(range(5))
+
+
+def test_an_object_that_was_given_up_is_not_written_late(ministack, bucket):
+    async def main():
+        slow, quick = Bucket(bucket, None), Bucket(bucket, None)
+        assert not await quick.has("late")
+        with pytest.raises(StepFailed, match="given up"):
+            await slow.write("late", b"x\n")
+        await slow.write("there", b"x\n")
+        await slow.write("there", b"x\n")  # as after a lost answer
+        assert await quick.has("there")
+        slow.close()
+        quick.close()
+
+    asyncio.run(main())
+    assert ministack.objects(bucket) == {"late": b"", "there": b"x\n"}
 
 
 def test_messages_wait_while_s3_refuses_and_are_written_later(ministack, front, slow, tmp_path):
     front.rule = lambda seen: Refuse("AccessDenied", 403)
     file = written(tmp_path, slow, [{"id": n} for n in range(5)])
-    assert all("AccessDenied" in str(one.error) for one in pipeline_runs.run(file))
+    (error,) = {str(one.error) for one in pipeline_runs.run(file)}
+    assert "AccessDenied" in error
     assert ministack.objects(slow) == {}
     front.clear()
     assert {one.status for one in pipeline_runs.run(file)} == {"done"}
-    assert ids_in(ministack, slow) == list(range(5))
+    assert sorted(one["id"] for one in lines_of(ministack, slow)) == list(range(5))
 
 
 def test_a_guard_around_the_sink_lets_a_payload_through_once(ministack, bucket, tmp_path):
     messages = [{"id": n, "order": n % 3} for n in range(9)]
     parts = f"""sinks:
-  - s3: {{bucket: {bucket}}}
+  - s3: {{bucket: {bucket}, age: 10ms}}
     guard: {{key: message.order, on_busy: 60s}}
 """
     file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", parts, messages)
     assert {one.status for one in pipeline_runs.run(file)} == {"done"}
-    orders = sorted(json.loads(content)["order"] for content in ministack.objects(bucket).values())
-    assert orders == [0, 1, 2]
+    assert sorted(one["order"] for one in lines_of(ministack, bucket)) == [0, 1, 2]
 
 
 def test_a_bucket_that_cannot_be_is_told(tmp_path):

@@ -1,5 +1,7 @@
-"""The sink ``s3``."""
+"""The sink ``s3``, and objects that are written once: the first write of a name is its content for good."""
 
+import asyncio
+import gzip
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -9,7 +11,8 @@ from onceward.core.clock import boottime
 from onceward.errors import StoreError
 from onceward.pipelines.call import PipelineMessage, StepFailed
 from onceward.pipelines.contract import SinkAction, SinkSettings
-from onceward.pipelines.settings import Expression
+from onceward.pipelines.settings import Expression, Seconds
+from onceward.pipelines.sinks.groups import ObjectGroup, ObjectGrouping
 from onceward.wire.calls import ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import code_of, message_of
@@ -21,34 +24,9 @@ if TYPE_CHECKING:
     from onceward.pipelines.kit import Kit
 
 _TIMEOUT: Final = 60.0  # seconds for one request
-
-
-class S3Sink(SinkSettings, kw_only=True):
-    """Write each message to an object of its own in S3, as JSON.
-
-    The object's name is the derived key, so a later attempt writes the same object again.
-    """
-
-    bucket: Annotated[str, Meta(description="The bucket's name.", min_length=1)]
-    prefix: Annotated[str, Meta(description="How the objects' names begin, as in orders/.")] = ""
-    message: Annotated[Expression, Meta(description="What is written.")] = "message"
-    region: Annotated[str | None, Meta(description="The region, if it is not that of the environment.")] = None
-
-    @property
-    def title(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}"
-
-    def build(self, kit: "Kit") -> SinkAction:
-        if not self.bucket.replace("-", "").replace(".", "").isalnum() or not self.bucket.isascii():
-            kit.mistake("bucket", f"{self.bucket!r} is not the name of a bucket")
-        find = kit.expression("message", self.message)
-        bucket = Bucket(self.bucket, self.region)
-        kit.closing(bucket.close)
-
-        async def take(message: PipelineMessage, call: "PipelineCall") -> None:
-            await call.record(_put, bucket, f"{self.prefix}{call.key()}.json", msgspec.json.encode(find(message)))
-
-        return take
+_PAUSES: Final = (0.1, 0.5, 2.0, 5.0, None)  # seconds; None: no other try
+_CREATE: Final = {"If-None-Match": "*"}  # S3 API Reference, PutObject
+_FIRST_BYTE: Final = {"Range": "bytes=0-0"}
 
 
 class Bucket:
@@ -64,21 +42,54 @@ class Bucket:
         self._wires = opened(region, timeout=_TIMEOUT, clock=boottime, s3=from_environment("s3"))
         self._clock = ServerClock(boottime)
 
-    async def put(self, key: str, content: bytes) -> None:
-        """Write an object; raises StepFailed if S3 does not take it."""
-        call = ObjectCall("PUT", self._name, key, content)
-        try:
-            answer = await self._sent(call)
-            if answer.status >= 400 and self._wires.may_renew(answer):
-                answer = await self._sent(call)
-        except StoreError as error:
-            raise StepFailed(f"bucket {self._name}: {error}") from error
-        if answer.status >= 300:
-            raise StepFailed(f"bucket {self._name}: PUT {key}: {code_of(answer)} ({message_of(answer)})")
+    async def write(self, key: str, content: bytes) -> None:
+        """Write an object, unless an earlier request has written it. Its name must belong to its content.
 
-    async def close(self) -> None:
+        Raises:
+            StepFailed: it is not there, or :meth:`has` has taken its place.
+        """
+        answer = await self._asked(ObjectCall("PUT", self._name, key, content, _CREATE), 412)
+        if answer.status == 412 and await self._is_empty(key):
+            raise StepFailed(f"{key} was given up by another worker, because this one was too late")
+
+    async def has(self, key: str) -> bool:
+        """Return whether an object was written. If not, an empty one takes its place, and it never will be.
+
+        Raises:
+            StepFailed: S3 cannot be reached, or refuses it.
+        """
+        answer = await self._asked(ObjectCall("PUT", self._name, key, b"", _CREATE), 412)
+        return answer.status == 412 and not await self._is_empty(key)
+
+    def close(self) -> None:
         """Close the connections."""
         self._wires.close()
+
+    async def _is_empty(self, key: str) -> bool:
+        answer = await self._asked(ObjectCall("GET", self._name, key, None, _FIRST_BYTE), 416)
+        return answer.status == 416 or not answer.body
+
+    async def _asked(self, call: ObjectCall, other: int) -> ServiceAnswer:
+        """Return an answer whose status is a success or ``other``."""
+        for pause in _PAUSES:
+            try:
+                answer = await self._ask(call)
+            except StoreError as error:
+                why: Exception | None = error
+                text, passes = str(error), error.transient
+            else:
+                if answer.status < 300 or answer.status == other:
+                    return answer
+                why, text = None, f"{call.method} {call.key}: {code_of(answer)} ({message_of(answer)})"
+                passes = answer.status >= 500 or answer.status in {409, 429}  # 409: another request for it runs
+            if pause is None or not passes:
+                raise StepFailed(f"bucket {self._name}: {text}") from why
+            await asyncio.sleep(pause)
+        raise AssertionError
+
+    async def _ask(self, call: ObjectCall) -> ServiceAnswer:
+        answer = await self._sent(call)
+        return await self._sent(call) if answer.status >= 400 and self._wires.may_renew(answer) else answer
 
     async def _sent(self, call: ObjectCall) -> ServiceAnswer:
         answer = await self._wires.send_async(call, self._clock.signing())
@@ -87,5 +98,91 @@ class Bucket:
         return answer
 
 
-async def _put(bucket: Bucket, key: str, content: bytes) -> None:
-    await bucket.put(key, content)
+_MOST_LOOKS: Final = 100  # objects of earlier attempts
+
+
+class S3Sink(SinkSettings, kw_only=True):
+    """Write messages as lines of JSON to objects in S3, each message once.
+
+    A message is done when its object is there. Before an object is written, the record of each of its messages has its name. After a
+    crash, onceward looks for that object. If it is not there, an empty object takes its place, so that a late request cannot
+    write it any more. Then the message goes into another object. S3's conditional writes do this, so the bucket must have them.
+    """
+
+    bucket: Annotated[str, Meta(description="The bucket's name.", min_length=1)]
+    prefix: Annotated[str, Meta(description="How the objects' names begin, as in orders/.")] = ""
+    message: Annotated[Expression, Meta(description="What is written.")] = "message"
+    gzip: Annotated[bool, Meta(description="Whether to compress the objects.")] = False
+    count: Annotated[
+        int, Meta(description="Messages of an object, at most. More than concurrency: cannot wait.", ge=1)
+    ] = 1000
+    bytes: Annotated[int, Meta(description="Bytes of an object before it is compressed, about.", ge=1)] = (
+        8 * 1024 * 1024
+    )
+    age: Annotated[Seconds, Meta(description="How long the first message of an object waits at most.")] = "1s"
+    region: Annotated[str | None, Meta(description="The region, if it is not that of the environment.")] = None
+
+    @property
+    def title(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def build(self, kit: "Kit") -> SinkAction:
+        if not self.bucket.replace("-", "").replace(".", "").isalnum() or not self.bucket.isascii():
+            kit.mistake("bucket", f"{self.bucket!r} is not the name of a bucket")
+        find, age = kit.expression("message", self.message), kit.seconds("age", self.age)
+        bucket = Bucket(self.bucket, self.region)
+        end = ".ndjson.gz" if self.gzip else ".ndjson"
+
+        async def write(name: str, content: bytes) -> None:
+            packed = gzip.compress(content, mtime=0) if self.gzip else content
+            await bucket.write(f"{self.prefix}{name}{end}", packed)
+
+        grouping = ObjectGrouping(write, min(self.count, kit.built.concurrency), self.bytes, age)
+
+        async def close() -> None:
+            bucket.close()
+
+        kit.closing(close)
+
+        async def take(message: PipelineMessage, call: "PipelineCall") -> None:
+            line = msgspec.json.encode(find(message)) + b"\n"
+            member = _Member(grouping, f"{call.key()} {call.claim.fence}", line)
+            for number in range(_MOST_LOOKS):
+                name = await _noted(member, call, number)
+                if member.group is not None:
+                    await asyncio.shield(member.group.written)
+                    return
+                if await bucket.has(f"{self.prefix}{name}{end}"):
+                    return
+            raise RuntimeError(f"this message was in {_MOST_LOOKS} objects, none of which was written")
+
+        return take
+
+
+class _Member:
+    """A message that joins a group when its step runs. If the step is recorded, it never does."""
+
+    def __init__(self, grouping: ObjectGrouping, token: str, line: bytes) -> None:
+        self._grouping, self._token, self._line = grouping, token, line
+        self.group: ObjectGroup | None = None
+
+    async def joined(self) -> str:
+        self.group = self._grouping.join(self._token, self._line)
+        return await asyncio.shield(self.group.name)  # a message that is cancelled cancels no other
+
+
+async def _noted(member: _Member, call: "PipelineCall", number: int) -> str:
+    """Return the name of the object that a message is in: that of an earlier attempt, or of a group that it joins now."""
+    try:
+        name: str = await call.claim.step_async((call.step, "object", number), _joined, member)
+    except BaseException as error:
+        if member.group is not None:
+            member.group.fail(error)
+        raise
+    if member.group is not None:
+        member.group.note()
+    return name
+
+
+async def _joined(member: _Member) -> str:
+    return await member.joined()

@@ -1,15 +1,18 @@
-"""The steps ``call`` and ``retry``."""
+"""The steps ``call``, ``retry``, ``lookup`` and ``store``."""
 
 import asyncio
 import copy
 import inspect
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from onceward.errors import LeaseLost, OncewardError
 from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed
 from onceward.pipelines.contract import EffectSettings
+from onceward.pipelines.keyvalue.contract import Values, opened
+from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, StepList
 from onceward.results.outcomes import describe
 
@@ -118,3 +121,90 @@ class RetryStep(EffectSettings, kw_only=True):
             raise StepFailed(f"{self.until!r} does not hold after {self.tries} tries")
 
         return make
+
+
+class LookupStep(EffectSettings, kw_only=True):
+    """Look up a value by its key. The result is the value, or a list for a set, or null.
+
+    It is recorded, so a later attempt goes on with the same value.
+    """
+
+    at: Annotated[
+        str,
+        Meta(
+            description="Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db, mysql://user@host/db, "
+            "csv:file.csv?key=COLUMN&value=COLUMN or json:file.json.",
+            min_length=1,
+        ),
+    ]
+    key: Annotated[Expression, Meta(description="The key.")]
+    space: Annotated[str, Meta(description="What tells these keys from others in the same place.", max_length=100)] = ""
+
+    @property
+    def title(self) -> str:
+        return f"lookup {self.space or self.at.partition(':')[0]} {self.key}"
+
+    def build(self, kit: "Kit") -> EffectAction:
+        values = opened(kit, "at", self.at, self.space, writes=False)
+        key = kit.expression("key", self.key)
+
+        async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
+            assert values is not None
+            return await call.thread(_got, values, name_of(key, message))
+
+        return make
+
+
+def name_of(find: PathFinder, message: PipelineMessage) -> str:
+    """Return the key that an expression finds, as a text.
+
+    Raises:
+        ValueError: it finds nothing, or "".
+    """
+    found = find(message)
+    if found is None or found == "":
+        raise ValueError(f"{find.expression!r} finds no key in this message")
+    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+
+
+def _got(values: Values, key: str) -> Any:
+    return values.get(key)
+
+
+class StoreStep(EffectSettings, kw_only=True):
+    """Store a value by its key, or add it to a set. Twice is as good as once.
+
+    The store's own clock judges when a value expires.
+    """
+
+    at: Annotated[
+        str,
+        Meta(
+            description="Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db or mysql://user@host/db.",
+            min_length=1,
+        ),
+    ]
+    key: Annotated[Expression, Meta(description="The key.")]
+    value: Annotated[Expression, Meta(description="The value.")] = "message"
+    add: Annotated[bool, Meta(description="Whether to add the value to the set of this key.")] = False
+    ttl: Annotated[Seconds | None, Meta(description="How long the value stays. By default for good.")] = None
+    space: Annotated[str, Meta(description="What tells these keys from others in the same place.", max_length=100)] = ""
+
+    @property
+    def title(self) -> str:
+        return f"store {self.space or self.at.partition(':')[0]} {self.key}"
+
+    def build(self, kit: "Kit") -> EffectAction:
+        values = opened(kit, "at", self.at, self.space, writes=True)
+        key, find = kit.expression("key", self.key), kit.expression("value", self.value)
+        ttl = None if self.ttl is None else kit.seconds("ttl", self.ttl, least=0.001)
+
+        async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
+            assert values is not None
+            await call.thread(_stored, values, name_of(key, message), find(message), ttl, self.add)
+
+        return make
+
+
+def _stored(values: Values, key: str, value: Any, ttl: float | None, adds: bool) -> None:
+    (values.add if adds else values.set)(key, value, ttl)

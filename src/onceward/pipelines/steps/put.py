@@ -1,15 +1,12 @@
-"""The step ``put``, and values of a message as DynamoDB's attribute values (DynamoDB API Reference, AttributeValue)."""
+"""The step ``put``."""
 
-import math
-from base64 import b64encode
-from collections.abc import Mapping
-from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta
 
 from onceward.aws.targets.sending import AwsClient
 from onceward.errors import StoreError
+from onceward.pipelines.attributes import item, typed
 from onceward.pipelines.call import EffectAction, PipelineMessage, StepNotMade
 from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.settings import Expression
@@ -20,37 +17,6 @@ from onceward.wire.endpoints import from_environment
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineCall
     from onceward.pipelines.kit import Kit
-
-
-def typed(value: object) -> dict[str, object]:
-    """Return a value as an attribute value; raises ValueError if DynamoDB has none like it."""
-    match value:
-        case None:
-            return {"NULL": True}
-        case bool():
-            return {"BOOL": value}
-        case str():
-            return {"S": value}
-        case int() | Decimal():
-            return {"N": str(value)}
-        case float():
-            if not math.isfinite(value):
-                raise ValueError(f"{value!r}: DynamoDB has no such number")
-            return {"N": str(Decimal(repr(value)))}
-        case bytes():
-            return {"B": b64encode(value).decode()}
-        case list() | tuple():
-            return {"L": [typed(one) for one in value]}
-        case Mapping():
-            return {"M": item(value)}
-    raise ValueError(f"a {type(value).__name__} cannot be an attribute")
-
-
-def item(value: object) -> dict[str, object]:
-    """Return an object as an item; raises ValueError if it is none."""
-    if not isinstance(value, Mapping):
-        raise ValueError(f"an item is an object, and this is a {type(value).__name__}")
-    return {str(name): typed(one) for name, one in value.items()}
 
 
 DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810", "1.0")

@@ -1,0 +1,111 @@
+"""Values in a table of DynamoDB: ``dynamodb://TABLE?region=eu-west-1&key=key``.
+
+The ``Date`` header of DynamoDB's answers is the clock. Let the table's TTL delete what has the attribute ``expires_at``.
+"""
+
+import math
+from typing import Any, Final, cast
+
+import msgspec
+
+from onceward.aws.targets.sending import AwsClient
+from onceward.core.urls import shown_url
+from onceward.pipelines.attributes import plain, typed
+from onceward.pipelines.keyvalue.contract import options_of
+from onceward.stores import url_parts
+from onceward.wire.calls import Service, ServiceAnswer
+from onceward.wire.codes import code_of, message_of
+from onceward.wire.endpoints import from_environment
+
+_DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810", "1.0")
+_OPTIONS: Final = frozenset({"endpoint", "key", "region"})
+_ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
+
+
+class DynamoValues:
+    """An item has the key ``SPACE:KEY``, and ``value``, or ``members`` as texts of JSON; and ``expires_at``, in seconds."""
+
+    writes = True
+
+    def __init__(self, url: str, space: str, folder: str) -> None:
+        del folder
+        options = options_of(url, _OPTIONS)
+        parts = url_parts(url)[0]
+        self._table, self._key = parts.netloc, options.get("key", "key")
+        if not self._table or parts.path.strip("/"):
+            raise ValueError(f"{shown_url(url)!r}: name the table, as in dynamodb://prices?region=eu-west-1")
+        self._space = f"{space}:" if space else ""
+        endpoint = options.get("endpoint") or from_environment("dynamodb")
+        self._client = AwsClient(_DYNAMODB, options.get("region"), endpoint)
+
+    def get(self, key: str) -> Any:
+        """Return a value, or the members of a set."""
+        answer = self._asked("GetItem", {"Key": self._name(key), "ConsistentRead": True})
+        item = cast("dict[str, dict[str, Any]] | None", cast("dict[str, Any]", answer.body).get("Item"))
+        if item is None or ("expires_at" in item and float(item["expires_at"]["N"]) <= _date(answer)):
+            return None
+        if "members" in item:
+            return [msgspec.json.decode(one) for one in sorted(item["members"]["SS"])]
+        return plain(item["value"]) if "value" in item else None
+
+    def set(self, key: str, value: Any, ttl: float | None) -> None:
+        """Set a value."""
+        item = {**self._name(key), "value": typed(value)}
+        if ttl is not None:
+            item["expires_at"] = self._end(key, ttl)
+        self._asked("PutItem", {"Item": item})
+
+    def add(self, key: str, member: Any, ttl: float | None) -> None:
+        """Add to a set. One that has expired begins anew."""
+        self._asked_to_forget(key)
+        names, values = {"#m": "members"}, {":m": {"SS": [_ENCODER.encode(member).decode()]}}
+        update = "ADD #m :m"
+        if ttl is not None:
+            names["#e"], values[":e"] = "expires_at", cast("Any", self._end(key, ttl))
+            update += " SET #e = :e"
+        self._asked(
+            "UpdateItem",
+            {
+                "Key": self._name(key),
+                "UpdateExpression": update,
+                "ExpressionAttributeNames": names,
+                "ExpressionAttributeValues": values,
+            },
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _name(self, key: str) -> dict[str, Any]:
+        return {self._key: {"S": self._space + key}}
+
+    def _now(self, key: str) -> float:
+        return _date(self._asked("GetItem", {"Key": self._name(key), "ProjectionExpression": "expires_at"}))
+
+    def _end(self, key: str, ttl: float) -> dict[str, str]:
+        return {"N": str(math.ceil(self._now(key) + ttl))}
+
+    def _asked_to_forget(self, key: str) -> None:
+        """Delete an item that has expired, which the table's TTL does within days."""
+        self._asked(
+            "DeleteItem",
+            {
+                "Key": self._name(key),
+                "ConditionExpression": "expires_at <= :now",
+                "ExpressionAttributeValues": {":now": {"N": str(int(self._now(key)))}},
+            },
+            passes="ConditionalCheckFailed",
+        )
+
+    def _asked(self, action: str, body: dict[str, Any], passes: str = "") -> ServiceAnswer:
+        answer = self._client.ask(action, {"TableName": self._table, **body})
+        if answer.status != 200 and code_of(answer) != passes:
+            raise ConnectionError(f"{action} on {self._table}: {code_of(answer)} ({message_of(answer)})")
+        return answer
+
+
+def _date(answer: ServiceAnswer) -> float:
+    if answer.date is None:
+        raise ConnectionError("the answer has no Date, so nobody can tell what has expired")
+    return answer.date

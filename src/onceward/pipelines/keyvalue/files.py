@@ -1,0 +1,111 @@
+"""Values in a file that is only read: ``csv:prices.csv?key=sku&value=price`` and ``json:prices.json``. It is read again when it has changed."""
+
+import csv
+from abc import abstractmethod
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from onceward.core.urls import shown_url
+from onceward.pipelines.keyvalue.contract import options_of
+from onceward.stores import url_parts
+
+
+class FileValues:
+    """Values in a file. Subclasses read it."""
+
+    writes = False
+
+    def __init__(self, url: str, folder: str) -> None:
+        path = unquote(url_parts(url)[0].path)
+        if not path:
+            raise ValueError(f"{shown_url(url)!r}: name the file, as in {url_parts(url)[0].scheme}:prices.csv")
+        self._file = Path(folder, path)
+        self._seen: tuple[int, int] | None = None
+        self._values: dict[str, Any] = {}
+        self._lock = Lock()
+        if not self._file.is_file():
+            raise ValueError(f"{path}: there is no such file in {folder}")
+
+    @abstractmethod
+    def read(self, file: Path) -> dict[str, Any]:
+        """Return all values of the file; raises ValueError if it cannot be read."""
+
+    def get(self, key: str) -> Any:
+        """Return the value of a key, or None."""
+        with self._lock:
+            status = self._file.stat()
+            seen = status.st_mtime_ns, status.st_size
+            if seen != self._seen:
+                self._values, self._seen = self.read(self._file), seen
+        return self._values.get(key)
+
+    def set(self, key: str, value: Any, ttl: float | None) -> None:
+        """Refuse it."""
+        del value, ttl
+        raise TypeError(f"{key}: {self._file} is only read")
+
+    def add(self, key: str, member: Any, ttl: float | None) -> None:
+        """Refuse it."""
+        self.set(key, member, ttl)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+_OPTIONS: Final = frozenset({"key", "value"})
+
+
+class CsvValues(FileValues):
+    """A file with a header. ``key`` is the column of the key, by default the first; ``value`` the one of the value, by default all."""
+
+    def __init__(self, url: str, space: str, folder: str) -> None:
+        if space:
+            raise ValueError("a file has no space:; leave it out")
+        options = options_of(url, _OPTIONS)
+        self._key, self._value = options.get("key"), options.get("value")
+        super().__init__(url, folder)
+        self.read(self._file)
+
+    def read(self, file: Path) -> dict[str, Any]:
+        """Return the rows by key; of two rows with a key the last one."""
+        try:
+            with file.open(newline="", encoding="utf-8-sig") as lines:
+                return self._read(csv.DictReader(lines), file.name)
+        except csv.Error as error:
+            raise ValueError(f"{file.name} is no CSV: {error}") from error
+
+    def _read(self, rows: "csv.DictReader[str]", name: str) -> dict[str, Any]:
+        header = rows.fieldnames
+        if not header:
+            raise ValueError(f"{name} has no header")
+        for column in (self._key, self._value):
+            if column is not None and column not in header:
+                raise ValueError(f"{name} has no column {column!r}; there are {', '.join(header)}")
+        key, found = self._key or header[0], {}
+        for row in rows:
+            if None in row or None in row.values():
+                raise ValueError(f"{name}: line {rows.line_num} has more or fewer values than the header has columns")
+            found[row[key]] = row if self._value is None else row[self._value]
+        return found
+
+
+class JsonValues(FileValues):
+    """A file with an object, whose members are the values."""
+
+    def __init__(self, url: str, space: str, folder: str) -> None:
+        if space:
+            raise ValueError("a file has no space:; leave it out")
+        options_of(url, frozenset())
+        super().__init__(url, folder)
+        self.read(self._file)
+
+    def read(self, file: Path) -> dict[str, Any]:
+        """Return its members."""
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"{file.name} is no JSON object: {error}") from error

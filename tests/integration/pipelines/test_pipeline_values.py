@@ -1,0 +1,356 @@
+"""Values by key, in all places that keep them, and the steps that read and write them."""
+
+import contextlib
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+import pipeline_runs
+from mysql_servers import Mariadb
+from onceward.pipelines import PipelineInvalid, databases, load
+from onceward.pipelines.keyvalue.dynamodb import DynamoValues
+from onceward.pipelines.keyvalue.files import CsvValues
+from onceward.pipelines.keyvalue.redis import RedisValues
+from onceward.pipelines.keyvalue.sql import _NOW, SqlValues
+from places import SOURCES
+from postgres_servers import Postgres
+from processes import PATIENCE
+from servers import numbers
+
+NAMES = numbers()
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mysql", "redis", "dynamodb"])
+def place(request, tmp_path):
+    """The class of a place, its URL, and a space of this test's own."""
+    space = f"space-{next(NAMES)}"
+    if request.param == "sqlite":
+        return SqlValues, f"sqlite:///{tmp_path}/values.db", space
+    if request.param == "postgresql":
+        return SqlValues, request.getfixturevalue("postgres15").url, space
+    if request.param == "mysql":
+        return SqlValues, request.getfixturevalue("mariadb").url, space
+    if request.param == "redis":
+        return RedisValues, request.getfixturevalue("redis").url.partition("?")[0], space
+    request.getfixturevalue("aws")
+    server = request.getfixturevalue("dynoxide")
+    return DynamoValues, f"dynamodb://{server.table(f'values-{next(NAMES)}')}?endpoint={server.url}", space
+
+
+@pytest.fixture
+def values(place):
+    kind, url, space = place
+    made = kind(url, space, "/")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("value", ["é", "", 0, -1.5, False, None, [], {}, {"a": [1, {"b": None}]}])
+def test_a_value_comes_back_as_it_was(values, value):
+    assert values.get("k") is None
+    values.set("k", value, None)
+    values.set("other", "x", None)
+    assert values.get("k") == value
+    assert type(values.get("k")) is type(value)
+
+
+def test_a_space_at_the_end_of_a_key_makes_another_key(values):
+    values.set("k ", "spaced", None)
+    assert values.get("k") is None
+    values.set("k", "plain", None)
+    values.set("K", "large", None)
+    assert [values.get(key) for key in ("k", "k ", "K")] == ["plain", "spaced", "large"]
+
+
+def test_a_value_is_replaced(values):
+    values.set("k", 1, 3600)
+    values.set("k", 2, None)
+    assert values.get("k") == 2
+
+
+def test_a_set_has_each_member_once(values):
+    for member in ("a", {"n": 1, "m": 2}, "a", {"m": 2, "n": 1}):
+        values.add("k", member, None)
+    assert sorted(values.get("k"), key=str) == ["a", {"m": 2, "n": 1}]
+
+
+def test_a_value_and_a_set_expire(values):
+    values.set("value", 1, 1)
+    values.add("set", 1, 1)
+    values.set("stays", 1, 3600)
+    while values.get("value") is not None or values.get("set") is not None:
+        time.sleep(0.1)
+    assert values.get("stays") == 1
+    values.add("set", 2, None)
+    assert values.get("set") == [2]
+
+
+def test_the_clock_of_mysql_goes_on_in_the_hour_that_comes_twice():
+    server = Mariadb({"TZ": "Europe/Zurich"})
+    try:
+        for moment in (1_792_888_200, 1_792_891_800):  # both are 2:30 there
+            ((told,),) = server.sql(f"SET STATEMENT timestamp={moment} FOR SELECT {_NOW['mysql']}")
+            assert told == moment
+    finally:
+        server.stop()
+
+
+def test_a_member_that_is_added_extends_the_whole_set(values):
+    values.add("k", 1, 4)
+    values.add("k", 2, 3600)
+    values.set("gone", 1, 5)
+    while values.get("gone") is not None:
+        time.sleep(0.1)
+    assert sorted(values.get("k")) == [1, 2]
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mysql"])
+def test_first_uses_at_once_make_one_table(request, tmp_path, dialect):
+    for name in (f"values_{next(NAMES)}" for _ in range(10)):
+        url = _fresh(request, tmp_path, dialect, name)
+        several = [SqlValues(url, "", "/") for _ in range(8)]
+        meet = threading.Barrier(len(several))
+
+        def use(values, meet=meet, url=url):
+            with values._database.connection():  # it is open when the others are
+                meet.wait(PATIENCE)
+            values.add("k", url, None)
+            return values.get("k")
+
+        with ThreadPoolExecutor(len(several)) as pool:
+            assert list(pool.map(use, several)) == [[url]] * len(several)
+        for values in several:
+            values.close()
+
+
+def test_a_postgresql_that_takes_a_connection_and_says_nothing_is_given_up(monkeypatch):
+    monkeypatch.setitem(databases._POSTGRES, "connect_timeout", "2")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        values = SqlValues(f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x", "", "/")
+        with pytest.raises(psycopg.OperationalError, match="timeout"):
+            values.get("k")
+
+
+@pytest.mark.parametrize("kind", [Postgres, Mariadb])
+def test_connections_that_a_restart_has_ended_fail_no_message(monkeypatch, kind):
+    monkeypatch.setattr(databases, "_IDLE", 0.0)
+    server = kind()
+    try:
+        values, meet = SqlValues(server.url, "", "/"), threading.Barrier(3)
+
+        def connect(_):
+            with values._database.connection():
+                meet.wait(PATIENCE)
+
+        values.set("k", 1, None)
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(connect, range(3)))
+        server.crash()
+        server.start()
+        assert values.get("k") == 1
+        values.close()
+    finally:
+        server.stop()
+
+
+def test_a_server_that_has_vanished_holds_a_message_for_one_idle_connection_and_not_for_each(monkeypatch):
+    asked, closed = [], []
+
+    class Silent:
+        def cursor(self):
+            asked.append(self)
+            raise TimeoutError  # after a long time
+
+        def close(self):
+            closed.append(self)
+
+    database, fresh = databases.Database("mysql://root@127.0.0.1/test"), Silent()
+    monkeypatch.setattr(database, "_connected", lambda: fresh)
+    database._idle.extend((float("-inf"), Silent()) for _ in range(5))
+    with database.connection() as connection:
+        assert connection is fresh
+    assert len(asked) == 1
+    assert len(closed) == 5
+
+
+def test_a_role_that_may_not_make_tables_can_use_one(postgres15):
+    name = f"values_{next(NAMES)}"
+    postgres15.sql(f"CREATE SCHEMA {name}", database="test")
+    postgres15.sql(f"CREATE ROLE {name} LOGIN", database="test")
+    owner, worker = (
+        f"{url}?options=-csearch_path%3D{name}"
+        for url in (postgres15.url, postgres15.url.replace("postgres@", f"{name}@"))
+    )
+    made, values = SqlValues(owner, "", "/"), SqlValues(worker, "", "/")
+    made.set("k", 1, None)
+    postgres15.sql(f"GRANT USAGE ON SCHEMA {name} TO {name}", database="test")
+    postgres15.sql(f"GRANT SELECT, INSERT, UPDATE ON {name}.onceward_values TO {name}", database="test")
+    values.set("k", 2, None)
+    assert values.get("k") == 2
+    made.close()
+    values.close()
+
+
+def _fresh(request, folder, dialect, name):
+    """Return the URL of a database or a schema without tables."""
+    if dialect == "sqlite":
+        return f"sqlite:///{folder}/{name}.db"
+    if dialect == "mysql":
+        return request.getfixturevalue("mariadb").database(name)
+    server = request.getfixturevalue("postgres15")
+    server.sql(f"CREATE SCHEMA {name}", database="test")
+    return f"{server.url}?options=-csearch_path%3D{name}"
+
+
+@pytest.mark.parametrize("place", ["sqlite", "postgresql", "mysql"], indirect=True)
+def test_many_can_add_to_a_set_at_once(values):
+    members = list(range(6))
+
+    def add(number):
+        for at in range(12):
+            values.add("k", members[(number + at) % len(members)], 3600)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(add, members))
+    assert sorted(values.get("k")) == members
+
+
+def test_spaces_are_apart(place):
+    kind, url, space = place
+    one, other = kind(url, space, "/"), kind(url, f"{space}-other", "/")
+    one.set("k", 1, None)
+    assert (one.get("k"), other.get("k")) == (1, None)
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "place", ["postgresql", "mysql", "redis", "dynamodb"], indirect=True
+)  # SQLite has no clock of its own
+@pytest.mark.parametrize("offset", ["+1d", "-1d"])
+def test_a_worker_with_a_wrong_clock_expires_nothing_and_keeps_nothing(place, faketime, offset):
+    kind, url, space = place
+    code = f"from {kind.__module__} import {kind.__name__} as Values\n"
+    code += f"values = Values({url!r}, {space!r}, '/')\n"
+    code += "print(values.get('k'))\nvalues.set('short', 1, 1)\nvalues.set('long', 1, 3600)"
+    made = kind(url, space, "/")
+    made.set("k", "here", 3600)
+    command = [*faketime(offset), sys.executable, "-c", code]
+    told = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": str(SOURCES)}
+    )
+    assert told.stdout == "here\n", told.stderr
+    while made.get("short") is not None:
+        time.sleep(0.1)
+    assert made.get("long") == 1
+    made.close()
+
+
+def test_a_lookup_is_not_repeated_by_a_later_attempt(place, tmp_path):
+    kind, url, space = place
+    made = kind(url, space, "/")
+    made.set("tea", 2.5, None)
+    file = pipeline_runs.written(
+        tmp_path,
+        f"sqlite:///{tmp_path}/ledger.db",
+        f"""steps:
+  - lookup: {{at: '{url}', space: {space}, key: message.item}}
+    into: price
+  - store: {{at: '{url}', space: {space}, key: "join('/', ['seen', message.item])", value: message.id, add: true, ttl: 1h}}
+  - name: fails
+    sql:
+      database: sqlite:///{tmp_path}/shop.db
+      statement: INSERT INTO sold (price) VALUES (:price)
+      parameters: {{price: message.price}}
+sinks:
+  - stdout:
+""",
+        [{"id": 1, "item": "tea"}],
+    )
+    (failed,) = pipeline_runs.run(file)
+    assert "no such table" in str(failed.error)
+    made.set("tea", 9, None)
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE sold (price REAL)")
+    (outcome,) = pipeline_runs.run(file)
+    assert outcome.value == [{"id": 1, "item": "tea", "price": 2.5}]
+    assert made.get("seen/tea") == [1]
+    made.close()
+
+
+def test_files_are_read_and_read_again_when_they_change(tmp_path):
+    tmp_path.joinpath("prices.csv").write_text("sku,price\ntea,2\n")
+    tmp_path.joinpath("names.json").write_text(json.dumps({"tea": {"name": "Tea"}}))
+    parts = """steps:
+  - lookup: {at: 'csv:prices.csv?value=price', key: message.item}
+    into: price
+  - lookup: {at: 'csv:prices.csv?key=price', key: message.price}
+    into: row
+  - lookup: {at: 'json:names.json', key: message.item}
+    into: name
+sinks:
+  - stdout:
+"""
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    file = pipeline_runs.written(tmp_path, ledger, parts, [{"id": 1, "item": "tea"}, {"id": 2, "item": "soap"}])
+    found = {one.key: one.value[0] if one.value else one.error for one in pipeline_runs.run(file)}
+    assert found["p:1"] == {
+        "id": 1,
+        "item": "tea",
+        "price": "2",
+        "row": {"sku": "tea", "price": "2"},
+        "name": {"name": "Tea"},
+    }
+    assert "finds no key" in str(found["p:2"])
+    tmp_path.joinpath("prices.csv").write_text("sku,price\ntea,2\nsoap,44\n")
+    pipeline_runs.written(tmp_path, ledger, parts, [{"id": 3, "item": "soap"}])
+    (outcome,) = pipeline_runs.run(file)
+    assert (outcome.value[0]["price"], outcome.value[0]["name"]) == ("44", None)
+
+
+def test_a_csv_file_with_a_byte_order_mark_has_the_same_columns(tmp_path):
+    tmp_path.joinpath("prices.csv").write_text("\ufeffsku,price\ntea,2\n")
+    assert CsvValues("csv:prices.csv?key=sku", "", tmp_path).get("tea") == {"sku": "tea", "price": "2"}
+
+
+@pytest.mark.parametrize("row", ["soap,3,4", "soap", "soap," + "x" * 200_000], ids=["long", "short", "huge"])
+def test_a_row_that_does_not_fit_is_told_and_finds_no_wrong_value(tmp_path, row):
+    file = tmp_path / "prices.csv"
+    file.write_text("sku,price\ntea,2\n")
+    values = CsvValues("csv:prices.csv", "", tmp_path)
+    file.write_text(f"sku,price\ntea,2\n{row}\n")
+    for use in (lambda: values.get("soap"), lambda: CsvValues("csv:prices.csv", "", tmp_path)):
+        with pytest.raises(ValueError, match=r"prices\.csv(: line 3 has more or fewer values| is no CSV)"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ("lookup: {at: 'etcd://x', key: message.id}", "is no place of values"),
+        ("lookup: {at: 'csv:no.csv', key: message.id}", "there is no such file"),
+        ("lookup: {at: 'csv:a.csv?key=no', key: message.id}", "has no column 'no'"),
+        ("lookup: {at: 'csv:a.csv?kye=a', key: message.id}", "kye is no option here"),
+        ("lookup: {at: 'json:a.csv', key: message.id}", "is no JSON object"),
+        ("lookup: {at: 'json:a.csv', space: x, key: message.id}", "a file has no space"),
+        ("lookup: {at: 'dynamodb://', key: message.id}", "name the table"),
+        ("store: {at: 'csv:a.csv', key: message.id}", "values of csv are only read"),
+        ("store: {at: 'sqlite:///a.db', key: message.id, ttl: soon}", "'soon': give seconds"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_runs(tmp_path, step, says):
+    tmp_path.joinpath("a.csv").write_text("a,b\n")
+    file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", f"steps:\n  - {step}\n", [])
+    with pytest.raises(PipelineInvalid) as found:
+        load(file)
+    assert says in str(found.value)
+    assert found.value.mistakes[0].place.line == 7
