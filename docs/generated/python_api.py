@@ -10,6 +10,7 @@ import onceward
 from generated.docstrings import plain
 
 _SOURCE = Path(onceward.__file__).parent
+_INTERNAL = {"onceward.aws.templates"}
 _MODULES = {  # what is public in modules that list nothing
     "onceward.web.flask": ("answer", "idempotent"),
     "onceward.web.users": ("django_user", "rest_framework_user", "starlette_user"),
@@ -40,7 +41,7 @@ _LISTED = (
 def _packages() -> set[str]:
     """Return the packages that list their public names."""
     found = [path for path in _SOURCE.rglob("__init__.py") if "\n__all__ = " in path.read_text(encoding="utf-8")]
-    return {".".join(("onceward", *path.parent.relative_to(_SOURCE).parts)) for path in found}
+    return {".".join(("onceward", *path.parent.relative_to(_SOURCE).parts)) for path in found} - _INTERNAL
 
 
 def _names(module: str) -> list[str]:

@@ -13,11 +13,13 @@ import pytest
 
 from command_line import Cli
 from onceward import Once
+from onceward.aws.templates import FORMS
 from onceward.stores.dynamodb import open_table
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
 from servers import Fault, Refuse, free_port, numbers
+from templates import KEY, QUEUE, TOPIC
 from waiting import until
 
 _NUMBERS = numbers()
@@ -130,7 +132,7 @@ def test_a_ledger_with_an_index_is_counted_and_listed_without_a_scan(cli, fresh,
     assert "needs no migration" in cli.run("migrate", "--store", url).stdout.decode()
 
 
-@pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
+@pytest.mark.parametrize("kind", FORMS)
 def test_init_prints_code_without_credentials_or_network(cli, kind):
     for name in [name for name in cli.env if name.startswith("AWS_")]:
         del cli.env[name]
@@ -143,7 +145,7 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--store", "dynamodb://orders", "--print", "pulumi"], "there are cloudformation and terraform"),
+        (["--store", "dynamodb://orders", "--print", "pulumi"], "there are cloudformation, terraform, sam"),
         (["--print", "terraform"], "SQLite's ledger is printed as sql"),
         (
             ["--store", "memory:", "--print", "sql"],
@@ -156,7 +158,38 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
         ),
         (["--ttl"], "--ttl means nothing for this ledger"),
         (["--store", "dynamodb://orders", "--ttl", "--print", "terraform"], "--ttl is for a table that exists"),
+        (["--store", "dynamodb://orders", "--reads", "5", "--print", "terraform"], "needs both --reads and --writes"),
+        (
+            ["--store", "dynamodb://orders", "--reads", "9-5", "--writes", "5", "--print", "terraform"],
+            "--reads 9-5: give a",
+        ),
+        (["--store", "dynamodb://orders", "--reads", "5", "--writes", "5"], "--function are for --print"),
+        (
+            ["--store", "dynamodb://orders", "--queue", "arn:aws:sqs:x", "--print", "terraform"],
+            "give its ARN, and --function",
+        ),
+        (["--store", "dynamodb://orders", "--queue", QUEUE, "--print", "terraform"], "give its ARN, and --function"),
         (["--store", "dynamodb://orders?blobs=s3://b/${x}", "--print", "terraform"], "a template cannot name it"),
+        (["--function", "charge", "--print", "sql"], "are for a ledger in DynamoDB"),
+        *(
+            (
+                ["--store", "dynamodb://orders", "--print", "terraform", "--function", name],
+                "give the function's name alone",
+            )
+            for name in ("", "a b", "charge:live", "arn:aws:lambda:eu-west-1:111111111111:function:f", "x" * 65, 'x"')
+        ),
+        *(
+            (["--store", "dynamodb://orders", "--print", "terraform", "--kms-key", key], "give the ARN of a key")
+            for key in ("", "alias/orders", "arn:aws:kms:eu-west-1:111111111111:alias/orders", f"{KEY}\n")
+        ),
+        *(
+            (["--store", "dynamodb://orders", "--print", "terraform", "--function", "f", *option], "give its ARN")
+            for option in (["--queue", TOPIC], ["--alarms", QUEUE], ["--alarms", "arn:"])
+        ),
+        (
+            ["--store", "dynamodb://orders", "--reads", "5-", "--writes", "5", "--print", "terraform"],
+            "--reads 5-: give a",
+        ),
     ],
 )
 def test_init_refuses_what_there_is_not(cli, arguments, told):

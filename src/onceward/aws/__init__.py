@@ -8,6 +8,7 @@ Each name is loaded when it is first asked for, so a function pays at its cold s
   over its ``broker``: ``visibility``, ``deletes``, ``settings``, and ``kept`` (a message as the ledger keeps it).
 - ``dead_letters``: ``redrive`` (a whole queue), ``moving`` (one message), ``letters`` (its key and copy),
   ``unparking``.
+- ``templates``: a ledger and what feeds a function, as code.
 - ``doctor``: ``look`` reads the ``facts``; ``queue`` and ``mapping`` judge them, and each store its ledger.
 """
 

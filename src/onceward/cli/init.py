@@ -1,7 +1,8 @@
 """The commands that make a ledger, or bring it up to this version: init and migrate."""
 
+import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from typer import Option
@@ -20,8 +21,22 @@ from onceward.cli.ledgers import (
 )
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError
-from onceward.stores.capabilities import MIGRATE, PROVISION, TEMPLATE
-from onceward.stores.contract import Part
+from onceward.stores.capabilities import DOCUMENT, MIGRATE, PROVISION, TEMPLATE, TableWanted, Units
+from onceward.stores.contract import Part, Store
+
+if TYPE_CHECKING:
+    from onceward.aws.templates import Consumer
+
+# What the services take, so that a template does not fail in the middle of a deployment. An alias or the name of a key is no
+# resource of a policy.
+_ARN: Final = r"arn:[a-z-]+:{}:[a-z0-9-]+:[0-9]{{12}}:{}"
+_FORMS: Final = {
+    "--kms-key": (_ARN.format("kms", r"key/[\w-]+"), "the ARN of a key: arn:aws:kms:REGION:ACCOUNT:key/ID"),
+    "--queue": (_ARN.format("sqs", r"[\w-]+(\.fifo)?"), "its ARN, and --function: arn:aws:sqs:REGION:ACCOUNT:NAME"),
+    "--alarms": (_ARN.format("sns", r"[\w-]+"), "its ARN, and --function: arn:aws:sns:REGION:ACCOUNT:NAME"),
+    "--function": (r"[\w-]{1,64}", "the function's name alone: at most 64 letters, digits, hyphens and underscores"),
+}
+_UNITS: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 PitrOption = Annotated[
     bool, Option("--pitr", help="DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.")
@@ -41,8 +56,57 @@ PrintOption = Annotated[
     Option(
         "--print",
         metavar="F",
-        help="Print how, and make nothing. DynamoDB: cloudformation or terraform. SQL stores: sql.",
+        help="Print how, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.",
     ),
+]
+ReadsOption = Annotated[
+    str | None,
+    Option(
+        "--reads",
+        metavar="N[-MAX]",
+        show_default="on demand",
+        help="With --print: provisioned read units a second, with --writes. With a MAX they scale.",
+    ),
+]
+WritesOption = Annotated[
+    str | None,
+    Option(
+        "--writes",
+        metavar="N[-MAX]",
+        show_default="on demand",
+        help="With --print: provisioned write units a second, of the table and of each index.",
+    ),
+]
+KeyOption = Annotated[
+    str | None,
+    Option(
+        "--kms-key", metavar="ARN", show_default=False, help="With --print: the key of yours that encrypts the table."
+    ),
+]
+FunctionOption = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        show_default=False,
+        help="With --print: also make the event source mapping of this Lambda function, and its queue.",
+    ),
+]
+TimeoutOption = Annotated[
+    int,
+    Option(
+        min=1,
+        max=900,
+        metavar="S",
+        help="With --function: the function's timeout in seconds. A message is hidden for six of them.",
+    ),
+]
+QueueOption = Annotated[
+    str | None,
+    Option(metavar="ARN", show_default="a new one", help="With --function: the queue that is there already."),
+]
+AlarmsOption = Annotated[
+    str | None,
+    Option(metavar="ARN", show_default=False, help="With --function: also make alarms, which tell this SNS topic."),
 ]
 
 
@@ -52,6 +116,13 @@ def init(
     ttl: TtlOption = False,
     index: IndexOption = False,
     print_: PrintOption = None,
+    reads: ReadsOption = None,
+    writes: WritesOption = None,
+    kms_key: KeyOption = None,
+    function: FunctionOption = None,
+    timeout: TimeoutOption = 30,
+    queue: QueueOption = None,
+    alarms: AlarmsOption = None,
     json: JsonOption = False,
 ) -> None:
     """Make the ledger, such as an SQLite file, tables in PostgreSQL, or a DynamoDB table (on demand, with a TTL). What exists stays as it is.
@@ -61,9 +132,15 @@ def init(
     once = opened(store)
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl), ("index", index)) if given}
     try:
+        aws = TableWanted(options, _units("--reads", reads), _units("--writes", writes), _formed("--kms-key", kms_key))
+        consumer = _consumer(function, timeout, queue, alarms)
         if print_ is not None:
-            typer.echo(TEMPLATE.needed(once.store)(print_, options), nl=False)
+            typer.echo(_printed(once.store, print_, aws, consumer), nl=False)
             return
+        if consumer is not None or aws != TableWanted(options):
+            raise ValueError(
+                "--reads, --writes, --kms-key and --function are for --print; init alone makes a table on demand"
+            )
         make = PROVISION.needed(once.store) if options else PROVISION.of(once.store)
         parts = [] if make is None else drive(make(options), once.store)
     except OncewardError as error:
@@ -74,6 +151,50 @@ def init(
         once.close()
     lines = [f"{'made' if part.made else 'was there'}: {part.what}" for part in parts]
     _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
+
+
+def _units(option: str, text: str | None) -> Units | None:
+    if text is None:
+        return None
+    given = _UNITS.fullmatch(text)
+    least, most = (int(given[1]), int(given[2] or given[1])) if given else (0, 0)
+    if not 0 < least <= most:
+        raise ValueError(f"{option} {text}: give a number of units such as 100, or a range such as 100-4000")
+    return Units(least, most)
+
+
+def _formed(option: str, value: str | None) -> str | None:
+    form, told = _FORMS[option]
+    if value is not None and not re.fullmatch(form, value, re.ASCII):
+        raise ValueError(f"{option} {value}: give {told}")
+    return value
+
+
+def _consumer(function: str | None, timeout: int, queue: str | None, topic: str | None) -> "Consumer | None":
+    for option, value in (("--function", function), ("--queue", queue), ("--alarms", topic)):
+        if _formed(option, value) is not None and function is None:
+            raise ValueError(f"{option} {value}: give {_FORMS[option][1]}")
+    if function is None:
+        return None
+    from onceward.aws.templates import Consumer
+
+    return Consumer(function, timeout, queue, topic)
+
+
+def _printed(store: Store, form: str, aws: TableWanted, consumer: "Consumer | None") -> str:
+    """Return the ledger as code, in a form that its kind of store has."""
+    described = DOCUMENT.of(store)
+    if described is None:
+        if consumer is not None or aws != TableWanted(aws.options):
+            raise ValueError(f"{store.url}: --reads, --writes, --kms-key and --function are for a ledger in DynamoDB")
+        if TEMPLATE.of(store) is None and form != "sql":
+            DOCUMENT.needed(store)  # its error names the stores that can
+        return TEMPLATE.needed(store)(form, aws.options)
+    from onceward.aws.templates import FORMS, printed
+
+    if form not in FORMS:
+        raise ValueError(f"--print {form}: for DynamoDB there are {', '.join(FORMS)}")
+    return printed(form, described(aws), consumer)
 
 
 def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import partial
 from importlib import import_module
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from onceward.core.drivers import Steps, Transport
 from onceward.core.record import Record
@@ -144,6 +144,28 @@ PROVISION: Final[Capability[Callable[[AbstractSet[str]], Steps[list[Part]]]]] = 
     "provision", "be made ahead of its first use"
 )
 
+
+class Units(NamedTuple):
+    """A provisioned capacity a second. If ``most`` is above ``least``, it scales between them."""
+
+    least: int
+    most: int
+
+
+class TableWanted(NamedTuple):
+    """What `onceward init --print` was asked for, of a ledger in AWS."""
+
+    options: AbstractSet[str] = frozenset()  # those of PROVISION
+    reads: Units | None = None  # both are None on demand
+    writes: Units | None = None
+    kms_key: str | None = None  # the ARN of a key that encrypts it
+
+
+# Returns a CloudFormation document that makes the ledger, as JSON values. `onceward.aws.templates` prints it for each tool.
+# ValueError: an option does not apply here.
+DOCUMENT: Final[Capability[Callable[[TableWanted], dict[str, Any]]]] = Capability(
+    "document", "be made by CloudFormation"
+)
 
 # Takes a format and options of `onceward init`, returns the text with which another tool makes the ledger.
 # ValueError: the format is unknown, or an option does not apply here.

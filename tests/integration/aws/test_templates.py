@@ -1,107 +1,252 @@
-"""A ledger as code: tools accept it, and the test server makes it."""
+"""A ledger as code: every form says the same, tools accept it, and the test server makes it."""
 
+import io
 import json
 import subprocess
 import sys
+import zipfile
 
 import boto3
 import pytest
+import yaml
 
+from hcl import Hcl
 from onceward import Once
+from onceward.aws.doctor.diagnosis import diagnosis
+from onceward.aws.doctor.look import Inspection
+from onceward.aws.templates import Consumer, printed
+from onceward.core.policy import Policy
+from onceward.observe.alarms import ALARMS
 from onceward.stores import open_store
-from onceward.stores.capabilities import TEMPLATE
+from onceward.stores.capabilities import DOCUMENT, TableWanted, Units
 from places import ROOT
 from servers import REGION, numbers
+from templates import CASES, QUEUE, TOPIC, text_of
 from waiting import until
 
 _NUMBERS = numbers()
 PRINTED = ROOT / "tests" / "integration" / "aws" / "printed"
 SCHEMA = json.loads((PRINTED / "terraform-schema.json").read_text())["types"]
 CFN_LINT = [sys.executable, "-c", "import sys; from cfnlint.runner import main; sys.exit(main())"]
-CASES = {
-    "plain": ("dynamodb://orders", set()),
-    "results": ("dynamodb://orders?blobs=s3://bucket/results", set()),
-    "full": ("dynamodb://orders", {"pitr", "index"}),
-}
 
 
-def text_of(case, form):
-    url, options = CASES[case]
-    return TEMPLATE.needed(open_store(url))(form, options)
+def document(case):
+    return yaml.safe_load(text_of(case, "cloudformation"))
+
+
+def of_type(document, kind):
+    return {name: one["Properties"] for name, one in document["Resources"].items() if one["Type"] == kind}
 
 
 # --- each form ------------------------------------------------------------------------------------------------------
 
 
-def test_cfn_lint_finds_nothing(tmp_path):
-    files = [ROOT / "observability" / "cloudwatch-alarms.yaml"]
+@pytest.mark.parametrize("form", ["cloudformation", "sam"])
+def test_cfn_lint_finds_nothing(form, tmp_path):
+    files = []
     for case in CASES:
-        files.append(tmp_path / f"{case}.json")
-        files[-1].write_text(text_of(case, "cloudformation"))
+        files.append(tmp_path / f"{case}.yaml")
+        files[-1].write_text(text_of(case, form))
+    if form == "cloudformation":
+        files.append(ROOT / "observability" / "cloudwatch-alarms.yaml")
     command = [*CFN_LINT, "--regions", REGION, "--", *files]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_cfn_lint_would_find_a_wrong_property(tmp_path):
-    (tmp_path / "wrong.json").write_text(text_of("plain", "cloudformation").replace("BillingMode", "BillingMood"))
-    command = [*CFN_LINT, "--regions", REGION, "--", tmp_path / "wrong.json"]
+    (tmp_path / "wrong.yaml").write_text(text_of("plain", "cloudformation").replace("BillingMode", "BillingMood"))
+    command = [*CFN_LINT, "--regions", REGION, "--", tmp_path / "wrong.yaml"]
     assert "BillingMood" in subprocess.run(command, capture_output=True, text=True, timeout=300).stdout
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_terraform_has_only_what_the_provider_knows_and_all_it_requires(case):
-    made = json.loads(text_of(case, "terraform"))
-    kinds = {**made["resource"], **made["data"]}
-    for kind, bodies in kinds.items():
-        for name, body in bodies.items():
-            check(SCHEMA[kind], body, f"{kind}.{name}")
-    assert kinds.keys() == {"aws_dynamodb_table", "aws_iam_policy", "aws_partition"}
+    checked = set()
+    for name, body in Hcl(text_of(case, "terraform")).blocks:
+        kind, *words = name.split(".")
+        if kind in {"resource", "data"}:
+            checked.add(words[0])
+            check(SCHEMA[words[0]], body, name)
+    assert "aws_dynamodb_table" in checked
 
 
 def check(schema, body, where):
-    """Compare a block with the provider's schema; every resource can have a lifecycle."""
-    plain = {name for name in body if name not in schema["blocks"]}
-    known = {*schema["required"], *schema["optional"], "lifecycle"}
+    """Compare a block with the provider's schema; every resource can have a lifecycle and depends_on."""
+    names = [name for name, _ in body]
+    plain = {name for name, value in body if not isinstance(value, list) or name not in schema["blocks"]}
+    known = {*schema["required"], *schema["optional"], "lifecycle", "depends_on"}
     assert plain <= known, (where, plain - known)
-    assert {*schema["required"]} <= {*body}, where
-    for name, value in body.items():
+    assert {*schema["required"]} <= {*names}, where
+    for name, value in body:
         if name in schema["blocks"]:
-            for one in value if isinstance(value, list) else [value]:
-                check(schema["blocks"][name], one, f"{where}.{name}")
+            check(schema["blocks"][name], value, f"{where}.{name}")
 
 
-def test_the_outputs_name_the_table_and_the_policies():
-    outputs = json.loads(text_of("plain", "cloudformation"))["Outputs"]
-    assert outputs.keys() == {"LedgerName", "LedgerArn", "LedgerUrl", "HandlersPolicyArn", "OperatorsPolicyArn"}
-    assert {name: one["value"] for name, one in json.loads(text_of("plain", "terraform"))["output"].items()} == {
-        "ledger_name": "${aws_dynamodb_table.ledger.name}",
-        "ledger_arn": "${aws_dynamodb_table.ledger.arn}",
-        "ledger_url": "dynamodb://${aws_dynamodb_table.ledger.name}",
-        "handlers_policy_arn": "${aws_iam_policy.handlers.arn}",
-        "operators_policy_arn": "${aws_iam_policy.operators.arn}",
+@pytest.mark.parametrize("case", CASES)
+def test_terraform_makes_as_many_of_each_as_cloudformation(case):
+    kinds = {
+        "aws_dynamodb_table": "AWS::DynamoDB::Table",
+        "aws_iam_policy": "AWS::IAM::ManagedPolicy",
+        "aws_sqs_queue": "AWS::SQS::Queue",
+        "aws_cloudwatch_metric_alarm": "AWS::CloudWatch::Alarm",
+        "aws_lambda_event_source_mapping": "AWS::Lambda::EventSourceMapping",
+        "aws_appautoscaling_target": "AWS::ApplicationAutoScaling::ScalableTarget",
+        "aws_appautoscaling_policy": "AWS::ApplicationAutoScaling::ScalingPolicy",
     }
+    blocks = [name.split(".")[1] for name, _ in Hcl(text_of(case, "terraform")).blocks if name.startswith("resource")]
+    ours = [one["Type"] for one in document(case)["Resources"].values()]
+    assert sorted(kinds[kind] for kind in blocks if kind in kinds) == sorted(ours)
+
+
+def test_terraform_leaves_what_autoscaling_sets():
+    table = dict(dict(Hcl(text_of("full", "terraform")).blocks)["resource.aws_dynamodb_table.ledger"])
+    ignored = dict(table["lifecycle"])["ignore_changes"]
+    assert ignored == ["read_capacity", "write_capacity", "global_secondary_index"]
+
+
+@pytest.mark.parametrize("form", ["cloudformation", "sam"])
+def test_the_outputs_name_the_table_and_the_policies(form):
+    outputs = yaml.safe_load(text_of("plain", form))["Outputs"]
+    assert outputs.keys() == {"LedgerName", "LedgerArn", "LedgerUrl", "HandlersPolicyArn", "OperatorsPolicyArn"}
+    told = dict(Hcl(text_of("plain", "terraform")).blocks)
+    assert {name for name in told if name.startswith("output")} == {
+        f"output.{name}"
+        for name in ("ledger_name", "ledger_arn", "ledger_url", "handlers_policy_arn", "operators_policy_arn")
+    }
+
+
+# --- capacity and keys ----------------------------------------------------------------------------------------------
+
+
+def test_provisioned_capacity_is_that_of_the_table_and_of_each_index():
+    (table,) = of_type(document("full"), "AWS::DynamoDB::Table").values()
+    given = [one["ProvisionedThroughput"] for one in (table, *table["GlobalSecondaryIndexes"])]
+    assert table["BillingMode"] == "PROVISIONED"
+    assert given == [{"ReadCapacityUnits": 10, "WriteCapacityUnits": 100}] * 3
+
+
+def test_reads_and_writes_of_table_and_indexes_scale_between_their_bounds():
+    scaled = of_type(document("full"), "AWS::ApplicationAutoScaling::ScalableTarget").values()
+    told = {
+        (one["ResourceId"]["Fn::Sub"], one["ScalableDimension"], one["MinCapacity"], one["MaxCapacity"])
+        for one in scaled
+    }
+    places = {"table/${Ledger}": "table"} | {
+        f"table/${{Ledger}}/index/{index}": "index" for index in ("onceward_due", "onceward_open")
+    }
+    bounds = {"Read": (10, 100), "Write": (100, 4000)}
+    assert told == {
+        (place, f"dynamodb:{what}:{kind}CapacityUnits", *bounds[kind])
+        for place, what in places.items()
+        for kind in bounds
+    }
+
+
+def test_a_fixed_capacity_has_nothing_that_scales():
+    described = DOCUMENT.needed(open_store("dynamodb://t"))(TableWanted(reads=Units(5, 5), writes=Units(9, 9)))
+    assert of_type(described, "AWS::ApplicationAutoScaling::ScalableTarget") == {}
+
+
+def test_a_key_of_yours_is_used_and_handlers_may_decrypt_with_it():
+    (table,) = of_type(document("full"), "AWS::DynamoDB::Table").values()
+    key = table["SSESpecification"]["KMSMasterKeyId"]
+    policies = of_type(document("full"), "AWS::IAM::ManagedPolicy").values()
+    granted = [one for policy in policies for one in policy["PolicyDocument"]["Statement"] if one["Sid"] == "Key"]
+    assert [one["Resource"] for one in granted] == [key, key]
+
+
+# --- what feeds a function ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["mapped", "full"])
+def test_a_mapping_takes_partial_responses(case):
+    (mapping,) = of_type(document(case), "AWS::Lambda::EventSourceMapping").values()
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    events = of_type(yaml.safe_load(text_of(case, "sam")), "AWS::Serverless::Function")["Function"]["Events"]
+    assert events["Queue"]["Properties"]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_a_queue_of_ours_hides_a_message_for_six_timeouts():
+    queue = of_type(document("full"), "AWS::SQS::Queue")["Queue"]
+    assert queue["VisibilityTimeout"] >= 6 * CASES["full"][2].timeout
+
+
+def test_a_queue_that_is_there_is_left_alone():
+    assert of_type(document("mapped"), "AWS::SQS::Queue") == {}
+    (mapping,) = of_type(document("mapped"), "AWS::Lambda::EventSourceMapping").values()
+    assert mapping["EventSourceArn"] == QUEUE
+
+
+def test_all_alarms_of_the_runbook_are_made_and_tell_the_topic():
+    made = of_type(document("full"), "AWS::CloudWatch::Alarm")
+    assert made.keys() == {one.name for one in ALARMS} | {"DeadLetters"}
+    assert {tuple(one["AlarmActions"]) for one in made.values()} == {(TOPIC,)}
 
 
 # --- made by a server -----------------------------------------------------------------------------------------------
 
 
-def test_a_ledger_that_a_stack_made_works(ministack, monkeypatch):
+@pytest.fixture
+def aws(ministack):
+    given = {
+        "endpoint_url": ministack.url,
+        "region_name": REGION,
+        "aws_access_key_id": "a",
+        "aws_secret_access_key": "b",
+    }
+    return lambda service: boto3.client(service, **given)
+
+
+@pytest.fixture
+def function(aws):
+    """The name of a Lambda function; its role is ``NAME-role``."""
+    name, content = f"made-{next(_NUMBERS)}", io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("app.py", "def handler(event, context): return {}")
+    role = aws("iam").create_role(RoleName=f"{name}-role", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    code = {"ZipFile": content.getvalue()}
+    aws("lambda").create_function(
+        FunctionName=name, Runtime="python3.12", Role=role, Handler="app.handler", Timeout=30, Code=code
+    )
+    yield name
+    aws("lambda").delete_function(FunctionName=name)
+
+
+@pytest.fixture
+def stack(aws, function):
+    """A stack of a ledger and what feeds the function, and the ledger's URL."""
+    clouds, table = aws("cloudformation"), f"ledger-{function}"
+    # The server knows no autoscaling.
+    described = DOCUMENT.needed(open_store(f"dynamodb://{table}"))(TableWanted(frozenset({"index"})))
+    text = printed("cloudformation", described, Consumer(function, 30, None, TOPIC))
+    role = {"ParameterKey": "FunctionRole", "ParameterValue": f"{function}-role"}
+    clouds.create_stack(StackName=table, TemplateBody=text, Parameters=[role], Capabilities=["CAPABILITY_IAM"])
+    told = lambda: clouds.describe_stacks(StackName=table)["Stacks"][0]
+    until(lambda: not told()["StackStatus"].endswith("IN_PROGRESS"), 120)
+    assert told()["StackStatus"] == "CREATE_COMPLETE", told()
+    return {one["OutputKey"]: one["OutputValue"] for one in told()["Outputs"]}
+
+
+def test_a_ledger_that_a_stack_made_works(stack, ministack, monkeypatch):
     for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": REGION}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_ENDPOINT_URL", ministack.url)
-    clouds, table = boto3.client("cloudformation", region_name=REGION), f"ledger-{next(_NUMBERS)}"
-    text = TEMPLATE.needed(open_store(f"dynamodb://{table}"))("cloudformation", {"index"})
-    clouds.create_stack(StackName=table, TemplateBody=text, Capabilities=["CAPABILITY_IAM"])
-    stack = lambda: clouds.describe_stacks(StackName=table)["Stacks"][0]
-    until(lambda: not stack()["StackStatus"].endswith("IN_PROGRESS"), 120)
-    assert stack()["StackStatus"] == "CREATE_COMPLETE", stack()
-    outputs = {one["OutputKey"]: one["OutputValue"] for one in stack()["Outputs"]}
     ran = []
-    once = Once(outputs["LedgerUrl"], name="n")
+    once = Once(stack["LedgerUrl"], name="n")
     for _ in range(2):
         once.run("order-1", lambda: ran.append(1))
     once.acquire("order-2").park("why")
     parked = [record.key for record, _ in once.ledger.records(status="PARKED")]
     once.close()
     assert (ran, parked) == ([1], ["n:order-2"])
+
+
+def test_doctor_has_no_objection_to_what_a_stack_made(stack, function, ministack, monkeypatch):
+    for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": REGION}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", ministack.url)
+    look = Inspection(Policy(), function)
+    look.queue(stack["QueueUrl"])
+    found = [finding for finding in diagnosis(look.facts) if finding.level in {"error", "warning"}]
+    assert found == []

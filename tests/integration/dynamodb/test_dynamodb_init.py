@@ -1,18 +1,19 @@
 """`onceward init` for DynamoDB: what it sends, what it leaves alone, and that its templates say the same."""
 
 import asyncio
-import json
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import yaml
 
+from hcl import Hcl
 from onceward import Once, StoreError
+from onceward.aws.templates import printed
 from onceward.core.drivers import Sleep, drive, drive_async
 from onceward.stores import open_store
-from onceward.stores.capabilities import OUTBOX
+from onceward.stores.capabilities import OUTBOX, TableWanted
 from onceward.stores.dynamodb.create import indexes_of, provision
-from onceward.stores.dynamodb.template import HANDLER, OPERATOR, template
+from onceward.stores.dynamodb.template import HANDLER, OPERATOR, document
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import Call, ServiceAnswer
 from servers import Refuse, numbers
@@ -491,8 +492,8 @@ LAYOUTS = [
 ]
 
 
-def terraform_table(store, options):
-    return json.loads(template(store, "terraform", options))["resource"]["aws_dynamodb_table"]["ledger"]
+def template(store, kind, options):
+    return printed(kind, document(store, TableWanted(frozenset(options))))
 
 
 def what_init_sent(store, proxy, options=("pitr",)):
@@ -505,7 +506,7 @@ def what_init_sent(store, proxy, options=("pitr",)):
 @pytest.mark.parametrize("options", LAYOUTS)
 def test_cloudformation_says_what_init_sends(options, proxy, name):
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
-    printed = json.loads(template(store, "cloudformation", {"pitr"}))
+    printed = yaml.safe_load(template(store, "cloudformation", {"pitr"}))
     assert proxy.seen == []
     table, ttl, pitr = what_init_sent(store, proxy)
     ledger = printed["Resources"]["Ledger"]
@@ -521,23 +522,23 @@ def test_cloudformation_says_what_init_sends(options, proxy, name):
 @pytest.mark.parametrize("options", LAYOUTS)
 def test_terraform_says_what_init_sends(options, proxy, name):
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
-    said = json.loads(
-        re.sub(r"([$%])\1{", r"\1{", json.dumps(terraform_table(store, {"pitr"})))
-    )  # as Terraform reads it
+    entries = dict(Hcl(template(store, "terraform", {"pitr"})).blocks)["resource.aws_dynamodb_table.ledger"]
     assert proxy.seen == []
     table, ttl, pitr = what_init_sent(store, proxy)
+    said = dict(entries)
     assert (said["name"], said["billing_mode"]) == (table["TableName"], table["BillingMode"])
     kinds = [(kind, said[name]) for kind, name in (("HASH", "hash_key"), ("RANGE", "range_key")) if name in said]
     assert kinds == [(key["KeyType"], key["AttributeName"]) for key in table["KeySchema"]]
-    assert [{"AttributeName": a["name"], "AttributeType": a["type"]} for a in said["attribute"]] == table[
+    attributes = [dict(body) for block, body in entries if block == "attribute"]
+    assert [{"AttributeName": a["name"], "AttributeType": a["type"]} for a in attributes] == table[
         "AttributeDefinitions"
     ]
     (index,) = table["GlobalSecondaryIndexes"]
-    keys = {f"{key['KeyType'].lower()}_key": key["AttributeName"] for key in index["KeySchema"]}
-    projected = index["Projection"]["ProjectionType"]
-    assert said["global_secondary_index"] == [{"name": index["IndexName"], **keys, "projection_type": projected}]
-    assert said["ttl"] == {"attribute_name": ttl["AttributeName"], "enabled": ttl["Enabled"]}
-    assert said["point_in_time_recovery"] == {"enabled": pitr["PointInTimeRecoveryEnabled"]}
+    keys = [(f"{key['KeyType'].lower()}_key", key["AttributeName"]) for key in index["KeySchema"]]
+    projected = ("projection_type", index["Projection"]["ProjectionType"])
+    assert list(said["global_secondary_index"]) == [("name", index["IndexName"]), *keys, projected]
+    assert dict(said["ttl"]) == {"attribute_name": ttl["AttributeName"], "enabled": ttl["Enabled"]}
+    assert dict(said["point_in_time_recovery"]) == {"enabled": pitr["PointInTimeRecoveryEnabled"]}
 
 
 def test_templates_have_no_recovery_unless_asked(store):
@@ -546,28 +547,33 @@ def test_templates_have_no_recovery_unless_asked(store):
 
 
 def test_templates_keep_the_table_when_the_stack_goes(store):
-    ledger = json.loads(template(store, "cloudformation", set()))["Resources"]["Ledger"]
+    ledger = yaml.safe_load(template(store, "cloudformation", set()))["Resources"]["Ledger"]
     assert (ledger["DeletionPolicy"], ledger["UpdateReplacePolicy"]) == ("Retain", "Retain")
-    assert terraform_table(store, set())["lifecycle"] == {"prevent_destroy": True}
+    entries = dict(Hcl(template(store, "terraform", set())).blocks)["resource.aws_dynamodb_table.ledger"]
+    assert dict(dict(entries)["lifecycle"]) == {"prevent_destroy": True}
 
 
 def statements(kind, store, options=frozenset()):
     """Who may do what, as both templates say it: role → [(actions, resource)]."""
-    described = json.loads(template(store, kind, options))
+    text = template(store, kind, options)
     if kind == "cloudformation":
-        found = {
-            name.removesuffix("Policy").lower(): one["Properties"]["PolicyDocument"]
-            for name, one in described["Resources"].items()
-            if one["Type"] == "AWS::IAM::ManagedPolicy"
-        }
-    else:
-        found = {role: json.loads(one["policy"]) for role, one in described["resource"]["aws_iam_policy"].items()}
-    assert {s["Effect"] for one in found.values() for s in one["Statement"]} == {"Allow"}
-    plain = lambda resource: next(iter(resource.values())) if isinstance(resource, dict) else resource
-    return {role: [(s["Action"], plain(s["Resource"])) for s in one["Statement"]] for role, one in found.items()}
+        found = {}
+        for name, one in yaml.safe_load(text)["Resources"].items():
+            if one["Type"] == "AWS::IAM::ManagedPolicy":
+                body = one["Properties"]["PolicyDocument"]["Statement"]
+                assert {s["Effect"] for s in body} == {"Allow"}
+                found[name.removesuffix("Policy").lower()] = [
+                    (s["Action"], next(iter(s["Resource"].values()))) for s in body
+                ]
+        return found
+    return {
+        block.rpartition(".")[2]: [(dict(s)["actions"], dict(s)["resources"][0]) for _, s in body]
+        for block, body in Hcl(text).blocks
+        if block.startswith("data.aws_iam_policy_document")
+    }
 
 
-TABLE = {"cloudformation": ["Ledger", "Arn"], "terraform": "${aws_dynamodb_table.ledger.arn}"}
+TABLE = {"cloudformation": ["Ledger", "Arn"], "terraform": "aws_dynamodb_table.ledger.arn"}
 INDEX = {
     "cloudformation": (["dynamodb:Query"], "${Ledger.Arn}/index/onceward_due"),
     "terraform": (["dynamodb:Query"], "${aws_dynamodb_table.ledger.arn}/index/onceward_due"),
@@ -591,14 +597,16 @@ def test_templates_with_an_index_grant_its_queries(kind, store):
 
 
 def test_cloudformation_with_an_index_says_what_init_sends(store, proxy):
-    printed = json.loads(template(store, "cloudformation", {"pitr", "index"}))
+    printed = yaml.safe_load(template(store, "cloudformation", {"pitr", "index"}))
     table, _, _ = what_init_sent(store, proxy, ("pitr", "index"))
     assert len(table["GlobalSecondaryIndexes"]) == 2
     assert table.items() <= printed["Resources"]["Ledger"]["Properties"].items()
 
 
 def test_terraform_with_an_index_names_what_it_projects(store):
-    assert terraform_table(store, {"index"})["global_secondary_index"][1] == {
+    ((_, ledger),) = [b for b in Hcl(template(store, "terraform", {"index"})).blocks if "aws_dynamodb_table" in b[0]]
+    indexes = [dict(body) for name, body in ledger if name == "global_secondary_index"]
+    assert indexes[1] == {
         "name": "onceward_open",
         "hash_key": "open_shard",
         "range_key": "key",

@@ -5,6 +5,7 @@ import json
 import re
 import statistics
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -96,6 +97,11 @@ def alarms():
     resources = yaml.safe_load((FOLDER / "cloudwatch-alarms.yaml").read_text())["Resources"]
     assert all(one["Type"] == "AWS::CloudWatch::Alarm" for one in resources.values())
     return {name: one["Properties"] for name, one in resources.items()}
+
+
+def test_the_file_of_alarms_is_what_its_table_says():
+    done = subprocess.run([sys.executable, FOLDER / "print_alarms.py"], capture_output=True, text=True, timeout=120)
+    assert done.stdout == (FOLDER / "cloudwatch-alarms.yaml").read_text(), "run observability/print_alarms.py"
 
 
 def values(lines, alarm):

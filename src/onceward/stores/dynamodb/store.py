@@ -34,7 +34,7 @@ class DynamoStore(DynamoWriter, Polled):
     resolution = 1.0
     poll = 0.25
     capabilities: Mapping[str, str] = {
-        "template": "onceward.stores.dynamodb.template:template",
+        "document": "onceward.stores.dynamodb.template:document",
         "migrate": "onceward.stores.dynamodb.entering:migrate",
         "observe": "onceward.stores.observed:observe",
         "inspect": "onceward.stores.dynamodb.inspection:inspect",

@@ -1,15 +1,12 @@
-"""The table as code: what ``create.py`` makes, and policies with the least rights.
+"""The table as a CloudFormation document: what ``create.py`` makes, and policies with the least rights.
 
-:func:`document` is CloudFormation's form, and Terraform's is made from it. Both are JSON, which CloudFormation and Terraform read.
+``onceward.aws.templates`` prints it for each tool. All forms follow from this one document.
 """
 
-import json
-import re
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from onceward.stores.capabilities import check_options
+from onceward.stores.capabilities import TableWanted, Units, check_options
 from onceward.stores.dynamodb.create import KNOWN, expiry_of, indexes_of, recovery, table_of
 from onceward.stores.dynamodb.indexes import MESSAGES, UNFINISHED
 from onceward.stores.dynamodb.requests import Body
@@ -26,8 +23,7 @@ OPERATOR: Final = (
 LEDGER: Final = "Ledger"  # the table's name in the document
 _GRANTS: Final = {MESSAGES: "Messages", UNFINISHED: "Unfinished"}
 _ARN: Final = {"Fn::GetAtt": [LEDGER, "Arn"]}
-_TABLE: Final = f"aws_dynamodb_table.{LEDGER.lower()}"  # in Terraform
-_REFERENCE: Final = re.compile(r"\$\{([\w:]+)(?:\.Arn)?\}")
+_TARGET: Final = 70  # percent of the capacity in use that autoscaling aims at: the service's own default
 
 
 class Grant(NamedTuple):
@@ -38,31 +34,28 @@ class Grant(NamedTuple):
     resource: object
 
 
-def template(store: DynamoStore, form: str, options: AbstractSet[str]) -> str:
-    """Return the ledger as code (:data:`onceward.stores.capabilities.TEMPLATE`), as "cloudformation" or "terraform". Nothing is sent."""
-    if form not in {"cloudformation", "terraform"}:
-        raise ValueError(f"--print {form}: for DynamoDB there are cloudformation and terraform")
-    described = document(store, options)
-    return json.dumps(described if form == "cloudformation" else _terraform(described), indent=2) + "\n"
-
-
-def document(store: DynamoStore, options: AbstractSet[str]) -> Body:
-    """Return the CloudFormation document. Nothing is sent.
+def document(store: DynamoStore, wanted: TableWanted) -> Body:
+    """Return the CloudFormation document (:data:`onceward.stores.capabilities.DOCUMENT`). Nothing is sent.
 
     The options "pitr" and "index" ask for point-in-time recovery and the index of what is not completed. ValueError: another one.
     """
-    if "ttl" in options:
+    if "ttl" in wanted.options:
         raise ValueError("--ttl is for a table that exists; what --print prints has a TTL in any case")
-    check_options(store.url, options, KNOWN)
-    indexes = indexes_of(store, options)
+    check_options(store.url, wanted.options, KNOWN)
+    if (wanted.reads is None) is not (wanted.writes is None):
+        raise ValueError("provisioned capacity needs both --reads and --writes; without them the table is on demand")
+    indexes = indexes_of(store, wanted.options)
     name = store.requests.table.rpartition("/")[2]
     properties: Body = {
         **table_of(name, store.layout, indexes),
         "TimeToLiveSpecification": expiry_of(store.layout),
         "DeletionProtectionEnabled": True,
     }
-    if "pitr" in options:
+    if "pitr" in wanted.options:
         properties["PointInTimeRecoverySpecification"] = recovery()
+    if wanted.kms_key is not None:
+        key = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": wanted.kms_key}
+        properties["SSESpecification"] = key
     table = {
         "Type": "AWS::DynamoDB::Table",
         "DeletionPolicy": "Retain",
@@ -70,9 +63,9 @@ def document(store: DynamoStore, options: AbstractSet[str]) -> Body:
         "Properties": properties,
     }
     policies = {
-        f"{role}Policy": _policy(role, name, granted) for role, granted in _grants(store, indexes, options).items()
+        f"{role}Policy": _policy(role, name, granted) for role, granted in _grants(store, indexes, wanted).items()
     }
-    url = f"dynamodb://${{{LEDGER}}}" + ("?index=open" if store.layout.lists_open or "index" in options else "")
+    url = f"dynamodb://${{{LEDGER}}}" + ("?index=open" if store.layout.lists_open or "index" in wanted.options else "")
     outputs = {
         "LedgerName": ("The name of the table", {"Ref": LEDGER}),
         "LedgerArn": ("The ARN of the table", _ARN),
@@ -83,14 +76,14 @@ def document(store: DynamoStore, options: AbstractSet[str]) -> Body:
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"The ledger {name} of onceward, as onceward init makes it, and policies for those who use it",
-        "Resources": {LEDGER: table, **policies},
+        "Resources": {LEDGER: table, **_scaled(properties, wanted), **policies},
         "Outputs": {name: {"Description": told, "Value": value} for name, (told, value) in outputs.items()},
     }
 
 
-def _grants(store: DynamoStore, indexes: Sequence[Body], options: AbstractSet[str]) -> Mapping[str, list[Grant]]:
+def _grants(store: DynamoStore, indexes: Sequence[Body], wanted: TableWanted) -> Mapping[str, list[Grant]]:
     """Return what each role may do."""
-    operator = (*OPERATOR, "DescribeContinuousBackups") if "pitr" in options else OPERATOR
+    operator = (*OPERATOR, "DescribeContinuousBackups") if "pitr" in wanted.options else OPERATOR
     roles = {
         role: [Grant("Ledger", [f"dynamodb:{action}" for action in actions], _ARN)]
         for role, actions in (("Handlers", HANDLER), ("Operators", operator))
@@ -99,6 +92,9 @@ def _grants(store: DynamoStore, indexes: Sequence[Body], options: AbstractSet[st
         for index in (one["IndexName"] for one in indexes):
             at = {"Fn::Sub": f"${{{LEDGER}.Arn}}/index/{index}"}
             granted.append(Grant(_GRANTS[index], ["dynamodb:Query"], at))
+        if wanted.kms_key is not None:
+            # DynamoDB asks KMS with the caller's rights ("Using your AWS KMS keys", Developer Guide).
+            granted.append(Grant("Key", ["kms:Decrypt", "kms:DescribeKey"], wanted.kms_key))
     blobs = store.blobs
     if blobs is not None:
         if "${" in f"{blobs.bucket}/{blobs.prefix}":  # Fn::Sub would take it for a reference
@@ -127,93 +123,50 @@ def _policy(role: str, table: str, granted: Sequence[Grant]) -> Body:
     }
 
 
-# --- Terraform, whose JSON syntax has a template in each text: version 5 or later of the provider hashicorp/aws ---------
+def _scaled(table: Body, wanted: TableWanted) -> Body:
+    """Give the table and its indexes their capacity; return the resources that scale it. Nothing on demand."""
+    reads, writes = wanted.reads, wanted.writes
+    if reads is None or writes is None:
+        return {}
+    given = {"ReadCapacityUnits": reads.least, "WriteCapacityUnits": writes.least}
+    table["BillingMode"] = "PROVISIONED"
+    table["ProvisionedThroughput"] = given
+    indexes = [{**one, "ProvisionedThroughput": given} for one in table.get("GlobalSecondaryIndexes", [])]
+    if indexes:
+        table["GlobalSecondaryIndexes"] = indexes
+    resources: Body = {}
+    for kind, units in (("Read", reads), ("Write", writes)):
+        if units.most == units.least:
+            continue
+        resources |= _scaling(LEDGER, f"${{{LEDGER}}}", "table", kind, units)
+        for index in (one["IndexName"] for one in indexes):
+            resources |= _scaling(_GRANTS[index], f"${{{LEDGER}}}/index/{index}", "index", kind, units)
+    return resources
 
 
-def _terraform(described: Mapping[str, Any]) -> Body:
-    """Return the configuration. It has no provider, because yours says the region."""
-    resources = described["Resources"]
-    policies = {
-        name.removesuffix("Policy").lower(): one["Properties"]
-        for name, one in resources.items()
-        if one["Type"] == "AWS::IAM::ManagedPolicy"
-    }
+def _scaling(name: str, path: str, what: str, kind: str, units: Units) -> Body:
+    target = f"{name}{kind}Scaling"
     return {
-        "data": {"aws_partition": {"here": {}}},
-        "resource": {
-            "aws_dynamodb_table": {LEDGER.lower(): _table(resources[LEDGER]["Properties"])},
-            "aws_iam_policy": {
-                role: {
-                    "name": f"${{{_TABLE}.name}}-{role}",
-                    "description": _value(one["Description"]),
-                    "policy": json.dumps(_value(one["PolicyDocument"])),
-                }
-                for role, one in policies.items()
+        target: {
+            "Type": "AWS::ApplicationAutoScaling::ScalableTarget",
+            "Properties": {
+                "ServiceNamespace": "dynamodb",
+                "ResourceId": {"Fn::Sub": f"table/{path}"},
+                "ScalableDimension": f"dynamodb:{what}:{kind}CapacityUnits",
+                "MinCapacity": units.least,
+                "MaxCapacity": units.most,
             },
         },
-        "output": {
-            re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): {
-                "description": one["Description"],
-                "value": _value(one["Value"]),
-            }
-            for name, one in described["Outputs"].items()
+        f"{target}Policy": {
+            "Type": "AWS::ApplicationAutoScaling::ScalingPolicy",
+            "Properties": {
+                "PolicyName": f"onceward-{name}-{kind}".lower(),
+                "PolicyType": "TargetTrackingScaling",
+                "ScalingTargetId": {"Ref": target},
+                "TargetTrackingScalingPolicyConfiguration": {
+                    "TargetValue": _TARGET,
+                    "PredefinedMetricSpecification": {"PredefinedMetricType": f"DynamoDB{kind}CapacityUtilization"},
+                },
+            },
         },
     }
-
-
-def _table(made: Mapping[str, Any]) -> Body:
-    expiry, recovers = made["TimeToLiveSpecification"], made.get("PointInTimeRecoverySpecification")
-    indexes = [
-        {"name": one["IndexName"], **_keys(one), **_projection(one["Projection"])}
-        for one in made["GlobalSecondaryIndexes"]
-    ]
-    table = {
-        "name": made["TableName"],
-        "billing_mode": made["BillingMode"],
-        **_keys(made),
-        "deletion_protection_enabled": made["DeletionProtectionEnabled"],
-        "attribute": [{"name": a["AttributeName"], "type": a["AttributeType"]} for a in made["AttributeDefinitions"]],
-        "global_secondary_index": indexes,
-        "ttl": {"attribute_name": expiry["AttributeName"], "enabled": expiry["Enabled"]},
-    }
-    if recovers is not None:
-        table["point_in_time_recovery"] = {"enabled": recovers["PointInTimeRecoveryEnabled"]}
-    values: Body = _value(table)
-    return {**values, "lifecycle": {"prevent_destroy": True}}
-
-
-def _keys(made: Mapping[str, Any]) -> dict[str, str]:
-    return {f"{one['KeyType'].lower()}_key": one["AttributeName"] for one in made["KeySchema"]}
-
-
-def _projection(projected: Mapping[str, Any]) -> dict[str, Any]:
-    more = {"non_key_attributes": projected["NonKeyAttributes"]} if "NonKeyAttributes" in projected else {}
-    return {"projection_type": projected["ProjectionType"], **more}
-
-
-def _value(value: Any) -> Any:
-    """Return a value of CloudFormation as Terraform has it: references are templates, and plain texts have none."""
-    if isinstance(value, str):
-        return value.replace("${", "$${").replace("%{", "%%{")
-    if isinstance(value, list):
-        return [_value(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    match value:
-        case {"Ref": name}:
-            return _address(name)
-        case {"Fn::GetAtt": [name, _]}:
-            return _address(f"{name}.Arn")
-        case {"Fn::Sub": text}:
-            return _REFERENCE.sub(lambda found: _address(found[0][2:-1]), text)
-    return {name: _value(one) for name, one in value.items()}
-
-
-def _address(name: str) -> str:
-    if name == "AWS::Partition":
-        return "${data.aws_partition.here.partition}"
-    if name == LEDGER:
-        return f"${{{_TABLE}.name}}"
-    if name == f"{LEDGER}.Arn":
-        return f"${{{_TABLE}.arn}}"
-    return f"${{aws_iam_policy.{name.removesuffix('Policy').lower()}.arn}}"

@@ -1,0 +1,146 @@
+"""What feeds a function, with timeouts that fit each other: a queue, its dead letters, the mapping, and alarms."""
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, cast
+
+from onceward.aws.doctor.facts import LAMBDA_RECEIVES, TIMEOUTS
+from onceward.observe import alarms
+
+Document = dict[str, Any]
+
+LONGEST: Final = 14 * 86400  # seconds that a queue can keep a message
+_POLL: Final = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
+_BATCH: Final = 10  # messages an invocation; more need a batching window
+_DEAD: Final = alarms.Alarm(
+    "DeadLetters",
+    "The queue has given messages up: onceward redrive.",
+    "ApproximateNumberOfMessagesVisible",
+    period=300,
+    statistic="Maximum",
+)
+
+
+class Consumer(NamedTuple):
+    """A Lambda function that consumes a queue.
+
+    Attributes:
+        function: its name.
+        timeout: its timeout in seconds.
+        queue: the ARN of its queue; None makes a queue, with one for dead letters.
+        topic: the ARN of the SNS topic that alarms tell; None makes no alarms.
+    """
+
+    function: str
+    timeout: int
+    queue: str | None = None
+    topic: str | None = None
+
+
+def with_consumer(document: Document, consumer: Consumer) -> Document:
+    """Return the document with the event source mapping of a function that exists, and with what it needs."""
+    document, source = _fed(document, consumer)
+    document["Parameters"] = {
+        "FunctionRole": {"Type": "String", "Description": f"The name of the role of the function {consumer.function}"}
+    }
+    # Lambda refuses a mapping whose function may not receive from the queue.
+    document["Resources"]["HandlersPolicy"]["Properties"]["Roles"] = [{"Ref": "FunctionRole"}]
+    document["Resources"]["Mapping"] = {
+        "Type": "AWS::Lambda::EventSourceMapping",
+        "DependsOn": ["HandlersPolicy"],
+        "Properties": {"FunctionName": consumer.function, **_mapping("EventSourceArn", source)},
+    }
+    return document
+
+
+def with_function(document: Document, consumer: Consumer) -> Document:
+    """Return the document with the function itself, as SAM declares it, and its queue as an event."""
+    document, source = _fed(document, consumer)
+    document["Resources"]["Function"] = {
+        "Type": "AWS::Serverless::Function",
+        "Properties": {
+            "FunctionName": consumer.function,
+            "CodeUri": "src/",
+            "Handler": "app.handler",
+            "Runtime": "python3.13",
+            "Timeout": consumer.timeout,
+            "Environment": {"Variables": {"ONCEWARD_STORE": document["Outputs"]["LedgerUrl"]["Value"]}},
+            "Policies": [{"Ref": "HandlersPolicy"}],
+            "Events": {"Queue": {"Type": "SQS", "Properties": _mapping("Queue", source)}},
+        },
+    }
+    return document
+
+
+def _mapping(names: str, source: object) -> Document:
+    # Without partial responses Lambda deletes failed messages with the others (doctor, "partial responses").
+    return {names: source, "BatchSize": _BATCH, "FunctionResponseTypes": ["ReportBatchItemFailures"]}
+
+
+def _fed(document: Document, consumer: Consumer) -> tuple[Document, object]:
+    """Return a copy with the queue, rights on it and alarms, and the queue's ARN."""
+    document = copy.deepcopy(document)
+    resources, source = document["Resources"], consumer.queue
+    given: object = source
+    if source is None:
+        given = {"Fn::GetAtt": ["Queue", "Arn"]}
+        resources = document["Resources"] = {**_queues(consumer), **resources}
+        told = {"Description": "Send messages here", "Value": {"Ref": "Queue"}}
+        document["Outputs"]["QueueUrl"] = told
+    policy = resources["HandlersPolicy"]["Properties"]["PolicyDocument"]
+    policy["Statement"].append({"Sid": "Queue", "Effect": "Allow", "Action": _POLL, "Resource": given})
+    if consumer.topic is not None:
+        resources |= alarms.resources(consumer.function, alarms.NAMESPACE, consumer.topic, prefix=consumer.function)
+        if source is None:
+            name = {"QueueName": {"Fn::GetAtt": ["DeadLetterQueue", "QueueName"]}}
+            made = alarms.resource(_DEAD, f"{consumer.function}-{_DEAD.name}", "AWS/SQS", name, consumer.topic)
+            resources[_DEAD.name] = made
+    return document, given
+
+
+def _queues(consumer: Consumer) -> Document:
+    redrive = {
+        "deadLetterTargetArn": {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]},
+        "maxReceiveCount": LAMBDA_RECEIVES,
+    }
+    visible = TIMEOUTS * consumer.timeout
+    queue = {
+        "QueueName": f"{consumer.function}-queue",
+        "VisibilityTimeout": visible,
+        "ReceiveMessageWaitTimeSeconds": 20,
+        "RedrivePolicy": redrive,
+    }
+    dead = {"QueueName": f"{consumer.function}-dead-letters", "MessageRetentionPeriod": LONGEST}
+    return {
+        "DeadLetterQueue": {"Type": "AWS::SQS::Queue", "Properties": dead},
+        "Queue": {"Type": "AWS::SQS::Queue", "Properties": queue},
+    }
+
+
+def yaml_text(document: Mapping[str, object]) -> str:
+    """Return a document of mappings, lists and plain values as YAML. Texts are quoted as in JSON, which YAML reads."""
+    return "\n".join(_lines(document)) + "\n"
+
+
+def _lines(value: object, indent: str = "") -> list[str]:
+    lines: list[str] = []
+    entries: list[tuple[str, object]] = (
+        [(f"{key}:", one) for key, one in value.items()]
+        if isinstance(value, Mapping)
+        else [("-", one) for one in cast("list[object]", value)]
+    )
+    for head, one in entries:
+        if not isinstance(one, Mapping | list):
+            lines.append(f"{indent}{head} {quoted(one)}")
+        elif head == "-":
+            first, *rest = _lines(one, f"{indent}  ")
+            lines += [f"{indent}- {first.strip()}", *rest]
+        else:
+            lines += [f"{indent}{head}", *_lines(one, f"{indent}  ")]
+    return lines
+
+
+def quoted(value: object) -> str:
+    """Return a plain value as JSON."""
+    return json.dumps(value, ensure_ascii=False)

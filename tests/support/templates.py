@@ -1,0 +1,24 @@
+"""Ledgers as code, as tests print them."""
+
+from onceward.aws.templates import Consumer, printed
+from onceward.stores import open_store
+from onceward.stores.capabilities import DOCUMENT, TableWanted, Units
+
+KEY = "arn:aws:kms:eu-west-1:111111111111:key/1"
+TOPIC = "arn:aws:sns:eu-west-1:111111111111:oncall"
+QUEUE = "arn:aws:sqs:eu-west-1:111111111111:orders"
+CASES = {
+    "plain": ("dynamodb://orders", TableWanted(), None),
+    "mapped": ("dynamodb://orders?blobs=s3://bucket/results", TableWanted(), Consumer("charge", 10, QUEUE)),
+    "full": (
+        "dynamodb://orders",
+        TableWanted(frozenset({"pitr", "index"}), Units(10, 100), Units(100, 4000), KEY),
+        Consumer("charge", 30, None, TOPIC),
+    ),
+}
+
+
+def text_of(case: str, form: str) -> str:
+    """Return one of the cases in a form."""
+    url, wanted, consumer = CASES[case]
+    return printed(form, DOCUMENT.needed(open_store(url))(wanted), consumer)
