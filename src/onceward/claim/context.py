@@ -29,13 +29,8 @@ class ClaimContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:  # not in a separate function: an interrupt at its entry would be missed
-            try:
-                self._guard.leave(self._left(error), self._block)
-            except BaseException as met:
-                if is_cut_short(self._block, met):
-                    self._guard.leave(self._left(error), self._block)
-                raise
-        except BaseException as met:  # a second interrupt came before the first was handled
+            self._guard.leave(self._left(error), self._block)
+        except BaseException as met:
             if is_cut_short(self._block, met):
                 self._guard.leave(self._left(error), self._block)
             raise
@@ -47,12 +42,7 @@ class ClaimContext:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:  # as above
-            try:
-                await self._guard.leave_async(self._left(error), self._block)
-            except BaseException as met:
-                if not isinstance(met, GeneratorExit) and is_cut_short(self._block, met):
-                    await self._guard.leave_async(self._left(error), self._block)
-                raise
+            await self._guard.leave_async(self._left(error), self._block)
         except BaseException as met:
             if not isinstance(met, GeneratorExit) and is_cut_short(self._block, met):
                 await self._guard.leave_async(self._left(error), self._block)

@@ -44,18 +44,14 @@ class EndingClaim(Lease):
             raise refusal
 
     def success(self, result: object, commit: steps.Commit | None = None) -> Callable[[], Steps[None]]:
-        """Return a maker of steps that record ``result``. After two interrupted encodings, complete without a result."""
+        """Return a maker of steps that record ``result``."""
         outcome: Outcome | None = None
-        tries = 0
         self._ended = None  # an earlier try to end it does not count
         if self.story is not None:
             self.story.handled(self.clock())
 
         def recording() -> "Steps[None]":  # quoted, else it is evaluated for every result
-            nonlocal outcome, tries
-            tries += 1
-            if outcome is None and tries > 2:
-                outcome = protocol.completed(None, "the encoding of the result was interrupted")
+            nonlocal outcome
             if outcome is None:
                 outcome = completion(self.codec, self.policy, result)
             return self.completing(outcome, result) if commit is None else self._committing(outcome, commit)

@@ -1,6 +1,6 @@
 """Calls user code under a claim and then ends the claim, even if interrupts come between.
 
-The work after an interrupt is repeated up to twice; a further interrupt wins. CPython checks for interrupts when it enters a
+After an interrupt, the end gets one more try. CPython checks for interrupts when it enters a
 function, so each ``try`` here contains all that must happen.
 """
 
@@ -70,22 +70,17 @@ def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | N
     """
     try:
         try:
-            try:
-                if claim is not None:
-                    CURRENT.set(claim)
-                    if claim.story is not None:
-                        enter_span(claim)
-                call[RETURNED]
-            except BaseException as error:
-                call[RAISED] = error
-                leave(claim, call)
-                raise
-            return leave(claim, call)
+            if claim is not None:
+                CURRENT.set(claim)
+                if claim.story is not None:
+                    enter_span(claim)
+            call[RETURNED]
         except BaseException as error:
-            if is_cut_short(call, error):
-                leave(claim, call)
+            call[RAISED] = error
+            leave(claim, call)
             raise
-    except BaseException as error:  # a second interrupt came before the first was handled
+        return leave(claim, call)
+    except BaseException as error:
         if is_cut_short(call, error):
             leave(claim, call)
         raise
@@ -102,28 +97,22 @@ async def run_under_async(
     """Like :func:`run_under`; awaits what the call returns, if it can be awaited."""
     try:
         try:
-            try:
-                if claim is not None:
-                    CURRENT.set(claim)
-                    if claim.story is not None:
-                        enter_span(claim)
-                value = call[RETURNED]
-                if hasattr(value, "__await__"):
-                    del call[RETURNED]
-                    call[RETURNED] = await value
-            except BaseException as error:
-                call[RAISED] = error
-                drop_unawaited(call)
-                await leave(claim, call)
-                raise
-            return await leave(claim, call)
+            if claim is not None:
+                CURRENT.set(claim)
+                if claim.story is not None:
+                    enter_span(claim)
+            value = call[RETURNED]
+            if hasattr(value, "__await__"):
+                del call[RETURNED]
+                call[RETURNED] = await value
         except BaseException as error:
-            if not isinstance(error, GeneratorExit) and is_cut_short(call, error):  # a closed coroutine must not await
-                drop_unawaited(call)
-                await leave(claim, call)
+            call[RAISED] = error
+            drop_unawaited(call)
+            await leave(claim, call)
             raise
-    except BaseException as error:  # as above
-        if not isinstance(error, GeneratorExit) and is_cut_short(call, error):
+        return await leave(claim, call)
+    except BaseException as error:
+        if not isinstance(error, GeneratorExit) and is_cut_short(call, error):  # a closed coroutine must not await
             drop_unawaited(call)
             await leave(claim, call)
         raise
@@ -139,5 +128,5 @@ def is_cut_short(call: Call, error: BaseException) -> bool:
     if OVER in call or isinstance(error, OncewardError) or was_settled(error):
         return False
     if RETURNED not in call:
-        call.setdefault(RAISED, error)  # a second interrupt came before the first was noted
+        call.setdefault(RAISED, error)  # the interrupt came before the handler's own exception was noted
     return True

@@ -84,58 +84,38 @@ def _close(steps: Steps[object]) -> None:
         pass
 
 
-def settle(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:
+def settle(make: Callable[[], Steps[T]], store: Transport) -> T:
     """Drive ``make()`` to its end despite an interrupt, then raise the interrupt.
 
-    The steps recognise their own earlier write, so they can run again. After ``patience`` repeats, the next interrupt wins.
+    The steps recognise their own earlier write, so they can run again. They get one more try: a second interrupt is a crash.
     """
-    over = False
     try:
-        try:
-            return drive(make(), store)
-        except OncewardError:
-            over = True
-            raise
-        except BaseException as interrupt:
-            _settle_again(make, store, patience, interrupt)
-            over = True
-            raise
-    except BaseException as interrupt:
-        if not over and not was_settled(interrupt):  # a second interrupt came before the first was handled
-            _settle_again(make, store, patience, interrupt)
+        return drive(make(), store)
+    except OncewardError:
         raise
-
-
-def _settle_again(make: Callable[[], Steps[object]], store: Transport, patience: int, interrupt: BaseException) -> None:
-    if not patience:
-        interrupt.add_note(GIVEN_UP)
-        return
-    try:
-        settle(make, AllStoreErrors(store) if patience == 1 else store, patience - 1)
-    except OncewardError as trouble:  # the caller must see the interrupt
-        interrupt.add_note(f"{NOTE}and then {trouble}")
+    except BaseException as interrupt:
+        try:
+            drive(make(), AllStoreErrors(store))
+        except OncewardError as trouble:  # the caller must see the interrupt
+            interrupt.add_note(f"{NOTE}and then {trouble}")
+        except BaseException as second:
+            second.add_note(GIVEN_UP)
+            raise
+        raise
 
 
 async def settle_async(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:
     """Like :func:`settle`, for a coroutine: a cancellation waits for the steps to end.
 
-    After too many cancellations the caller stops waiting, and a separate task finishes the steps. Scopes such as anyio's
+    After ``patience`` cancellations the caller stops waiting, and a separate task finishes the steps. Scopes such as anyio's
     cancel every await, and do not aim at these steps.
     """
-    over = False
     try:
-        try:
-            return await drive_async(make(), store)
-        except (OncewardError, GeneratorExit):  # a closed coroutine must not await
-            over = True
-            raise
-        except BaseException as interrupt:
-            await _again(make, store, patience, interrupt)
-            over = True
-            raise
+        return await drive_async(make(), store)
+    except (OncewardError, GeneratorExit):  # a closed coroutine must not await
+        raise
     except BaseException as interrupt:
-        if not (over or was_settled(interrupt) or isinstance(interrupt, GeneratorExit)):  # as in settle()
-            await _again(make, store, patience, interrupt)
+        await _again(make, store, patience, interrupt)
         raise
 
 
@@ -149,7 +129,7 @@ def was_settled(interrupt: BaseException) -> bool:
 
 
 class AllStoreErrors:
-    """Turns every ``Exception`` of a store into StoreError on the last try, for a store that breaks the contract each time."""
+    """Turns every ``Exception`` of a store into StoreError on the second try, for a store that breaks the contract."""
 
     def __init__(self, store: Transport) -> None:
         self._store = store
@@ -182,7 +162,7 @@ async def _again(make: Callable[[], Steps[object]], store: Transport, patience: 
         return
     import asyncio
 
-    settling = partial(settle_async, make, AllStoreErrors(store) if patience == 1 else store, patience - 1)
+    settling = partial(settle_async, make, AllStoreErrors(store), patience - 1)
     task = asyncio.get_running_loop().create_task(trouble_of(settling))
     _ENDING.add(task)
     task.add_done_callback(_ENDING.discard)

@@ -7,6 +7,7 @@ from onceward.results.message_entries import MessageEntry
 from onceward.testing import crash_report
 from onceward.testing.crash_run import CrashRun
 from onceward.testing.downstream import DownstreamCalls, EffectMade, downstream
+from onceward.testing.redelivery import Redelivery
 
 
 class Crash:
@@ -75,13 +76,13 @@ class Crash:
         Raises:
             AssertionError: it is not over after 10 deliveries.
         """
-        ended = self._run.delivering(lambda: function(*args, **kwargs)).deliver()
+        ended = Redelivery(self._run, lambda: function(*args, **kwargs)).deliver()
         self.error = ended.error
         return ended.answer
 
     async def deliver_async(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
         """Like :meth:`deliver`, in the running event loop."""
-        ended = await self._run.delivering(lambda: function(*args, **kwargs)).deliver_async()
+        ended = await Redelivery(self._run, lambda: function(*args, **kwargs)).deliver_async()
         self.error = ended.error
         return ended.answer
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import MethodType
-from typing import Any
+from typing import Any, Protocol
 
 from onceward.core.drivers import Transport
 from onceward.core.record import COMPLETED, PARKED
@@ -13,8 +13,17 @@ from onceward.testing import crash_report
 from onceward.testing.downstream import EffectMade
 from onceward.testing.faults import Ask
 from onceward.testing.points import AT_EFFECT, AT_EXCHANGE, Mishap, Point, label_of
-from onceward.testing.redelivery import Redelivery
 from onceward.testing.stage import Killed, Stage
+
+
+class OtherWorker(Protocol):
+    """Gets the message while one worker is paused."""
+
+    def meanwhile(self) -> object:
+        """Let it have the message, in this thread."""
+
+    async def meanwhile_async(self) -> object:
+        """Let it have the message, in this event loop."""
 
 
 class CrashRun:
@@ -22,6 +31,7 @@ class CrashRun:
 
     Attributes:
         effects: the effects that downstreams made, in order, without repetitions that a downstream knew.
+        over: tells from an answer whether the queue is content.
         expected: how often each effect happens without a mishap; the first run finds out.
         points: the points that this run came to.
         clashes: calls that a downstream took for a repetition of another one.
@@ -41,7 +51,7 @@ class CrashRun:
     ) -> None:
         self._stage = stage
         self._plan = plan
-        self._over = over
+        self.over = over
         self._lost_error = lost
         self.expected = expected
         self.points: list[Point] = []
@@ -54,7 +64,7 @@ class CrashRun:
         self.is_dead = self._is_gone = False
         self._lease = 60.0  # seconds: the longest of this run
         self._counted = 0
-        self._message: Redelivery | None = None
+        self._message: OtherWorker | None = None
         stage.prompter = self
 
     def __str__(self) -> str:
@@ -76,11 +86,10 @@ class CrashRun:
         texts = [record.unsent for record in self._stage.records() if record.unsent is not None]
         return [message for text in texts for message in unsent_of(text).messages]
 
-    def delivering(self, call: Callable[[], Any]) -> Redelivery:
-        """Return the deliveries of a message, each of which is a ``call``."""
+    def deliver_by(self, other: OtherWorker) -> None:
+        """Note that a message is about to be delivered, and who else gets it."""
         self._counted = len(self.effects)
-        self._message = Redelivery(self, call, self._over)
-        return self._message
+        self._message = other
 
     def made(self) -> Counter[EffectMade]:
         """Return how often each effect happened, messages that have left included."""

@@ -4,14 +4,12 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from onceward.claim.lease import CURRENT
 from onceward.errors import OncewardError, Parked
 from onceward.testing.crash_report import shown
-
-if TYPE_CHECKING:
-    from onceward.testing.crash_run import CrashRun
+from onceward.testing.crash_run import CrashRun
 
 MOST: Final = 10  # deliveries of one message
 
@@ -33,14 +31,13 @@ class Redelivery:
     Args:
         crash: the run.
         call: makes one delivery.
-        over: tells from an answer whether the queue is content.
     """
 
-    def __init__(self, crash: "CrashRun", call: Callable[[], Any], over: Callable[[Any], bool]) -> None:
+    def __init__(self, crash: CrashRun, call: Callable[[], Any]) -> None:
         self._crash = crash
         self._call = call
-        self._over = over
         self._awaits = False
+        crash.deliver_by(self)
 
     def deliver(self) -> Delivered:
         """Deliver until it is over, and once more; raises AssertionError if it is never over."""
@@ -101,7 +98,7 @@ class Redelivery:
         if ended.killed:
             return False
         if ended.error is None:
-            return self._over(ended.answer)
+            return self._crash.over(ended.answer)
         if isinstance(ended.error, Parked):
             return True
         # If nothing is left to do, the exception is the recorded outcome.

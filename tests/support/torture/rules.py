@@ -40,7 +40,7 @@ DRIVERS = {
     "InterfaceError",
 }  # of the body's own statements on a connection that was lost
 _TRIES = 4  # requests and replies lost in one call after which it may give up
-PATIENCE = 3  # so many interrupts of one settling mean it
+PATIENCE = 2  # so many interrupts of one settling mean a crash
 
 
 def never_twice(facts: Facts) -> Iterator[str]:
