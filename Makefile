@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 upper = $(shell echo $(1) | tr a-z A-Z)
 asked = $(if $($(call upper,$(1))),--$(1) $($(call upper,$(1))))
 
-.PHONY: demo demo-steps test test-fast lint types dist api install-lines mutants nightly docs docs-live bench torture campaign clean
+.PHONY: demo demo-steps test test-fast lint types dist api install-lines mutants nightly docs docs-live bench torture histories campaign clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onceward needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -47,6 +47,11 @@ test-fast: $(VENV)/installed
 torture: $(VENV)/installed
 	cd tests/support && $(abspath $(BIN))/python -m torture $(foreach option,seconds seed episodes jobs store shape plant until,$(call asked,$(option)))
 
+# Histories of what the stores are asked and answer under faults, judged by porcupine (Go), for ten minutes: `make histories SECONDS=60
+# STORE=redis`. KIND=failover, PLANT=blind-swap and SEED=7 choose more (docs/explanation/histories.md).
+histories: $(VENV)/installed
+	cd tests/support && $(abspath $(BIN))/python -m histories $(foreach option,seconds seed runs store kind plant,$(call asked,$(option))) $(if $(ASYNCHRONOUS),--asynchronous)
+
 # 5,000 messages through a broker whose consumers are killed every few seconds: `make campaign BROKER=sqs`. STORE=redis is another
 # ledger, and MESSAGES=20000 another number (SQS sends ten times as many). BROKER=proxy and BROKER=service do the same with requests.
 campaign: $(VENV)/installed
@@ -78,10 +83,11 @@ mutants: $(VENV)/installed
 	cd tests/support && $(abspath $(BIN))/python -m mutants $(ONLY)
 
 # What is too long for each commit: every test with every value of its parameters, also on a second version of PostgreSQL; an hour of
-# random faults; the planted defects; the install lines.
+# random faults; an hour of histories; the planted defects; the install lines.
 nightly: $(VENV)/installed
 	ONCEWARD_NIGHTLY=1 $(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1 --tb short
 	$(MAKE) --no-print-directory torture SECONDS=3600
+	$(MAKE) --no-print-directory histories SECONDS=3600
 	$(MAKE) --no-print-directory mutants install-lines
 
 # The docs site, in build/site: open build/site/index.html. `make docs-live` serves it and follows changes.

@@ -1,0 +1,1 @@
+"""Histories of ledgers under faults, which another program judges: ``make histories`` (docs/explanation/histories.md)."""

@@ -1,0 +1,192 @@
+"""What a run stands on: a ledger on each store, what fails between it and its clients, and how its server dies and comes back."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from gates import Gate
+from mysql_servers import Mariadb, MariadbReplica, Replicated
+from postgres_servers import Postgres, Standby
+from postgres_wire import Wire
+from redis_servers import Redis, Replica
+from servers import Dynoxide
+from torture.journal import Journal
+from torture.plan import Plan
+from torture.wire import faulty_mysql, faulty_proxy, faulty_wire
+
+LANES = "lanes=2&timeout=2"
+DURABLE = {"appendonly": "yes", "appendfsync": "always"}
+
+
+class Ground(Protocol):
+    """A ledger and its server.
+
+    Attributes:
+        url: where clients go.
+        one_process: whether only one process can use it.
+    """
+
+    url: str
+    one_process: bool
+
+    def restart(self) -> None:
+        """Kill the server with SIGKILL, and start it again."""
+
+    def promote(self) -> None:
+        """Kill the primary with SIGKILL, and let its replica take its place."""
+
+    def stop(self) -> None:
+        """Stop all."""
+
+
+class Memory:
+    """A process's own memory, which no server keeps."""
+
+    url, one_process = "memory:", True
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        """Take nothing of these."""
+
+    def restart(self) -> None:
+        """Do nothing."""
+
+    promote = stop = restart
+
+
+class Sqlite(Memory):
+    """A file."""
+
+    one_process = False
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.url = f"sqlite:///{folder}/ledger.db"
+
+
+class Dynamodb:
+    """A server whose table is on the disk, behind a proxy."""
+
+    one_process = False
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self._server = Dynoxide(folder / "dynamodb")
+        self._server.table("ledger")
+        self._proxy = faulty_proxy(plan, self._server.port, Journal(folder / "faults"))
+        self.url = f"dynamodb://ledger?endpoint=http://127.0.0.1:{self._proxy.port}"
+
+    def restart(self) -> None:
+        self._server.stop()
+        self._server.start()
+
+    promote = restart
+
+    def stop(self) -> None:
+        self._proxy.stop()
+        self._server.stop()
+
+
+class Sql:
+    """A server behind a wire that loses requests and replies, and perhaps its replica."""
+
+    one_process = False
+    primary: Callable[[], Postgres | Mariadb]
+    replica: type[Standby | MariadbReplica]
+    wire: Callable[[Plan, int, Journal], Wire]
+    place: str
+
+    def __init__(self, folder: Path, plan: Plan, *, replicated: bool = False, synchronous: bool = True) -> None:
+        self._server = self.primary()
+        self._plan, self._journal = plan, Journal(folder / "faults")
+        self._replica = None
+        if replicated:
+            self._server.sql("CREATE TABLE effects (name varchar(9))", database="test")  # which a replica waits for
+            self._replica = self.replica(self._server, synchronous=synchronous)
+        self._wire = type(self).wire(plan, self._server.port, self._journal)
+        self.url = self.place.format(port=self._wire.port)
+
+    def restart(self) -> None:
+        self._server.crash()
+        self._server.start()
+
+    def hold_replication(self) -> None:
+        """Let the replica hear nothing more."""
+        assert self._replica is not None
+        self._replica.hold_replication()
+
+    def promote(self) -> None:
+        assert self._replica is not None
+        self._server.crash()
+        self._replica.promote()
+        self._wire.server = self._replica.port
+
+    def stop(self) -> None:
+        self._wire.close()
+        self._server.stop()
+        if self._replica is not None:
+            self._replica.stop()
+
+
+class Postgresql(Sql):
+    """PostgreSQL."""
+
+    primary, replica, place = Postgres, Standby, f"postgresql://postgres@127.0.0.1:{{port}}/test?{LANES}"
+    wire = staticmethod(faulty_wire)
+
+
+class Mysql(Sql):
+    """MariaDB."""
+
+    primary, replica, place = Mariadb, MariadbReplica, f"mysql://root@127.0.0.1:{{port}}/test?{LANES}"
+    wire = staticmethod(faulty_mysql)
+
+    def __init__(self, folder: Path, plan: Plan, *, replicated: bool = False, synchronous: bool = True) -> None:
+        if replicated:
+            self.primary = Replicated
+        super().__init__(folder, plan, replicated=replicated, synchronous=synchronous)
+
+
+class RedisGround:
+    """A server behind a gate that cuts connections off in place of a reply. Alone, it has its log on the disk."""
+
+    one_process = False
+
+    def __init__(self, folder: Path, plan: Plan, *, replicated: bool = False, synchronous: bool = True) -> None:
+        self._servers = [Redis(**({} if replicated else DURABLE))]
+        if replicated:
+            self._servers.append(Replica(self._servers[0]))
+        self._gate = Gate(self._servers[0].port)
+        chance = random.Random(plan.seed)
+        self._gate.loses = lambda: chance.random() < plan.loss
+        wait = "&wait=1" if replicated and synchronous else ""
+        self.url = f"redis://127.0.0.1:{self._gate.port}/0?timeout=2{wait}"
+
+    def restart(self) -> None:
+        self._servers[0].restart()
+
+    def hold_replication(self) -> None:
+        """Let the replica hear nothing more."""
+        self._servers[1].ask("REPLICAOF", "127.0.0.1", "1")  # where nobody listens
+
+    def promote(self) -> None:
+        primary, replica = self._servers
+        primary.kill()
+        replica.promote()
+        self._gate.turn(replica.port)
+        if "wait" in self.url:
+            self._servers.append(Replica(replica))  # which confirms the next writes
+
+    def stop(self) -> None:
+        self._gate.close()
+        for server in self._servers:
+            server.stop()
+
+
+GROUNDS = {
+    "memory": Memory,
+    "sqlite": Sqlite,
+    "postgresql": Postgresql,
+    "mysql": Mysql,
+    "redis": RedisGround,
+    "dynamodb": Dynamodb,
+}
+REPLICATED = {"postgresql", "mysql", "redis"}

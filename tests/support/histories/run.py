@@ -1,0 +1,179 @@
+"""One run: processes that deliver, what is done to them and to their server from outside, and the verdict on their history."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import waiting
+from histories.crowd import Crowd
+from histories.grounds import GROUNDS, REPLICATED
+from histories.recording import instant
+from orphans import watched
+from places import SOURCES, SUPPORT
+from servers import needs
+from torture.plan import LEASES, Plan
+from wrong_clocks import library, wrong_clock
+
+CHECKER = SUPPORT / "histories" / "checker"
+PROCESSES = 3
+DYNAMODB_SECOND = 1.0  # by which its clock of whole seconds is off
+PATIENCE = 60.0  # seconds for the processes to end, beyond their time
+MOST = 2  # findings that are shown of one run
+KINDS = ("plain", "kills", "restart", "failover")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run is to be.
+
+    Attributes:
+        kind: ``plain`` loses replies and stops processes; ``kills`` also kills them, and two of three clocks are an hour off;
+            ``restart`` kills the server as well; ``failover`` kills the primary, and promotes its replica.
+        synchronous: whether the primary waits for its replica. If not, the replica hears nothing of the run's second half.
+    """
+
+    store: str
+    seed: int
+    seconds: float = 8.0
+    kind: str = "plain"
+    plant: str | None = None
+    loss: float = 0.02
+    synchronous: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.store}, {self.kind}, seed {self.seed}"
+
+
+class Verdict(NamedTuple):
+    """What the checker says; ``finding`` is "" if every history has an explanation."""
+
+    keys: int
+    operations: int
+    unanswered: int
+    told: int
+    finding: str
+
+
+def checker(folder: Path) -> Path:
+    """Return the checker's program, compiled into ``folder`` unless it is there. Fails or skips a test where Go is missing."""
+    made = folder / "checker"
+    if not made.exists():
+        go = needs("go", "apt-get install golang-go")
+        done = subprocess.run(
+            [go, "build", "-o", made, "."], cwd=CHECKER, capture_output=True, text=True, timeout=600, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    return made
+
+
+def run(asked: Asked, program: Path) -> Verdict:
+    """Do a run and judge it."""
+    folder = Path(tempfile.mkdtemp(prefix="onceward-history-"))
+    try:
+        _deliver(asked, folder)
+        return judge(program, folder, slack=DYNAMODB_SECOND if asked.store == "dynamodb" else 0.0)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def judge(program: Path, folder: Path, slack: float = 0.0) -> Verdict:
+    """Return the verdict on the histories in a folder."""
+    files = sorted(map(str, folder.glob("history-*")))
+    done = subprocess.run(
+        [program, "-slack", str(slack), "-timeout", "20s", *files], capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    texts = [
+        f"{one['key']} ({one['model']}):\n" + "".join(f"  {line}\n" for line in one["operations"])
+        for one in found["illegal"][:MOST]
+    ]
+    if len(found["illegal"]) > MOST:
+        texts.append(f"and {len(found['illegal']) - MOST} more\n")
+    texts += [f"{key}: could not be judged in time\n" for key in found["undecided"]]
+    told = found["kinds"].get("told", 0)
+    return Verdict(found["keys"], found["operations"], found["unanswered"], told, "".join(texts))
+
+
+def _deliver(asked: Asked, folder: Path) -> None:
+    chance = random.Random(asked.seed)
+    more = {}
+    if asked.kind == "failover":
+        assert asked.store in REPLICATED, f"{asked.store} has no replica here"
+        more = {"replicated": True, "synchronous": asked.synchronous}
+    ground = GROUNDS[asked.store](folder, Plan(asked.seed, asked.store, "run", [], loss=asked.loss), **more)
+    lease = LEASES.get(asked.store, 0.6)
+    crowd = Crowd(
+        asked.store, ground.url, str(folder), instant(), asked.seconds, lease, asked.seed, asked.loss, plant=asked.plant
+    )
+    running: dict[int, subprocess.Popen] = {}
+    try:
+        for number in range(1 if ground.one_process else PROCESSES):
+            running[number] = _start(crowd, number, skewed=asked.kind != "plain")
+        waiting.until(lambda: all(_has_begun(folder, number) for number in running), PATIENCE)
+        _strike(asked, crowd, ground, running, chance)
+        for process in running.values():
+            process.wait(asked.seconds + PATIENCE)
+            assert process.returncode == 0, f"{asked}: a process ended with {process.returncode}"
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+        ground.stop()
+
+
+def _has_begun(folder: Path, number: int) -> bool:
+    written = folder / f"history-{number}"
+    return written.exists() and written.stat().st_size > 0
+
+
+def _start(crowd: Crowd, number: int, *, skewed: bool) -> subprocess.Popen:
+    clock = {}
+    if skewed and number % 3 and library() is not None:
+        clock = wrong_clock("+1h" if number % 3 == 1 else "-1h")
+    keys = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "eu-west-1"}
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{SUPPORT}", **keys, **clock}
+    command = [sys.executable, "-m", "histories.crowd", crowd.text(), str(number)]
+    return watched(subprocess.Popen(command, cwd=SUPPORT, env=environment))
+
+
+def _strike(
+    asked: Asked, crowd: Crowd, ground: object, running: dict[int, subprocess.Popen], chance: random.Random
+) -> None:
+    """Stop, kill and restart what the run's kind says, until its time is over."""
+    ends, third = instant() + int(asked.seconds * 1e9), instant() + int(asked.seconds * 1e9 / 3)
+    struck, count = False, len(running)
+    while instant() < ends:
+        time.sleep(0.3 + 0.5 * chance.random())
+        number = chance.choice(sorted(running))
+        process = running[number]
+        if asked.kind == "kills" and chance.random() < 0.4 and not ground.one_process:
+            process.kill()
+            process.wait()
+            del running[number]
+            if (left := (ends - instant()) / 1e9) > 1:
+                running[count] = _start(crowd.with_seconds(left), count, skewed=True)
+            count += 1
+        elif process.poll() is None:
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(crowd.lease * chance.choice((0.3, 1.5)))
+            process.send_signal(signal.SIGCONT)
+        if struck or instant() < third:
+            continue
+        struck = True
+        if asked.kind == "restart":
+            ground.restart()
+        elif asked.kind == "failover":
+            if not asked.synchronous:
+                ground.hold_replication()
+                time.sleep(asked.seconds / 6)
+            ground.promote()
