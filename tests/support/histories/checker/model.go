@@ -49,8 +49,8 @@ func (j judge) step(held state, op *Op) (bool, state) {
 		return true, held
 	}
 	switch op.Kind {
-	case "told": // the caller has a result: it is recorded
-		return held.status == "COMPLETED" && strings.Contains(held.result, op.Value), held
+	case "told": // the caller has a result: it is recorded, or the completion is recorded without one
+		return held.status == "COMPLETED" && (held.result == "" || strings.Contains(held.result, op.Value)), held
 	case "believed": // a worker believed in its claim: nobody else has the key
 		return held.present && held.low <= op.Fence && op.Fence <= held.high, held
 	}
