@@ -19,6 +19,7 @@ _ELSEWHERE = (
     ("onceward.stores.contract", "KeepsMessage"),
     ("onceward.stores.contract", "HasUnsent"),
     ("onceward.stores.contract", "DamagedRecord"),
+    ("onceward.stores.contract", "NoIndex"),
     ("onceward.aws.sqs.queue", "QueueError"),
     ("onceward.consumers.broker", "BrokerError"),
     ("onceward.stores.dynamodb.batch", "StoreWarning"),
