@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import mcp_types as types
 import pytest
 
-from onceward import Claim, Once
+from onceward import Claim, Once, ResultWarning
 from onceward.mcp import ToolFailed, ToolKey, ToolScope, exactly
 from tools import called, mark, text
 
@@ -404,3 +404,31 @@ def test_a_tool_is_called_by_a_client_only(once):
     tool = exactly(once, key="order", scope=ToolScope.EVERYBODY)(lambda order: order)
     with pytest.raises(TypeError, match="call it by a client"):
         asyncio.run(tool(order="o"))
+
+
+def test_a_result_that_is_too_large_to_keep_is_no_reason_to_run_again(shop, once):
+    ran = []
+
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, max_result=200)
+    async def report(order: str) -> str:
+        ran.append(order)
+        return "x" * 1000
+
+    with pytest.warns(ResultWarning):
+        assert text(shop.call("report", order="o", **ONE)) == "x" * 1000
+    again = shop.call("report", order="o", **ONE)
+    assert (again.is_error, mark(again, "refused"), ran) == (True, "unavailable", ["o"])
+    assert "Already done" in text(again)
+
+
+def test_a_tool_whose_key_was_taken_from_it_does_not_claim_to_be_done(shop, once):
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    async def charge(order: str, claim: Claim) -> str:
+        once.ledger.clear("shop.charge:key-1:argument:*", live=True)
+        return "charged"
+
+    lost = shop.call("charge", order="o", **ONE)
+    assert (lost.is_error, mark(lost, "refused")) == (True, "lost")
+    assert "not known whether this was done" in text(lost)
