@@ -6,6 +6,7 @@ from typing import Any, Final
 from mcp.server.mcpserver.utilities.func_metadata import func_metadata
 from mcp_types import CallToolResult, TextContent
 
+from onceward.errors import OncewardError
 from onceward.mcp.call import Function, is_fastmcp
 
 REPLAYED: Final = "onceward/replayed"  # in _meta
@@ -13,7 +14,7 @@ _RESULT: Final = "onceward/result"  # what is under it in a record goes over the
 Recorded = dict[str, Any]
 
 
-class ToolFailed(Exception):
+class ToolFailed(OncewardError):
     """A guarded tool of an MCP server has returned a result with ``isError``. The client gets that result.
 
     Cause: The tool itself said that it failed.

@@ -141,6 +141,8 @@ class GuardedTool:
         run = _Run(call_of(context, arguments, argument and arguments.pop(argument.name, None)))
         try:
             return await self._outcome(run)
+        except ToolFailed as failed:
+            return failed.result
         except OncewardError as error:
             if run.begun and not (isinstance(error, LeaseLost | ResultNotRecorded) and error.key == run.key):
                 raise  # the tool's own, of another key
@@ -152,8 +154,6 @@ class GuardedTool:
             return error_result(text, refused=kind, **({} if after is None else {"retryAfter": after}))
         except UnknownCaller as error:
             return error_result(f"Refused, and nothing was done: {error}.", refused="scope")
-        except ToolFailed as failed:
-            return failed.result
 
     async def _outcome(self, run: "_Run") -> CallToolResult | InputRequiredResult:
         mark = self._read(run)
