@@ -7,12 +7,9 @@ import sys
 from types import SimpleNamespace
 
 import psycopg
-import psycopg_pool
-import pymysql
 import pytest
 from celery import current_app
 
-from mysql_hands import place_of
 from onceward import Claim, Completed, Once
 from pages import run
 from places import SUPPORT
@@ -105,17 +102,16 @@ def test_dynamodb(dynoxide, aws, monkeypatch):
 
 
 def test_postgres(postgres15):
-    with psycopg_pool.ConnectionPool(postgres15.url, open=True) as pool:
-        names = run("docs/reference/postgres.md", {"Once": Once, "pool": pool})
-        names["once"].close()
+    url = f"{postgres15.url}?schema=pages_{next(_NUMBERS)}"
+    names = run("docs/reference/postgres.md", {"Once": Once}, {"postgresql://worker@db/shop": url})
+    assert names["once"].using(name="pay").run("order-42", int) == 0
+    names["once"].close()
 
 
 def test_mysql(database):
-    connection = pymysql.connect(**place_of(database), autocommit=True)
-    names = run("docs/reference/mysql.md", {"Once": Once, "connection": connection})
+    names = run("docs/reference/mysql.md", {"Once": Once}, {"mysql://worker:password@db/shop": database})
     assert names["once"].using(name="pay").run("order-42", int) == 0
     names["once"].close()
-    connection.close()
 
 
 def test_transactions(postgres15):

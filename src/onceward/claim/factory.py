@@ -127,7 +127,7 @@ class GuardFactory:
             raise TypeError(
                 f"{handler.name}() is a coroutine function: await once.run_async(...) instead of once.run(...)"
             )
-        guard = self._made(function, handler, self.defaults, None, keeps=True)
+        guard = self._made(function, handler, self.defaults, None, lasting=False, keeps=True)
         try:
             if method is None:
                 self._run[function] = guard
@@ -195,12 +195,13 @@ class GuardFactory:
         policy: Policy,
         name: str | None,
         *,
+        lasting: bool = True,
         keeps: bool = False,
     ) -> "Guard":
         from onceward.claim.handler_codec import codec_of  # as above
 
         codec = codec_of(function, handler)
-        named = self._name_of(function, name)
+        named = self._name_of(function, name, lasting=lasting)
         inputs = None
         if policy.keep_input and keeps:
             if isinstance(function, partial) or "<lambda>" in getattr(function, "__qualname__", ""):
@@ -230,7 +231,7 @@ class GuardFactory:
             )
         return Guard(self.store, policy, self.clock, codec, parameter, self.observers, inputs, name=name)
 
-    def _name_of(self, function: Callable[..., object], name: str | None) -> str:
+    def _name_of(self, function: Callable[..., object], name: str | None, *, lasting: bool = True) -> str:
         """Return the namespace of a function's keys; raises ValueError when it has none of its own."""
         if name is not None:
             return checked_name(name)
@@ -241,7 +242,7 @@ class GuardFactory:
             from onceward.keys.namesakes import Namesakes  # loaded with the first guard that needs it
 
             self._namesakes.append(Namesakes(self.store, self.store.url))
-        self._namesakes[0].check(own, function)
+        self._namesakes[0].check(own, function, lasting=lasting)
         return own
 
 

@@ -319,13 +319,19 @@ def test_two_applications_on_two_ledgers_keep_working():
     assert [app(1) for app in apps] == ["EUR", "USD"]
 
 
-def test_an_application_made_again_needs_a_name_also_when_the_first_is_gone(once):
-    app = application(once, {"currency": "EUR"}, [])
-    assert app(1) == "EUR"
-    del app
-    gc.collect()
-    with pytest.raises(ValueError, match="name="):
-        application(once, {"currency": "EUR"}, [])
+def test_an_application_made_again_after_the_first_is_gone_keeps_working(once):
+    for connection in ([], ["used"], []):
+        app = application(once, {"currency": "EUR"}, connection)
+        assert app(len(once.store.records)) == "EUR"
+        app.itself = app  # a cycle, as applications are
+        del app
+
+
+def test_an_application_made_again_of_the_same_parts_keeps_working(tmp_path):
+    connection = []
+    apps = [application(Once(f"sqlite:///{tmp_path}/ledger.db"), {"currency": "EUR"}, connection) for _ in range(2)]
+    assert [app(1) for app in apps] == ["EUR", "EUR"]
+    assert len(connection) == 1
 
 
 def test_the_same_function_may_be_guarded_and_run_any_number_of_times(once):
@@ -336,22 +342,11 @@ def test_the_same_function_may_be_guarded_and_run_any_number_of_times(once):
         assert once.run(1, send, 1) == "sms"
 
 
-def test_a_closure_that_is_made_again_needs_a_name_whatever_it_closes_over(once):
+def test_a_closure_that_is_made_again_over_the_same_things_is_the_same(once):
     sent = []
-    assert once.run(0, sender("sms", sent), 0) == "sms"
-    with pytest.raises(ValueError, match=r"'channel'.*name="):
-        once.run(1, sender("sms", sent), 1)
-    assert sent == [("sms", 0)]
-
-
-def test_a_function_that_is_made_again_and_closes_over_nothing_is_the_same(once):
-    def make():
-        def send(n):
-            return n
-
-        return send
-
-    assert [once.run(n, make(), n) for n in range(3)] == [0, 1, 2]
+    for n in range(3):
+        assert once.run(n, sender("sms", sent), n) == "sms"
+    assert len(sent) == 3
 
 
 def test_a_function_that_calls_itself_is_guarded(once):
@@ -392,12 +387,11 @@ def test_a_module_that_is_loaded_again_keeps_working(once, tmp_path, monkeypatch
 
 def test_threads_that_run_one_closure_at_once_do_not_refuse_each_other(once):
     sent, errors = [], []
-    send = sender("sms", sent)
 
     def work(start):
         try:
             for n in range(start, 200, 4):
-                once.run(n, send, n)
+                once.run(n, sender("sms", sent), n)
         except Exception as error:
             errors.append(error)
 
@@ -410,13 +404,33 @@ def test_threads_that_run_one_closure_at_once_do_not_refuse_each_other(once):
     assert len(sent) == 200
 
 
+def test_an_application_that_its_handlers_lead_to_is_made_again(once):
+    def create():
+        handlers, log = {}, []
+        write = log.append
+
+        @once(key="order")
+        def charge(order):
+            write((order, len(handlers)))
+
+        handlers["charge"] = charge
+        return handlers
+
+    for number in range(3):
+        create()["charge"](number)
+    kept = create()
+    with pytest.raises(ValueError, match="name="):
+        create()
+    assert list(kept) == ["charge"]
+
+
 def test_what_a_handler_closes_over_is_not_kept(once):
     import weakref
 
     channel = Channel("sms")
     gone = weakref.ref(channel)
     once.run(1, with_object(channel), 1)
-    handler = once(key="n")(with_default(channel))
+    handler = once(key="n")(with_object(channel))
     del channel, handler
     gc.collect()
     assert gone() is None

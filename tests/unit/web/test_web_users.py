@@ -206,7 +206,7 @@ def by_lambda(once, rules, status, runs):
         runs.append(1)
         return {"statusCode": status}
 
-    return on_api(once, rules, name="shop")(pay)(api.keyed(api.http), None)["statusCode"]
+    return on_api(once, rules)(pay)(api.keyed(api.http), None)["statusCode"]
 
 
 def by_lambda_later(once, rules, status, runs):
@@ -214,7 +214,7 @@ def by_lambda_later(once, rules, status, runs):
         runs.append(1)
         return {"statusCode": status}
 
-    return on_api(once, rules, name="shop")(pay)(api.keyed(api.http), None)["statusCode"]
+    return on_api(once, rules)(pay)(api.keyed(api.http), None)["statusCode"]
 
 
 FACES = {
