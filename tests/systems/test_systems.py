@@ -21,7 +21,7 @@ import asyncio, concurrent.futures, logging, multiprocessing, selectors, sqlite3
 for name in ("typer", "rich.console", "starlette.applications", "jinja2", "psycopg", "psycopg_pool", "redis", "pymysql", "django",
              "botocore.session", "opentelemetry.sdk.trace", "prometheus_client", "flask", "fastapi", "sqlalchemy.ext.asyncio", "pytest",
              "celery.app.utils", "celery.app.task", "kombu.pools", "procrastinate.testing", "aiokafka", "aio_pika", "faststream", "dramatiq",
-             "taskiq.middlewares", "nats", "httpx", "requests.adapters", "aiohttp", "cryptography.x509"):
+             "taskiq.middlewares", "nats", "httpx", "requests.adapters", "aiohttp", "cryptography.x509", "mcp.server.mcpserver", "mcp", "fastmcp"):
     try:
         __import__(name)
     except ImportError:

@@ -62,8 +62,8 @@ def mcp(
         from onceward.cli.mcp_tools import assembled
     except ImportError:
         refuse("this command needs the MCP SDK: pip install 'onceward[cli,mcp]'", USAGE)
-    with looking_at(store):
-        pass  # the ledger is there
+    with looking_at(store) as ledger:
+        next(iter(ledger.records()), None)  # the ledger is there, and can be read
     once = opened(store)
     try:
         server = assembled(once, actions, payloads=show_payloads, **(_checked(token) if port and token else {}))

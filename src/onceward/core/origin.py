@@ -1,5 +1,6 @@
 """Where a call came from: the keys of the handlers whose messages led to it, as a message's headers carry them."""
 
+import datetime as dt  # noqa: F401 - before msgspec: its C code drops an interrupt of this import, and then crashes
 from collections.abc import Callable
 from typing import Final, NamedTuple
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import sys
 import uuid
 
 import pytest
@@ -204,7 +205,7 @@ def test_a_parked_task_goes_to_the_dead_letters_and_is_not_retried(broker, once,
 def test_a_parked_task_of_a_broker_without_named_queues_comes_again_until_its_key_is_unparked(
     broker, once, redis, queue, monkeypatch
 ):
-    monkeypatch.setattr("onceward.taskiq.exactly._queue_of", lambda *_: None)
+    monkeypatch.setattr(sys.modules["onceward.taskiq.exactly"], "_queue_of", lambda *_: None)
     runs = []
 
     async def charge(order: int) -> None:

@@ -73,7 +73,7 @@ def _is_dropped(frame: FrameType | None) -> bool:
         code = frame.f_code
         if code.co_name == "__del__" or (code.co_name == "_remove" and code.co_filename.endswith("_weakrefset.py")):
             return True
-        if code.co_filename.endswith(FORK_HOOKS) and code.co_name.startswith(("_before", "_after", "_in_child")):
+        if code.co_filename.endswith(FORK_HOOKS) and code.co_name.startswith(("_before", "_in_parent", "_in_child")):
             return True
         frame = frame.f_back
     return False

@@ -149,8 +149,9 @@ def test_memory_does_not_grow_with_the_keys(once):
 
 def test_a_csv_file_is_read(tmp_path):
     path = tmp_path / "effects.csv"
-    path.write_text("\ufefforder,amount\na,1\n\nb,2\n", encoding="utf-8")
-    assert list(effects_of(str(path), "order")) == ["a", "b"]
+    path.write_text("\ufeffkey,amount\na,1\n\nb,2\n", encoding="utf-8")
+    assert list(effects_of(str(path))) == ["a", "b"]
+    path.write_text("order,amount\na,1\n", encoding="utf-8")
     with pytest.raises(ValueError, match="no column 'key', only order, amount"):
         list(effects_of(str(path)))
     path.write_text("order\nz\n", encoding="utf-8")
