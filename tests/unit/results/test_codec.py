@@ -897,11 +897,10 @@ def handler():
     return uuid.UUID(int=1)
 
 sys.meta_path.insert(0, Interrupts())
-once = Once("memory:", name="n")
 try:
-    once.run("k", handler)
+    Once("memory:", name="n").run("k", handler)
 except KeyboardInterrupt:
-    print(once.run("k", handler))
+    print(Once("memory:", name="n").run("k", handler))
 """
 
 
