@@ -96,3 +96,5 @@ def test_a_failure_is_raised_and_comes_again():
 def test_what_lambda_would_not_finish_is_refused():
     with pytest.raises(ValueError, match="accept=True"):
         on_webhook(receiver(print, accept=True))
+    with pytest.raises(TypeError, match="give a WebhookReceiver"):
+        on_webhook("sqlite:///x")

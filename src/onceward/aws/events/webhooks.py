@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 from onceward.aws.events import api_event
 from onceward.aws.events.api_event import Event
+from onceward.core.arguments import check_type
 from onceward.http.answer import Answer
 
 
@@ -41,8 +42,10 @@ def on_webhook(receiver: Receives) -> Callable[[Event, object], Event]:
         raised, for which the sender gets an error and delivers again.
 
     Raises:
+        TypeError: it is no receiver.
         ValueError: the receiver has ``accept=True``: Lambda stops a function when it has answered.
     """
+    check_type("on_webhook(receiver)", receiver, "answer", "a WebhookReceiver, as in on_webhook(hook)")
     if receiver.accepts:
         raise ValueError("accept=True: Lambda stops a function when it has answered, so the event would not be handled")
 
