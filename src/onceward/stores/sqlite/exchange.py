@@ -266,7 +266,7 @@ class SqliteExchange(Observed):
         if is_prepared and self._file.is_closed:
             self.after_fork_in_parent()
         else:
-            self._file.sever(reader=owns(self._reading)(), writer=self._is_writing())
+            self._file.sever()
             self._make_locks()
         self._forkers.clear()
         self._process = os.getpid()

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import time
+from typing import NoReturn
 
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
@@ -28,8 +29,22 @@ _FOR_GOOD = {
     sqlite3.SQLITE_AUTH: "this user may not open the file",
     sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; does its folder exist, and may this user write there?",
 }
-_SEVERED: list[sqlite3.Connection] = []  # of a parent process; to let go of one would close it
+_SEVERED: list["_Connection"] = []  # of a parent process; to let go of one would close it
 _WAITING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+class _Connection(sqlite3.Connection):
+    """One that a forked child can be kept from."""
+
+
+def _refuse(*_: object) -> NoReturn:
+    raise sqlite3.OperationalError("the connection is that of a parent process")
+
+
+class _Severed(_Connection):
+    """One that came into this process by a fork in the middle of a request, which goes on here."""
+
+    execute = executemany = executescript = cursor = _refuse  # type: ignore[assignment]
 
 
 def translated(error: sqlite3.Error, where: str) -> StoreError:
@@ -59,7 +74,7 @@ class SqliteFile:
         self.now: Clock = clock or self._host or (lambda: 0.0)
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
-        self._all: list[sqlite3.Connection] = []  # also those that are prepared
+        self._all: list[_Connection] = []  # also those that are prepared
         self._place: place.Place | None = None
         self._compared = 0.0
         self._is_severed = False
@@ -107,20 +122,16 @@ class SqliteFile:
         while self._all and not self._is_severed:
             self._end(self._all[-1])
 
-    def sever(self, *, reader: bool, writer: bool) -> None:
+    def sever(self) -> None:
         """Never use or close here the connections that came into this process by a fork.
 
-        Args:
-            reader: whether the thread that forked was using the one for reads, and may go on with it,
-            writer: and likewise that for writes.
+        Another thread may have been in SQLite at the fork, with a lock that nobody releases here: so SQLite is not called.
         """
         self._is_severed = True
-        _SEVERED.extend(self._all)
-        others = {id(one) for one, used in ((self._reader, reader), (self._writer, writer)) if not used}
         self._reader = self._writer = None
+        _SEVERED.extend(self._all)
         for connection in self._all:
-            if (reader or writer) and id(connection) not in others:
-                connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+            connection.__class__ = _Severed
 
     def severed(self) -> StoreError | None:
         """Return the error of a process that cannot use the ledger; None if this one can."""
@@ -210,9 +221,17 @@ class SqliteFile:
 
     def _connect(self, name: str, timeout: float) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            name, timeout=timeout, isolation_level=None, check_same_thread=False, uri=name.startswith("file:")
+            name,
+            timeout=timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=name.startswith("file:"),
+            factory=_Connection,
         )
         self._all.append(connection)
+        if (error := self.severed()) is not None:  # forked while it was being opened
+            self.sever()
+            raise error
         return connection
 
     def _end(self, connection: sqlite3.Connection) -> None:
