@@ -114,6 +114,7 @@ class Facts:
         self.sent: list[Message] = []
         self.refused: list[Message] = []
         self.hung: list[dict] = []
+        self.broken_loops: set[int] = set()  # actors whose event loop itself dropped what another thread raised
         self.broken: list[dict] = []
         self._stopped: dict[int, float] = {}
         for event in events(folder / "journal"):
@@ -199,6 +200,8 @@ class Facts:
     def _caught(self, event: dict) -> None:
         if event["call"] in self.calls:
             self.calls[event["call"]].caught += 1
+        if "asyncio/events.py" in event["where"]:
+            self.broken_loops.add(event["pid"])
 
     def _killed(self, event: dict) -> None:
         self.deaths[event["actor"]] = event["t"]
