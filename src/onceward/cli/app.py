@@ -13,6 +13,7 @@ from onceward.cli import (
     dashboard,
     demo,
     doctor,
+    erase,
     execute,
     init,
     mcp,
@@ -75,6 +76,7 @@ app.command("run", help=_flowing(pipeline_run.RUN_HELP))(pipeline_run.run)
 app.command("vet", help=_flowing(pipeline_run.VET_HELP))(pipeline_run.vet)
 app.command("test", help=_flowing(pipeline_run.TEST_HELP))(pipeline_run.examples)
 app.command("work", help=_flowing(work.HELP))(work.work)
+app.command("erase", help=_flowing(erase.HELP))(erase.erase)
 app.command("complete", help=_flowing(complete.HELP))(complete.complete)
 app.command("serve", help=_flowing(serve.HELP))(serve.serve)
 app.command("token", help=_flowing(serve.MAKING))(serve.token)

@@ -18,11 +18,11 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import STATES, is_lapsed
 from onceward.core.record import Record
 from onceward.core.views import last_change, relative
-from onceward.dashboard import audit
 from onceward.dashboard.actions import SeenLedger, version_of
 from onceward.errors import OncewardError
 from onceward.mcp import ToolKey, ToolScope, guard_tools
 from onceward.once import Once
+from onceward.stores import audit
 from onceward.stores.contract import Damaged
 from onceward.stores.ledger import Ledger
 

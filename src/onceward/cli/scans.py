@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Annotated, NoReturn
 from urllib.parse import quote, unquote
 
@@ -156,14 +157,30 @@ def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> N
 
 
 def purge(
-    store: StoreOption = DEFAULT_STORE, limit: LimitOption = None, after: AfterOption = None, json: JsonOption = False
+    store: StoreOption = DEFAULT_STORE,
+    prefix: PrefixOption = "",
+    older_than: OlderOption = None,
+    limit: LimitOption = None,
+    after: AfterOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Delete the expired records now. Writes do the same, a few at a time. In DynamoDB the TTL does it within days.
 
     After --limit or ctrl-C it says how many it has deleted and how to continue. With --json that is `next`.
+
+    With --prefix and --older-than it deletes the COMPLETED records of a namespace that have not changed for so long. They need not
+    have expired. A duplicate that comes later runs again. Give that namespace a shorter retention=, too.
     """
     gone, point, stopped = 0, _point(after), False
+    age = seconds("--older-than", older_than)
+    if bool(prefix) != (age is not None) or (prefix and after is not None):
+        refuse("give --prefix and --older-than together, without --after, to delete what has not expired", USAGE)
+    _in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
+        if age is not None:
+            gone = sum(1 for _ in islice(ledger.retire(prefix, age), limit))
+            typer.echo(terminal.json({"purged": gone}) if json else f"{gone} record(s) deleted")
+            return
         try:
             for batch in ledger.purging(after=point, limit=limit):
                 gone, point = gone + batch.gone, batch.next

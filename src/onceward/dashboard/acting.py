@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from onceward.core.record import Record
-from onceward.dashboard import audit
 from onceward.dashboard.access import ANYBODY
 from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, SeenLedger, possible, version_of
 from onceward.dashboard.asking import check_form, form_of
 from onceward.dashboard.board import board_of, visitor_of
 from onceward.dashboard.showing import row
 from onceward.errors import OncewardError, StoreError
+from onceward.stores import audit
 
 
 def preview(request: Request) -> Response:

@@ -8,10 +8,10 @@ from onceward.aws.sqs.queue import Queue
 from onceward.core.protocol import is_known, is_live
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.views import relative
-from onceward.dashboard.audit import NAMESPACE
 from onceward.dashboard.showing import kept_in, kept_place, outbox_of, steps_of
 from onceward.errors import OncewardError
 from onceward.outbox.pending import drop_refused, retry_refused
+from onceward.stores.audit import NAMESPACE
 from onceward.stores.contract import Damaged, Store
 from onceward.stores.ledger import Ledger
 

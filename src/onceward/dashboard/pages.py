@@ -11,7 +11,6 @@ from onceward.core.origin import read_origin
 from onceward.core.protocol import SOME_DAY, STATES
 from onceward.core.record import Record
 from onceward.core.views import Criteria, last_change
-from onceward.dashboard import audit as entries
 from onceward.dashboard import needs, reading, searching
 from onceward.dashboard.actions import possible
 from onceward.dashboard.asking import AGES, asks_to_read, query_of
@@ -19,6 +18,7 @@ from onceward.dashboard.board import Board, board_of
 from onceward.dashboard.reading import RecordQuery
 from onceward.dashboard.rendering import block
 from onceward.dashboard.showing import advice, hidden, kept_in, outbox_of, pretty, row, state_of, steps_of, why
+from onceward.stores import audit as entries
 from onceward.stores.contract import DamagedRecord, NotFound
 
 

@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 from onceward.core.record import COMPLETED, PARKED, Record
 from onceward.core.views import Criteria, last_change
-from onceward.dashboard.audit import NAMESPACE
 from onceward.dashboard.needs import first
 from onceward.dashboard.showing import kept_in, kept_place
 from onceward.errors import OncewardError
 from onceward.keys.ledger_keys import ledger_key
+from onceward.stores.audit import NAMESPACE
 from onceward.stores.contract import NotFound
 from onceward.stores.ledger import Ledger
 from onceward.stores.survey import Survey

@@ -7,7 +7,7 @@ from onceward.core import protocol
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.clock import boottime
 from onceward.core.drivers import drive
-from onceward.core.record import Elsewhere, Record, Write
+from onceward.core.record import COMPLETED, Elsewhere, Record, Write
 from onceward.core.selections import ByKey
 from onceward.core.steps import fetched
 from onceward.core.views import Criteria
@@ -19,12 +19,13 @@ from onceward.results.step_entries import entries_of, without
 from onceward.stores.contract import Damaged, DamagedRecord, HasUnsent, KeepsMessage, NotFound, Page, Purged, Store
 from onceward.stores.kept_results import delete_kept
 from onceward.stores.ledger_counts import LedgerCounts
+from onceward.stores.ledger_erasing import LedgerErasing
 from onceward.stores.ledger_settling import LedgerSettling
 
 PAGE = 500
 
 
-class Ledger(LedgerCounts, LedgerSettling):
+class Ledger(LedgerCounts, LedgerSettling, LedgerErasing):
     """The records of a store, from ``once.ledger``. Every method raises StoreError if the store cannot be reached."""
 
     def __init__(self, store: Store) -> None:
@@ -281,6 +282,25 @@ class Ledger(LedgerCounts, LedgerSettling):
             after = purged.next
             if limit is not None:
                 limit -= purged.gone
+
+    def retire(self, prefix: str, older_than: float) -> Iterator[Record]:
+        """Delete the completed records of a namespace that have not changed for so long, also if they have not expired. Yield each.
+
+        A duplicate that comes later runs again. Records with unsent messages stay.
+
+        Args:
+            prefix: the first characters of the keys, such as ``shop.charge:``.
+            older_than: seconds since the last change.
+
+        Raises:
+            ValueError: the prefix is empty, or the age is not between 0 and 100 years.
+        """
+        if not prefix:
+            raise ValueError("prefix is empty: give the namespace whose records go, such as shop.charge:")
+        for record, _ in self.records(prefix, COMPLETED, older_than):
+            if record.unsent is None and self._deleted(record):
+                delete_kept(self.store, record)
+                yield record
 
     def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:
         while True:

@@ -9,9 +9,9 @@ from onceward.core.outbox_writes import NEVER_DUE
 from onceward.core.record import COMPLETED, PARKED
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard import dashboard
-from onceward.dashboard.audit import NAMESPACE, Deed, begin, entries_of
 from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, Unsent, unsent_of
+from onceward.stores.audit import NAMESPACE, Deed, begin, entries_of
 from visitors import DashboardVisitor
 
 TOKEN = "correct horse battery staple"

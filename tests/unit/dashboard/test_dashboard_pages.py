@@ -14,11 +14,12 @@ from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, PARKED
 from onceward.core.views import NextStep
 from onceward.core.writes import ended, first_claim
-from onceward.dashboard import audit, dashboard
+from onceward.dashboard import dashboard
 from onceward.dashboard.sampler import EVERY, Sampler
 from onceward.dashboard.showing import _ADVICE
 from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, Unsent
+from onceward.stores import audit
 from onceward.testing.clock import ManualClock
 from visitors import DashboardVisitor
 
