@@ -1,11 +1,16 @@
 """The pages on agent frameworks and workflow engines run with those themselves: Python in environments of its own."""
 
+import subprocess
+
 import pytest
 
-from environments import environment, run_page
+from environments import environment, from_maven, run_page
+from orphans import watched
 from places import DOCS
+from servers import free_port, listens, needs
 
 FRAMEWORKS = DOCS / "how-to" / "agent-frameworks.md"
+AIRFLOW = DOCS / "how-to" / "airflow.md"
 ENGINES = DOCS / "how-to" / "workflow-engines.md"
 NEEDS = [
     "langchain==1.5.2",
@@ -24,7 +29,28 @@ def test_tools_of_agent_frameworks_take_effect_once(tmp_path):
     assert printed.count(" ok ") == 8, printed
 
 
+@pytest.fixture
+def temporal():
+    """The port of Temporal's test server."""
+    java = needs("java", "apt-get install default-jre-headless")
+    jars = from_maven("temporal-1.38.0", "io.temporal:temporal-test-server:1.38.0", "org.slf4j:slf4j-nop:2.0.17")
+    port = free_port()
+    command = [java, "-cp", f"{jars}/*", "io.temporal.testserver.TestServer", str(port)]
+    server = watched(subprocess.Popen(command))
+    assert listens(port, server)
+    yield port
+    server.kill()
+    server.wait()
+
+
 @pytest.mark.nightly
-def test_activities_of_workflow_engines_take_effect_once(tmp_path):
+def test_activities_of_workflow_engines_take_effect_once(tmp_path, temporal):
     python = environment("engines", ["dbos==3.4.0", "temporalio==1.35.0", "prefect==3.9.1"])
-    assert "all once" in run_page(python, "workflow_engines.py", ENGINES, tmp_path)
+    assert "all once" in run_page(python, "workflow_engines.py", ENGINES, tmp_path, str(temporal))
+
+
+@pytest.mark.nightly
+def test_a_task_of_airflow_whose_process_is_killed_takes_effect_once(tmp_path):
+    python = environment("airflow", ["apache-airflow==3.3.2", "apache-airflow-task-sdk==1.3.2"])
+    run_page(python, "airflow_tasks.py", AIRFLOW, tmp_path, status=-9)
+    assert "each once" in run_page(python, "airflow_tasks.py", AIRFLOW, tmp_path)

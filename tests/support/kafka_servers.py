@@ -1,48 +1,22 @@
 """A Kafka broker for tests: one node without ZooKeeper (KRaft), its jars from Maven Central."""
 
 import asyncio
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from broker_servers import BrokerServer
-from servers import CACHE, free_port, missing, needs
+from environments import from_maven
+from servers import free_port, needs
 
 VERSION = "4.2.0"
-# kafka-tools formats the disk; both bring what they need.
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>onceward</groupId><artifactId>kafka-for-tests</artifactId><version>1</version><dependencies>
-{}</dependencies></project>"""
-DEPENDENCY = (
-    "<dependency><groupId>org.apache.kafka</groupId><artifactId>{}</artifactId><version>{}</version></dependency>\n"
-)
-COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
 
 
 def jars() -> Path:
-    """Return the folder of Kafka's jars, fetched from Maven Central once. Maven checks their digests."""
-    folder = CACHE / f"kafka-{VERSION}"
-    if folder.exists():
-        return folder
-    maven = needs("mvn", "apt-get install maven")
-    CACHE.mkdir(exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix="fetch-kafka-", dir=CACHE))
-    try:
-        wanted = "".join(DEPENDENCY.format(name, VERSION) for name in ("kafka_2.13", "kafka-tools"))
-        (work / "pom.xml").write_text(POM.format(wanted))
-        command = [maven, "-q", "-B", "-C", COPY, "-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            missing(f"mvn could not fetch Kafka {VERSION}: {done.stdout[-300:]}{done.stderr[-300:]}")
-        try:
-            (work / "jars").rename(folder)
-        except OSError:
-            assert folder.exists()  # another run was faster
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return folder
+    """Return the folder of Kafka's jars; kafka-tools formats the disk."""
+    return from_maven(
+        f"kafka-{VERSION}", *(f"org.apache.kafka:{name}:{VERSION}" for name in ("kafka_2.13", "kafka-tools"))
+    )
 
 
 class Kafka(BrokerServer):

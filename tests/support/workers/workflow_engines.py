@@ -1,43 +1,78 @@
-"""Runs the page on workflow engines, in an environment that has them: the effect is made, and then its engine loses the answer."""
+"""Runs the page on workflow engines: PAGE FOLDER PORT [PART]. The effect is made, and then its engine loses the answer.
 
-import dataclasses
+``PORT`` is that of Temporal's test server. A ``PART`` runs in a process that dies.
+"""
+
+import asyncio
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 from dbos import DBOS, SetWorkflowID
-from temporalio.testing import ActivityEnvironment
+from temporalio import workflow
+from temporalio.client import Client
+from temporalio.worker import Worker
 
+from crashing_bank import Bank
 from pages import run
 
-document, folder, *killed = sys.argv[1:]
-CHARGED = Path(folder, "charged")
+document, folder, port, *parts = sys.argv[1:]
+bank = Bank(Path(folder))
+page = run(document, {"bank": bank}, {'"sqlite:///flows.db"': f'"sqlite:///{folder}/flows.db", lease=3'})
 
 
-def charge(order):
-    with CHARGED.open("a") as log:
-        log.write(f"{order}\n")
-    return f"charged {order}"
+def paid(*orders):
+    assert bank.paid() == sorted(orders), bank.paid()
 
 
-def charged():
-    return CHARGED.read_text().split()
+@workflow.defn(name="buy", sandboxed=False)
+class Buy:
+    @workflow.run
+    async def run(self, order: str) -> str:
+        seconds = timedelta(seconds=5)
+        return await workflow.execute_activity(page["charge_activity"], order, start_to_close_timeout=seconds)
 
 
-page = run(document, {"bank": SimpleNamespace(charge=charge)}, {"sqlite:///flows.db": f"sqlite:///{folder}/flows.db"})
+async def temporal_worker():
+    """Work until the process is ended from outside."""
+    client = await Client.connect(f"127.0.0.1:{port}")
+    with ThreadPoolExecutor(2) as threads:
+        await Worker(
+            client, task_queue="shop", workflows=[Buy], activities=[page["charge_activity"]], activity_executor=threads
+        ).run()
 
 
-def temporal():
-    """An activity is tried again as Temporal does it: the same ids, and the next attempt."""
-    environment = ActivityEnvironment()
-    for attempt in (1, 2):
-        environment.info = dataclasses.replace(environment.info, attempt=attempt)
-        assert environment.run(page["charge_activity"], "t1") == "charged t1"
-    environment.info = dataclasses.replace(environment.info, activity_id="another")
-    environment.run(page["charge_activity"], "t1")
-    assert charged() == ["t1", "t1"], charged()
+@contextmanager
+def worker():
+    """Run a worker of Temporal in another process."""
+    process = subprocess.Popen([sys.executable, __file__, document, folder, port, "worker"])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def temporal():
+    """A worker is killed between the effect and its record. Temporal gives the activity to the next worker."""
+    bank.crash(["t1"])
+    client = await Client.connect(f"127.0.0.1:{port}")
+    with worker() as first:
+        buying = await client.start_workflow("buy", "t1", id="w-1", task_queue="shop", result_type=str)
+        assert await asyncio.to_thread(first.wait, 60) == -9
+    paid("t1")
+    with worker():
+        assert await buying.result() == "charged t1"
+        paid("t1")
+        assert bank.asked() == ["t1", "t1"]  # the second time with the key that the bank knows
+        for run_of in ("w-2", "w-3"):  # two runs are two operations
+            assert await client.execute_workflow("buy", "t2", id=run_of, task_queue="shop") == "charged t2"
+    paid("t1", "t2", "t2")
 
 
 def dbos(*, is_killed):
@@ -78,13 +113,16 @@ def prefect():
     once.using = using
 
 
-if killed:
+if parts == ["worker"]:
+    asyncio.run(temporal_worker())
+if parts == ["dbos"]:
     dbos(is_killed=True)
-temporal()
-done = subprocess.run([sys.executable, __file__, document, folder, "dbos"])
+asyncio.run(temporal())
+done = subprocess.run([sys.executable, __file__, document, folder, port, "dbos"])
 assert done.returncode == 9, done
 dbos(is_killed=False)
-assert charged() == ["t1", "t1", "d1"], charged()
+paid("t1", "t2", "t2", "d1")
 prefect()
-assert charged() == ["t1", "t1", "d1", "p1"], charged()
+paid("t1", "t2", "t2", "d1", "p1")
+assert bank.asked() == ["t1", "t1", "t2", "t2", "d1", "p1"]
 print("all once")

@@ -8,7 +8,9 @@ import mcp_types as types
 import pytest
 
 from onceward import Claim, Once, ResultWarning
-from onceward.mcp import ToolFailed, ToolKey, ToolScope, exactly
+from onceward.mcp import ToolFailed, ToolKey, ToolScope, call_tool, exactly
+from onceward.stores import open_store
+from onceward.testing.faults import Faults, fail_before, settling, when
 from tools import called, mark, text
 
 ONE = {"idempotency_key": "key-1"}
@@ -432,3 +434,45 @@ def test_a_tool_whose_key_was_taken_from_it_does_not_claim_to_be_done(shop, once
     lost = shop.call("charge", order="o", **ONE)
     assert (lost.is_error, mark(lost, "refused")) == (True, "lost")
     assert "not known whether this was done" in text(lost)
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_an_effect_that_cannot_be_recorded_gives_its_result_and_forbids_another_call(shop, is_async):
+    ran = []
+    store = Faults(open_store("memory:"), when(settling, fail_before()))
+    once = Once(store, name="shop", lease=0.3, on_lapse="park", on_busy=10)
+
+    def charge(order: str) -> dict[str, str]:
+        ran.append(order)
+        return {"receipt": f"r-{len(ran)}"}
+
+    async def charge_async(order: str) -> dict[str, str]:
+        return charge(order)
+
+    tool = charge_async if is_async else charge
+    shop.server.tool(name="charge")(exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)(tool))
+    result = shop.call("charge", order="o", **ONE)
+    assert (result.is_error, mark(result, "refused"), mark(result, "retryAfter")) == (True, "unrecorded", None)
+    assert "Do not call again, also not with a new key" in text(result)
+    assert '"receipt":"r-1"' in text(result)  # the only place that has it now
+    assert "key-1" not in text(result)
+    store.plan = lambda _: None
+    again = shop.call("charge", order="o", **ONE)
+    assert (mark(again, "refused"), ran) == ("parked", ["o"])
+
+
+def test_the_helper_of_a_client_does_not_call_a_tool_again_whose_effect_could_not_be_recorded():
+    from mcp import Client
+    from mcp.server import MCPServer
+
+    server, ran = MCPServer("shop"), []
+    once = Once(Faults(open_store("memory:"), when(settling, fail_before())), name="shop", lease=0.3)
+
+    @server.tool(annotations=types.ToolAnnotations(idempotent_hint=True))
+    @exactly(once, key=ToolKey.META, scope=ToolScope.EVERYBODY)
+    async def charge(order: str) -> str:
+        ran.append(order)
+        return "charged"
+
+    result = asyncio.run(call_tool(lambda: Client(server), "charge", {"order": "o"}))
+    assert (mark(result, "refused"), ran) == ("unrecorded", ["o"])

@@ -1,0 +1,41 @@
+"""Runs the page on Airflow: PAGE FOLDER. The first process is killed between an effect and its record; the second tries the run again.
+
+Airflow reads its DAGs from files, so it reads this file a second time.
+"""
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from crashing_bank import Bank
+from pages import run
+
+document, folder = sys.argv[1:]
+FOLDER, WHEN = Path(folder), datetime(2026, 1, 1, tzinfo=UTC)
+if __name__ == "__main__":
+    (FOLDER / "dags").mkdir(exist_ok=True)
+    if not (FOLDER / "dags" / "shop.py").exists():
+        (FOLDER / "dags" / "shop.py").symlink_to(__file__)
+    os.environ.update(
+        AIRFLOW_HOME=folder, AIRFLOW__CORE__LOAD_EXAMPLES="False", AIRFLOW__CORE__DAGS_FOLDER=f"{folder}/dags"
+    )
+    from airflow.utils.db import initdb
+
+    initdb()
+
+bank = Bank(FOLDER)
+page = run(
+    document,
+    {"bank": bank},
+    {"sqlite:///flows.db": f"sqlite:///{folder}/flows.db", "lease=60": "lease=5", "seconds=5": "seconds=0"},
+)
+shop = page["shop_dag"]
+
+if __name__ == "__main__":
+    if not (FOLDER / "asked").exists():
+        bank.crash(["a2"])
+    state = page["shop_dag"].test(run_after=WHEN, logical_date=WHEN).state
+    assert state == "success", state
+    assert (bank.paid(), bank.asked()) == (["a1", "a2"], ["a1", "a2", "a2"]), bank.asked()
+    print("each once")
