@@ -5,15 +5,22 @@ import os
 import subprocess
 import sys
 from types import SimpleNamespace
-from unittest.mock import Mock
+from typing import TypedDict
 
-from agents.tool_context import ToolContext
-from google.adk.tools import ToolContext as AdkContext
+import agents
+from google.adk.agents import LlmAgent
+from google.adk.apps import App, ResumabilityConfig
+from google.adk.models import BaseLlm, LlmResponse
+from google.adk.runners import Runner
+from google.adk.sessions.sqlite_session_service import SqliteSessionService
+from google.genai.types import Content, FunctionCall, Part
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.func import entrypoint
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
@@ -29,9 +36,22 @@ def charge(order, cents):
     return f"charged {order}"
 
 
+def die(event):
+    """End the process when the effect is recorded, and the framework does not know it yet."""
+    if point[1:] == ["crash"] and event.kind == "completed":
+        os._exit(9)
+
+
 page = run(
-    "docs/how-to/agent-frameworks.md", {"bank": SimpleNamespace(charge=charge)}, {"agents.db": f"/{folder}/a.db"}
+    "docs/how-to/agent-frameworks.md",
+    {"bank": SimpleNamespace(charge=charge), "die": die},
+    {'"sqlite:///agents.db"': f'"sqlite:///{folder}/a.db", observe=[die]'},
 )
+
+
+class Order(TypedDict):
+    order: str
+    receipt: str
 
 
 def once_each(name, results, orders):
@@ -41,39 +61,48 @@ def once_each(name, results, orders):
     print(name, "ok", results)
 
 
-def langgraph_goes_on_after_an_approval_and_a_kill(point):
-    """Run the part of a graph up to ``point`` in this process: the approval, the crash after the effect, or the end."""
-    tools = ToolNode([page["charge_in_graph"]])
+def langgraph_part(kind, point):
+    """Run a graph with an approval up to ``point`` in this process: the approval, the crash after the effect, or the end."""
 
     def approve(state):
         assert interrupt("charge?") == "yes"
 
-    def act(state, config):
-        result = tools.invoke(state, config)
-        if point == "crash":
-            os._exit(9)  # the effect is recorded, and the checkpoint is not
-        return result
+    def graph(act, schema, checkpointer):
+        built = StateGraph(schema)
+        built.add_node("approve", approve)
+        built.add_node("act", act)
+        built.add_edge(START, "approve")
+        built.add_edge("approve", "act")
+        return built.compile(checkpointer=checkpointer)
 
-    graph = StateGraph(MessagesState)
-    graph.add_node("approve", approve)
-    graph.add_node("act", act)
-    graph.add_edge(START, "approve")
-    graph.add_edge("approve", "act")
-    call = {"name": "charge_in_graph", "args": {"order": "g1", "cents": 5}, "id": "call_1"}
-    thread = {"configurable": {"thread_id": "t1"}}
-    begin = {"messages": [AIMessage("", tool_calls=[call])]}
-    steps = {"approval": begin, "crash": Command(resume="yes"), "end": None}
-    with SqliteSaver.from_conn_string(f"{folder}/graph.db") as saver:
-        return graph.compile(checkpointer=saver).invoke(steps[point], thread)
+    order = f"g-{kind}"
+    call = {"name": "charge_in_graph", "args": {"order": order, "cents": 5}, "id": "call_1"}
+    with SqliteSaver.from_conn_string(f"{folder}/{kind}.db") as saver:
+        if kind == "tool":
+            runs = graph(ToolNode([page["charge_in_graph"]]), MessagesState, saver)
+            begin = {"messages": [AIMessage("", tool_calls=[call])]}
+        elif kind == "node":
+            runs, begin = graph(page["charge_node"], Order, saver), {"order": order}
+        else:
+
+            @entrypoint(checkpointer=saver)
+            def runs(order):
+                approve(None)
+                return {"receipt": page["charge_task"](order, 5).result()}
+
+            begin = order
+        steps = {"approval": begin, "crash": Command(resume="yes"), "end": None}
+        end = runs.invoke(steps[point], {"configurable": {"thread_id": "t1"}})
+        return end["messages"][-1].content if kind == "tool" and point == "end" else (end or {}).get("receipt")
 
 
 def langgraph():
-    for point, status in (("approval", 0), ("crash", 9)):
-        done = subprocess.run([sys.executable, __file__, document, folder, point])
-        assert done.returncode == status, (point, done)
-    end = langgraph_goes_on_after_an_approval_and_a_kill("end")
-    assert end["messages"][-1].content == "charged g1"
-    once_each("langgraph", "", [])  # the killed process has charged
+    for kind in ("tool", "node", "task"):
+        for point, status in (("approval", 0), ("crash", 9)):
+            done = subprocess.run([sys.executable, __file__, document, folder, kind, point])
+            assert done.returncode == status, (kind, point, done)
+        assert langgraph_part(kind, "end") == f"charged g-{kind}"
+        once_each(f"langgraph, a {kind} after an approval and a kill", "", [])  # the killed process has charged
 
 
 def two_threads_with_one_id_of_a_call_are_two_operations():
@@ -141,28 +170,68 @@ def a_model_that_calls_again_in_a_new_turn_needs_a_business_key():
     once_each("a new turn, by a business key", "", ["n2"])
 
 
-def openai_agents():
-    async def main():
-        arguments = '{"order": "o1", "cents": 5}'
-        for _ in range(2):
-            context = ToolContext("c-1", tool_name="charge", tool_call_id="call_1", tool_arguments=arguments)
-            assert await page["charge_with_openai"].on_invoke_tool(context, arguments) == "charged o1"
+class OpenAiModel(agents.Model):
+    """Calls the tool once, and then says what it got."""
 
-    asyncio.run(main())
-    assert set(page["charge_with_openai"].params_json_schema["properties"]) == {"order", "cents"}
+    async def get_response(self, *args, **kwargs):
+        given = kwargs["input"] if isinstance(kwargs["input"], list) else []
+        answers = [one["output"] for one in given if one.get("type") == "function_call_output"]
+        call = ResponseFunctionToolCall(
+            name="charge_with_openai", call_id="call_1", arguments='{"order": "o1", "cents": 5}', type="function_call"
+        )
+        text = [ResponseOutputText(text=str(answers[-1:]), annotations=[], type="output_text")]
+        message = ResponseOutputMessage(id="m", content=text, role="assistant", status="completed", type="message")
+        return agents.ModelResponse(output=[message if answers else call], usage=agents.Usage(), response_id=None)
+
+    def stream_response(self, *args, **kwargs):
+        raise NotImplementedError
+
+
+def openai_agents():
+    """The run begins again, with what the model had answered: its answer is saved, and that of the tool is lost."""
+    tool = page["charge_with_openai"]
+    agent = agents.Agent("shop", model=OpenAiModel(), tools=[tool])
+    for _ in range(2):
+        done = agents.Runner.run_sync(agent, "go", context="c-1", run_config=agents.RunConfig(tracing_disabled=True))
+        assert done.final_output == "['charged o1']", done.final_output
+    assert set(tool.params_json_schema["properties"]) == {"order", "cents"}
     once_each("openai-agents", "", ["o1"])
 
 
-def google_adk():
-    async def main():
-        for _ in range(2):
-            context = Mock(spec=AdkContext, session=SimpleNamespace(id="s-1"), function_call_id="f-1")
-            context.tool_confirmation = None
-            result = await page["adk_tool"].run_async(args={"order": "a1", "cents": 5}, tool_context=context)
-            assert result == {"receipt": "charged a1"}
+class AdkModel(BaseLlm):
+    """Calls the tool once, and then says what it got."""
 
-    asyncio.run(main())
-    once_each("google-adk", "", ["a1"])
+    async def generate_content_async(self, request, stream=False):
+        parts = [part for content in request.contents for part in content.parts]
+        results = [part.function_response.response for part in parts if part.function_response]
+        call = FunctionCall(name="charge_with_adk", args={"order": "a1", "cents": 5})
+        part = Part(text=results[-1]["receipt"]) if results else Part(function_call=call)
+        yield LlmResponse(content=Content(role="model", parts=[part]))
+
+
+async def adk_runs(is_resumed):
+    """Run an agent of ADK to its end; or go on with the invocation that a process began which was killed."""
+    agent = LlmAgent(name="shop", model=AdkModel(model="test"), tools=[page["adk_tool"]])
+    app = App(name="shop", root_agent=agent, resumability_config=ResumabilityConfig(is_resumable=True))
+    sessions = SqliteSessionService(f"{folder}/adk.db")
+    place = {"user_id": "u", "session_id": "s-1"}
+    if is_resumed:
+        session = await sessions.get_session(app_name="shop", **place)
+        assert not any(event.get_function_responses() for event in session.events)
+        more = {"invocation_id": session.events[-1].invocation_id}
+    else:
+        await sessions.create_session(app_name="shop", **place)
+        more = {"new_message": Content(role="user", parts=[Part(text="go")])}
+    runner = Runner(app=app, session_service=sessions)
+    events = [event async for event in runner.run_async(**place, **more)]
+    return [part.text for event in events if event.content for part in event.content.parts if part.text]
+
+
+def google_adk():
+    done = subprocess.run([sys.executable, __file__, document, folder, "adk", "crash"])
+    assert done.returncode == 9, done
+    assert asyncio.run(adk_runs(is_resumed=True)) == ["charged a1"]
+    once_each("google-adk, after a kill", "", [])  # the killed process has charged
 
 
 def strands():
@@ -178,7 +247,7 @@ def strands():
 
 
 if point:
-    langgraph_goes_on_after_an_approval_and_a_kill(point[0])
+    asyncio.run(adk_runs(is_resumed=False)) if point[0] == "adk" else langgraph_part(*point)
     sys.exit()
 langgraph()
 two_threads_with_one_id_of_a_call_are_two_operations()

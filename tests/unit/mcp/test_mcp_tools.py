@@ -178,14 +178,18 @@ def test_a_duplicate_can_wait_for_the_result_and_its_client_gets_progress(shop, 
 
 def test_a_client_that_cancels_does_not_free_the_key(shop, once):
     async def main():
-        entered, ran = asyncio.Event(), []
+        entered, cancelled, ran = asyncio.Event(), asyncio.Event(), []
 
         @shop.server.tool()
         @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, lease=30)
         async def slow(order: str) -> str:
             ran.append(order)
             entered.set()
-            await asyncio.sleep(60)
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
             return "done"
 
         async with shop.session() as session:
@@ -194,6 +198,7 @@ def test_a_client_that_cancels_does_not_free_the_key(shop, once):
             first.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await first
+            await asyncio.wait_for(cancelled.wait(), 30)  # the server has heard of it
             again = await called(session, "slow", {"order": "o", **ONE})
             assert (mark(again, "refused"), ran) == ("busy", ["o"])
 
