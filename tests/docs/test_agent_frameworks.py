@@ -26,7 +26,7 @@ NEEDS = [
 @pytest.mark.nightly
 def test_tools_of_agent_frameworks_take_effect_once(tmp_path):
     printed = run_page(environment("frameworks", NEEDS), "agent_frameworks.py", FRAMEWORKS, tmp_path)
-    assert printed.count(" ok ") == 8, printed
+    assert printed.count(" ok ") == 10, printed
 
 
 @pytest.fixture
