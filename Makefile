@@ -82,10 +82,12 @@ install-lines: $(VENV)/installed
 mutants: $(VENV)/installed
 	cd tests/support && $(abspath $(BIN))/python -m mutants $(ONLY)
 
-# What is too long for each commit: every test with every value of its parameters, also on a second version of PostgreSQL; an hour of
-# random faults; an hour of histories; the planted defects; the install lines.
+# What is too long for each commit: every test with every value of its parameters, also on a second version of PostgreSQL; those
+# of Redis on Valkey 9; an hour of random faults; an hour of histories; the planted defects; the install lines.
+VALKEY := tests/conformance/test_conformance_redis.py tests/integration/redis tests/integration/test_redis_streams_worker.py tests/processes/test_redis_failover.py
 nightly: $(VENV)/installed
 	ONCEWARD_NIGHTLY=1 $(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1 --tb short
+	ONCEWARD_REDIS=valkey $(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1 --tb short -k 'not tls' $(VALKEY)
 	$(MAKE) --no-print-directory torture SECONDS=3600
 	$(MAKE) --no-print-directory histories SECONDS=3600
 	$(MAKE) --no-print-directory mutants install-lines

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from onceward.stores.contract import NotFound
     from onceward.stores.ledger import Ledger
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "NOT_MADE",

