@@ -32,6 +32,7 @@ _MODULES = {  # what is public in modules that list nothing
 }
 _LISTED = (
     "onceward.alembic",
+    "onceward.cloudevents",
     "onceward.web.fastapi",
     "onceward.web.django",
     "onceward.testing.conformance",

@@ -202,6 +202,29 @@ def by_sns(key, version="2", url=URL, **more):
     return data | {"Signature": signed, "SignatureVersion": version, "SigningCertURL": url}
 
 
+def test_a_subscription_of_a_known_topic_is_confirmed_at_an_address_of_sns_and_else_refused(authority):
+    key, certificate = authority
+    fetches, down = [], []
+
+    def fetch(url):
+        fetches.append(url)
+        if down and url != URL:
+            raise OSError("no route")
+        return certificate
+
+    verifier = Sns(TOPIC, confirm=True, fetch=fetch)
+    asked = "https://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription&Token=t"
+    told = by_sns(key, Type="SubscriptionConfirmation", SubscribeURL=asked, Token="t")
+    assert verifier.verify({}, json.dumps(told).encode()).status == 200
+    assert fetches == [URL, asked]
+    down.append(True)
+    assert verifier.verify({}, json.dumps(told).encode()).status == 503
+    elsewhere = by_sns(key, Type="SubscriptionConfirmation", SubscribeURL="https://sns.evil.example/", Token="t")
+    with pytest.raises(ValueError, match="not at an address of SNS"):
+        verifier.verify({}, json.dumps(elsewhere).encode())
+    assert verifier.verify({}, json.dumps(by_sns(key)).encode()).kind == "Notification"
+
+
 def test_sns_messages_are_taken_by_certificate_and_topic(authority):
     key, certificate = authority
     fetches = []

@@ -100,7 +100,7 @@ def test_a_source_that_is_right_is_accepted(vetted, source):
         ({"webhook": {"token": "t", "path": "/{id}"}}, "has braces"),
         ({"webhook": {"token": ""}}, "token is missing or empty"),
         ({"webhook": {"token": "t", "topics": ["arn:x"]}}, "no use here"),
-        ({"webhook": {"provider": "gitlab", "secret": "s"}}, "invalid enum value 'gitlab'"),
+        ({"webhook": {"provider": "twilio", "secret": "s"}}, "invalid enum value 'twilio'"),
     ],
 )
 def test_a_source_that_is_wrong_is_told_with_its_place(vetted, source, what):

@@ -64,14 +64,31 @@ class WebhookSource(SourceSettings, kw_only=True):
     host: Annotated[str, Meta(description="The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Meta(description="The port to listen on.", ge=0, le=65_535)] = 8080
     provider: Annotated[
-        Literal["github", "shopify", "slack", "sns", "standard", "stripe"] | None,
+        Literal[
+            "adyen",
+            "cloudevents",
+            "github",
+            "gitlab",
+            "lemonsqueezy",
+            "linear",
+            "paddle",
+            "shopify",
+            "slack",
+            "sns",
+            "standard",
+            "stripe",
+            "zoom",
+        ]
+        | None,
         Meta(
-            description="Whose signature the events have. standard is Standard Webhooks: Svix, OpenAI, Clerk and others."
+            description="Whose signature the events have. standard is Standard Webhooks: Svix, OpenAI, Clerk, Resend and others."
         ),
     ] = None
     secret: Annotated[
         str | list[str] | None,
-        Meta(description="The secret that the provider signs with, as in ${SECRET}; several while you change it."),
+        Meta(
+            description="The secret that the provider signs with, or its token, as in ${SECRET}; several while you change it."
+        ),
     ] = None
     topics: Annotated[list[str], Meta(description="With provider: sns, the ARNs of the topics.")] = []
     token: Annotated[
@@ -111,13 +128,20 @@ class WebhookSource(SourceSettings, kw_only=True):
         if self.provider is None:
             return SendersWithKeys(*_several(self.token))
         if self.provider == "sns":
-            return webhooks.Sns(*self.topics)
+            return webhooks.Sns(*self.topics, confirm=True)
         kinds: dict[str, Callable[..., WebhookVerifier]] = {
+            "adyen": webhooks.Adyen,
+            "cloudevents": webhooks.CloudEvents,
             "github": webhooks.GitHub,
+            "gitlab": webhooks.GitLab,
+            "lemonsqueezy": webhooks.LemonSqueezy,
+            "linear": webhooks.Linear,
+            "paddle": webhooks.Paddle,
             "shopify": webhooks.Shopify,
             "slack": webhooks.Slack,
             "standard": webhooks.StandardWebhooks,
             "stripe": webhooks.Stripe,
+            "zoom": webhooks.Zoom,
         }
         return kinds[self.provider](*_several(self.secret))
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NOTIFICATION: Final = ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type")
 _CONFIRMATION: Final = ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type")
+_SUBSCRIBE: Final = re.compile(r"https://sns\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?/\S*").fullmatch
 _MOST: Final = 20  # certificates that are remembered
 _WITHIN: Final = 5.0  # seconds to fetch one
 _LARGEST: Final = 65_536  # bytes of one
@@ -84,18 +85,21 @@ class Certificates:
 class Sns:
     """SNS topics that deliver over HTTPS: SNS Developer Guide, "Verifying the signatures of Amazon SNS messages".
 
-    A confirmation of a subscription is an event of the kind "SubscriptionConfirmation": fetch its ``SubscribeURL`` to agree.
+    A confirmation of a subscription is an event of the kind "SubscriptionConfirmation": fetch its ``SubscribeURL`` to agree, or let
+    ``confirm`` do it.
     Use ``SignatureVersion`` 2 of the topic where you can: version 1 is made with SHA-1.
 
     Args:
         topics: the ARNs of the topics; every AWS account can have SNS sign messages of its own.
-        fetch: returns the certificate at an address; the default fetches it over HTTPS.
+        confirm: whether to agree to subscriptions of these topics at once; they are then no events.
+        fetch: returns what is at an address of SNS; the default fetches it over HTTPS.
 
     Raises:
         ValueError, TypeError: no topic is given, or what is no ARN.
     """
 
-    def __init__(self, *topics: str, fetch: Callable[[str], bytes] = fetched) -> None:
+    def __init__(self, *topics: str, confirm: bool = False, fetch: Callable[[str], bytes] = fetched) -> None:
+        self._confirms, self._fetch = confirm, fetch
         for one in topics:
             check_type("Sns(topics)", one, str, 'each ARN as a text: Sns("arn:aws:sns:eu-west-1:111111111111:orders")')
         if not topics or not all(one.startswith("arn:") for one in topics):
@@ -129,7 +133,18 @@ class Sns:
         self._certificates.check(
             str(data.get("SigningCertURL")), str(data.get("Signature")), "".join(lines).encode(), digest()
         )
+        if self._confirms and data.get("Type") == "SubscriptionConfirmation":
+            return self._confirmed(text_of(data, "SubscribeURL"))
         return WebhookEvent(text_of(data, "MessageId"), text_or_none(data.get("Type")), data, topic)
+
+    def _confirmed(self, url: str) -> Answer:
+        if not _SUBSCRIBE(url):
+            raise ValueError("its SubscribeURL is not at an address of SNS")
+        try:
+            self._fetch(url)
+        except (OSError, HTTPException):  # SNS delivers it again
+            return Answer(503, [("Content-Type", "text/plain")], b"the subscription could not be confirmed now")
+        return Answer(200, [], b"")
 
 
 class PayPal:

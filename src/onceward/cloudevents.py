@@ -1,0 +1,37 @@
+"""The key of a CloudEvent, wherever it comes from: ``key=cloud_event_key`` for workers of any broker, and for Lambda's events.
+
+CloudEvents 1.0, github.com/cloudevents/spec: the producer makes ``source`` and ``id`` together unique for each event, and a repetition
+has the same ones. Binary events have them in headers, and structured ones in the JSON of the body.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from onceward.consumers.delivery import Delivery
+from onceward.errors import KeyMissing
+
+__all__ = ["cloud_event_key"]
+
+# How the headers' names begin: in Kafka; in HTTP and NATS; in AMQP, where both are allowed.
+_BEGINNINGS: Final = ("ce_", "ce-", "cloudEvents:", "cloudEvents_")
+
+
+def cloud_event_key(delivery: Delivery) -> str:
+    """Return ``source`` and ``id`` of the CloudEvent in a delivery, as ``"SOURCE ID"``: the key that webhooks of CloudEvents have, too.
+
+    Args:
+        delivery: the message or record; workers give it.
+
+    Raises:
+        KeyMissing: it is no CloudEvent, or lacks one of the two.
+    """
+    for beginning in _BEGINNINGS:
+        source, event = delivery.header(f"{beginning}source"), delivery.header(f"{beginning}id")
+        if source and event:
+            return f"{source} {event}"
+    data = delivery.data
+    if isinstance(data, Mapping) and "specversion" in data:
+        source, event = data.get("source"), data.get("id")
+        if isinstance(source, str) and isinstance(event, str) and source and event:
+            return f"{source} {event}"
+    raise KeyMissing(f"{delivery.named} is no CloudEvent with a source and an id, in its headers or its JSON")
