@@ -1,6 +1,7 @@
 """A Once, and what it guards, in a process to which pickle or cloudpickle brings it."""
 
 import asyncio
+import json
 import multiprocessing
 import os
 import pickle
@@ -11,9 +12,14 @@ from concurrent.futures import ProcessPoolExecutor
 
 import cloudpickle
 import pytest
+from prometheus_client import CollectorRegistry
 
 from onceward import Busy, Once, current
+from onceward.observe.cloudwatch import EmbeddedMetrics
 from onceward.observe.events import Event
+from onceward.observe.json_lines import JsonLines
+from onceward.observe.otel_metrics import OtelMetrics
+from onceward.observe.prometheus import PrometheusMetrics
 from onceward.stores import open_store
 
 DRIVER = """
@@ -87,6 +93,19 @@ _NOTED = []
 
 def _note(event):
     _NOTED.append(event)
+
+
+def test_observers_that_write_lines_travel_and_those_that_count_in_memory_are_refused(tmp_path, capsys):
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    arrived = pickle.loads(pickle.dumps(Once(url, observe=[JsonLines(keys=False), EmbeddedMetrics("shop", "orders")])))
+    batch = arrived.batch(len, key="obj", name="len")
+    batch.run(["k"])
+    kinds = [json.loads(line).get("kind", "metrics") for line in capsys.readouterr().out.splitlines()]
+    assert kinds == ["claimed", "completed", "metrics"]
+    arrived.close()
+    for counts in (PrometheusMetrics(CollectorRegistry()), OtelMetrics()):
+        with pytest.raises(TypeError, match=f"{type(counts).__name__} counts for its own process.*as in Once"):
+            pickle.dumps(Once(url, observe=[counts]))
 
 
 def test_a_coroutine_function_travels(tmp_path):

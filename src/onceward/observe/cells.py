@@ -75,6 +75,12 @@ class CellMeter(Meter):
         super().__init__()
         self.cells: dict[tuple[Measure, tuple[str, ...]], Cell] = {}
 
+    def __reduce__(self) -> tuple[object, ...]:
+        name = type(self).__name__
+        raise TypeError(
+            f"{name} counts for its own process, and a copy of it in another one would be read by nobody. Pickle a Once without it, as in Once(URL)"
+        )
+
     def record_of(self, measure: Measure, labels: tuple[str, ...]) -> Record:
         """Return what takes the values of a measure with these labels."""
         cell = self.cells.get((measure, labels))

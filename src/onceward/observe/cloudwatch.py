@@ -97,6 +97,9 @@ class EmbeddedMetrics(Meter):
         self._values: dict[str, dict[str, list[float]]] = defaultdict(dict)  # by handler, "" is the ledger, and metric
         self._full = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(EmbeddedMetrics, self._namespace, self._service, self._stream, now=self._now), ()
+
     def __call__(self, event: Happening) -> None:
         """Measure an event."""
         super().__call__(event)

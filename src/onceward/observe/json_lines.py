@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, TextIO
 
 import msgspec
@@ -42,6 +43,9 @@ class JsonLines:
         self._requests = requests
         self._now = now
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(JsonLines, self._stream, keys=self._keys, requests=self._requests, now=self._now), ()
 
     def __call__(self, event: Happening) -> None:
         """Write an event."""
