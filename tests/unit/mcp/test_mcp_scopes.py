@@ -7,6 +7,9 @@ import threading
 import httpx2
 import pytest
 import uvicorn
+from fastmcp import FastMCP
+from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+from fastmcp.server.dependencies import get_http_headers
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
@@ -25,6 +28,7 @@ TOKENS = {
     "other": AccessToken(token="other", client_id="app", scopes=[], subject="bob"),
     "machine": AccessToken(token="machine", client_id="app", scopes=[]),
 }
+both = pytest.mark.parametrize("library", ["sdk", "fastmcp"])
 
 
 class Verifier:
@@ -33,10 +37,10 @@ class Verifier:
 
 
 @contextlib.contextmanager
-def serving(scope, **options):
+def serving(scope, library="sdk", **options):
     """Serve a tool over streamable HTTP, and give what calls it with a token."""
     port, ran, once = free_port(), [], Once("memory:", name="shop")
-    server = MCPServer("shop", **options)
+    server = MCPServer("shop", **options) if library == "sdk" else FastMCP("shop", **options)
 
     @server.tool()
     @exactly(once, key=ToolKey.argument(), scope=scope)
@@ -44,7 +48,7 @@ def serving(scope, **options):
         ran.append(order)
         return f"charged {len(ran)}"
 
-    app = server.streamable_http_app()
+    app = server.streamable_http_app() if library == "sdk" else server.http_app()
     web = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", ws="none"))
     thread = threading.Thread(target=web.run)
     thread.start()
@@ -69,7 +73,11 @@ def serving(scope, **options):
         thread.join()
 
 
-def authenticated():
+def authenticated(library="sdk"):
+    """Return the options of a server that verifies tokens."""
+    if library == "fastmcp":
+        tokens = {name: {"client_id": token.client_id, "sub": token.subject} for name, token in TOKENS.items()}
+        return {"auth": StaticTokenVerifier(tokens)}
     url = "http://127.0.0.1"
     return {
         "token_verifier": Verifier(),
@@ -79,8 +87,9 @@ def authenticated():
     }
 
 
-def test_a_key_belongs_to_the_principal_of_the_token_also_after_it_was_renewed():
-    with serving(ToolScope.TOKEN, **authenticated()) as call:
+@both
+def test_a_key_belongs_to_the_principal_of_the_token_also_after_it_was_renewed(library):
+    with serving(ToolScope.TOKEN, library, **authenticated(library)) as call:
         assert [text(call(token)[0]) for token in ("old", "renewed", "other")] == [
             "charged 1",
             "charged 1",
@@ -91,21 +100,31 @@ def test_a_key_belongs_to_the_principal_of_the_token_also_after_it_was_renewed()
         assert "names no subject" in text(refused)
 
 
-def test_a_key_belongs_to_the_session():
-    with serving(ToolScope.SESSION) as call:
+@both
+def test_a_key_belongs_to_the_session(library):
+    with serving(ToolScope.SESSION, library) as call:
         assert [text(result) for result in call(times=2, mode="legacy")] == ["charged 1"] * 2
         assert text(call(mode="legacy")[0]) == "charged 2"
         assert "is in no session" in text(call()[0])  # the protocol of 2026-07-28 has none
 
 
-def test_the_owner_can_say_who_the_caller_is():
-    with serving(lambda context: context.headers.get("authorization")) as call:
+@both
+def test_the_owner_can_say_who_the_caller_is(library):
+    def caller(context):
+        return (
+            context.headers.get("authorization")
+            if library == "sdk"
+            else get_http_headers(include_all=True).get("authorization")
+        )
+
+    with serving(caller, library) as call:
         assert [text(call(token)[0]) for token in ("a", "b", "a")] == ["charged 1", "charged 2", "charged 1"]
         assert "cannot tell who the caller is" in text(call()[0])
 
 
-def test_without_a_token_nothing_runs():
-    with serving(ToolScope.TOKEN) as call:
+@both
+def test_without_a_token_nothing_runs(library):
+    with serving(ToolScope.TOKEN, library) as call:
         assert "has no verified access token" in text(call()[0])
 
 

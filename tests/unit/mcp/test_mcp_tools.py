@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from dataclasses import dataclass
 
 import mcp_types as types
@@ -201,6 +202,31 @@ def test_a_client_that_cancels_does_not_free_the_key(shop, once):
             await asyncio.wait_for(cancelled.wait(), 30)  # the server has heard of it
             again = await called(session, "slow", {"order": "o", **ONE})
             assert (mark(again, "refused"), ran) == ("busy", ["o"])
+
+    asyncio.run(main())
+
+
+def test_a_plain_function_runs_to_its_end_after_its_client_has_cancelled(shop, once):
+    async def main():
+        entered, go, ran = threading.Event(), threading.Event(), []
+
+        @shop.server.tool()
+        @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_busy=30)
+        def slow(order: str) -> str:
+            ran.append(order)
+            entered.set()
+            assert go.wait(30)
+            return "done"
+
+        async with shop.session() as session:
+            first = asyncio.create_task(called(session, "slow", {"order": "o", **ONE}))
+            assert await asyncio.to_thread(entered.wait, 30)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            go.set()
+            again = await called(session, "slow", {"order": "o", **ONE})
+            assert (text(again), mark(again, "replayed"), ran) == ("done", True, ["o"])
 
     asyncio.run(main())
 
