@@ -35,7 +35,8 @@ shop = page["shop_dag"]
 if __name__ == "__main__":
     if not (FOLDER / "asked").exists():
         bank.crash(["a2"])
-    state = page["shop_dag"].test(run_after=WHEN, logical_date=WHEN).state
-    assert state == "success", state
-    assert (bank.paid(), bank.asked()) == (["a1", "a2"], ["a1", "a2", "a2"]), bank.asked()
+    for _ in range(2):  # the second time, as when somebody clears the tasks
+        state = page["shop_dag"].test(run_after=WHEN, logical_date=WHEN).state
+        assert state == "success", state
+    assert (bank.paid(), sorted(bank.asked())) == (["a1", "a2"], ["a1", "a2", "a2"]), bank.asked()
     print("each once")
