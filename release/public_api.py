@@ -50,10 +50,10 @@ def _target(module: griffe.Module, name: str) -> griffe.Object | None:
 def _lines(path: str, found: griffe.Object | None) -> Iterator[str]:
     if isinstance(found, griffe.Class):
         yield f"{path}: class"
-        for name in sorted(found.members):
-            member = found.members[name]
-            if (not name.startswith("_") or name in {"__init__", "__call__"}) and not member.is_alias:
-                yield from _lines(f"{path}.{name}", member)
+        for name, member in sorted(found.all_members.items()):
+            is_public = not name.startswith("_") or name in {"__init__", "__call__"}
+            if is_public and (member.inherited or not member.is_alias):
+                yield from _lines(f"{path}.{name}", member.final_target if member.inherited else member)
     elif isinstance(found, griffe.Function):
         for one in found.overloads or [found]:
             yield f"{path}: {'async ' if 'async' in found.labels else ''}def f({_parameters(one)})"

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overl
 
 from onceward.batch.many_keys import ManyKeys
 from onceward.claim.factory import GuardFactory, policy_of
+from onceward.claim.unclaimed import Unclaimed
 from onceward.core.arguments import check_type
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
 from onceward.core.urls import shown_url
-from onceward.keys.ledger_keys import checked_name, ledger_key
+from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.observers import UNOBSERVED, Observers, checked_observers
 from onceward.stores import open_store
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from onceward.claim.replays import CallOutcome
     from onceward.keys.reading import KeySource
     from onceward.observe.events import Observer
-    from onceward.outbox.transactions import TransactionOutbox
     from onceward.stores.contract import Store
     from onceward.stores.ledger import Ledger
 
@@ -37,7 +37,7 @@ _NO_SKIP_ACQUIRE: Final = "acquire returns a claim and nothing else"
 _NO_SKIP_TRANSACT: Final = "what transact returns could not tell whether the writes were made"
 
 
-class Once(ManyKeys):
+class Once(ManyKeys, Unclaimed):
     """Handlers guarded by one ledger.
 
     Args:
@@ -302,19 +302,6 @@ class Once(ManyKeys):
         write = TRANSACT.needed(self.store)(writes)
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_TRANSACT, heartbeat=False)
         return await commit_async(guard, ledger_key(guard.name, key), result, write)
-
-    def outbox(self, connection: object, *, name: str | None = None, **options: Unpack[Options]) -> "TransactionOutbox":
-        """Return the outbox of a transaction of yours, which you end: ``once.outbox(session).send("sqs:orders", order)``.
-
-        The message leaves if the transaction commits (docs/reference/outbox.md). ``connection`` is as for :meth:`transaction`, and in a
-        transaction. Of the options, ``retention`` and ``seal`` have an effect. TypeError: this ledger cannot do that.
-        """
-        from onceward.outbox.transactions import NAME, TransactionOutbox
-
-        # Never that of a handler: it would take a message of the same key for its own completion.
-        own = NAME if not self.guards.name else f"{self.guards.name}.{NAME}"
-        named = own if name is None else checked_name(name)
-        return TransactionOutbox(self.store, self.guards.policy(options), named, connection, self.guards.observers)
 
     @property
     def ledger(self) -> "Ledger":

@@ -3,22 +3,27 @@
 import asyncio
 import gc
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import dramatiq
 import pytest
 from dramatiq.brokers.stub import StubBroker
 
+from onceward.outbox import drain
 from pages import run
 
 
 def test_the_page_on_task_queues(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "shop", SimpleNamespace())
-    dramatiq.set_broker(StubBroker())
+    module = ModuleType("shop")
+    monkeypatch.setitem(sys.modules, "shop", module)
+    broker = StubBroker()
+    dramatiq.set_broker(broker)
 
-    names = run("docs/reference/task-queues.md", {"__name__": "shop"})
+    names = run("docs/reference/task-queues.md", vars(module))
 
+    assert drain(30) == 0
+    assert broker.queues["default"].qsize() == 1
     assert names["charge"]({"id": 42}) == "charged 42"
     assert asyncio.run(names["refund"]({"id": 42})) == "refunded 42"
     assert names["ship"](order_id=42) is None

@@ -1,6 +1,6 @@
 """Celery's tasks as targets of the outbox: a task leaves if the record that sends it is there, and only then."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -86,8 +86,7 @@ class CeleryTarget:
     def _sent(self, producer: Producer, message: OutboxMessage) -> Exception | None:
         args, kwargs = _arguments(self._name, message)
         try:
-            self._app.send_task(
-                self._name,
+            self._publish(
                 args,
                 kwargs,
                 task_id=message.key,
@@ -102,6 +101,9 @@ class CeleryTarget:
         except Exception as error:
             return self._trouble(error)
         return None
+
+    def _publish(self, args: Sequence[object], kwargs: Mapping[str, object], **options: object) -> None:
+        self._app.send_task(self._name, args, kwargs, **options)
 
     def _trouble(self, error: Exception) -> MessageNotSent:
         told = MessageNotSent(f"{self._name}: {type(error).__name__}: {error}")

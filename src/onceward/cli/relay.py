@@ -33,6 +33,7 @@ from onceward.observe.observers import Observers
 from onceward.outbox import sender
 from onceward.outbox.pending import drop_refused, retry_refused
 from onceward.outbox.relay import EVERY, Relay
+from onceward.outbox.tasks import TaskJobs
 from onceward.results.outcomes import describe
 from onceward.terminal import json as as_json_line
 from onceward.terminal import line, quoted
@@ -47,7 +48,7 @@ Send the messages of [bold]claim.send[/bold] that are still unsent: their proces
 
 SQS workers and ASGI applications do the same beside their work. Run this command for processes that end after each call, or to
 watch. Any number of relays share the work. Messages of one key keep their order. Sealed messages are left, unless --seal names the
-seal= of their guards. A target of your own is known if --import names the module that registers it.
+seal= of their guards. A target of your own is known if --import names the module that registers it, and so are the tasks of [bold]once.enqueue[/bold].
 
 A message that its target refuses for good stays in the record, and [bold]onceward show KEY[/bold] shows why. --retry KEY lets it be
 sent again, and --drop KEY forgets it.
@@ -195,6 +196,7 @@ def _decide(store: str, key: str, *, again: bool, json: bool) -> None:
 def _prepared(modules: list[str], seal: str | None) -> Seal | None:
     """Import modules, and return the seal."""
     import_here()
+    TaskJobs.alone = True
     for module in modules:
         try:
             import_module(module)

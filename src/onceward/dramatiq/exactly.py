@@ -5,6 +5,7 @@ stays Dramatiq's: its retries, time limits, results, pipelines and dead letters.
 """
 
 from collections.abc import Callable
+from functools import wraps
 from inspect import iscoroutinefunction
 from math import ceil
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
@@ -60,7 +61,13 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[A], A]:
         actor.options["throws"] = (*_tuple(actor.options.get("throws")), *guarded.task.refusals)
         if (wanted := _retry_when(actor)) is not None:
             actor.options["retry_when"] = wanted
-        actor.fn = guarded.run
+
+        @wraps(guarded.function)
+        def run(*args: object, **kwargs: object) -> object:
+            return guarded.run(*args, **kwargs)
+
+        vars(run)["__signature__"] = guarded.task.signature
+        actor.fn = run
         return actor
 
     return decorate
@@ -72,7 +79,8 @@ class _GuardedActor:
     def __init__(self, actor: "Actor[..., object]", once: "Once", options: TaskOptions) -> None:
         self._name = actor.actor_name
         self._resending = _resending(actor.broker)
-        self.task = GuardedTask(once, _own_function(actor), "dramatiq", options, _is_retry)
+        self.function = own_function(actor)
+        self.task = GuardedTask(once, self.function, "dramatiq", options, _is_retry)
         self._call = cast(
             "Callable[[TaskCall], TaskEnd]",
             async_to_sync(self.task.call_async) if self.task.is_async else self.task.call,
@@ -127,8 +135,8 @@ def _uncount(message: "Message[object]") -> None:
     message.options["retries"] = message.options.get("retries", 0) - 1
 
 
-def _own_function(actor: "Actor[..., object]") -> Function:
-    """Return the function as it was written. Dramatiq wraps coroutine functions."""
+def own_function(actor: "Actor[..., object]") -> Function:
+    """Return the function as it was written, or its guard. Dramatiq wraps coroutine functions."""
     function: Function = actor.fn
     inner = getattr(function, "__wrapped__", None)
     wrapped = getattr(function, "__code__", None) in async_to_sync.__code__.co_consts
@@ -149,6 +157,11 @@ def _check(broker: "Broker", name: str) -> None:
             f"{name}: its broker has no Retries middleware, so Dramatiq drops each message that fails or finds its key busy. "
             "Add dramatiq.middleware.Retries()"
         )
+    check_confirms(broker, name)
+
+
+def check_confirms(broker: "Broker", name: str) -> None:
+    """Refuse a broker that cannot tell whether a message has arrived."""
     if getattr(broker, "confirm_delivery", True) is False:
         raise ValueError(
             f"{name}: without publisher confirms RabbitMQ can lose a message that is sent or retried. "

@@ -30,6 +30,7 @@ TARGETS: Final = {
     "rediss-stream": "onceward.redis_streams.target:RedisStreamTarget",
     "sns": "onceward.aws.targets.sns:SnsTarget",
     "sqs": "onceward.aws.targets.sqs:SqsTarget",
+    "task": "onceward.outbox.tasks:TaskTarget",
 }
 SENT_WITHIN: Final = 10.0  # seconds: the longest time of one send of our own targets
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")  # as in a URL (RFC 3986, 3.1)
@@ -136,8 +137,8 @@ def open_target(address: str) -> Target:
 
     Args:
         address: ``sqs:`` and a queue's name, URL or ARN; ``sns:`` and a topic's ARN;
-            ``eventbridge:BUS?source=shop&detail-type=Paid``; ``kinesis:`` and ``firehose:`` with a stream's name; ``amqp:`` and a queue of RabbitMQ; an ``https://`` or ``http://`` URL; or one that begins with a scheme
-            of :func:`register`.
+            ``eventbridge:BUS?source=shop&detail-type=Paid``; ``kinesis:`` and ``firehose:`` with a stream's name; ``amqp:`` and a queue of RabbitMQ; an ``https://`` or ``http://`` URL; ``task:MODULE:NAME``;
+            or one that begins with a scheme of :func:`register`.
 
     Raises:
         ValueError: the scheme is not known, or the address is not valid.

@@ -33,6 +33,7 @@ T = TypeVar("T", bound="Task[Any, Any, Any]")
 
 _JOB: ContextVar[JobContext | None] = ContextVar("onceward_procrastinate_job", default=None)
 _DELETES: ContextVar[bool] = ContextVar("onceward_procrastinate_deletes", default=False)  # also jobs that failed
+ENQUEUED: Final = "onceward "  # begins the queueing lock of a job of once.enqueue; the key follows
 _UNCOUNT: Final = "UPDATE procrastinate_jobs SET attempts = attempts - 1 WHERE id = %(job_id)s"
 _LATE: Final = 900.0  # seconds until a job that would be deleted asks again whether its key is unparked
 _SOON: Final = 1.0  # seconds until a job that a stopped worker has left asks for its key
@@ -65,7 +66,7 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[T], T]:
 
     Args:
         once: the ledger and the defaults of the policy.
-        **options: see :class:`onceward.consumers.tasks.TaskOptions`. By default the key is the job's id.
+        **options: see :class:`onceward.consumers.tasks.TaskOptions`. By default the key is the job's id, or that of :meth:`onceward.Once.enqueue`.
 
     Returns:
         A decorator for the task, which it returns.
@@ -83,6 +84,7 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[T], T]:
             )
         guarded = GuardedTask(once, task.func, "procrastinate", options, _is_abort)
         task.func = _run_async(task, guarded) if guarded.is_async else _run(task, guarded)
+        vars(task.func)["__signature__"] = guarded.signature
         task.task_middleware = [*task.task_middleware, _told_async if guarded.is_async else _told]
         task.retry_strategy = _Retries(task.retry_strategy, guarded.refusals)
         return task
@@ -152,7 +154,10 @@ def _of(task: "Task[Any, Any, Any]") -> JobContext | None:
 
 def _call(context: JobContext | None, args: tuple[object, ...], kwargs: dict[str, object]) -> TaskCall:
     job = None if context is None else context.job
-    return TaskCall(None, args, kwargs) if job is None else TaskCall(str(job.id), args, kwargs, job.queue)
+    if job is None:
+        return TaskCall(None, args, kwargs)
+    lock = job.queueing_lock or ""  # a second job of one enqueue has another id, and the same lock
+    return TaskCall(lock if lock.startswith(ENQUEUED) else str(job.id), args, kwargs, job.queue)
 
 
 def _again(context: JobContext | None, end: TaskEnd, guarded: GuardedTask) -> _ComesAgain | None:

@@ -11,6 +11,7 @@ from procrastinate.testing import InMemoryConnector
 
 from onceward import Busy, Claim, Once
 from onceward.procrastinate import exactly
+from onceward.procrastinate.jobs import ProcrastinateJobs
 
 PATIENCE = 180  # seconds
 RETRY = RetryStrategy(max_attempts=3)
@@ -322,3 +323,23 @@ def test_a_fingerprint_of_the_context_is_refused(once):
 
     with pytest.raises(ValueError, match="context"):
         exactly(once, key="order", fingerprint=True)(charge)
+
+
+def test_two_jobs_of_one_enqueue_take_effect_once(app, database, once):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+
+    guarded = task(app, once, charge)
+    queue = ProcrastinateJobs(guarded)
+    for key in ("a", "a", "b"):
+        queue.put(key, {"order": 1}, {})
+    assert jobs(database) == [("todo", 0)] * 2  # the second one of a key that waits is the first one
+    queue.close()
+    work(app, database)
+    queue.put("a", {"order": 1}, {})  # as after a lost reply, when the first one has run
+    queue.close()
+    work(app, database)
+    assert jobs(database) == [("succeeded", 1)] * 3
+    assert runs == [1, 1]

@@ -1,0 +1,204 @@
+"""Tasks of a queue as targets of the outbox: ``task:shop.tasks:charge``, found by import. The library's own room queues its jobs."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from inspect import Parameter, Signature, signature
+from typing import Any, ClassVar, Final, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from onceward.core.origin import PARENT, ROOT
+from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
+from onceward.results.outcomes import describe
+
+# The package of a task's class → module and class of its jobs.
+LIBRARIES: Final = {
+    "celery": "onceward.celery.jobs:CeleryJobs",
+    "dramatiq": "onceward.dramatiq.jobs:DramatiqJobs",
+    "procrastinate": "onceward.procrastinate.jobs:ProcrastinateJobs",
+    "taskiq": "onceward.taskiq.jobs:TaskiqJobs",
+}
+HOMES: Final[WeakKeyDictionary[object, asyncio.AbstractEventLoop]] = WeakKeyDictionary()
+_JSON: Final = "what JSON gives back unchanged: text, numbers, True, False, None, lists, and dicts by text"
+
+
+class TaskJobs:
+    """The jobs of one task. The room of its library says how one is queued.
+
+    Args:
+        task: the task.
+
+    Attributes:
+        function: whose parameters are a job's arguments.
+        broker: whose connections belong to an event loop; None if they belong to none.
+        alone: whether nothing else in this process uses any broker, as in ``onceward relay``.
+
+    Raises:
+        ValueError: its queue could lose the job.
+    """
+
+    alone: ClassVar[bool] = False
+    function: Callable[..., object]
+    broker: object = None
+
+    def put(self, key: str, arguments: dict[str, object], headers: Mapping[str, str]) -> None:
+        """Queue a job whose id is ``key``. Raises anything if it is not queued, or nobody knows."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close what this has opened."""
+
+    def signature(self) -> Signature:
+        """Return the parameters that a job's arguments can have."""
+        return signature(self.function)
+
+    def settle(self, *, awaited: bool) -> None:
+        """Note in which event loop the broker is used from now on: the running one if the caller is a coroutine."""
+        if self.broker is not None and awaited:
+            HOMES[self.broker] = asyncio.get_running_loop()
+
+    def home(self) -> asyncio.AbstractEventLoop | None:
+        """Return the running event loop in which the broker is used; None if this process knows of none."""
+        loop = HOMES.get(self.broker)
+        return loop if loop is not None and loop.is_running() else None
+
+
+class RqJobs(TaskJobs):
+    """The jobs of a function under RQ's ``@job``."""
+
+    def __init__(self, task: Any) -> None:
+        self.function = task
+        self._delay = task.delay
+
+    def put(self, key: str, arguments: dict[str, object], headers: Mapping[str, str]) -> None:
+        """Queue a job. RQ writes over a job of the same id, and runs it again."""
+        self._delay(job_id=key, **arguments)
+
+
+class TaskTarget:
+    """A task: ``task:MODULE:NAME``. The message is a job's arguments by name. Its key is the job's id.
+
+    Args:
+        address: as above.
+
+    Raises:
+        ValueError: this process cannot import it, or it is no task, or its queue could lose the job.
+    """
+
+    batch = 1
+
+    def __init__(self, address: str) -> None:
+        module, _, name = address.partition(":")[2].partition(":")
+        if not (module and name):
+            raise ValueError(f"{address!r} is no task: write task:MODULE:NAME, as in task:shop.tasks:charge")
+        try:
+            task = getattr(import_module(module), name)
+        except Exception as error:  # the module's own, too
+            raise ValueError(
+                f"{address}: this process cannot import it: {describe(error)}. A relay gets it by `onceward relay --import {module}`, "
+                "where that module can be imported"
+            ) from error
+        self._address = address
+        self._jobs = jobs_of(task)
+
+    def check(self, message: OutboxMessage) -> None:
+        """Raise ValueError or TypeError if the message is not the arguments of a job."""
+        if message.group is not None or message.delay is not None or message.headers.keys() - {ROOT, PARENT}:
+            raise ValueError(f"{self._address}: a task has no group=, delay= or headers=; leave them out")
+        self._arguments(message)
+
+    def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
+        """Queue the jobs."""
+        return [refusal_of(self, message) or self._sent(message) for message in messages]
+
+    def close(self) -> None:
+        """Close what was opened for the task."""
+        self._jobs.close()
+
+    def _sent(self, message: OutboxMessage) -> Exception | None:
+        try:
+            self._jobs.put(message.key, self._arguments(message), message.headers)
+        except Exception as error:  # each library and transport has errors of its own
+            met = MessageNotSent(f"{self._address}: {describe(error.__cause__ or error)}")
+            met.__cause__ = error
+            return met
+        return None
+
+    def _arguments(self, message: OutboxMessage) -> dict[str, object]:
+        try:
+            given: object = msgspec.json.decode(message.body)
+        except msgspec.DecodeError:
+            given = None
+        if not isinstance(given, dict):
+            raise ValueError(f"{self._address}: give the job's arguments by name, as in {{'order': 42}}")
+        return arguments_of(self._jobs, (), given)
+
+
+def jobs_of(task: object) -> TaskJobs:
+    """Return the jobs of a task; raises TypeError if it is no task that onceward knows, ValueError as :class:`TaskJobs`."""
+    for kind in task.__class__.__mro__:
+        if where := LIBRARIES.get(kind.__module__.partition(".")[0]):
+            module, _, name = where.partition(":")
+            return cast("TaskJobs", getattr(import_module(module), name)(task))
+    if getattr(getattr(task, "delay", None), "__globals__", {}).get("__name__") == "rq.decorators":
+        return RqJobs(task)
+    raise TypeError(
+        f"{task!r} is no task: give one of Celery, Dramatiq, Procrastinate or Taskiq, or a function under RQ's @job"
+    )
+
+
+def address_of(task: object, jobs: TaskJobs) -> tuple[str, str]:
+    """Return the task's address, and its module and name as text.
+
+    Raises:
+        ValueError: other processes could not import it.
+    """
+    module = jobs.function.__module__
+    if module == "__main__":
+        raise ValueError(
+            f"{jobs.function.__qualname__}: a relay cannot import a task of __main__. Move it to a module, and import it from there"
+        )
+    names = [name for name, value in vars(sys.modules[module]).items() if value is task]
+    if not names:
+        raise ValueError(
+            f"{jobs.function.__qualname__}: no name in {module} is this task, so a relay could not import it. Give it a name in that "
+            "module, outside any function, and enqueue what that name stands for"
+        )
+    return f"task:{module}:{names[0]}", f"{module}.{names[0]}"
+
+
+def arguments_of(jobs: TaskJobs, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+    """Return a job's arguments by name.
+
+    Raises:
+        TypeError: they do not fit the task.
+        ValueError: JSON has no such values, or the task's parameters have no names.
+    """
+    name = f"{jobs.function.__module__}.{jobs.function.__qualname__}"
+    fits = jobs.signature()
+    try:
+        given = fits.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise TypeError(f"{name}{fits}: {error}") from None
+    arguments: dict[str, object] = {}
+    for own, value in given.items():
+        kind = fits.parameters[own].kind
+        if kind in {Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL}:
+            raise ValueError(f"{name}{fits}: a job gets its arguments by name, and {own} cannot be given so")
+        arguments |= value if kind is Parameter.VAR_KEYWORD else {own: value}
+    for own, value in arguments.items():
+        try:
+            is_same = msgspec.json.decode(msgspec.json.encode(value)) == value
+        except Exception as error:
+            raise ValueError(f"{name}: {own}: {describe(error)}. Give {_JSON}") from error
+        if not is_same:
+            raise ValueError(f"{name}: JSON changes {own}, a value of type {type(value).__name__}. Give {_JSON}")
+    return arguments
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=HOMES.clear)  # the parent's loops do not run in the child

@@ -1,0 +1,111 @@
+"""TaskJobs that are queued once for a key, each at its real broker: producers that race, and one that is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+
+import psycopg
+import pytest
+from procrastinate import App, PsycopgConnector
+from redis import Redis
+
+from onceward import Once
+from places import SOURCES, SUPPORT, WORKERS
+from processes import PATIENCE, workers
+from waiting import until
+
+TASKS = {"celery_task", "redis_actor", "rabbitmq_actor", "procrastinate_task", "taskiq_task", "rq_job"}
+
+
+class Queues:
+    """The queues of shop_tasks.py on running servers."""
+
+    def __init__(self, redis, rabbitmq, postgres):
+        self.name = f"orders-{uuid.uuid4().hex}"
+        self._redis, self._rabbitmq = redis, rabbitmq
+        schema = f"jobs_{uuid.uuid4().hex}"
+        postgres.sql(f"CREATE SCHEMA {schema}", database="test")
+        self._jobs = f"{postgres.url}?options=-csearch_path%3D{schema}"
+        with psycopg.connect(self._jobs) as connection:
+            app = App(connector=PsycopgConnector(conninfo=self._jobs))
+            connection.execute(app.schema_manager.get_schema().replace("%%", "%"))
+        self.environment = {
+            "SHOP_REDIS": redis.url,
+            "SHOP_RABBITMQ": rabbitmq.url,
+            "SHOP_POSTGRES": self._jobs,
+            "SHOP_QUEUE": self.name,
+        }
+
+    def lengths(self, among=TASKS):
+        """Return how many jobs wait in each."""
+        with Redis.from_url(self._redis.url) as client, psycopg.connect(self._jobs) as connection:
+            (jobs,) = connection.execute("SELECT count(*) FROM procrastinate_jobs").fetchone()
+            looks = {
+                "celery_task": lambda: client.llen(f"celery-{self.name}"),
+                "redis_actor": lambda: client.llen(f"{self.name}:orders"),
+                "rabbitmq_actor": lambda: self._rabbitmq.ready(self.name),
+                "procrastinate_task": lambda: jobs,
+                "taskiq_task": lambda: client.xlen(f"stream-{self.name}"),
+                "rq_job": lambda: client.llen(f"rq:queue:{self.name}"),
+            }
+            return {name: looks[name]() for name in among}
+
+
+@pytest.fixture
+def queues(redis, rabbitmq, postgres15):
+    return Queues(redis, rabbitmq, postgres15)
+
+
+@pytest.fixture
+def start(queues):
+    with workers("enqueue_worker.py") as begin:
+        # The clients of the brokers warn of what is theirs.
+        env = {**queues.environment, "PYTHONWARNINGS": "default"}
+        yield lambda *arguments: begin(*arguments, env=env)
+
+
+def queued(process):
+    told, _ = process.communicate("go\n", timeout=PATIENCE)
+    return {(name, key): is_queued for name, key, is_queued in json.loads(told.splitlines()[-1])}
+
+
+def test_of_two_producers_with_one_key_one_queues_the_job(queues, start, tmp_path):
+    keys = [f"k{number}" for number in range(4)]
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    producers = [start(ledger, mode, *keys) for mode in ("threads", "loop")]
+    assert [producer.stdout.readline() for producer in producers] == ["ready\n", "ready\n"]
+    for producer in producers:
+        producer.stdin.write("go\n")
+        producer.stdin.flush()
+    first, second = map(queued, producers)
+    assert [producer.returncode for producer in producers] == [0, 0]
+    assert first.keys() == second.keys() == {(name, key) for name in TASKS for key in keys}
+    assert {key for key in first if first[key] is second[key]} == set()
+    assert queues.lengths() == dict.fromkeys(TASKS, len(keys))
+
+
+def test_a_relay_sends_what_a_killed_producer_has_recorded(queues, start, tmp_path):
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    producer = start(ledger, "killed", "k")
+    assert queued(producer) == {(name, "k"): True for name in TASKS}
+    assert producer.returncode == -signal.SIGKILL
+    unsent = TASKS - {"rabbitmq_actor"}  # whose queue is made by its first message
+    assert queues.lengths(unsent) == dict.fromkeys(unsent, 0)
+    once = Once(ledger)
+    assert len(list(once.ledger.records(status=["UNSENT"]))) == len(TASKS)
+
+    def relayed():
+        command = [sys.executable, "-m", "onceward", "relay", "--once", "--import", "shop_tasks", "--store", ledger]
+        environment = {**os.environ, **queues.environment, "PYTHONPATH": f"{SOURCES}:{SUPPORT}:{WORKERS}"}
+        told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        assert told.returncode in {0, 1}, told
+        return not list(once.ledger.records(status=["UNSENT", "REFUSED"]))
+
+    until(relayed)
+    assert queues.lengths() == dict.fromkeys(TASKS, 1)
+    assert queued(start(ledger, "threads", "k")) == {(name, "k"): False for name in TASKS}
+    assert queues.lengths() == dict.fromkeys(TASKS, 1)
+    once.close()

@@ -1,0 +1,50 @@
+"""Queues a job of each task of shop_tasks.py for each key: ``enqueue_worker.py LEDGER MODE KEY...``.
+
+It says that it is ready, waits for a line, and then says what it has queued. The mode is "threads", "loop", or "killed": before it
+sends, it is killed.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+
+import shop_tasks
+
+from onceward import Once
+from onceward.outbox import drain, drain_async, enqueue
+
+url, mode, *keys = sys.argv[1:]
+TASKS = ("celery_task", "redis_actor", "rabbitmq_actor", "procrastinate_task", "taskiq_task", "rq_job")
+once = Once(url, lease=3)
+
+
+async def in_loop() -> list[list[object]]:
+    async with shop_tasks.jobs.open_async():
+        await shop_tasks.stream.startup()
+        told = [
+            [name, key, await once.enqueue_async(getattr(shop_tasks, name), 7, note=key, key=key)]
+            for key in keys
+            for name in TASKS
+        ]
+        assert await drain_async(60) == 0
+        await shop_tasks.stream.shutdown()
+    return told
+
+
+if mode == "killed":
+    enqueue.send_soon = lambda *_: None
+print("ready", flush=True)
+sys.stdin.readline()
+if mode == "loop":
+    print(json.dumps(asyncio.run(in_loop())), flush=True)
+else:
+    told = [
+        [name, key, once.enqueue(getattr(shop_tasks, name), 7, note=key, key=key)] for key in keys for name in TASKS
+    ]
+    print(json.dumps(told), flush=True)
+    if mode == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert drain(60) == 0
+os._exit(0)  # the clients of the brokers leave connections to the collector, which warns

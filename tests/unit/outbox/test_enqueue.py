@@ -1,0 +1,276 @@
+"""``once.enqueue``: what is checked before anything is recorded, and what a lost reply does."""
+
+import asyncio
+import sys
+import types
+
+import dramatiq
+import pytest
+from celery import Celery
+from dramatiq.brokers.rabbitmq import RabbitmqBroker
+from dramatiq.brokers.stub import StubBroker
+from procrastinate import App, Blueprint
+from procrastinate.testing import InMemoryConnector
+from redis import Redis
+from rq.decorators import job
+from taskiq import Context, InMemoryBroker, TaskiqDepends
+from taskiq_redis import ListQueueBroker
+
+from onceward import Claim, KeyMissing, Once, StoreError
+from onceward.dramatiq import exactly
+from onceward.outbox import OutboxMessage, drain
+from onceward.outbox.targets import open_target
+from onceward.procrastinate import exactly as exactly_procrastinate
+from onceward.stores.memory import MemoryStore
+from onceward.taskiq import exactly as exactly_taskiq
+from waiting import until
+
+broker = StubBroker()
+app = App(connector=InMemoryConnector())
+stream = InMemoryBroker()
+celery = Celery("shop", broker="memory://", set_as_current=False)
+guards = Once("memory:")
+TASKIQ = []
+
+
+@dramatiq.actor(broker=broker, queue_name="orders")
+def charge(order: int, key: str = "", *, note: str = "") -> None: ...
+
+
+@dramatiq.actor(broker=broker, queue_name="orders")
+def many(*orders: int) -> None: ...
+
+
+@dramatiq.actor(broker=broker, queue_name="orders")
+def open_ended(order: int, **more: object) -> None: ...
+
+
+@exactly(guards, name="paid")
+@dramatiq.actor(broker=broker, queue_name="orders")
+def paid(order: int, claim: Claim) -> None: ...
+
+
+@exactly_procrastinate(guards, name="ship")
+@app.task(pass_context=True)
+def ship(context, order: int, claim: Claim) -> None: ...
+
+
+@app.task(queueing_lock="own")
+def locked(order: int) -> None: ...
+
+
+@exactly_taskiq(guards, name="refund")
+@stream.task(retry_on_error=True)
+async def refund(order: int, claim: Claim, context: Context = TaskiqDepends()) -> None:  # noqa: B008 - as Taskiq says
+    TASKIQ.append((order, context.message.task_id))
+
+
+@celery.task(bind=True)
+def notify(self, order: int) -> None: ...
+
+
+@job("orders", connection=Redis())
+def rq_job(order: int) -> None: ...
+
+
+unconfirmed = dramatiq.actor(
+    lambda order: None,
+    actor_name="unconfirmed",
+    broker=RabbitmqBroker(url="amqp://127.0.0.1:1", confirm_delivery=False),
+)
+forgetful = ListQueueBroker("redis://127.0.0.1:1").task(task_name="forgetful")(lambda order: None)
+unbound = Blueprint().task(lambda order: None, name="unbound")
+
+
+def by_name(order: int) -> None: ...
+
+
+@pytest.fixture
+def once():
+    broker.flush_all()
+    return Once(MemoryStore())
+
+
+def waiting():
+    return list(broker.queues["orders"].queue) if "orders" in broker.queues else []
+
+
+def jobs():
+    return [dramatiq.Message.decode(data) for data in waiting()]
+
+
+def test_a_key_queues_one_job_whose_id_follows_from_the_key(once):
+    assert once.enqueue(charge, 7, note="n", key=("day", 1)) is True
+    assert once.enqueue(charge, 8, key=("day", 1)) is False
+    assert once.enqueue(charge, 7, "the task's own key", key=("day", 2)) is True
+    assert drain(10) == 0
+    (first, second) = jobs()
+    assert (first.args, first.kwargs) == ((), {"order": 7, "note": "n"})
+    assert second.kwargs == {"order": 7, "key": "the task's own key"}
+    (record, _), _ = sorted(once.ledger.records(), key=lambda found: found[0].key)
+    assert record.key.startswith("test_enqueue.charge.enqueue:")
+    assert first.options["onceward-parent"] == record.key
+    broker.flush_all()
+    again = Once(MemoryStore())
+    again.enqueue(charge, 9, key=("day", 1))
+    drain(10)
+    assert [found.message_id for found in jobs()] == [first.message_id]
+
+
+def test_each_task_has_keys_of_its_own_also_under_a_named_once(once):
+    named = once.using(name="shop")
+    assert [named.enqueue(task, 7, key="k") for task in (charge, open_ended, charge)] == [True, True, False]
+    assert {record.key for record, _ in once.ledger.records()} == {
+        "shop.test_enqueue.charge.enqueue:k",
+        "shop.test_enqueue.open_ended.enqueue:k",
+    }
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "kwargs", "says"),
+    [
+        (charge, (), {}, "missing a required argument: 'order'"),
+        (charge, (7,), {"other": 1}, "unexpected keyword argument 'other'"),
+        (charge, ({7},), {}, "JSON changes order, a value of type set"),
+        (charge, ((7, 8),), {}, "JSON changes order, a value of type tuple"),
+        (charge, ({7: 8},), {}, "JSON changes order, a value of type dict"),
+        (charge, (object(),), {}, "order: TypeError"),
+        (charge, (float("nan"),), {}, "JSON changes order"),
+        (many, (7, 8), {}, "orders cannot be given so"),
+        (paid, (7,), {"claim": 1}, "unexpected keyword argument 'claim'"),
+        (ship, (7,), {"claim": 1}, "unexpected keyword argument 'claim'"),
+        (refund, (7, 8), {}, "too many positional arguments"),
+        (notify, (7, 8), {}, "too many positional arguments"),
+        (rq_job, (), {}, "missing a required argument"),
+        (locked, (7,), {}, "leave out the task's queueing_lock"),
+        (unconfirmed, (7,), {}, r"confirm_delivery=True"),
+        (forgetful, (7,), {}, "forgets a message"),
+        (by_name, (7,), {}, "is no task: give one of Celery"),
+        (charge.fn, (7,), {}, "is no task"),
+    ],
+)
+def test_what_cannot_be_queued_is_refused_before_anything_is_recorded(once, task, args, kwargs, says):
+    with pytest.raises((TypeError, ValueError), match="(?i)" + says):
+        once.enqueue(task, *args, key="k", **kwargs)
+    assert list(once.ledger.records()) == []
+    assert waiting() == []
+
+
+def test_a_task_without_an_app_and_a_key_that_is_missing_are_refused(once):
+    with pytest.raises(Exception, match=r"(?i)bound"):
+        once.enqueue(unbound, 7, key="k")
+    with pytest.raises(KeyMissing):
+        once.enqueue(charge, 7, key=None)
+    assert list(once.ledger.records()) == []
+
+
+def test_a_task_that_a_relay_could_not_import_is_refused(once):
+    @dramatiq.actor(broker=broker, queue_name="orders", actor_name="hidden")
+    def hidden(order): ...
+
+    with pytest.raises(ValueError, match="no name in test_enqueue is this task"):
+        once.enqueue(hidden, 7, key="k")
+    hidden.fn.__module__ = "__main__"
+    with pytest.raises(ValueError, match="cannot import a task of __main__"):
+        once.enqueue(hidden, 7, key="k")
+    assert list(once.ledger.records()) == []
+
+
+@pytest.mark.parametrize("task", [charge, paid, open_ended, ship, notify, rq_job])
+def test_arguments_that_fit_are_recorded(once, task, monkeypatch):
+    monkeypatch.setattr("onceward.outbox.enqueue.send_soon", lambda *_: None)
+    assert once.enqueue(task, 7, key="k")
+    ((record, _),) = once.ledger.records(status=["UNSENT"])
+    assert '"body":"{\\"order\\":7}"' in record.unsent
+
+
+def test_a_coroutine_sends_in_its_own_event_loop():
+    once = Once(MemoryStore())
+
+    async def queue():
+        await stream.startup()
+        assert await once.enqueue_async(refund, 7, key="k") is True
+        assert await once.enqueue_async(refund, 7, key="k") is False
+        while not TASKIQ:
+            await asyncio.sleep(0.01)
+        await stream.shutdown()
+
+    TASKIQ.clear()
+    asyncio.run(queue())
+    assert [order for order, _ in TASKIQ] == [7]
+    assert drain(10) == 0
+
+
+class Lossy(MemoryStore):
+    """Loses the next inserts, or the replies to them."""
+
+    def __init__(self, *losses):
+        super().__init__()
+        self.losses = list(losses)
+
+    def _insert(self, write):
+        loss = self.losses.pop(0) if self.losses else None
+        if loss == "request":
+            raise StoreError("lost", transient=True)
+        reply = super()._insert(write)
+        if loss == "reply":
+            raise StoreError("lost", transient=True)
+        return reply
+
+
+@pytest.mark.parametrize("losses", [["request"], ["reply"], ["reply", "request"], ["reply", "reply"]], ids="-".join)
+def test_a_lost_reply_is_asked_for_again(once, losses):
+    lossy = Once(Lossy(*losses))
+    assert lossy.enqueue(charge, 7, key="k") is True
+    assert lossy.enqueue(charge, 7, key="k") is False
+    assert drain(10) == 0
+    assert len(waiting()) == 1
+
+
+def test_a_call_that_raises_for_a_lost_reply_is_followed_by_one_that_sends_its_job_once(once):
+    store = Lossy(*["reply"] * 1000)
+    lossy = Once(store, lease=0.5)
+    with pytest.raises(StoreError):
+        lossy.enqueue(charge, 7, key="k")
+    store.losses.clear()
+    assert lossy.enqueue(charge, 7, key="k") is False
+    assert waiting() == []  # the send lease of the first call lasts
+    until(lambda: lossy.enqueue(charge, 7, key="k") or drain(1) or waiting())
+    assert lossy.enqueue(charge, 7, key="k") is False
+    drain(10)
+    assert len(waiting()) == 1
+
+
+def test_a_target_says_what_is_wrong_with_an_address_or_a_message(monkeypatch):
+    broken = types.ModuleType("broken")
+    monkeypatch.setitem(sys.modules, "broken", broken)
+    for address, says in (
+        ("task:", "write task:MODULE:NAME"),
+        ("task:shop", "write task:MODULE:NAME"),
+        ("task:no_such_module:charge", "onceward relay --import no_such_module"),
+        ("task:broken:charge", "cannot import it"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            open_target(address)
+    target = open_target("task:test_enqueue:charge")
+    for message in (
+        OutboxMessage("k", "text"),
+        OutboxMessage("k", "[7]"),
+        OutboxMessage("k", "{}"),
+        OutboxMessage("k", '{"order": 7}', {"tenant": "eu"}),
+        OutboxMessage("k", '{"order": 7}', delay=1.0),
+        OutboxMessage("k", '{"order": 7}', group="g"),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            target.check(message)
+
+
+def test_a_handler_can_send_to_a_task_with_its_record(once):
+    @once(key="order", name="place")
+    def place(order: int, claim: Claim) -> None:
+        claim.send("task:test_enqueue:charge", {"order": order})
+
+    place(7)
+    place(7)
+    assert drain(10) == 0
+    assert [message.kwargs for message in jobs()] == [{"order": 7}]
