@@ -12,7 +12,7 @@ from delay_proxy import DelayProxy
 from measure import Cost, interleaved, table, timed
 from postgres_replay import CASES, Order, Statement, orders
 from postgres_servers import Postgres
-from stores_peers import ASYNC, ASYNCPG, ELSEWHERE, ONCEWARD, PEER, PEER_ASYNC, UNDER, Peer, elsewhere, on_postgres
+from stores_peers import ASYNC, ELSEWHERE, ONCEWARD, PEER, PEER_ASYNC, UNDER, Peer, elsewhere, on_postgres
 
 CALLS, BATCH = 50, 100
 ROUNDS = 5
@@ -125,7 +125,7 @@ def _print(case: str, rows: dict[str, Measured]) -> None:
     for name, trips, cost, served in rows.values():
         over = cost.cpu - rows[UNDER[name]].cost.cpu if name in UNDER else None
         goal = ("", "")
-        if name in {ONCEWARD, ASYNC, ASYNCPG}:
+        if name in {ONCEWARD, ASYNC}:
             met = [over is not None and over <= OVER, trips <= theirs]
             goal = (f"<= {OVER}; <= {theirs:.2f}", ", ".join("yes" if one else "NO" for one in met))
         figures = ("" if trips is None else trips, round(cost.cpu), "" if over is None else round(over), served)

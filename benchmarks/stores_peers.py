@@ -33,7 +33,7 @@ logging.getLogger("idemkit").setLevel(logging.ERROR)
 REGION = "eu-west-1"
 IDEMKIT = MethodConfig(key_fields=["order.id"], scope=lambda: "bench")
 
-NAMES = ONCEWARD, ASYNC, ASYNCPG, PEER, PEER_ASYNC, RAW, RAW_ASYNC, RAW_ASYNCPG, BARE = (
+NAMES = ONCEWARD, ASYNC, PEER, PEER_ASYNC, RAW, RAW_ASYNC, RAW_ASYNCPG, BARE = (
     "onceward",
     "onceward, async",
     "idemkit",
@@ -45,7 +45,7 @@ NAMES = ONCEWARD, ASYNC, ASYNCPG, PEER, PEER_ASYNC, RAW, RAW_ASYNC, RAW_ASYNCPG,
 )
 ELSEWHERE = ("onceward in memory", "onceward in SQLite", "onceward in DynamoDB (dynoxide)")
 # Whose CPU is compared with whose.
-UNDER = {ONCEWARD: RAW, ASYNC: RAW_ASYNC, ASYNCPG: RAW_ASYNCPG, PEER: RAW, PEER_ASYNC: RAW_ASYNCPG}
+UNDER = {ONCEWARD: RAW, ASYNC: RAW_ASYNC, PEER: RAW, PEER_ASYNC: RAW_ASYNCPG}
 
 
 class Peer(NamedTuple):

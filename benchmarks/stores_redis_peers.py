@@ -19,6 +19,7 @@ from idemkit.core.sync_bridge import run_sync
 from dynamodb_peers import Context
 from onceward import Once
 from onceward.stores import open_store
+from onceward.stores.redis.requests import RoundTrip
 from postgres_replay import CASES, FAILING, FIRST, NAME, Boom, Order, handle, orders
 from stores_peers import IDEMKIT, Peer, awaited, called, guarded, guarded_async, handle_async
 
@@ -46,9 +47,9 @@ def recorded(url: str, batch: int) -> Tape:
     store = open_store(url)
     run, heard = store.bare.conduit.run, []
 
-    def listen(calls: list[Any]) -> list[Any]:
-        heard.append([call.command() for call in calls])
-        return run(calls)
+    def listen(request: RoundTrip) -> list[Any]:
+        heard.append([call.command() for call in request.calls])
+        return run(request)
 
     once, tape = Once(store), {}
     once.run("warm", handle, {})

@@ -19,6 +19,8 @@ from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
 from onceward.stores.mysql.queries import MysqlWrites
 from onceward.stores.postgres.queries import ManyRows
+from onceward.stores.redis.names import RedisNames
+from onceward.stores.redis.requests import TEXTS, RoundTrip, WriteCall
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 from waiting import until
 
@@ -63,11 +65,12 @@ class Server:
         poison: the errors of keys.
         held: keys whose request waits until ``go`` is set.
         full: the error of a lane that opens.
+        shape: makes what a lane returns of the answers by their keys.
         opened: how often one was tried to be opened.
         unreadable: the errors of keys whose answer cannot be read.
     """
 
-    full, opened = None, 0
+    full, opened, shape = None, 0, dict
 
     def __init__(self):
         self.seen, self.poison, self.held, self.unreadable = [], {}, set(), {}
@@ -78,7 +81,7 @@ class Server:
         for key in keys:
             if (error := self.poison.get(key)) is not None and not (many and isinstance(error, KeyboardInterrupt)):
                 raise error
-        return {key: self.unreadable.get(key, f"{key} done") for key in keys}
+        return self.shape({key: self.unreadable.get(key, f"{key} done") for key in keys})
 
     def lane(self):
         self.lanes.append(BlockingLane(self))
@@ -167,7 +170,35 @@ def of_tasks(server, writes, lanes):
     return rest
 
 
-both = pytest.mark.parametrize("run", [of_threads, of_tasks])
+def redis_request(write):
+    """Return Redis' request for a write."""
+    argument = [None] * TEXTS + [{"result": "x" * write.size}]
+    call = WriteCall(None, RedisNames("o").shards[0], write.key.encode(), argument)
+    return RoundTrip(write.kind or "select", [call] if write.kind else [call, call])
+
+
+def redis_asked(request):
+    return request.action, list(dict.fromkeys(call.key.decode() for call in request.calls)), request.action == "many"
+
+
+def of_redis(run):
+    """The same, with the requests of Redis."""
+
+    def with_redis(server, writes, lanes):
+        server.shape = lambda answers: list(answers.values())
+        ask, ask_async = lanes.run, lanes.run_async
+
+        async def run_async(write, _):
+            return (await ask_async(redis_request(write), redis_asked))[0]
+
+        lanes.run, lanes.run_async = lambda write, _: ask(redis_request(write), redis_asked)[0], run_async
+        return run(server, writes, lanes)
+
+    with_redis.__name__ = f"{run.__name__} of Redis"
+    return with_redis
+
+
+both = pytest.mark.parametrize("run", [of_threads, of_tasks, of_redis(of_threads), of_redis(of_tasks)])
 
 
 @both
@@ -226,6 +257,7 @@ def test_the_ends_of_many_leave_before_the_claims_of_many():
     claims = ManyRows("insert_many", "", [["k"]]), MysqlWrites("insert", [])
     ends = ManyRows("swap_many", "", [["k"]]), MysqlWrites("swap", [])
     assert [one.rank for one in claims + ends] == [1, 1, 0, 0]
+    assert [RoundTrip(action, []).rank for action in ("insert_many", "swap_many", "load", "delete")] == [1, 0, 1, 0]
 
 
 @both

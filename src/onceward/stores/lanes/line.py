@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from onceward.core.clock import boottime
@@ -22,9 +22,14 @@ class LaneRequest(Protocol):
         rank: requests with a smaller one leave first.
     """
 
-    kind: str | None
-    key: str
-    rank: int
+    @property
+    def kind(self) -> str | None: ...
+
+    @property
+    def key(self) -> Hashable: ...
+
+    @property
+    def rank(self) -> int: ...
 
     @property
     def size(self) -> int:
@@ -150,4 +155,6 @@ def _for_another(error: BaseException) -> Exception:
     """Return an error for one more waiter: a raised one collects the tracebacks of all."""
     if isinstance(error, SqlRefusal):
         return SqlRefusal(error.state, str(error))
-    return Broken(str(error) if isinstance(error, Broken) else f"the batch was stopped by {error!r}")
+    another = Broken(str(error) if isinstance(error, Broken) else f"the batch was stopped by {error!r}")
+    another.__cause__ = error.__cause__  # which tells what to do
+    return another

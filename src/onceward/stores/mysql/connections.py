@@ -1,6 +1,5 @@
 """Connections of PyMySQL and asyncmy: statements on one, its transaction, its end, and what its errors mean."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -8,9 +7,10 @@ import pymysql
 from pymysql.cursors import Cursor
 
 from onceward.stores.capabilities import TransactionState
+from onceward.stores.lanes import sockets
 from onceward.stores.mysql.faults import LOST
 from onceward.stores.mysql.schema import flavor_of
-from onceward.stores.sql.limits import shut
+from onceward.stores.sql.limits import shut, transport_of
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 
@@ -142,18 +142,5 @@ async def run_async(driver: Any, texts: Sequence[str]) -> list[Row]:
 
 def drop(wire: Any) -> None:
     """Close a connection of asyncmy, from any thread, also if its loop is closed."""
-    transport, loop = wire._transport, wire.loop  # noqa: SLF001 - no public name
-    if transport is None:
-        return
-    if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
-        wire.close()
-    elif loop.is_running():
-        loop.call_soon_threadsafe(wire.close)
-    elif not loop.is_closed():  # which runs once more when it is closed
-        wire.close()
-    else:  # nobody would run what a close leaves to the loop
-        inner = getattr(getattr(transport, "_ssl_protocol", None), "_transport", transport)  # below TLS
-        plain, inner._sock = getattr(inner, "_sock", None), None  # noqa: SLF001 - else it warns that nobody closed it
-        transport._closed = True  # noqa: SLF001 - as above, with TLS
-        if plain is not None:
-            plain.close()
+    if (transport := transport_of(wire)) is not None:
+        sockets.drop(transport, wire.loop, wire.close)

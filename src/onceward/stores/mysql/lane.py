@@ -4,25 +4,21 @@ A connection that was lost, interrupted or cancelled in the middle of a statemen
 """
 
 import asyncio
-import contextlib
-import os
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
 import pymysql
 
 from onceward.stores.lanes import LedgerLanes
-from onceward.stores.lanes.lane import ServerLane
+from onceward.stores.lanes.sockets import SocketLane
 from onceward.stores.mysql.connections import drop, fetch, fetch_async, settings, spoken_error
 from onceward.stores.mysql.faults import LEFT
-from onceward.stores.sql.limits import Selector, number_of, shut
+from onceward.stores.sql.limits import shut
 from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken
 
 
-class _MysqlLane(ServerLane):
+class _MysqlLane(SocketLane):
     """What both kinds have in common.
 
     Args:
@@ -30,37 +26,9 @@ class _MysqlLane(ServerLane):
         seconds: for one statement.
     """
 
-    _wire: Any = None
-    _reading: BaseSelector  # an idle server says nothing but its end
-    _number = -1  # of the socket
-
     def __init__(self, place: Mapping[str, Any], seconds: float) -> None:
+        super().__init__()
         self._place, self._seconds = place, seconds
-        self._process = os.getpid()
-
-    def _open(self) -> None:
-        self.is_ready, self._number, self._reading = True, number_of(self._wire), Selector()
-        self._reading.register(self._number, EVENT_READ)
-
-    @property
-    def is_alive(self) -> bool:
-        try:
-            return self.is_ready and number_of(self._wire) == self._number and not self._reading.select(0)
-        except (OSError, AttributeError, ValueError):
-            return False
-
-    def close(self, *, friendly: bool = False) -> None:
-        wire, self._wire = self._wire, None
-        if wire is not None and os.getpid() == self._process:
-            with contextlib.suppress(Exception):
-                self._close(wire, friendly=friendly)
-
-    @abstractmethod
-    def _close(self, wire: Any, *, friendly: bool) -> None:
-        """Close the driver's connection."""
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class MysqlLane(_MysqlLane):

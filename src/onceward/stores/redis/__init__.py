@@ -9,16 +9,15 @@ except ImportError as error:
 
 from onceward.core.urls import shown_url
 from onceward.stores import StoreUrl, checked_timeout
-from onceward.stores.redis.clients import Clients, GivenAsyncClient, GivenClient
+from onceward.stores.redis.confirmation import Confirmation
 from onceward.stores.redis.names import RedisNames
-from onceward.stores.redis.opening import makers
-from onceward.stores.redis.own_clients import OwnClients
+from onceward.stores.redis.opening import servers_at, servers_of
 from onceward.stores.redis.store import RedisStore
 
 __all__ = ["CAPABILITIES", "RedisStore", "open_ledger", "open_url"]
 
 CAPABILITIES = RedisStore.capabilities
-OPTIONS = ("prefix", "timeout", "eviction", "wait", "disk", "cluster", "sentinel", "sentinel_password")
+OPTIONS = ("prefix", "timeout", "lanes", "eviction", "wait", "disk", "cluster", "sentinel", "sentinel_password")
 
 
 def open_ledger(
@@ -26,6 +25,7 @@ def open_ledger(
     *,
     prefix: str = "onceward",
     timeout: float = 5.0,
+    lanes: int = 4,
     eviction: bool = False,
     wait: int = 0,
     disk: bool = False,
@@ -38,7 +38,8 @@ def open_ledger(
     Args:
         given: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``. It stays yours to close.
         prefix: what the ledger's Redis keys begin with.
-        timeout: seconds for a confirmation by replicas; for the rest the client's own timeouts hold.
+        timeout: seconds for a confirmation by replicas, and to wait for a lane; for the rest the client's own timeouts hold.
+        lanes: requests at a time; what waits meanwhile is sent together.
         eviction: whether a server is accepted that evicts records when its memory is full.
         wait: how many replicas must confirm each write.
         disk: whether the server's disk must have it, and those of the replicas: WAITAOF of Redis 7.2 and Valkey.
@@ -49,11 +50,10 @@ def open_ledger(
     kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(given).__mro__}
     if kinds.isdisjoint({"redis.Redis", "redis.RedisCluster"}) or {"redis.Pipeline", "redis.ClusterPipeline"} & kinds:
         raise TypeError(f"{type(given).__name__}: give a Redis or RedisCluster of redis or redis.asyncio")
-    awaited = ".asyncio." in type(given).__module__ or hasattr(given, "aclose")
-    conduit: Clients = (GivenAsyncClient if awaited else GivenClient)(
-        given, _replicas(wait), disk, checked_timeout(timeout)
-    )
-    return RedisStore(conduit, RedisNames(prefix), f"redis:///?prefix={prefix}", evicts=eviction)
+    is_async = ".asyncio." in type(given).__module__ or hasattr(given, "aclose")
+    confirmation = Confirmation(_replicas(wait), disk, checked_timeout(timeout) / 2)
+    servers = servers_of(given, confirmation, _most(lanes), timeout, is_async=is_async)
+    return RedisStore(servers, RedisNames(prefix), f"redis:///?prefix={prefix}", evicts=eviction)
 
 
 def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
@@ -63,7 +63,8 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
 
     Args:
         parts: the URL.
-        options: ``prefix=onceward``; ``timeout=5`` (seconds for one request); ``eviction=allow``; ``wait=REPLICAS`` that must
+        options: ``prefix=onceward``; ``timeout=5`` (seconds for one request); ``lanes=4`` (connections to a server at a time, for
+            all threads together and for each event loop); ``eviction=allow``; ``wait=REPLICAS`` that must
             confirm each write; ``disk=yes``, on their disks, too; ``cluster=yes``; ``sentinel=NAME`` of the primary, with
             ``sentinel_password``. The hosts are then Sentinels. All others are redis-py's.
 
@@ -75,8 +76,11 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     try:
         timeout, wait = checked_timeout(float(ours.get("timeout", "5"))), _replicas(int(ours.get("wait", "0")))
+        most = _most(int(ours.get("lanes", "4")))
     except ValueError:
-        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and wait a number of replicas") from None
+        raise ValueError(
+            f"{shown!r}: timeout must be seconds above 0, wait a number of replicas, and lanes a number of connections"
+        ) from None
     if ours.get("eviction", "allow") != "allow":
         raise ValueError(f"{shown!r}: eviction=allow accepts a server that evicts; leave it out otherwise")
     if ours.get("disk", "yes") != "yes":
@@ -89,15 +93,19 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     place = parts._replace(scheme=scheme, query=urlencode(theirs, quote_via=quote))
     try:
         names = RedisNames(ours.get("prefix", "onceward"))
-        make, make_async = makers(place, ours, timeout)
+        servers = servers_at(place, ours, Confirmation(wait, "disk" in ours, timeout / 2), most, timeout)
     except (ValueError, TypeError, _redis.RedisError) as error:
         raise ValueError(f"{shown!r}: {error}; of our own there are {', '.join(OPTIONS)}") from None
-    return RedisStore(
-        OwnClients(make, make_async, wait, "disk" in ours, timeout), names, shown, evicts="eviction" in ours
-    )
+    return RedisStore(servers, names, shown, evicts="eviction" in ours)
 
 
 def _replicas(wait: int) -> int:
     if not 0 <= wait < 100:
         raise ValueError(f"wait={wait!r}: give a number of replicas")
     return wait
+
+
+def _most(lanes: int) -> int:
+    if lanes < 1:
+        raise ValueError(f"lanes={lanes!r}: give a number of connections")
+    return lanes

@@ -2,7 +2,6 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from random import SystemRandom
@@ -13,32 +12,32 @@ from redis.exceptions import RedisClusterException, RedisError
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.errors import StoreError
 from onceward.stores.observed import Observed
-from onceward.stores.redis.clients import Clients
 from onceward.stores.redis.faults import translated
 from onceward.stores.redis.names import RedisNames
-from onceward.stores.redis.requests import Asking, BellWait, RoundTrip
+from onceward.stores.redis.requests import Asking, BellWait, RedisRequest, RoundTrip
 from onceward.stores.redis.schema import prepared
+from onceward.stores.redis.servers import Servers
+from onceward.stores.sql.refusals import Broken
 
 PURGE_EVERY, PURGE_LIMIT = 1000, 2500  # purge up to 2,500 records after every 1,000 keys: it asks each shard
-_ERRORS: Final = (RedisError, RedisClusterException, UnicodeError, OSError)
+_ERRORS: Final = (Broken, RedisError, RedisClusterException, UnicodeError)
 
 
 class RedisExchange(Observed, ABC):
     """The I/O of a ledger.
 
     Args:
-        conduit: the connections.
+        conduit: sends the requests.
         names: of its Redis keys.
         url: where it is, for messages; without a password.
         evicts: whether a server that evicts is accepted.
     """
 
-    def __init__(self, conduit: Clients, names: RedisNames, url: str, *, evicts: bool) -> None:
+    def __init__(self, conduit: Servers, names: RedisNames, url: str, *, evicts: bool) -> None:
         self.url = url
         self.names = names
         self.evicts = evicts
         self.bare = Unprepared(conduit, url)
-        conduit.mark(names.shards[0].base + b"confirmed")
         self._ready = False
         self._looks: dict[asyncio.AbstractEventLoop, asyncio.Task[bool]] = {}  # under way
         self._listening: dict[str, object] = {}  # the keys whose change a waiter of this process waits for
@@ -109,50 +108,35 @@ class RedisExchange(Observed, ABC):
 class Unprepared:
     """Runs requests without a look at the server."""
 
-    def __init__(self, conduit: Clients, url: str) -> None:
+    def __init__(self, conduit: Servers, url: str) -> None:
         self.conduit = conduit
         self._url = url
 
     def exchange(self, request: object) -> Any:
         """Run one request, blocking."""
+        asked: RedisRequest = request  # type: ignore[assignment]  # an isinstance() of an ABC costs a microsecond
         try:
-            if isinstance(request, RoundTrip):
-                return self._answers(request, self.conduit.run(request.calls))
-            if isinstance(request, BellWait):
-                return self._checked(self.conduit.send([_popping(request)]))[0]
-            assert isinstance(request, Asking)
-            return self.conduit.ask(request.command)
+            return self._reply(asked, self.conduit.run(asked))
         except _ERRORS as error:
             raise translated(error, self._url) from error
 
     async def exchange_async(self, request: object) -> Any:
         """Run one request."""
+        asked: RedisRequest = request  # type: ignore[assignment]  # as above
         try:
-            if isinstance(request, RoundTrip):
-                return self._answers(request, await self.conduit.run_async(request.calls))
-            if isinstance(request, BellWait):
-                return self._checked(await self.conduit.send_async([_popping(request)]))[0]
-            assert isinstance(request, Asking)
-            return await self.conduit.ask_async(request.command)
+            return self._reply(asked, await self.conduit.run_async(asked))
         except _ERRORS as error:
             raise translated(error, self._url) from error
 
-    def _answers(self, request: RoundTrip, answers: Sequence[Any]) -> Sequence[Any]:
-        if not request.each:
-            return self._checked(answers)
-        return [translated(one, self._url) if isinstance(one, Exception) else one for one in answers]
-
-    def _checked(self, answers: Sequence[Any]) -> Sequence[Any]:
+    def _reply(self, request: RedisRequest, answers: list[Any]) -> Any:
+        if type(request) is RoundTrip and request.each:
+            return [translated(one, self._url) if isinstance(one, Exception) else one for one in answers]
         for one in answers:
             if isinstance(one, Exception):
                 raise one
-        return answers
+        return answers[0] if type(request) is BellWait else answers
 
 
 def _is_preparing(request: object) -> bool:
     """Return whether a request belongs to the look at the server itself."""
     return type(request) is Asking or (type(request) is RoundTrip and request.action == "prepare")
-
-
-def _popping(request: BellWait) -> list[object]:
-    return ["BLPOP", request.key, request.seconds]

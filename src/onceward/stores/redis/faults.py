@@ -6,6 +6,7 @@ from typing import Final
 from redis import exceptions
 
 from onceward.errors import StoreError
+from onceward.stores.sql.refusals import Broken
 
 # What ends by itself, or by a failover. The same request may then succeed.
 _TRANSIENT: Final = re.compile(
@@ -33,6 +34,11 @@ def is_refused(error: StoreError) -> bool:
 
 def translated(error: Exception, url: str) -> StoreError:
     """Return the error of one request."""
+    if isinstance(error, Broken):
+        cause = error.__cause__
+        if not isinstance(cause, exceptions.RedisError | exceptions.RedisClusterException):
+            return StoreError(f"ledger {url}: {error}", transient=True)
+        error = cause
     text = str(error) or type(error).__name__
     if "WAITAOF" in text:
         return StoreError(

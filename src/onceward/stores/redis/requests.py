@@ -1,21 +1,40 @@
-"""The requests of a Redis ledger: calls of scripts, each on the Redis keys of one shard. All calls of a request are one round trip."""
+"""The requests of a Redis ledger: calls of scripts, each on the Redis keys of one shard. All calls of a request are one round trip.
 
+They are what lanes take (:class:`onceward.stores.lanes.line.LaneRequest`). Calls that wait for a lane leave together.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from msgspec.msgpack import encode
 
 from onceward.stores.redis.names import KEYS_OF_A_VERB, Shard
 from onceward.stores.redis.scripts import Script
 
+TEXTS: Final = 11  # the place of the texts in the argument of a write
+_ENDS: Final = frozenset({"swap", "swap_many", "delete"})  # they leave before others
+
 
 class Sendable(Protocol):
     """A call of a script, as it is sent."""
 
+    @property
+    def key(self) -> bytes:
+        """What it is about."""
+
+    @property
+    def base(self) -> bytes:
+        """What the Redis keys of its shard begin with."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it writes."""
+
     def command(self, *, whole: bool = False) -> list[object]:
         """Return the Redis command. ``whole`` sends the script's text, for a server that does not know it."""
 
-    def packed(self) -> bytes:
+    def packed(self, *, whole: bool = False) -> bytes:
         """Return the command as it is sent."""
 
 
@@ -32,14 +51,29 @@ class ScriptCall(NamedTuple):
     keys: Sequence[bytes]
     arguments: Sequence[object] = ()
 
+    @property
+    def key(self) -> bytes:
+        """As :class:`Sendable`."""
+        return self.keys[0]
+
+    @property
+    def base(self) -> bytes:
+        """As :class:`Sendable`."""
+        return b"".join(self.keys[0].partition(b"}:")[:2])
+
+    @property
+    def size(self) -> int:
+        """As :class:`Sendable`."""
+        return 0
+
     def command(self, *, whole: bool = False) -> list[object]:
         """As :class:`Sendable`."""
         name, script = ("EVAL", self.script.text) if whole else ("EVALSHA", self.script.sha)
         return [name, script, len(self.keys), *self.keys, *self.arguments]
 
-    def packed(self) -> bytes:
+    def packed(self, *, whole: bool = False) -> bytes:
         """As :class:`Sendable`."""
-        return packed(self.command())
+        return packed(self.command(whole=whole))
 
 
 _HEAD: Final = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%%b\r\n$2\r\n%d\r\n" % (4 + KEYS_OF_A_VERB, KEYS_OF_A_VERB)
@@ -60,15 +94,27 @@ class WriteCall(NamedTuple):
     script: Script
     shard: Shard
     key: bytes
-    argument: list[object]
+    argument: list[Any]
+
+    @property
+    def base(self) -> bytes:
+        """As :class:`Sendable`."""
+        return self.shard.base
+
+    @property
+    def size(self) -> int:
+        """As :class:`Sendable`."""
+        return sum(map(len, self.argument[TEXTS].values()))
 
     def command(self, *, whole: bool = False) -> list[object]:
         """As :class:`Sendable`."""
         name, script = ("EVAL", self.script.text) if whole else ("EVALSHA", self.script.sha)
         return [name, script, KEYS_OF_A_VERB, *self.shard.keys_of(self.key), encode(self.argument)]
 
-    def packed(self) -> bytes:
-        """As :class:`Sendable`, without the way through :meth:`command`."""
+    def packed(self, *, whole: bool = False) -> bytes:
+        """As :class:`Sendable`, mostly without the way through :meth:`command`."""
+        if whole:
+            return packed(self.command(whole=True))
         record, waiting, bell = self.shard.of_key(self.key)
         sizes = len(record), len(waiting), len(bell)
         text = encode(self.argument)
@@ -83,22 +129,112 @@ def packed(command: Sequence[object]) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join([_KEY % (len(part), part) for part in parts])
 
 
-class RoundTrip(NamedTuple):
-    """One round trip. Its reply is the list of the answers; with ``each``, an answer can be a StoreError."""
+class RedisRequest(ABC):
+    """A request. Its reply is the list of the answers, with errors in the places of what the server refused."""
 
-    action: str
-    calls: Sequence[Sendable]
-    each: bool = False
+    __slots__ = ()
+    kind: str | None = None
+    key = b""
+    rank = 1
+    size = 0
+    count = 1  # of the commands
+    base: bytes | None = None  # what the Redis keys of a shard begin with that it can write to
+
+    @abstractmethod
+    def packed(self) -> bytes:
+        """Return the commands as they are sent."""
+
+    def whole(self, places: Sequence[int]) -> "RedisRequest":
+        """Return a request for some of its calls, with the texts of their scripts."""
+        raise NotImplementedError
+
+    def merged(self, requests: Sequence[Any]) -> "RedisRequest":
+        """As :class:`onceward.stores.lanes.line.LaneRequest`."""
+        raise NotImplementedError
+
+    def reply(self, rows: Sequence[Any]) -> Any:
+        """As :class:`onceward.stores.lanes.line.LaneRequest`."""
+        return rows
 
 
-class BellWait(NamedTuple):
-    """Wait for an element of a list. The reply tells whether one came."""
+class RoundTrip(RedisRequest):
+    """Calls of scripts. With ``each``, the reply can have a StoreError in the place of an answer."""
 
-    key: bytes
-    seconds: float
+    __slots__ = ("_whole", "action", "calls", "count", "each")
+
+    def __init__(self, action: str, calls: Sequence[Sendable], *, each: bool = False, whole: bool = False) -> None:
+        self.action, self.calls, self.each, self._whole = action, calls, each, whole
+        self.count = len(calls)
+
+    @property
+    def kind(self) -> str | None:  # type: ignore[override]
+        if self.count > 1:
+            return None
+        return "whole" if self._whole else "call"
+
+    @property
+    def key(self) -> bytes:  # type: ignore[override]
+        return self.calls[0].key
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        return int(self.action not in _ENDS)
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return self.calls[0].size
+
+    @property
+    def base(self) -> bytes:  # type: ignore[override]
+        return self.calls[-1].base
+
+    def packed(self) -> bytes:
+        whole = self._whole
+        if self.count == 1:
+            return self.calls[0].packed(whole=whole)
+        return b"".join([call.packed(whole=whole) for call in self.calls])
+
+    def whole(self, places: Sequence[int]) -> "RoundTrip":
+        return RoundTrip(self.action, [self.calls[place] for place in places], whole=True)
+
+    def merged(self, requests: Sequence["RoundTrip"]) -> "RoundTrip":
+        return _Merged("many", [request.calls[0] for request in requests], whole=self._whole)
 
 
-class Asking(NamedTuple):
+class _Merged(RoundTrip):
+    """Requests with one call each."""
+
+    __slots__ = ()
+
+    def reply(self, rows: Sequence[Any]) -> "KeyReplies":
+        return KeyReplies({call.key: [answer] for call, answer in zip(self.calls, rows, strict=True)})
+
+
+class KeyReplies(NamedTuple):
+    """The replies of several requests, by their keys."""
+
+    replies: dict[bytes, list[Any]]
+
+
+class BellWait(RedisRequest):
+    """Wait for an element of a list, so many seconds. The answer tells whether one came."""
+
+    __slots__ = ("key", "seconds")
+
+    def __init__(self, key: bytes, seconds: float) -> None:
+        self.key, self.seconds = key, seconds
+
+    def packed(self) -> bytes:
+        return packed(["BLPOP", self.key, self.seconds])
+
+
+class Asking(RedisRequest):
     """A plain command for each server of the ledger, such as INFO. The reply is their answers."""
 
-    command: Sequence[object]
+    __slots__ = ("command",)
+
+    def __init__(self, command: Sequence[object]) -> None:
+        self.command = command
+
+    def packed(self) -> bytes:
+        return packed(self.command)

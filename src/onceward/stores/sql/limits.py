@@ -60,10 +60,16 @@ def number_of(driver: Any) -> int:
     """Return the number of a connection's socket. Raises AttributeError, or the driver's error, if there is none."""
     if hasattr(driver, "fileno"):  # psycopg's and psycopg2's
         return int(driver.fileno())
-    plain = getattr(driver, "_sock", None)  # PyMySQL has no public name,
+    plain = getattr(driver, "_sock", None)  # PyMySQL's and redis-py's
     if plain is None:
-        plain = driver._transport.get_extra_info("socket")  # noqa: SLF001 - neither have asyncmy and asyncpg
+        plain = transport_of(driver).get_extra_info("socket")
     return int(plain.fileno())
+
+
+def transport_of(driver: Any) -> Any:
+    """Return asyncio's transport of a connection of asyncmy, asyncpg or redis-py."""
+    writer = getattr(driver, "_writer", None)
+    return driver._transport if writer is None else writer.transport  # noqa: SLF001 - no public names
 
 
 def _socket_of(driver: Any) -> socket.socket | None:

@@ -1,0 +1,223 @@
+"""A lane to Redis: a connection of redis-py, on which calls leave in one piece, and with them WAIT if replicas must confirm them.
+
+A lane of a URL keeps its connection. A guest takes one of the caller's pool for each request. A connection that was lost,
+interrupted or cancelled in the middle of a request is closed, so that no later one reads its answers.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from redis import exceptions
+
+from onceward.stores.lanes.lane import ServerLane
+from onceward.stores.lanes.sockets import SocketLane, drop
+from onceward.stores.redis.confirmation import Confirmation
+from onceward.stores.redis.requests import RedisRequest, packed
+from onceward.stores.sql.refusals import Broken
+
+_FAILURES: Final = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
+_CONNECTING: Final = 3  # times as long as a request: there can be several Sentinels
+
+
+class _Lane(ServerLane):
+    """What all kinds have in common.
+
+    Args:
+        make: returns a pool of redis-py.
+        confirmation: what a write must have before it counts.
+    """
+
+    def __init__(self, make: Callable[[], Any], confirmation: Confirmation) -> None:
+        super().__init__()
+        self._make, self._confirmation = make, confirmation or None
+
+    def _talk(self, wire: Any, request: RedisRequest) -> list[Any]:
+        """Send a request on a connection, and return its answers."""
+        if self._confirmation is None or request.base is None:
+            return _talked(wire, request.packed(), request.count)
+        return self._seen(_talked(wire, request.packed() + self._confirming(request.base), request.count + 2))
+
+    async def _talk_async(self, wire: Any, request: RedisRequest) -> list[Any]:
+        """As :meth:`_talk`, for a coroutine."""
+        if self._confirmation is None or request.base is None:
+            return await _talked_async(wire, request.packed(), request.count)
+        text = request.packed() + self._confirming(request.base)
+        return self._seen(await _talked_async(wire, text, request.count + 2))
+
+    def _confirming(self, base: bytes) -> bytes:
+        """Return a write and what waits for it: from 7.2, WAIT answers at once on a connection that has written nothing."""
+        assert self._confirmation is not None
+        return packed(["SET", base + b"confirmed", b""]) + packed(self._confirmation.command)
+
+    def _seen(self, answers: list[Any]) -> list[Any]:
+        """Return the answers without those of the confirmation; errors in their places if there is none."""
+        assert self._confirmation is not None
+        *answers, marked, reached = answers
+        missing = marked if isinstance(marked, Exception) else self._confirmation.missing(reached)
+        return answers if missing is None else [one if isinstance(one, Exception) else missing for one in answers]
+
+
+class RedisLane(_Lane, SocketLane):
+    """A lane for threads."""
+
+    def fetch(self, request: RedisRequest) -> list[Any]:
+        """Run one request, and return its answers."""
+        try:
+            if not self.is_ready:
+                self.close()
+                self._pool = self._make()
+                self._wire = self._pool.make_connection()
+                try:
+                    self._wire.connect()
+                finally:
+                    for one in _sentinels(self._pool):
+                        one.close()
+                self._open()
+            return self._talk(self._wire, request)
+        except _FAILURES as error:
+            raise broken(error) from error
+
+    def _close(self, wire: Any, *, friendly: bool) -> None:
+        del friendly
+        wire.disconnect()
+
+
+class AsyncRedisLane(_Lane, SocketLane):
+    """A lane for the coroutines of one event loop.
+
+    Args:
+        make: as for :class:`_Lane`.
+        confirmation: as for :class:`_Lane`.
+        seconds: for one request.
+    """
+
+    def __init__(self, make: Callable[[], Any], confirmation: Confirmation, seconds: float) -> None:
+        super().__init__(make, confirmation)
+        self._loop, self._timeout = asyncio.get_running_loop(), seconds
+
+    async def fetch(self, request: RedisRequest) -> list[Any]:
+        """Run one request, and return its answers."""
+        seconds = self._timeout
+        try:
+            if not self.is_ready:
+                seconds *= _CONNECTING
+                async with asyncio.timeout(seconds):
+                    await self._connect()
+            seconds = self._timeout
+            async with asyncio.timeout(seconds):
+                return await self._talk_async(self._wire, request)
+        except TimeoutError as error:
+            raise Broken(f"there is no answer within {seconds:g} s") from error
+        except _FAILURES as error:
+            raise broken(error) from error
+
+    async def _connect(self) -> None:
+        self.close()
+        self._pool = self._make()
+        self._wire = self._pool.make_connection()
+        try:
+            await self._wire.connect()
+        finally:
+            for one in _sentinels(self._pool):
+                await one.aclose()
+        self._open()
+
+    def _close(self, wire: Any, *, friendly: bool) -> None:
+        del friendly
+        writer = wire._writer  # noqa: SLF001 - no public name
+        drop(writer.transport, self._loop, partial(_abort, writer))
+        wire._writer = wire._reader = None  # noqa: SLF001 - else it warns that nobody closed it
+
+
+class GuestLane(_Lane):
+    """A lane for threads, over the pool of the caller's client."""
+
+    is_alive = True
+
+    def fetch(self, request: RedisRequest) -> list[Any]:
+        """Run one request, and return its answers."""
+        try:
+            pool = self._make()
+            wire, is_over = pool.get_connection(), False
+            try:
+                answers = self._talk(wire, request)
+                is_over = self.is_ready = True
+            finally:
+                if not is_over:
+                    wire.disconnect()
+                pool.release(wire)
+        except _FAILURES as error:
+            raise broken(error) from error
+        return answers
+
+    def close(self, *, friendly: bool = False) -> None:
+        """Leave it to the caller."""
+
+
+class AsyncGuestLane(GuestLane):
+    """As :class:`GuestLane`, for the coroutines of one event loop."""
+
+    async def fetch(self, request: RedisRequest) -> list[Any]:  # type: ignore[override]
+        """Run one request, and return its answers."""
+        task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0
+        try:
+            pool = self._make()
+            wire, is_over = await pool.get_connection(), False
+            try:
+                answers = await self._talk_async(wire, request)
+                is_over = self.is_ready = True
+            finally:
+                if not is_over:
+                    await wire.disconnect(nowait=True)
+                await pool.release(wire)
+        except _FAILURES as error:
+            raise broken(error) from error
+        if task is not None and task.cancelling() > before:  # which wait_for() of Python 3.11 has swallowed in redis-py
+            raise asyncio.CancelledError
+        return answers
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    """Close a connection without waiting for a frozen server. Until then, somebody must have the writer: else it warns."""
+    writer.transport.abort()
+
+
+def broken(error: Exception) -> Broken:
+    """Return the error of a request that is in doubt. What the driver says is its cause."""
+    return Broken(str(error) or type(error).__name__)
+
+
+def _talked(wire: Any, text: bytes, count: int) -> list[Any]:
+    """Send commands, and return their answers, or errors in their places."""
+    wire.send_packed_command([text])
+    answers: list[Any] = []
+    for _ in range(count):
+        try:
+            answers.append(wire.read_response(disable_decoding=True))
+        except exceptions.ResponseError as error:
+            answers.append(error)
+        except ValueError as error:  # the stream is in disorder
+            raise broken(error) from error
+    return answers
+
+
+async def _talked_async(wire: Any, text: bytes, count: int) -> list[Any]:
+    """As :func:`_talked`, for a coroutine."""
+    await wire.send_packed_command([text])
+    answers: list[Any] = []
+    for _ in range(count):
+        try:
+            answers.append(await wire.read_response(disable_decoding=True))
+        except exceptions.ResponseError as error:
+            answers.append(error)
+        except ValueError as error:  # as above
+            raise broken(error) from error
+    return answers
+
+
+def _sentinels(pool: Any) -> Sequence[Any]:
+    """Return the clients by which a pool has asked Sentinels for the primary."""
+    return getattr(getattr(pool, "sentinel_manager", None), "sentinels", ())
