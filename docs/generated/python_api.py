@@ -35,6 +35,7 @@ _LISTED = (
     "onceward.cloudevents",
     "onceward.web.fastapi",
     "onceward.web.django",
+    "onceward.django.test",
     "onceward.testing.conformance",
 )  # files with an __all__
 

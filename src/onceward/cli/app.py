@@ -104,17 +104,20 @@ for _command in (
     app.command(help=_flowing(_command.__doc__ or ""))(_command)
 
 
-def run() -> None:
-    """Run the command line. typer must not parse what follows ``--`` after ``pipe`` and ``exec``: that is the command to run."""
+def run(arguments: list[str] | None = None, name: str = "onceward") -> None:
+    """Run the command line, by default with this process's arguments.
+
+    typer must not parse what follows ``--`` after ``pipe`` and ``exec``: that is the command to run.
+    """
     _open_standard_streams()
     terminal.guard()
-    arguments, command = sys.argv[1:], []
+    arguments, command = sys.argv[1:] if arguments is None else arguments, []
     if arguments[:1] in (["pipe"], ["exec"]) and "--" in arguments:
         at = arguments.index("--")
         arguments, command = arguments[:at], arguments[at + 1 :]
     status: int | str | None = 0
     try:
-        app(args=arguments, obj=command, prog_name="onceward")
+        app(args=arguments, obj=command, prog_name=name)
     except SystemExit as end:
         status = end.code
     except OncewardError as error:  # of a ledger or a broker: a traceback would say nothing more

@@ -22,6 +22,7 @@ from onceward.http.guarded import Guarded
 from onceward.http.held import claim, claim_async
 from onceward.http.rules import Rules, endpoint_rules
 from onceward.http.verdict import KeyedRequest, PassedRequest
+from onceward.web.django_project import project_once
 from onceward.web.django_request import ask, ask_async
 from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.django_transactions import TransactionInside, refuse_transaction
@@ -51,7 +52,7 @@ class IdempotencyMiddleware:
             "wait": 5,
         }
 
-    "once" is the ledger. "rules", "name" and "wait" are as for :class:`onceward.web.WsgiIdempotency`; the options of
+    "once" is the ledger; without it, it is the one in the project's "DATABASE" (:mod:`onceward.django`). "rules", "name" and "wait" are as for :class:`onceward.web.WsgiIdempotency`; the options of
     :class:`onceward.Policy` can follow. A ``scope`` finds the ``HttpRequest`` in ``request.native["request"]``.
 
     Args:
@@ -247,14 +248,16 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
 
 
 def _configured(given: object) -> Guarded:
-    if not isinstance(given, dict) or "once" not in given:
+    if not isinstance(given, dict) or not {"once", "DATABASE"} & given.keys():
         raise ImproperlyConfigured(
-            'settings.ONCEWARD is missing: give a dict, as in ONCEWARD = {"once": Once("sqlite:///orders.db")}'
+            'settings.ONCEWARD is missing: give a dict, as in ONCEWARD = {"once": Once("sqlite:///orders.db")}, or '
+            '{"DATABASE": "default"} with the app onceward.django'
         )
-    options = dict(given)
+    options = {name: value for name, value in given.items() if name not in {"DATABASE", "OPTIONS"}}
+    once = options.pop("once") if "once" in options else project_once()
     try:
         return Guarded(
-            options.pop("once"),
+            once,
             options.pop("rules", None),
             options.pop("name", None),
             options.pop("wait", None),

@@ -16,17 +16,6 @@ _MARK = "onceward_body"
 _BACK, _RELEASE = f"ROLLBACK TO {_MARK}", f"RELEASE {_MARK}"
 
 
-def join(store: SqliteStore, connection: sqlite3.Connection) -> "SqliteSession":
-    """Return the session of a connection (:data:`onceward.stores.capabilities.TRANSACTION`).
-
-    Raises:
-        TypeError: it is neither one of ``sqlite3`` nor a wrapper of one.
-    """
-    if not hasattr(connection, "text_factory"):
-        raise TypeError(f"{type(connection).__name__}: give a sqlite3.Connection to the ledger's file")
-    return SqliteSession(connection, store)
-
-
 class SqliteSession:
     """The caller's connection, and the ledger's file. Its requests are statements, and those of the store's verbs."""
 

@@ -36,7 +36,7 @@ class SqliteStore(SqliteExchange, Polled):
         "inspect": "onceward.stores.sqlite.inspection:inspect",
         "provision": "onceward.stores.sqlite.provision:provision",
         "template": "onceward.stores.sqlite.provision:template",
-        "transaction": "onceward.stores.sqlite.session:join",
+        "transaction": "onceward.stores.sqlite.join:join",
     }
 
     def insert(self, write: Write) -> Steps[Reply]:

@@ -1,0 +1,55 @@
+"""System checks: ``manage.py check``, and ``manage.py check --database default`` for the ledger's tables."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, Tags, Warning, register  # noqa: A004 - Django's name
+from django.db import Error as DatabaseError
+from django.db import connections, router
+
+from onceward.django.schema import tables_of
+from onceward.web.django_project import alias, given, problems
+
+
+@register("onceward")
+def check_settings(**_: Any) -> list[CheckMessage]:
+    """Check ``settings.ONCEWARD``, and what of ``DATABASES`` it depends on."""
+    return list(_found())
+
+
+def _found() -> Iterator[CheckMessage]:
+    errors = [Error(text, hint=hint, id=f"onceward.E00{number}") for number, text, hint in problems()]
+    yield from errors
+    if errors or "once" in given():
+        return
+    if not router.allow_migrate(alias(), "onceward"):
+        yield Error(
+            f"DATABASE_ROUTERS do not let the app onceward migrate the database {alias()!r}, so its ledger is never made.",
+            hint=f"Let allow_migrate({alias()!r}, 'onceward') return True.",
+            id="onceward.E005",
+        )
+    for name, database in connections.settings.items():
+        if database["ATOMIC_REQUESTS"]:
+            yield Warning(
+                f"DATABASES[{name!r}] has ATOMIC_REQUESTS: a function that is guarded by @once completes its key before the "
+                "view's transaction commits. If the COMMIT fails, the effect is lost, and duplicates get the result.",
+                hint="@idempotent and webhooks handle it. On other views that call guarded functions, put "
+                "@transaction.non_atomic_requests. Then silence this check.",
+                id="onceward.W001",
+            )
+
+
+@register(Tags.database)
+def check_tables(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Check that the migration is applied."""
+    if "once" in given() or alias() not in (databases or ()) or any(problems()):
+        return []
+    try:
+        there = connections[alias()].introspection.table_names()
+    except DatabaseError:  # Django says so itself
+        return []
+    missing = [name for name in tables_of(connections[alias()]) if name not in there]
+    if not missing:
+        return []
+    text = f"The database {alias()!r} has no table {', '.join(missing)}: the migration of onceward is not applied."
+    return [Warning(text, hint=f"manage.py migrate onceward --database {alias()} makes them.", id="onceward.W002")]

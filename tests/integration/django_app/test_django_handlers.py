@@ -1,0 +1,260 @@
+"""Handlers of a Django project on its own ledger: functions, views, tasks, and its test cases."""
+
+import signal
+
+import pytest
+
+from environments import environment
+
+GUARDED = """
+import json
+from django.db import IntegrityError, connection, transaction
+from onceward import StoreError, current
+from onceward.django import atomic, once
+from shop.models import Order
+
+def state(key):
+    record, _ = once.ledger.show(key)
+    return record.status, Order.objects.count()
+
+def outcome(function, *args):
+    try:
+        return function(*args)
+    except Exception as error:
+        return type(error).__name__
+
+def guarded(function):
+    return once(key="key", name="t", on_error="release", lease=30)(atomic(function))
+"""
+
+
+def test_an_effect_commits_with_its_record(shop):
+    told = shop.run(
+        GUARDED
+        + """
+hooks = []
+
+@guarded
+def order(key):
+    assert connection.in_atomic_block
+    transaction.on_commit(lambda: hooks.append(key))
+    with transaction.atomic():
+        Order.objects.create(reference=key, amount=1)
+    return {"paid": key}
+
+@guarded
+def fails(key):
+    Order.objects.create(reference=key, amount=1)
+    raise KeyError(key)
+
+@guarded
+def hides(key):
+    Order.objects.create(reference=key, amount=1)
+    transaction.set_rollback(True)
+    return 1
+
+print(json.dumps([order("a"), order("a"), hooks, state("t:a")]))
+print(json.dumps([outcome(fails, "b"), state("t:b")]))
+print(json.dumps([outcome(hides, "c"), state("t:c")]))
+with transaction.atomic():
+    print(outcome(order, "d"))
+print(state("t:d")[0], outcome(atomic(lambda: 1)), connection.in_atomic_block, connection.get_autocommit())
+print(json.dumps([order("e"), order("a"), state("t:e")]))
+"""
+    )
+    lines = told.splitlines()
+    assert lines[0] == '[{"paid": "a"}, {"paid": "a"}, ["a"], ["COMPLETED", 1]]'
+    assert lines[1] == '["KeyError", ["RELEASED", 1]]'
+    assert lines[2] == '["StoreError", ["RELEASED", 1]]'
+    assert lines[3] == "ValueError"
+    assert lines[4] == "RELEASED OncewardError False True"
+    assert lines[5] == '[{"paid": "e"}, {"paid": "a"}, ["COMPLETED", 2]]'
+
+
+def test_a_handler_that_is_killed_in_its_transaction_leaves_no_effect(shop):
+    crash = """
+import os
+@guarded
+def order(key):
+    Order.objects.create(reference=key, amount=1)
+    os.kill(os.getpid(), 9)
+
+order("a")
+"""
+    shop.run(GUARDED + crash, status=-signal.SIGKILL)
+    assert shop.run(GUARDED + "print(state('t:a'))") == "('IN_PROGRESS', 0)\n"
+
+
+def test_coroutines_are_guarded_and_atomic_refuses_them(small):
+    told = small.run(
+        """
+        import asyncio
+        from asgiref.sync import sync_to_async
+        from django.http import HttpResponse
+        from django.test import AsyncClient, override_settings
+        from django.urls import path
+        from onceward.django import atomic, idempotent, once
+        from onceward.web import Rules, Scope
+        from shop.models import Order
+
+        @idempotent(Rules(scope=Scope.EVERYBODY), name="http")
+        async def view(request):
+            await Order.objects.acreate(reference="a", amount=1)
+            return HttpResponse("paid", status=201)
+
+        @once(key="key", name="t")
+        async def order(key):
+            await Order.objects.acreate(reference=key, amount=1)
+            return key
+
+        async def main():
+            print(await order("a"), await order("a"), await Order.objects.acount())
+            with override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("pay", view)]})):
+                for _ in range(2):
+                    answer = await AsyncClient().post("/pay", headers={"Idempotency-Key": '"k"'})
+                    print(answer.status_code, answer.headers.get("Idempotent-Replayed"), await Order.objects.acount())
+
+        asyncio.run(main())
+        try:
+            atomic(main)
+        except TypeError as error:
+            print(error)
+        """
+    )
+    lines = told.splitlines()
+    assert lines[:3] == ["a a 1", "201 None 2", "201 true 2"]
+    assert "is a coroutine function" in lines[3]
+
+
+def test_a_view_commits_its_answer_with_its_effect(shop):
+    told = shop.run(
+        """
+        import json
+        from django.test import Client, override_settings
+        from django.urls import path
+        from onceward import current
+        from onceward.django import atomic, idempotent, once
+        from onceward.web import Rules, Scope
+        from rest_framework.decorators import api_view
+        from rest_framework.response import Response
+        from django.http import JsonResponse
+        from shop.models import Order
+
+        rules = Rules(scope=Scope.EVERYBODY)
+
+        @idempotent(rules, name="plain")
+        @atomic
+        def plain(request):
+            Order.objects.create(reference="a", amount=1)
+            return JsonResponse({"paid": 1}, status=201)
+
+        @idempotent(rules, name="rest")
+        @api_view(["POST"])
+        def rest(request):
+            return Response({"paid": Order.objects.create(reference="b", amount=1).reference}, 201)
+
+        urls = type("urls", (), {"urlpatterns": [path("plain", plain), path("rest", rest)]})
+        with override_settings(ROOT_URLCONF=urls):
+            for place in ("/plain", "/rest"):
+                for _ in range(2):
+                    answer = Client().post(place, headers={"Idempotency-Key": '"k"'})
+                    print(answer.status_code, answer.content, answer.headers.get("Idempotent-Replayed"))
+        print(Order.objects.count())
+        """
+    )
+    plain, rest = """b'{"paid": 1}'""", """b'{"paid":"b"}'"""
+    lines = [f"201 {plain} None", f"201 {plain} true", f"201 {rest} None", f"201 {rest} true", "2"]
+    assert told.splitlines() == lines
+
+
+def test_a_task_of_celery_commits_with_its_record(small):
+    told = small.run(
+        """
+        from celery import Celery
+        from onceward.celery import exactly
+        from onceward.django import atomic, once
+        from shop.models import Order
+
+        app = Celery("shop", broker="memory://", backend="cache+memory://")
+
+        @app.task
+        @exactly(once, key="key")
+        @atomic
+        def order(key):
+            return Order.objects.create(reference=key, amount=1).pk
+
+        print(order.apply(args=["a"]).get(), order.apply(args=["a"]).get(), Order.objects.count())
+        print([record.status for record, _ in once.ledger.records()])
+        """
+    )
+    assert told.splitlines() == ["1 1 1", "['COMPLETED']"]
+
+
+def test_an_operation_of_ninja_answers_once(small):
+    python = environment("ninja", ["django==5.2.19", "django-ninja==1.7.1"])
+    told = small.run(
+        """
+        import json
+        from django.test import Client, override_settings
+        from django.urls import path
+        from ninja import NinjaAPI, Schema
+        from ninja.decorators import decorate_view
+        from onceward.django import atomic, idempotent
+        from onceward.web import Rules, Scope
+        from shop.models import Order
+
+        class Payment(Schema):
+            amount: int
+
+        api = NinjaAPI()
+
+        @api.post("/pay", response={201: dict})
+        @decorate_view(atomic, idempotent(Rules(scope=Scope.EVERYBODY), name="ninja"))
+        def pay(request, payment: Payment):
+            return 201, {"order": Order.objects.create(reference="n", amount=payment.amount).pk}
+
+        with override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("api/", api.urls)]})):
+            for _ in range(2):
+                answer = Client().post("/api/pay", {"amount": 5}, "application/json", headers={"Idempotency-Key": '"k"'})
+                print(answer.status_code, answer.content, answer.headers.get("Idempotent-Replayed"))
+        print(Order.objects.count())
+        """,
+        python=python,
+    )
+    assert told.splitlines() == ["201 b'{\"order\": 1}' None", "201 b'{\"order\": 1}' true", "1"]
+
+
+@pytest.mark.parametrize("setting", ["None", "True"])
+def test_the_middleware_takes_the_projects_ledger(small, setting):
+    told = small.run(
+        f"""
+        from django.http import HttpResponse
+        from django.test import Client, override_settings
+        from django.urls import path
+        from onceward.web import Route, Rules, Scope
+        from shop.models import Order
+
+        def view(request):
+            Order.objects.create(reference="a", amount=1)
+            return HttpResponse(status=201)
+
+        urls = type("urls", (), {{"urlpatterns": [path("pay", view)]}})
+        given = {{"DATABASE": "default", "rules": Rules(Route("/pay"), scope=Scope.EVERYBODY), "name": "site"}}
+        if {setting} is None:
+            del given["DATABASE"]
+        middleware = ["onceward.web.django.IdempotencyMiddleware"]
+        with override_settings(ROOT_URLCONF=urls, ONCEWARD=given, MIDDLEWARE=middleware):
+            try:
+                print([Client().post("/pay", headers={{"Idempotency-Key": '"k"'}}).status_code for _ in "ab"])
+            except Exception as error:
+                print(type(error).__name__)
+        print(Order.objects.count())
+        """
+    )
+    assert told.splitlines() == (["[201, 201]", "1"] if setting == "True" else ["ImproperlyConfigured", "0"])
+
+
+def test_the_test_cases_begin_with_an_empty_ledger(bare):
+    told = bare.manage("test", "--noinput", "test_shop")
+    assert "Ran 5 tests" in told
+    assert "OK" in told

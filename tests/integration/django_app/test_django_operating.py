@@ -1,0 +1,261 @@
+"""A Django project's ledger for its operators: checks, commands and the admin."""
+
+import pytest
+
+
+def checks(shop, **changed):
+    """Return the ids and texts of the checks with other settings."""
+    told = shop.run(
+        f"""
+        from django.core.checks import run_checks
+        from django.test import override_settings
+        with override_settings(**{changed!r}):
+            print([(message.id, message.msg) for message in run_checks(tags=["onceward"])])
+        """
+    )
+    return eval(told)
+
+
+@pytest.mark.parametrize(
+    ("setting", "number", "text"),
+    [
+        (["default"], 1, "no dict"),
+        ({"DATABASES": "default"}, 1, "unknown names: DATABASES"),
+        ({"lease": -1}, 2, "lease"),
+        ({"DATABASE": "other"}, 3, "none of DATABASES: default"),
+        ({"OPTIONS": {"lane": 4}}, 3, "unknown option lane"),
+        ({"OPTIONS": 4}, 3, "no dict"),
+    ],
+)
+def test_a_wrong_setting_is_said(small, setting, number, text):
+    ((found, told),) = checks(small, ONCEWARD=setting)
+    assert found == f"onceward.E00{number}"
+    assert text in told
+
+
+def test_atomic_requests_is_warned_of_and_a_wrong_setting_stops_a_handler(small):
+    told = small.run(
+        """
+        from django.core.checks import run_checks
+        from django.db import connections
+        from django.test import override_settings
+        connections.settings["default"]["ATOMIC_REQUESTS"] = True
+        print([message.id for message in run_checks(tags=["onceward"])])
+        with override_settings(ONCEWARD={"leese": 1}):
+            from onceward.django import once
+            once.policy
+        """,
+        status=1,
+    )
+    assert told.startswith("['onceward.W001']\n")
+    assert "ImproperlyConfigured: settings.ONCEWARD has unknown names: leese" in told
+
+
+def test_the_url_of_a_database_has_all_that_its_settings_say(small):
+    told = small.run(
+        """
+        from django.db import connections
+        from onceward.web.django_project import project_url
+        from django.test import override_settings
+
+        def url(engine, options=(), **place):
+            given = {"ENGINE": f"django.db.backends.{engine}", "OPTIONS": dict(options), **place}
+            connections.settings["other"] = connections.configure_settings({"default": {}, "other": given})["other"]
+            if hasattr(connections._connections, "other"):
+                del connections["other"]
+            with override_settings(ONCEWARD={"DATABASE": "other"}):
+                print(project_url())
+
+        url("postgresql", NAME="a b", USER="u@x", PASSWORD="p/w:1", HOST="db", PORT="5433")
+        url("postgresql", {"pool": True, "sslmode": "require", "assume_role": "r"}, NAME="shop", HOST="/run/db", USER="u")
+        url("postgresql", {"service": "shop"}, NAME="")
+        import pymysql
+        pymysql.install_as_MySQLdb()
+        url("mysql", {"ssl": {"ca": "/etc/ca.pem"}}, NAME="shop", USER="u", HOST="::1", PORT=3307)
+        url("mysql", {"ssl": {"x": 1}, "unix_socket": "/run/m.sock"}, NAME="shop", USER="u", PASSWORD="p")
+        url("sqlite3", NAME="/tmp/a b#.db")
+        url("sqlite3", NAME=":memory:")
+        """
+    )
+    assert told.splitlines() == [
+        "postgresql://u%40x:p%2Fw%3A1@db:5433/a%20b",
+        "postgresql://u@/shop?host=%2Frun%2Fdb&sslmode=require&options=-c%20role%3Dr",
+        "postgresql:///?service=shop",
+        "mysql://u@[::1]:3307/shop?ca=%2Fetc%2Fca.pem",
+        "mysql://u:p@localhost/shop?socket=%2Frun%2Fm.sock&tls=on",
+        "sqlite:////tmp/a%20b%23.db",
+        "memory:",
+    ]
+
+
+ORDERS = """
+import logging
+logging.disable(logging.CRITICAL)
+from onceward.django import once
+from shop.views import CardDeclined, order
+for key in ("k1", "k2", "k3"):
+    try:
+        order(key, "A-1", 10**7 if key < "k3" else 5)
+    except CardDeclined:
+        pass
+"""
+
+
+def test_commands_work_on_the_projects_ledger(shop):
+    shop.run(ORDERS)
+    listed = shop.manage("onceward", "ls", "--status", "PARKED", "--json")
+    assert listed.count("shop.order:k") == 2
+    assert "unparked" in shop.manage("onceward", "unpark", "shop.order:k1")
+    assert "no such key" in shop.manage("onceward", "show", "shop.order:none", status=1)
+    assert "Usage: manage.py onceward" in shop.manage("onceward", "unpark", status=2)
+    assert "COMMAND" in shop.manage("onceward", "--help")
+    told = shop.run(
+        """
+        import io
+        from django.core.management import call_command
+        out = io.StringIO()
+        try:
+            call_command("onceward", "ls", "--json", stdout=out)
+        except SystemExit as end:
+            print(end.code, out.getvalue().count("shop.order"))
+        try:
+            call_command("onceward", "show", "shop.order:k1")
+        except SystemExit as end:
+            print(end.code)
+        """
+    )
+    assert told.startswith("0 3\nkey            shop.order:k1\n")
+    assert told.endswith("\n0\n")
+
+
+ADMIN = (
+    ORDERS
+    + """
+import re
+from html import unescape
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+LIST = "/admin/onceward/ledgerrecord/"
+
+def visitor(name, *permissions):
+    user = User.objects.create_user(name, is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(content_type__app_label="onceward", codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client
+
+def keys(client, query=""):
+    page = client.get(LIST + query)
+    return re.findall(r'field-shown_key"><a [^>]*>([^<]+)', page.content.decode()) if page.status_code == 200 else page.status_code
+
+def story(client, key):
+    return client.get(f"{LIST}{quote(key)}/change/").content.decode()
+
+def act(client, action, *keys, follow=True, **fields):
+    chosen = {"action": action, "index": 0, "_selected_action": keys}
+    shown = client.post(LIST, chosen)
+    if shown.status_code != 200:
+        return shown.status_code
+    page = shown.content.decode()
+    versions = re.findall('name="version" value="([^"]*)"', page)
+    there = re.findall('<input type="hidden" name="_selected_action" value="([^"]*)"', page)
+    answer = client.post(LIST, {**chosen, "_selected_action": there, "confirmed": "yes", "version": versions, **fields}, follow=True)
+    text = unescape(answer.content.decode())
+    return re.findall('<li class="(success|error)">(.*?)</li>', text) or re.findall('class="errornote">(.*?)<', text)
+
+def state(key):
+    record, _ = once.ledger.show(key)
+    return record.status, record.result
+"""
+)
+
+
+def test_the_admin_lists_and_shows_keys(shop):
+    told = shop.run(
+        ADMIN
+        + """
+viewer = visitor("v", "view_ledgerrecord")
+print([key.rpartition(":")[2] for key in keys(viewer)])
+print(keys(visitor("nobody")))
+print([key.rpartition(":")[2] for key in keys(viewer, "?state=PARKED")], keys(viewer, "?q=shop.order:k3"), keys(viewer, "?q=none"))
+print([len(keys(viewer, f"?changed={age}")) for age in ("1h", "-1h", "-1d")])
+print([len(keys(viewer, f"?state={name}")) for name in ("COMPLETED", "LAPSED", "EXPIRED", "RELEASED", "UNSENT", "REFUSED")])
+page = story(viewer, "shop.order:k1")
+print("CardDeclined" in page, "Fix the cause" in page, "Unpark" in page)
+with_payload = visitor("p", "view_ledgerrecord", "view_payload")
+print("<pre>1</pre>" in story(with_payload, "shop.order:k3"), "<pre>1</pre>" in story(viewer, "shop.order:k3"), "(hidden)" in story(viewer, "shop.order:k3"))
+print(viewer.get(f"{LIST}nothing/change/").status_code, visitor("w").get(f"{LIST}{quote('shop.order:k1')}/change/").status_code)
+print(viewer.get(f"{LIST}add/").status_code, viewer.post(f"{LIST}{quote('shop.order:k1')}/delete/").status_code)
+"""
+    )
+    assert told.splitlines() == [
+        "['k1', 'k2', 'k3']",
+        "403",
+        "['k1', 'k2'] ['shop.order:k3'] []",
+        "[0, 3, 3]",
+        "[1, 0, 0, 0, 0, 0]",
+        "True True False",
+        "True False True",
+        "404 403",
+        "403 403",
+    ]
+
+
+def test_what_the_admin_does_is_checked_and_logged(shop):
+    told = shop.run(
+        ADMIN
+        + """
+boss = visitor("b", "view_ledgerrecord", "unpark_ledgerrecord", "settle_ledgerrecord", "clear_ledgerrecord")
+print(act(boss, "unpark", "shop.order:k1", "shop.order:k3", why=""), state("shop.order:k1")[0])
+print(act(boss, "unpark", "shop.order:k1", "shop.order:k3", why="fixed"), state("shop.order:k1")[0])
+print(act(boss, "settle", "shop.order:k2", why="paid", detail="{"), state("shop.order:k2")[0])
+print(act(boss, "settle", "shop.order:k2", why="paid", detail='{"secret": 7}'), state("shop.order:k2"))
+print(act(boss, "clear", "shop.order:k3", why="wrong order"), [record.key for record, _ in once.ledger.records("shop.order:k3")])
+print([(entry.user.username, entry.object_id, entry.change_message) for entry in LogEntry.objects.order_by("pk")])
+print("fixed" in story(boss, "shop.order:k1"), "secret" in story(boss, "shop.order:k2"))
+unparker = visitor("u", "view_ledgerrecord", "unpark_ledgerrecord")
+print(act(unparker, "clear", "shop.order:k1", why="no"), act(unparker, "settle", "shop.order:k2", why="no", detail="1"), state("shop.order:k1")[0])
+"""
+    )
+    lines = told.splitlines()
+    assert lines[0] == "['Say why. The audit keeps it.'] PARKED"
+    assert lines[1] == "[('success', 'Unpark shop.order:k1: unparked: the next delivery runs')] RELEASED"
+    assert lines[2].startswith("['The result is no JSON: ")
+    assert lines[2].endswith(" PARKED")
+    assert lines[3] == """[('success', 'Settle shop.order:k2: completed by hand')] ('COMPLETED', '{"secret":7}')"""
+    assert lines[4] == "[('success', 'Clear shop.order:k3: cleared: the next delivery runs')] []"
+    assert lines[5] == str(
+        [
+            ("b", "shop.order:k1", "unpark: unparked: the next delivery runs. Why: fixed"),
+            ("b", "shop.order:k2", "settle: completed by hand. Why: paid"),
+            ("b", "shop.order:k3", "clear: cleared: the next delivery runs. Why: wrong order"),
+        ]
+    )
+    assert lines[6] == "True False"
+    assert lines[7] == "302 302 RELEASED"
+
+
+def test_a_key_that_changes_or_is_held_is_not_acted_on_unseen(small):
+    told = small.run(
+        ADMIN
+        + """
+boss = visitor("b", "view_ledgerrecord", "unpark_ledgerrecord", "clear_ledgerrecord", "settle_ledgerrecord")
+chosen = {"action": "unpark", "index": 0, "_selected_action": ["shop.order:k1"], "confirmed": "yes", "why": "x"}
+print(re.findall('class="error">(.*?)<', boss.post(LIST, {**chosen, "version": ["a.1.2"]}, follow=True).content.decode()))
+held = once.acquire("held", name="t")
+print(act(boss, "clear", "t:held", why="x"))
+print(act(boss, "settle", "t:held", why="x", detail="1"))
+print(act(boss, "clear", "t:held", why="x", accept="yes"))
+audit = next(record.key for record, _ in once.ledger.records("onceward.audit"))
+print(act(boss, "clear", audit, why="x", accept="yes"))
+"""
+    )
+    lines = told.splitlines()
+    assert "the record has changed since you looked at it" in lines[0]
+    assert "you have not accepted this" in lines[1]
+    assert lines[2] == "[]"
+    assert "cleared" in lines[3]
+    assert lines[4] == "[]"
