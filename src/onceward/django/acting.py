@@ -10,10 +10,10 @@ from django.http import HttpRequest
 
 from onceward.core.record import Record
 from onceward.core.views import NextStep, next_step
-from onceward.dashboard import audit
 from onceward.dashboard.actions import ACTIONS, Action, Preview, SeenLedger, possible, version_of
 from onceward.dashboard.showing import kept_in, state_of
 from onceward.errors import OncewardError, StoreError
+from onceward.stores import audit
 from onceward.stores.contract import DamagedRecord, NotFound
 from onceward.stores.ledger import Ledger
 from onceward.terminal import line

@@ -6,8 +6,8 @@ from typing import Any
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.record import Record
 from onceward.core.views import last_change, relative
-from onceward.dashboard import audit
 from onceward.dashboard.showing import advice, hidden, outbox_of, pretty, state_of, steps_of
+from onceward.stores import audit
 from onceward.stores.ledger import Ledger
 from onceward.terminal import line, lines
 
