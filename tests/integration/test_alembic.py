@@ -2,39 +2,62 @@
 
 import itertools
 import os
+import subprocess
 from urllib.parse import urlsplit
 
 import pytest
-from alembic.autogenerate import compare_metadata
+from alembic.autogenerate import compare_metadata, produce_migrations, render_python_code
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, text
 
+from environments import environment
+from ledger_schemas import provisioned, schema_of
 from onceward import Once
 from onceward.alembic import without_ledger
+from onceward.sqlalchemy import make_ledger, tables
+from places import SOURCES
 
 NUMBERS = itertools.count()
 
 
-@pytest.fixture
-def postgres_url(postgres):
+def postgres_database(postgres):
     name = f"alembic_{os.getpid()}_{next(NUMBERS)}"
     postgres.sql(f"CREATE DATABASE {name}")
     return postgres.url.replace("/test", f"/{name}")
 
 
+@pytest.fixture
+def postgres_url(postgres):
+    return postgres_database(postgres)
+
+
 @pytest.fixture(params=["sqlite", "postgres", "mariadb"])
-def place(request, tmp_path, postgres_url, database):
+def empty(request, tmp_path, postgres, mariadb):
+    """Make an empty database, and return its URL for a ledger."""
+
+    def make():
+        if request.param == "sqlite":
+            return f"sqlite:////{str(tmp_path)[1:]}/shop{next(NUMBERS)}.db"
+        if request.param == "postgres":
+            return postgres_database(postgres)
+        return mariadb.database(f"alembic_{os.getpid()}_{next(NUMBERS)}")
+
+    return make
+
+
+def driver_url(url):
+    """Return a ledger's URL as SQLAlchemy takes it."""
+    parts = urlsplit(url)
+    drivers = {"sqlite": url, "mysql": f"mysql+pymysql://{parts.netloc}{parts.path}"}
+    return drivers.get(parts.scheme, url.replace("postgresql:", "postgresql+psycopg:"))
+
+
+@pytest.fixture
+def place(empty):
     """A ledger's URL, and an engine to its database, in which there is also a table that no model describes."""
-    if request.param == "sqlite":
-        url = driver = f"sqlite:///{tmp_path}/shop.db"
-    elif request.param == "postgres":
-        url = postgres_url
-        driver = url.replace("postgresql:", "postgresql+psycopg:")
-    else:
-        url = database
-        parts = urlsplit(url)
-        driver = f"mysql+pymysql://{parts.netloc}{parts.path}"
-    engine = create_engine(driver)
+    url = empty()
+    engine = create_engine(driver_url(url))
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE stale (id INTEGER)"))
     yield url, engine
@@ -74,3 +97,145 @@ def test_ledgers_of_other_names_are_named(postgres_url):
 def test_what_is_no_name_is_refused(given):
     with pytest.raises(TypeError, match="give names of tables"):
         without_ledger(*given)
+
+
+# --- a ledger that the metadata declares --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def models():
+    made = MetaData()
+    Table("orders", made, Column("id", Integer, primary_key=True))
+    tables(made)
+    tables(made)  # once more changes nothing
+    return made
+
+
+def names(engine, models):
+    with engine.connect() as connection:
+        found = compare_metadata(MigrationContext.configure(connection), models)
+    return sorted((kind, getattr(what, "name", what)) for kind, what, *_ in found)
+
+
+def test_a_revision_makes_the_ledger_that_init_makes_and_proposes_nothing_further(empty, place, models):
+    url, engine = place
+    rest = [("add_table", "orders"), ("remove_table", "stale")]
+    assert names(engine, models) == sorted([*rest, ("make_ledger", "onceward")])
+    with engine.begin() as connection:
+        context = MigrationContext.configure(connection)
+        script = produce_migrations(context, models)
+        up, down = render_python_code(script.upgrade_ops), render_python_code(script.downgrade_ops)
+        import onceward.sqlalchemy
+
+        exec(f"if True:\n{up}", {"op": Operations(context), "sa": __import__("sqlalchemy"), "onceward": onceward})
+    assert "    onceward.sqlalchemy.make_ledger(op)\n" in up
+    assert "pass  # the ledger stays" in down
+    assert schema_of(url) == provisioned(empty())
+    assert names(engine, models) == []
+    once = Once(url)
+    assert once.run("a", len, ()) == 0
+    once.close()
+    assert names(engine, models) == []
+
+
+def test_what_a_new_version_adds_is_proposed(place, models):
+    url, engine = place
+    provisioned(url)
+    assert ("make_ledger", "onceward") not in names(engine, models)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE onceward_meta SET value = '0' WHERE name = 'layout'"))
+    assert ("make_ledger", "onceward") in names(engine, models)
+
+
+def test_create_all_makes_the_ledger_and_drop_all_leaves_it(empty, models):
+    url = empty()
+    engine = create_engine(driver_url(url))
+    for _ in range(2):
+        models.create_all(engine)
+    models.drop_all(engine)
+    engine.dispose()
+    assert schema_of(url) == provisioned(empty())
+
+
+def test_a_revision_that_is_only_printed_makes_the_same(empty, tmp_path):
+    url, printed = empty(), tmp_path / "revision.sql"
+    dialect = {"mysql": "mariadb"}.get(urlsplit(url).scheme, urlsplit(url).scheme)
+    with printed.open("w") as file:
+        context = MigrationContext.configure(dialect_name=dialect, opts={"as_sql": True, "output_buffer": file})
+        make_ledger(Operations(context))
+    engine = create_engine(driver_url(url))
+    with engine.begin() as connection:
+        for statement in printed.read_text().split(";\n\n"):
+            if statement.strip():
+                connection.exec_driver_sql(statement)
+    engine.dispose()
+    assert schema_of(url) == provisioned(empty())
+
+
+def test_a_ledger_of_another_name_and_schema_is_declared(postgres_url):
+    made = MetaData()
+    tables(made, table="jobs", schema="ledgers")
+    engine = create_engine(driver_url(postgres_url))
+    made.create_all(engine)
+    assert names(engine, made) == []
+    once = Once(f"{postgres_url}?table=jobs&schema=ledgers")
+    assert once.run("a", len, ()) == 0
+    once.close()
+    engine.dispose()
+
+
+def test_what_is_no_metadata_or_name_is_refused():
+    with pytest.raises(TypeError, match=r"give a MetaData, as in tables\(Base.metadata\)"):
+        tables("onceward")
+    with pytest.raises(ValueError, match="lower-case letters"):
+        tables(MetaData(), table="Jobs")
+
+
+FACES = """
+import sys
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
+from onceward import Once, current
+import alembic.autogenerate
+from onceward.sqlalchemy import tables
+from sqlmodel import Field, Session, SQLModel, create_engine
+
+folder = sys.argv[1]
+app = Flask("shop")
+app.config["SQLALCHEMY_DATABASE_URI"] = f"sqlite:///{folder}/flask.db"
+db = SQLAlchemy(app)
+tables(db.metadata)
+
+class Order(db.Model):
+    id = db.Column(db.Integer, primary_key=True)
+
+with app.app_context():
+    db.create_all()
+print(Once(f"sqlite:///{folder}/flask.db").run("a", len, ()))
+
+class Hero(SQLModel, table=True):
+    id: int | None = Field(default=None, primary_key=True)
+
+tables(SQLModel.metadata)
+engine = create_engine(f"sqlite:///{folder}/model.db")
+context = alembic.autogenerate.compare_metadata
+from alembic.migration import MigrationContext
+with engine.connect() as connection:
+    print([kind for kind, *_ in context(MigrationContext.configure(connection), SQLModel.metadata)])
+SQLModel.metadata.create_all(engine)
+with engine.connect() as connection:
+    print(context(MigrationContext.configure(connection), SQLModel.metadata))
+print(Once(f"sqlite:///{folder}/model.db").run("a", len, ()), alembic.__version__)
+"""
+
+
+@pytest.mark.parametrize("version", ["1.14.0", "1.20.1"])
+def test_flask_sqlalchemy_and_sqlmodel_declare_it_too(tmp_path, version):
+    needs = ["flask-sqlalchemy==3.1.1", "sqlmodel==0.0.50", f"alembic=={version}"]
+    python = environment(f"sqlalchemy-{version}", needs)
+    command = [python, "-c", FACES, tmp_path]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCES)}, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["0", "['add_table', 'make_ledger']", "[]", f"0 {version}"]

@@ -6,9 +6,8 @@ from typing import Any
 from django.db import router
 from django.db.migrations.operations.base import Operation
 
+from onceward.stores import ddl
 from onceward.web.django_project import alias, given
-
-NAMED = "onceward"
 
 
 class MakeLedger(Operation):
@@ -42,28 +41,12 @@ class MakeLedger(Operation):
 
 def tables_of(connection: Any) -> tuple[str, ...]:
     """Return the names of the ledger's tables in a database."""
-    ends = ("", "_meta", "_high") if connection.vendor == "sqlite" else ("", "_meta")
-    return tuple(f"{NAMED}{end}" for end in ends)
+    return ddl.tables(connection.vendor)
 
 
 def _statements(connection: Any) -> Iterator[str]:
-    """Return the statements of the database's own ledger, whose module needs its driver."""
-    if connection.vendor == "postgresql":
-        from onceward.stores.postgres import schema as postgres
-
-        yield postgres.make(postgres.Names(NAMED, None))
-    elif connection.vendor == "mysql":
-        from onceward.stores.mysql import schema as mysql
-
-        yield from mysql.tables(mysql.MysqlNames(NAMED), mysql.flavor_of(connection.mysql_server_info))
-    else:
-        from onceward.stores.sqlite import schema as sqlite
-
+    columns = set[str]()
+    if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
-            there = {row[1] for row in cursor.execute(f"PRAGMA table_info({sqlite.TABLE})").fetchall()}
-        yield from sqlite.SCHEMA
-        if not there:
-            yield from sqlite.INDEXES.values()
-            return
-        missing = sqlite.ADDED.keys() - there  # only `onceward migrate` makes the indexes of a large ledger
-        yield from (f"ALTER TABLE {sqlite.TABLE} ADD COLUMN {name} {sqlite.ADDED[name]}" for name in missing)
+            columns = {row[1] for row in cursor.execute("PRAGMA table_info(onceward)").fetchall()}
+    return ddl.statements(connection.vendor, columns, mariadb=getattr(connection, "mysql_is_mariadb", False))

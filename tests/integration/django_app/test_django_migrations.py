@@ -1,49 +1,19 @@
 """The ledger in a project's own database, by the project's migrations."""
 
-import sqlite3
-
-import psycopg
-import pymysql
 import pytest
 
 from django_shops import Shop
+from ledger_schemas import provisioned, schema_of
 from onceward import Once
 from onceward.core.drivers import drive
-from onceward.stores import url_parts
-from onceward.stores.capabilities import MIGRATE, PROVISION
-from onceward.stores.mysql import place_of
+from onceward.stores.capabilities import MIGRATE
 from onceward.stores.mysql import schema as mysql
 from onceward.stores.postgres import schema as postgresql
 from onceward.stores.sqlite import schema as sqlite
 
-COLUMNS = (
-    "SELECT table_name, column_name, data_type, is_nullable, collation_name, ordinal_position FROM information_schema.columns "
-    "WHERE table_name LIKE 'onceward%' ORDER BY 1, 2"
-)
-INDEXES = "SELECT indexdef FROM pg_indexes WHERE tablename LIKE 'onceward%' ORDER BY 1"
-COMMENTS = "SELECT objsubid, description FROM pg_description WHERE objoid = 'onceward'::regclass ORDER BY 1"
-
 
 def ledger_url(database):
     return database.replace("sqlite3://", "sqlite:///")
-
-
-def schema_of(database):
-    """Return all that a database says of the ledger's tables."""
-    if database.startswith("sqlite3"):
-        with sqlite3.connect(database.removeprefix("sqlite3://")) as connection:
-            return sorted(
-                connection.execute("SELECT type, name, sql FROM sqlite_master WHERE tbl_name LIKE 'onceward%'")
-            )
-    if database.startswith("postgresql"):
-        with psycopg.connect(database) as connection:
-            return [connection.execute(query).fetchall() for query in (COLUMNS, INDEXES, COMMENTS)]
-    with pymysql.connect(**place_of(*url_parts(database))).cursor() as cursor:
-        found = []
-        for table in ("onceward", "onceward_meta"):
-            cursor.execute(f"SHOW CREATE TABLE {table}")
-            found.append(cursor.fetchone())
-        return found
 
 
 def test_migrate_makes_the_ledger_that_init_makes(empty, bare):
@@ -65,11 +35,7 @@ def test_migrate_makes_the_ledger_that_init_makes(empty, bare):
     assert "onceward.W002" in before
     assert "No changes" in after
     assert "onceward" not in after
-    other = empty()
-    once = Once(ledger_url(other))
-    drive(PROVISION.needed(once.store)(frozenset()), once.store)
-    once.close()
-    assert schema_of(bare.database) == schema_of(other)
+    assert schema_of(bare.database) == provisioned(ledger_url(empty()))
     ours = Once(ledger_url(bare.database))
     assert [part for part in drive(MIGRATE.needed(ours.store)(), ours.store) if part.made] == []
     ours.close()

@@ -1,9 +1,11 @@
-"""The page about Django: its settings, its handlers and its tests run in the example's project."""
+"""The pages about migrations. That of Django: its settings, its handlers and its tests run in the example's project."""
 
 import os
 
+from sqlalchemy import create_engine, inspect
+
 from django_shops import Shop, database_of
-from pages import blocks
+from pages import blocks, run
 
 SETTINGS = "from shop.settings import *\nINSTALLED_APPS.remove('onceward.django')\n"
 
@@ -32,3 +34,11 @@ def test_the_page_runs(tmp_path):
         """
     )
     assert answered == """b'{"order": 1}' b'{"order": 1}' 60\n"""
+
+
+def test_the_page_of_sqlalchemy_declares_the_ledger(tmp_path):
+    page = run("docs/how-to/schema-migrations.md", {})
+    engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
+    page["Base"].metadata.create_all(engine)
+    assert "onceward" in inspect(engine).get_table_names()
+    engine.dispose()

@@ -1,0 +1,65 @@
+"""The statements that make a ledger, for tools that run them on a connection of their own: Django's migrations and SQLAlchemy."""
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+
+
+def statements(
+    kind: str,
+    columns: AbstractSet[str] = frozenset(),
+    *,
+    mariadb: bool = False,
+    table: str = "onceward",
+    schema: str | None = None,
+) -> Iterator[str]:
+    """Yield the statements that make a ledger, or what one lacks. All can be run again.
+
+    Args:
+        kind: the database: "postgresql", "mysql" or "sqlite".
+        columns: of SQLite: those that the ledger's table has; none if it is not there.
+        mariadb: whether a "mysql" is MariaDB.
+        table: its name; SQLite's is always ``onceward``.
+        schema: its schema in PostgreSQL; None is the first one of the search path.
+
+    Raises:
+        ValueError: no ledger can be in such a database, or under such a name.
+    """
+    if kind == "postgresql":
+        from onceward.stores.postgres import schema as postgres
+
+        yield postgres.make(postgres.Names(table, schema))
+    elif kind == "mysql":
+        from onceward.stores.mysql import schema as mysql
+
+        yield from mysql.tables(mysql.MysqlNames(table), mysql.MARIADB if mariadb else mysql.MYSQL)
+    elif kind == "sqlite":
+        yield from _of_sqlite(columns)
+    else:
+        raise ValueError(f"no ledger can be in {kind}: it can be in PostgreSQL, MySQL, MariaDB or SQLite")
+
+
+def _of_sqlite(columns: AbstractSet[str]) -> Iterator[str]:
+    from onceward.stores.sqlite import schema as sqlite
+
+    yield from sqlite.SCHEMA
+    if not columns:
+        yield from sqlite.INDEXES.values()
+        return
+    missing = sqlite.ADDED.keys() - columns  # only `onceward migrate` makes the indexes of a large ledger
+    yield from (f"ALTER TABLE {sqlite.TABLE} ADD COLUMN {name} {sqlite.ADDED[name]}" for name in missing)
+
+
+def layout(kind: str) -> int:
+    """Return the layout that this version's statements make."""
+    if kind == "postgresql":
+        from onceward.stores.postgres.schema import MINOR
+    elif kind == "mysql":
+        from onceward.stores.mysql.schema import MINOR
+    else:
+        from onceward.stores.sqlite.schema import MINOR
+    return MINOR
+
+
+def tables(kind: str, table: str = "onceward") -> tuple[str, ...]:
+    """Return the names of a ledger's tables."""
+    return tuple(f"{table}{end}" for end in (("", "_meta", "_high") if kind == "sqlite" else ("", "_meta")))
