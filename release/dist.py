@@ -81,7 +81,8 @@ def main() -> None:
         run(BIN / "hatchling", "build", "-t", "wheel", cwd=source, SOURCE_DATE_EPOCH=epoch)
         refuse_difference(wheel, source / "dist" / wheel.name)
         run(BIN / "twine", "check", "--strict", wheel, sdist, cwd=folder)
-        run(BIN / "check-wheel-contents", wheel, cwd=folder)
+        # Django numbers its migrations, so their names are no identifiers: W004.
+        run(BIN / "check-wheel-contents", "--ignore", "W004", wheel, cwd=folder)
         if wheel.stat().st_size > LARGEST:
             sys.exit(f"dist: {wheel.name} has {wheel.stat().st_size} bytes, more than {LARGEST}")
         check_types(wheel, folder)

@@ -1,1 +1,1 @@
-"""Commands of ``manage.py``."""
+"""Each file is a command of ``manage.py``."""
