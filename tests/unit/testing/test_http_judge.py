@@ -1,0 +1,147 @@
+"""``onceward.testing.http`` judges servers: ours, in process and over TCP, and servers that are wrong in one way each."""
+
+import contextlib
+import threading
+
+import pytest
+import uvicorn
+
+from onceward import Once
+from onceward.proxy import Proxy
+from onceward.testing.http import check
+from onceward.web import AsgiIdempotency, Route, Rules, Scope
+from payments_app import Payments, answer
+from waiting import until
+
+ALL = ["first", "replay", "missing", "reused", "concurrent", "scope", "longest", "too long", "refusal", "failure"]
+BODIES = {"body": {"amount": 5}, "other": {"amount": 6}, "refused": {"amount": 0}, "failing": {"amount": -1}}
+CALLERS = {"headers": {"X-Api-Key": "me"}, "stranger": {"X-Api-Key": "you"}}
+
+
+def judged(target, payments=None, **more):
+    effects = None if payments is None else lambda: payments.begun
+    return check(target, effects=effects, **{**BODIES, **CALLERS, **more})
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("wait", [None, 5])
+def test_our_middleware_holds_every_point(counts, wait):
+    payments = Payments()
+    guarded = AsgiIdempotency(payments, Once("memory:"), Rules(scope=Scope.CREDENTIAL), name="pay", wait=wait)
+    report = judged(guarded, payments if counts else None, expect={"refusal": "replayed", "failure": "again"})
+    assert [point.name for point in report.points] == ALL
+    assert [point.verdict for point in report.points] == ["holds"] * len(ALL), str(report)
+
+
+def test_a_key_in_the_body_is_sent_there():
+    payments = Payments()
+    rules = Rules(Route("/", key="body.idempotency_key"), scope=Scope.CREDENTIAL, length=(1, 45))
+    report = judged(
+        AsgiIdempotency(payments, Once("memory:"), rules, name="pay"),
+        payments,
+        header="body.idempotency_key",
+        longest=45,
+    )
+    assert not report.failed, str(report)
+
+
+@contextlib.contextmanager
+def served(app):
+    """Serve an application over TCP, and give its URL."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="auto", ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until(lambda: server.started)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+def test_our_proxy_holds_every_point_over_tcp():
+    payments = Payments()
+    with served(payments) as upstream:
+        proxy = Proxy(upstream, Once("memory:"), Rules(scope=Scope.CREDENTIAL), name="pay", health=None)
+        with served(proxy) as url:
+            report = judged(f"{url}/payments", payments)
+    assert not report.failed, str(report)
+    assert report["failure"].evidence.startswith("again: 500")
+
+
+class Wrong:
+    """A server that keeps answers in a dict, and does one thing wrong."""
+
+    def __init__(self, fault):
+        self.fault, self.payments, self.answers = fault, Payments(), {}
+
+    async def __call__(self, scope, receive, send):
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        body = (await receive())["body"]
+        key, caller = headers.get("idempotency-key"), headers["x-api-key"]
+        if key is None and self.fault != "missing":
+            return await answer(send, 400, {})
+        if key is not None and len(key) > 257 and self.fault != "too long":
+            return await answer(send, 400, {})
+        if key is not None and len(key) > 200 and self.fault == "longest":
+            return await answer(send, 400, {})
+        place = (key, "" if self.fault == "scope" else caller)
+        if key is not None and self.fault != "replay" and place in self.answers:
+            before, sent = self.answers[place]
+            if before != body and self.fault != "reused":
+                return await answer(send, 422, {})
+            if sent is None:
+                return await answer(send, 409, {})
+            for message in sent:
+                await send(message)
+            return None
+        sent = []
+        if self.fault != "concurrent":
+            self.answers[place] = (body, None)
+
+        async def receiving():
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def keeping(message):
+            sent.append(message)
+            await send(message)
+
+        if self.fault == "first":
+            await answer(keeping, 500, {})
+        else:
+            await self.payments(scope, receiving, keeping)
+        self.answers[place] = (body, sent)
+
+
+def test_a_server_that_replays_failures_holds_every_point_and_the_report_says_so():
+    server = Wrong(None)
+    report = judged(server, server.payments)
+    assert not report.failed, str(report)
+    assert report["failure"].evidence.startswith("replayed: 500")
+    contradicted = judged(Wrong(None), expect={"failure": "again"})
+    assert [point.name for point in contradicted.failed] == ["failure"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "fails"),
+    [
+        ("first", {"first", "concurrent", "scope", "longest", "refusal"}),
+        ("replay", {"replay", "reused", "concurrent"}),
+        ("missing", {"missing"}),
+        ("reused", {"reused"}),
+        ("concurrent", {"concurrent"}),
+        ("scope", {"scope"}),
+        ("longest", {"longest"}),
+        ("too long", {"too long"}),
+    ],
+)
+def test_a_server_that_is_wrong_fails_the_points_about_that(fault, fails):
+    report = judged(Wrong(fault))
+    assert {point.name for point in report.failed} == fails, str(report)
+
+
+def test_what_nothing_was_given_for_is_unknown():
+    report = check(Wrong(None), body={"amount": 5}, other={"amount": 6}, headers={"X-Api-Key": "me"}, longest=None)
+    assert {point.name for point in report.points if point.verdict == "unknown"} == {"scope", "refusal", "failure"}
+    assert not report.failed
+    assert str(report).splitlines()[0].split()[:3] == ["holds", "first", "201"]
+    with pytest.raises(TypeError, match="give a URL, or an ASGI application"):
+        check(7, body={}, other={})
