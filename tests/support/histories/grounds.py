@@ -158,7 +158,7 @@ class RedisGround:
         chance = random.Random(plan.seed)
         self._gate.loses = lambda: chance.random() < plan.loss
         wait = "&wait=1" if replicated and synchronous else ""
-        self.url = f"redis://127.0.0.1:{self._gate.port}/0?timeout=2{wait}"
+        self.url = f"redis://127.0.0.1:{self._gate.port}/0?{LANES}{wait}"
 
     def restart(self) -> None:
         self._servers[0].restart()
