@@ -1,0 +1,251 @@
+"""Servers that stop, fill their disk or start again under many callers, and clocks that are wrong beside a broker."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from mysql_servers import Mariadb
+from nats_servers import Nats
+from onceward import Once, OncewardError, ResultUnavailable
+from orphans import watched
+from places import SOURCES, SUPPORT, WORKERS
+from postgres_servers import Postgres
+from processes import freeze
+from rabbitmq_servers import Rabbitmq
+from redis_servers import Redis
+from shops import NatsShop, RabbitShop, RedisShop
+from waiting import until, working
+
+BROKERS = {
+    "nats": (Nats, NatsShop),
+    "redis": (lambda: Redis(appendonly="yes"), RedisShop),
+    "rabbitmq": (Rabbitmq, RabbitShop),
+}
+LEASE = 1.0
+
+
+@pytest.fixture(params=BROKERS)
+def broker(request):
+    start, shop = BROKERS[request.param]
+    server = start()
+    yield server, shop(server)
+    server.stop()
+
+
+class Effects:
+    """What was done for each key, and how often a caller was told of an error, after which the key may run again."""
+
+    def __init__(self):
+        self.ran, self.doubts, self.done = Counter(), Counter(), set()
+
+    def handle(self, key):
+        self.ran[key] += 1
+        return key
+
+    def check(self, keys):
+        assert self.done == set(keys)
+        assert {key: times for key, times in self.ran.items() if times > 1 + self.doubts[key]} == {}
+
+
+def test_a_broker_that_stands_still_for_longer_than_the_lease_doubles_nothing(broker, tmp_path):
+    server, shop = broker
+    once, effects = Once(f"sqlite:///{tmp_path}/ledger.db", lease=LEASE, name="shop"), Effects()
+    orders = range(24)
+
+    def charge(order):
+        time.sleep(0.05)
+        effects.handle(order["id"])
+
+    shop.publish(*[{"id": number} for number in orders] * 2)
+    with ExitStack() as running:
+        for _ in range(2):
+            running.enter_context(working(shop.worker(once, charge, concurrency=2)))
+        until(lambda: len(effects.ran) > 5)
+        freeze(server.pid)
+        time.sleep(3 * LEASE)
+        os.kill(server.pid, signal.SIGCONT)
+        until(lambda: len(effects.ran) == len(orders) and shop.pending() == 0)
+    assert set(effects.ran.values()) == {1}
+    once.close()
+
+
+def test_workers_an_hour_fast_and_slow_beside_a_broker_take_each_message_once(broker, faketime, postgres, tmp_path):
+    _, shop = broker
+    effects = tmp_path / "effects"
+    ledger = f"{postgres.url}?table=clocks_{shop.broker}"
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{SUPPORT}", "LEDGER": ledger, "EFFECTS": str(effects)}
+    command = [sys.executable, WORKERS / "broker_worker.py", shop.broker, shop.url, shop.orders]
+    processes = [
+        watched(subprocess.Popen([*map(str, (*faketime(offset), *command))], env=environment))
+        for offset in ("+1h", "-1h", "+0")
+    ]
+    try:
+        shop.publish(*[{"id": number} for number in range(20)] * 2)
+        until(lambda: effects.exists() and len(set(effects.read_text().split())) == 20 and shop.pending() == 0)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert Counter(effects.read_text().split()).most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("kind", [Postgres, Mariadb])
+def test_a_server_that_starts_again_under_64_tasks_loses_and_doubles_nothing(kind, request):
+    server = kind()
+    request.addfinalizer(server.stop)
+    once, effects = Once(server.url, lease=5.0), Effects()
+    keys = [f"{task} {number}" for task in range(64) for number in range(8)]
+    again = threading.Event()
+
+    async def charge(key):
+        await asyncio.sleep(0)
+        return effects.handle(key)
+
+    async def caller(task):
+        for number in range(8):
+            key = f"{task} {number}"
+            while key not in effects.done:
+                try:
+                    assert await once.using(name="charge").run_async(key, charge, key) == key
+                    effects.done.add(key)
+                except OncewardError:
+                    effects.doubts[key] += 1
+                    await asyncio.sleep(0.1)
+            if len(effects.done) > 100 and not again.is_set():
+                again.set()
+                await asyncio.to_thread(_killed_and_started, server)
+
+    async def main():
+        async with asyncio.timeout(300):
+            await asyncio.gather(*map(caller, range(64)))
+
+    asyncio.run(main())
+    once.close()
+    effects.check(keys)
+    assert again.is_set()
+
+
+def _killed_and_started(server):
+    server.crash()
+    server.start()
+
+
+@pytest.fixture
+def small_disk(monkeypatch):
+    """A disk on which servers put what they have, and a function that fills it up or frees it."""
+    folder = Path(tempfile.mkdtemp(prefix="onceward-disk-"))  # not in that of the test, which only root may read
+    folder.chmod(0o755)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=260m,mode=1777", "tmpfs", str(folder)], check=False)
+    if done.returncode:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("a file system can only be mounted by root")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    rest = folder / "rest"
+
+    def fill(full):
+        if not full:
+            rest.unlink()
+            return
+        with rest.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                return
+
+    yield fill
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+    folder.rmdir()
+
+
+@pytest.mark.filterwarnings("ignore::onceward.ResultWarning")
+@pytest.mark.parametrize("kind", [Postgres, Mariadb])
+def test_a_disk_that_is_full_under_the_server_loses_and_doubles_nothing(kind, small_disk, request):
+    server = kind()
+    request.addfinalizer(server.stop)
+    once, effects = Once(server.url, lease=3.0), Effects()
+    keys, lock, refused, stop = iter(range(100_000)), threading.Lock(), threading.Event(), threading.Event()
+    begun = set()
+
+    def large(key):
+        return [effects.handle(key), "x" * 50_000]
+
+    def call(key):
+        while True:
+            try:
+                assert once.run(key, large, key) == [key, "x" * 50_000]
+                effects.done.add(key)
+                return
+            except ResultUnavailable:  # there was room for the record, and not for its result
+                effects.done.add(key)
+                return
+            except OncewardError:
+                effects.doubts[key] += 1
+                refused.set()
+                time.sleep(0.2)
+
+    def caller():
+        while not stop.is_set():
+            with lock:
+                key = next(keys)
+                begun.add(key)
+            call(key)
+
+    callers = [threading.Thread(target=caller, daemon=True) for _ in range(8)]
+    for one in callers:
+        one.start()
+    until(lambda: len(effects.done) > 50)
+    small_disk(True)
+    until(refused.is_set)
+    small_disk(False)
+    if not server.answers():  # PostgreSQL ends when it cannot write its log
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+            server.crash()
+        server.start()
+    done = len(effects.done)
+    until(lambda: len(effects.done) > done + 50)
+    stop.set()
+    for one in callers:
+        one.join(120)
+    effects.check(begun)
+    assert {record.status for record, _ in once.ledger.records()} == {"COMPLETED"}
+    once.close()
+
+
+MODES = (
+    "ANSI_QUOTES,HIGH_NOT_PRECEDENCE,IGNORE_SPACE,PIPES_AS_CONCAT,REAL_AS_FLOAT",
+    "NO_BACKSLASH_ESCAPES,NO_UNSIGNED_SUBTRACTION,PAD_CHAR_TO_FULL_LENGTH",
+    "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,ONLY_FULL_GROUP_BY,TRADITIONAL",
+    "ORACLE",
+    "ANSI,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION",
+    "",
+)
+
+
+def test_a_ledger_works_whatever_sql_mode_its_server_has(request):
+    server = Mariadb()
+    request.addfinalizer(server.stop)
+    value = ["it's", 'a "quoted" \\ thing\n', "é\0😀", -1, json.dumps({"a": None})]
+    for number, mode in enumerate(MODES):
+        server.sql(f"SET GLOBAL sql_mode = '{mode}'")
+        once = Once(server.url, lease=30)
+        key = f"k'\\\"{number}  "
+        for _ in range(2):
+            assert once.using(name="t").run(key, lambda: value) == value
+        claim = once.acquire("parked", name=str(number))
+        claim.park("it's \\ why")
+        assert once.ledger.unpark(f"{number}:parked").status == "RELEASED"
+        assert once.batch(lambda n: n, key=lambda n: n, name=f"b{number}").run(range(9)) is not None
+        assert sum(once.ledger.stats().values()) > 0
+        once.close()
