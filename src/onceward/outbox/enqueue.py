@@ -14,8 +14,8 @@ from onceward.core.writes import send_lease
 from onceward.errors import StoreError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.observers import Observers
+from onceward.outbox import sender
 from onceward.outbox.pending import PendingMessages, check_outbox
-from onceward.outbox.sender import send_soon
 from onceward.outbox.sending import believed
 from onceward.outbox.tasks import address_of, arguments_of, jobs_of
 from onceward.stores.contract import Store
@@ -59,11 +59,11 @@ class Enqueuing:
         assert record is not None
         is_mine = record.owner == owner  # also if the reply to the insert was lost
         if is_mine and record.beat == write.beat:
-            send_soon(
+            sender.send_soon(
                 self._store, record, self._policy.seal, self._observers, believed(self._store, self._policy, since)
             )
         elif may_send(record, reply.now):
-            send_soon(self._store, record, self._policy.seal, self._observers)
+            sender.send_soon(self._store, record, self._policy.seal, self._observers)
         return is_mine
 
     def _insert(self, write: Write) -> Steps[Reply]:

@@ -30,7 +30,7 @@ def off() -> Iterator[None]:
         with onceward.testing.off():
             assert charge({"amount": 5}) == charge({"amount": 5})     # both ran
 
-    ``onceward.current()``, steps and derived keys work. Messages of ``claim.send`` go nowhere. It is in effect for the whole
+    ``onceward.current()``, steps and derived keys work. Messages and jobs go nowhere. It is in effect for the whole
     process, so also in its threads.
 
     **Nothing is exactly-once meanwhile.** So it works in a running test only: within pytest or unittest. It writes a warning to

@@ -187,7 +187,7 @@ class Stage:
         patch(drivers, "_sleep", sleep)
         patch(drivers, "_sleep_async", sleep_async)
         patch(threading, "excepthook", _without(Killed, threading.excepthook))
-        patch(sender, "send_soon", lambda *_: None)  # messages stay in their records, where a test finds them
+        patch(sender, "send_soon", lambda *_, **__: None)  # messages stay in their records, where a test finds them
         self.set()
         return self
 

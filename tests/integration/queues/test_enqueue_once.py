@@ -6,18 +6,40 @@ import signal
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
+import dramatiq
 import psycopg
 import pytest
+from dramatiq.brokers.stub import StubBroker
 from procrastinate import App, PsycopgConnector
 from redis import Redis
 
 from onceward import Once
+from onceward.outbox import drain
 from places import SOURCES, SUPPORT, WORKERS
 from processes import PATIENCE, workers
 from waiting import until
 
+STUB = StubBroker()
 TASKS = {"celery_task", "redis_actor", "rabbitmq_actor", "procrastinate_task", "taskiq_task", "rq_job"}
+
+
+@dramatiq.actor(broker=STUB, queue_name="orders")
+def charge(order): ...
+
+
+def test_of_many_threads_one_queues_the_job_on_every_ledger(ledger):
+    once = Once(ledger.url)
+    STUB.flush_all()
+    with ThreadPoolExecutor(8) as threads:
+        told = list(threads.map(lambda _: once.enqueue(charge, 7, key="k"), range(16)))
+    assert sorted(told) == [False] * 15 + [True]
+    assert drain(60) == 0
+    assert STUB.queues["orders"].qsize() == 1
+    ((record, _),) = once.ledger.records()
+    assert (record.key, record.unsent) == ("test_enqueue_once.charge.enqueue:k", None)
+    once.close()
 
 
 class Queues:

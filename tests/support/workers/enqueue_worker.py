@@ -13,7 +13,7 @@ import sys
 import shop_tasks
 
 from onceward import Once
-from onceward.outbox import drain, drain_async, enqueue
+from onceward.outbox import drain, drain_async, sender
 
 url, mode, *keys = sys.argv[1:]
 TASKS = ("celery_task", "redis_actor", "rabbitmq_actor", "procrastinate_task", "taskiq_task", "rq_job")
@@ -34,7 +34,7 @@ async def in_loop() -> list[list[object]]:
 
 
 if mode == "killed":
-    enqueue.send_soon = lambda *_: None
+    sender.send_soon = lambda *_: None
 print("ready", flush=True)
 sys.stdin.readline()
 if mode == "loop":

@@ -23,6 +23,8 @@ from onceward.outbox.targets import open_target
 from onceward.procrastinate import exactly as exactly_procrastinate
 from onceward.stores.memory import MemoryStore
 from onceward.taskiq import exactly as exactly_taskiq
+from onceward.taskiq.jobs import TaskiqJobs
+from onceward.testing import off
 from waiting import until
 
 broker = StubBroker()
@@ -30,7 +32,7 @@ app = App(connector=InMemoryConnector())
 stream = InMemoryBroker()
 celery = Celery("shop", broker="memory://", set_as_current=False)
 guards = Once("memory:")
-TASKIQ = []
+TASKIQ, ALONE = [], []
 
 
 @dramatiq.actor(broker=broker, queue_name="orders")
@@ -63,6 +65,11 @@ def locked(order: int) -> None: ...
 @stream.task(retry_on_error=True)
 async def refund(order: int, claim: Claim, context: Context = TaskiqDepends()) -> None:  # noqa: B008 - as Taskiq says
     TASKIQ.append((order, context.message.task_id))
+
+
+@InMemoryBroker().task
+async def alone(order: int) -> None:
+    ALONE.append(order)
 
 
 @celery.task(bind=True)
@@ -178,7 +185,7 @@ def test_a_task_that_a_relay_could_not_import_is_refused(once):
 
 @pytest.mark.parametrize("task", [charge, paid, open_ended, ship, notify, rq_job])
 def test_arguments_that_fit_are_recorded(once, task, monkeypatch):
-    monkeypatch.setattr("onceward.outbox.enqueue.send_soon", lambda *_: None)
+    monkeypatch.setattr("onceward.outbox.sender.send_soon", lambda *_: None)
     assert once.enqueue(task, 7, key="k")
     ((record, _),) = once.ledger.records(status=["UNSENT"])
     assert '"body":"{\\"order\\":7}"' in record.unsent
@@ -199,6 +206,25 @@ def test_a_coroutine_sends_in_its_own_event_loop():
     asyncio.run(queue())
     assert [order for order, _ in TASKIQ] == [7]
     assert drain(10) == 0
+
+
+def test_a_relay_beside_an_application_leaves_a_job_of_taskiq_whose_event_loop_it_does_not_know():
+    lone = InMemoryBroker().task(task_name="lone")(by_name)
+    with pytest.raises(RuntimeError, match="does not know the event loop"):
+        TaskiqJobs(lone).put("k", {"order": 7}, {})
+
+
+def test_a_caller_without_an_event_loop_starts_the_broker_in_one_of_onceward(once):
+    assert once.enqueue(alone, 7, key="k") is True
+    assert drain(10) == 0
+    until(lambda: ALONE == [7])
+
+
+def test_with_the_guards_off_each_call_says_that_it_queues_and_nothing_is_sent(once):
+    with off():
+        assert [once.enqueue(charge, 7, key="k") for _ in range(2)] == [True, True]
+        drain(1)
+    assert waiting() == []
 
 
 class Lossy(MemoryStore):

@@ -63,8 +63,8 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
 
     Args:
         parts: the URL.
-        options: ``prefix=onceward``; ``timeout=5`` (seconds for one request); ``lanes=4`` (connections to a server at a time, for
-            all threads together and for each event loop); ``eviction=allow``; ``wait=REPLICAS`` that must
+        options: ``prefix=onceward``; ``timeout=5`` (seconds for one request); ``lanes=4`` (connections to a server at a time). All
+            threads share these lanes, and each event loop has as many. ``eviction=allow``; ``wait=REPLICAS`` that must
             confirm each write; ``disk=yes``, on their disks, too; ``cluster=yes``; ``sentinel=NAME`` of the primary, with
             ``sentinel_password``. The hosts are then Sentinels. All others are redis-py's.
 
