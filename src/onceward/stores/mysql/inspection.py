@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.stores.inspection import Finding
+from onceward.stores.mysql import schema
 from onceward.stores.mysql.faults import NO_TABLE
 from onceward.stores.mysql.queries import RowsQuery
 from onceward.stores.mysql.statements import NOW
 from onceward.stores.sql.clocks import clock_findings, off_by
+from onceward.stores.sql.differences import differences
 from onceward.stores.sql.refusals import SqlError
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class MysqlServer(NamedTuple):
         off: seconds by which the server's clock is ahead of this host's, at least; negative if it is behind.
         ahead: seconds by which the newest write is ahead of the server's clock; None if there is none.
         max_result: bytes of a result that the ledger takes.
+        differs: what of the table is not as this version needs it.
     """
 
     settings: Mapping[str, str]
@@ -53,6 +56,7 @@ class MysqlServer(NamedTuple):
     off: float
     ahead: float | None
     max_result: int
+    differs: tuple[Finding, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -72,6 +76,7 @@ class MysqlServer(NamedTuple):
         yield from self._of_crashes()
         yield from self._of_failover()
         yield from self._of_clocks()
+        yield from self.differs
         if self.settings.get("binlog_format") == "STATEMENT" and self._is("log_bin"):
             yield Finding(
                 "error",
@@ -168,13 +173,27 @@ def inspect(store: "MysqlStore") -> MysqlServer:
     ((micros,),) = plain.exchange(RowsQuery(f"SELECT {NOW}"))
     shown = micros / 1e6
     off = off_by(shown, asked)
-    ahead = None
+    ahead, differs = None, tuple[Finding, ...]()
     try:
         ((found,),) = plain.exchange(RowsQuery(_AHEAD.format(table=store.names.table)))
         ahead = None if found is None else float(found) / 1e6
+        differs = _differences(store)
     except SqlError as error:
         if error.state not in NO_TABLE:  # it is made on first use
             raise
     return MysqlServer(
-        {str(name).lower(): str(value) for name, value in rows}, waits == 1, off, ahead, store.max_result
+        {str(name).lower(): str(value) for name, value in rows}, waits == 1, off, ahead, store.max_result, differs
     )
+
+
+def _differences(store: "MysqlStore") -> tuple[Finding, ...]:
+    names, plain = store.names, store.plain
+    columns = {row[0]: _word(row[1]) for row in plain.exchange(RowsQuery(f"SHOW COLUMNS FROM {names.table}"))}
+    there = {row[2] for row in plain.exchange(RowsQuery(f"SHOW INDEX FROM {names.table}"))}
+    wanted = {name: _word(kind) for name, kind in schema.COLUMNS.items()}
+    return differences(wanted, columns, (f"{names.plain}_{name}" for name in schema.INDEXES), there)
+
+
+def _word(kind: object) -> str:
+    """Return the first word of a type: servers add the width of numbers, or do not."""
+    return str(kind).partition("(")[0].partition(" ")[0]

@@ -22,7 +22,7 @@ OLDEST: Final = {True: (10, 6), False: (8, 0, 17)}  # of MariaDB, of MySQL
 # What the records of a chain have in common (core/origin.py). An index of whole origins would be too long.
 ROOT: Final = """crc32(substring_index({}, '"parent":"', 1))"""
 
-_COLUMNS: Final = {  # types
+COLUMNS: Final = {  # types
     "key": f"varchar({LONGEST_KEY}) NOT NULL",
     "status": "varchar(32) NOT NULL",
     "owner": "longtext NOT NULL",
@@ -112,9 +112,9 @@ class MysqlNames:
 
 def tables(names: MysqlNames, flavor: Flavor) -> list[str]:
     """Return the statements that make a ledger. All can be run again, and by several at once."""
-    unit = {name: ", in microseconds since 1970" for name in _COLUMNS if name.endswith(("_at", "_until"))}
+    unit = {name: ", in microseconds since 1970" for name in COLUMNS if name.endswith(("_at", "_until"))}
     columns = ", ".join(
-        f"`{name}` {kind} COMMENT '{_MEANINGS[name]}{unit.get(name, '')}'" for name, kind in _COLUMNS.items()
+        f"`{name}` {kind} COMMENT '{_MEANINGS[name]}{unit.get(name, '')}'" for name, kind in COLUMNS.items()
     )
     indexes = ", ".join(f"INDEX `{names.plain}_{name}` ({column})" for name, column in INDEXES.items())
     form = f"ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE {flavor.collation}"

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.stores.inspection import Finding
+from onceward.stores.postgres import schema
 from onceward.stores.postgres.faults import NO_TABLE
 from onceward.stores.postgres.queries import RawQuery
 from onceward.stores.postgres.schema import CAN_TELL
 from onceward.stores.postgres.statements import TELLING
 from onceward.stores.sql.clocks import clock_findings, off_by
+from onceward.stores.sql.differences import columns_in, differences
 from onceward.stores.sql.refusals import SqlError
 
 if TYPE_CHECKING:
@@ -39,6 +41,16 @@ _AHEAD: Final = (
 )
 
 
+_COLUMNS: Final = (
+    "SELECT attname::text, atttypid::regtype::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) "
+    "AND attnum > 0 AND NOT attisdropped"
+)
+_INDEXES: Final = (
+    "SELECT c.relname::text FROM pg_index JOIN pg_class c ON c.oid = indexrelid "
+    "WHERE indrelid = to_regclass($1::text) AND indisvalid"
+)
+
+
 class Server(NamedTuple):
     """A PostgreSQL server, as a session of the ledger sees it.
 
@@ -49,6 +61,7 @@ class Server(NamedTuple):
         dead: rows that no vacuum has removed, about.
         unvacuumed: whether autovacuum is off for the ledger.
         tells: whether this role can tell those who wait for a key.
+        differs: what of the table is not as this version needs it.
     """
 
     version: int
@@ -66,6 +79,7 @@ class Server(NamedTuple):
     dead: int = 0
     unvacuumed: bool = False
     tells: bool = True
+    differs: tuple[Finding, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -100,6 +114,7 @@ class Server(NamedTuple):
             )
         yield from clock_findings(self.off, self.ahead, "standbys")
         yield from self._of_churn()
+        yield from self.differs
         if not self.tells:
             yield Finding(
                 "warning",
@@ -169,4 +184,15 @@ def inspect(store: "PostgresStore") -> Server:
     rows = plain.exchange(RawQuery(_DEAD, store.names.table))
     live, dead, unvacuumed = rows[0] if rows else (0, 0, False)
     ((tells,),) = plain.exchange(RawQuery(f"SELECT {CAN_TELL}"))
-    return server._replace(ahead=ahead, live=live, dead=dead, unvacuumed=unvacuumed, tells=tells)
+    return server._replace(
+        ahead=ahead, live=live, dead=dead, unvacuumed=unvacuumed, tells=tells, differs=_differences(store)
+    )
+
+
+def _differences(store: "PostgresStore") -> tuple[Finding, ...]:
+    names, plain = store.names, store.plain
+    wanted = columns_in(schema.schema(names)[0])
+    zoned = {name: kind.replace("timestamptz", "timestamp with time zone") for name, kind in wanted.items()}
+    columns = dict(plain.exchange(RawQuery(_COLUMNS, names.table)))
+    there = [row[0] for row in plain.exchange(RawQuery(_INDEXES, names.table))]
+    return differences(zoned, columns, (f"{names.plain}_{end}" for end in ("expiry", "open", "due", "origin")), there)

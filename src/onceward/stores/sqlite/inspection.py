@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onceward.stores.inspection import Finding
+from onceward.stores.sql.differences import columns_in, differences
+from onceward.stores.sqlite.provision import read
+from onceward.stores.sqlite.schema import INDEXES, SCHEMA, TABLE
 from onceward.stores.sqlite.store import SqliteStore
 
 _WAL: Final = "sqlite.org/wal.html"
@@ -26,6 +29,7 @@ class File(NamedTuple):
     free: int  # free bytes there
     writable: bool  # whether this user can write the file, or make it
     there: bool = True  # whether there is a file with something in it
+    differs: tuple[Finding, ...] = ()  # what of the table is not as this version needs it
 
     @property
     def is_local(self) -> bool:
@@ -55,6 +59,7 @@ class File(NamedTuple):
             yield Finding("skipped", check, says, why, "make sure that it is a disk of this machine", _WAL)
         elif self.writable and self.there:
             yield Finding("ok", check, f"{self.path} is on a local disk ({self.kind})")
+        yield from self.differs
         if self.free < _FREE:
             says = f"{self.free // 1024 // 1024} MiB are left where {self.path} is"
             why = "when the disk is full, no handler can begin, and no result can be recorded"
@@ -68,7 +73,17 @@ def inspect(store: SqliteStore) -> File:
     there = Path(path).exists()
     may = os.access(path, os.R_OK | os.W_OK) if there else folder == Path(path).parent
     writable = may and os.access(folder, os.W_OK | os.X_OK)
-    return File(path, _kind(str(folder)), shutil.disk_usage(folder).free, writable, there and os.path.getsize(path) > 0)
+    filled = there and os.path.getsize(path) > 0
+    differs = _differences(path) if filled else ()
+    return File(path, _kind(str(folder)), shutil.disk_usage(folder).free, writable, filled, differs)
+
+
+def _differences(path: str) -> tuple[Finding, ...]:
+    columns = {row[1]: row[2].lower() for row in read(path, f"PRAGMA table_info({TABLE})")}
+    if not columns:  # it is no ledger, or cannot be read
+        return ()
+    there = [row[0] for row in read(path, "SELECT name FROM sqlite_master WHERE type = 'index'")]
+    return differences(columns_in(SCHEMA[0]), columns, (f"{TABLE}_expiry", *INDEXES), there)
 
 
 def _kind(folder: str) -> str | None:

@@ -25,7 +25,7 @@ def provision(store: SqliteStore, options: AbstractSet[str]) -> Steps[list[Part]
     """Make the file and its schema (:data:`onceward.stores.capabilities.PROVISION`)."""
     check_options(store.url, options)
     there = os.path.exists(store.path)
-    had = bool(_read(store.path, "SELECT 1 FROM sqlite_master WHERE name = ?", META))
+    had = bool(read(store.path, "SELECT 1 FROM sqlite_master WHERE name = ?", META))
     yield from store.load("?")  # the first use makes both
     return [Part(f"file {store.path}", not there), Part("its schema", not had)]
 
@@ -38,9 +38,9 @@ def migrate(store: SqliteStore) -> Steps[list[Part]]:
     Raises:
         StoreError: the file is no ledger, or of another major version, or this user may not write it.
     """
-    there = {row[1] for row in _read(store.path, f"PRAGMA table_info({TABLE})")}
+    there = {row[1] for row in read(store.path, f"PRAGMA table_info({TABLE})")}
     yield from store.load("?")  # the first use adds them
-    had = {row[0] for row in _read(store.path, "SELECT name FROM sqlite_master WHERE type = 'index'")}
+    had = {row[0] for row in read(store.path, "SELECT name FROM sqlite_master WHERE type = 'index'")}
     missing = INDEXES.keys() - had
     for name in missing:
         yield SqlRequest(partial(make_index, name), many=True)
@@ -70,7 +70,7 @@ def template(store: SqliteStore, form: str, options: AbstractSet[str]) -> str:
     return "".join(f"{statement};\n" for statement in (*SCHEMA, *INDEXES.values()))
 
 
-def _read(path: str, query: str, *values: str) -> list[tuple[str, ...]]:
+def read(path: str, query: str, *values: str) -> list[tuple[str, ...]]:
     """Return the rows of a query; none if the file is no database, because the store has the better error."""
     uri = f"{Path(path).as_uri()}?mode=ro"
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
