@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, Unpack, cast
 
 import anyio
 from anyio.to_thread import run_sync
-from mcp_types import CallToolResult, InputRequiredResult
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.held import current
@@ -37,9 +37,10 @@ def exactly(
     scope: object = None,
     fingerprint: KeySource | bool = True,
     name: str | None = None,
+    server: object = None,
     **options: Unpack[Options],
 ) -> Callable[[F], F]:
-    """Guard a tool of an MCP server. Put it right above the function, under ``@server.tool()``.
+    """Guard a tool of an MCP server. Put it right above the function, under ``@server.tool()``, or give it the ``server``.
 
     The tool becomes a coroutine function; a plain function runs in a thread. A duplicate gets the recorded result, marked with
     ``onceward/replayed`` in ``_meta``. A call that must not run is an error result, whose text tells the model what to do.
@@ -51,6 +52,8 @@ def exactly(
         fingerprint: what must not change under one key: True for all arguments but the key's and the context, or a path, or a
             callable. A model may write free text anew when it calls again, so leave such an argument out.
         name: the namespace of the keys; by default the function's module and qualified name.
+        server: an ``MCPServer`` or ``FastMCP`` to which to add the tool; its annotations then say ``idempotentHint: true``. Without
+            it, give ``@server.tool()`` these annotations.
         **options: see :class:`onceward.Policy`. With seconds of ``on_busy`` a duplicate waits, and the client gets progress
             notifications. An exception in ``final`` is recorded as an error result; so is a returned result with ``isError``,
             if ``final`` contains :class:`ToolFailed`.
@@ -66,9 +69,23 @@ def exactly(
 
     def decorate(function: F) -> F:
         refuse_guarded(function)
-        return cast("F", GuardedTool(once, function, key, chosen.of, fingerprint, name, options).tool)
+        tool = GuardedTool(once, function, key, chosen.of, fingerprint, name, options).tool
+        if server is not None:
+            add_tool(server, tool)
+        return cast("F", tool)
 
     return decorate
+
+
+def add_tool(server: object, tool: Callable[..., Any]) -> None:
+    """Add a guarded tool to a server, with annotations that say that it can be called again."""
+    hints = ToolAnnotations(read_only_hint=False, idempotent_hint=True)
+    for adding in ("add_tool", "tool"):  # of the official SDK, and of FastMCP
+        method = getattr(server, adding, None)
+        if callable(method) and "annotations" in inspect.signature(method).parameters:
+            method(tool, annotations=hints)
+            return
+    raise TypeError(f"exactly(server={server!r}): give an MCPServer of the official SDK, or a FastMCP")
 
 
 class GuardedTool:

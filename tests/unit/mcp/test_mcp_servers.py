@@ -104,3 +104,29 @@ def test_a_made_tool_of_fastmcp_cannot_pass_unguarded(once):
     guard_tools(server, once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
     with pytest.raises(TypeError, match="needs the tool's function"):
         server.add_tool(Tool.from_function(charge))
+
+
+@pytest.mark.parametrize("all_guarded", [False, True])
+def test_a_tool_that_exactly_adds_to_its_server_says_that_it_can_be_called_again(shop, once, all_guarded):
+    if all_guarded:
+        guard_tools(shop.server, once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    ran = []
+
+    @exactly(once, server=shop.server, key="order", scope=ToolScope.EVERYBODY)
+    def charge(order: str) -> str:
+        ran.append(order)
+        return "charged"
+
+    tool = shop.tools()["charge"]
+    assert (tool.annotations.read_only_hint, tool.annotations.idempotent_hint) == (False, True)
+    assert set(tool.input_schema["properties"]) == {"order"}
+    assert [text(shop.call("charge", order="o")) for _ in range(2)] == ["charged"] * 2
+    assert ran == ["o"]
+
+
+def test_what_is_no_server_is_refused_with_what_to_give(once):
+    with pytest.raises(TypeError, match="give an MCPServer of the official SDK, or a FastMCP"):
+
+        @exactly(once, server=object(), key="order", scope=ToolScope.EVERYBODY)
+        def charge(order: str) -> str:
+            raise AssertionError
