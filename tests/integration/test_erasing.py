@@ -2,12 +2,15 @@
 
 import base64
 import dataclasses
+import uuid
+from typing import NamedTuple
 
 import pytest
 
 from command_line import Cli
 from onceward import Completed, Once, ResultUnavailable
 from onceward.http.answer import Answer, recorded
+from onceward.outbox import MessageNotSent, register
 from onceward.stores import audit
 from waiting import until
 
@@ -140,3 +143,97 @@ def test_the_commands(once, tmp_path):
     assert (done.returncode, "together" in done.stderr) == (2, True)
     command = ("purge", "--prefix", "shop:", "--older-than", "0s", "--json", "--store", once.store.url)
     assert until(lambda: run(*command).stdout == b'{"purged":1}\n')
+
+
+class Person(NamedTuple):
+    email: str
+    age: int
+
+
+def test_values_are_found_and_blanked_in_whatever_form_they_are_kept_and_the_rest_stays_to_the_byte(once):
+    value = {
+        "emails": ["ann@b.c", "x"],
+        "tagged": {"ann@b.c"},
+        "person": Person("ann@b.c", 41),
+        "customer": {"id": uuid.UUID(int=5), "$schema": "s", 1: "one"},
+        "body": '\n{"$schema": "q", "email": "ann@b.c", "price": 10.00, "big": 1e400}',
+        "other": "[1.50, 2.00]",
+    }
+    once.acquire("k").complete(value)
+    other, left = value["other"], set(value)
+    for path, wanted in (
+        ("emails", "ann@b.c"),
+        ("tagged", "ann@b.c"),
+        ("person.email", "ann@b.c"),
+        ("body.email", "ann@b.c"),
+        ("customer.id", str(uuid.UUID(int=5))),
+    ):
+        assert erased(once, path, wanted, blank=[path]) == [("shop:k", None)], path
+        assert erased(once, path, wanted, blank=[path]) == [], path
+    found = result_of(once, "k")
+    assert set(found) == left
+    assert (found["emails"], found["tagged"], found["other"]) == (None, None, other)
+    assert found["person"] == Person("(erased)", 41)
+    assert found["customer"] == {"id": None, "$schema": "s", 1: "one"}
+    assert found["body"] == '{"$schema":"q","email":"(erased)","price":10.00,"big":1e400}'
+
+
+def test_a_large_result_of_a_step_goes_with_its_key_and_not_before_it(once):
+    large = {"email": "ann@b.c", "more": "x" * 20_000}
+    claim = once.acquire("k")
+    claim.step("mail", lambda: large)
+    claim.release()
+    assert len(list(once.ledger.records("shop:step-"))) == 1
+    for options in ({}, {"blank": ["more"]}, {"prefix": "shop:"}):
+        ((key, left),) = erased(once, "email", "ann@b.c", **options)
+        assert (key, "it is RELEASED" in left) == ("shop:k", True)
+    assert until(lambda: once.ledger.show("shop:k")[1] > 0)
+    assert list(once.ledger.retire("shop:", 0)) == []
+    claim = once.acquire("k")
+    assert claim.step("mail", lambda: "again") == large
+    claim.complete("done")
+    assert erased(once, "email", "ann@b.c", blank=["more"]) == [("shop:k", None)]
+    assert list(once.ledger.records("shop:step-")) == []
+    assert result_of(once, "k") == "done"
+
+
+def test_a_key_that_has_a_new_record_since_it_was_found_is_left(once, monkeypatch):
+    once.acquire("k").complete({"email": "ann@b.c"})
+    begin = audit.begin
+
+    def another(ledger, deed):
+        once.ledger.clear("shop:k")
+        once.acquire("k").complete({"email": "bob@b.c"})
+        return begin(ledger, deed)
+
+    monkeypatch.setattr(audit, "begin", another)
+    assert erased(once, "email", "ann@b.c") == []
+    assert result_of(once, "k") == {"email": "bob@b.c"}
+
+
+def test_what_is_not_sent_or_cannot_be_read_is_named_and_the_others_are_erased(once):
+    register("nowhere", lambda _: Nowhere())
+    for key in ("a", "c"):
+        once.acquire(key).complete({"email": "ann@b.c"})
+    claim = once.acquire("b")
+    claim.send("nowhere:x", {"email": "ann@b.c"})
+    claim.complete(1)
+    deep = once.acquire("d")
+    deep.complete({"body": "[" * 900 + "]" * 900, "email": "x"})
+    found = dict(erased(once, "email", "ann@b.c"))
+    assert (found["shop:a"], found["shop:c"]) == (None, None)
+    assert "unsent messages" in found["shop:b"]
+    assert result_of(once, "d")["email"] == "x"
+
+
+class Nowhere:
+    batch = 1
+
+    def check(self, message):
+        pass
+
+    def send(self, messages):
+        return [MessageNotSent("it is away")] * len(messages)
+
+    def close(self):
+        pass

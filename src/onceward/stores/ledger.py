@@ -12,6 +12,7 @@ from onceward.core.selections import ByKey
 from onceward.core.steps import fetched
 from onceward.core.views import Criteria
 from onceward.errors import Busy, OncewardError, UnknownNeed
+from onceward.keys.ledger_keys import may_be_kept
 from onceward.observe.logs import logger
 from onceward.results.message_entries import unsent_of
 from onceward.results.outcomes import storable
@@ -298,7 +299,8 @@ class Ledger(LedgerCounts, LedgerSettling, LedgerErasing):
         if not prefix:
             raise ValueError("prefix is empty: give the namespace whose records go, such as shop.charge:")
         for record, _ in self.records(prefix, COMPLETED, older_than):
-            if record.unsent is None and self._deleted(record):
+            # A step's large result goes with the record of its handler.
+            if record.unsent is None and not may_be_kept(record.key) and self._deleted(record):
                 delete_kept(self.store, record)
                 yield record
 

@@ -12,16 +12,21 @@ from onceward.core.drivers import drive
 from onceward.core.policy import Seal
 from onceward.core.record import COMPLETED, Elsewhere, Record, Write
 from onceward.core.steps import fetched
-from onceward.errors import OncewardError, UnknownNeed
+from onceward.errors import OncewardError, StoreError, UnknownNeed
+from onceward.keys.ledger_keys import kept_key, may_be_kept
 from onceward.results import sealing
-from onceward.results.outcomes import SEALED
-from onceward.results.step_entries import entries_of, text_of
+from onceward.results.codec import ENVELOPE
+from onceward.results.message_entries import opened_message, unsent_of
+from onceward.results.outcomes import SEALED, describe
+from onceward.results.step_entries import Entry, entries_of, text_of
+from onceward.results.values import MARKS as _MARKS
 from onceward.stores import audit
-from onceward.stores.contract import Page, Store
+from onceward.stores.contract import NotFound, Page, Store
 from onceward.stores.kept_results import delete_kept
 
 WHY: Final = "it was erased"
 BLANK: Final = "(erased)"  # in the place of a text; of anything else it is null
+_DECODER: Final = msgspec.json.Decoder(float_hook=lambda text: msgspec.Raw(text.encode()))  # 10.00 stays 10.00
 
 
 class Erased(NamedTuple):
@@ -38,6 +43,10 @@ class Erased(NamedTuple):
 
 class _Left(OncewardError):
     """The record cannot be changed now."""
+
+
+class _Gone(OncewardError):
+    """The record holds nothing of the person any more."""
 
 
 class LedgerErasing(ABC):
@@ -92,34 +101,59 @@ class LedgerErasing(ABC):
         return self._erasing(_Search(path, value, blank, seal), who, prefix)
 
     def _erasing(self, search: "_Search", who: str, prefix: str) -> Iterator[Erased]:
+        steps: set[str] = set()  # the keys of steps' large results, which belong to the record of their handler
+        later: list[Record] = []
         for page in self.pages(prefix):
             yield from (Erased(one.key, f"it cannot be read: {one.why}") for one in page.damaged)
             for record in page.records:
-                if record.key.startswith(f"{audit.NAMESPACE}:"):
-                    continue
-                try:
-                    if search.finds(self._whole(record)):
-                        self._erase(record.key, search, who)
-                        yield Erased(record.key)
-                except (_Left, UnknownNeed) as left:
-                    yield Erased(record.key, str(left))
+                steps.update(kept_key(record.key, one.name, one.kept) for one in _kept_steps(record))
+                if may_be_kept(record.key):
+                    later.append(record)
+                elif not record.key.startswith(f"{audit.NAMESPACE}:"):
+                    yield from self._tried(record, search, who)
+        for record in later:
+            if record.key not in steps:
+                yield from self._tried(record, search, who, orphan=not prefix)
 
-    def _erase(self, key: str, search: "_Search", who: str) -> None:
+    def _tried(self, record: Record, search: "_Search", who: str, *, orphan: bool = True) -> Iterator[Erased]:
+        try:
+            if not search.finds(self._texts(record), record.unsent):
+                return
+            if not orphan:
+                raise _Left("it may be the result of another key's step: erase without a prefix")
+            if self._erase(record.key, search, who):
+                yield Erased(record.key)
+        except StoreError:
+            raise
+        except NotFound:  # it was cleared, or has expired
+            return
+        except (_Left, UnknownNeed) as left:
+            yield Erased(record.key, str(left))
+        except (OncewardError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+            yield Erased(record.key, f"it cannot be read: {describe(error)}. Nobody knows whose it is")
+
+    def _erase(self, key: str, search: "_Search", who: str) -> bool:
+        """Return whether it held something of the person when it was written."""
         before: list[Record] = []
 
         def write(record: Record, now: float) -> Write:
             before[:] = [record]
+            texts = self._texts(record)
+            if not search.finds(texts, record.unsent):  # another claim has its key now
+                raise _Gone
             if record.status != COMPLETED:
                 raise _Left(f"it is {record.status}, and may run again: settle, clear or finish it, and erase again")
             if record.unsent is not None:
-                raise _Left("it has unsent messages: let a relay send them, and erase again")
-            whole = self._whole(record)
-            return protocol.erased(record, now, **search.blanked(whole))
+                raise _Left("it has unsent messages: let a relay send them, or drop them, and erase again")
+            return protocol.erased(record, now, **search.blanked(record, texts[0]))
 
         detail = " ".join(search.paths) or f"{search.path}: everything"
         entry = audit.begin(self, audit.Deed(key, "erase", who, "a request to erase", COMPLETED, detail))
         try:
             self._change(key, write, "")
+        except _Gone:
+            audit.end(self, entry, "nothing: it has changed")
+            return False
         except OncewardError as error:
             audit.end(self, entry, f"failed: {error}")
             raise
@@ -127,9 +161,23 @@ class LedgerErasing(ABC):
         audit.end(self, entry, "done")
         if type(before[0].result) is Elsewhere:
             raise _Left(f"its record is erased; delete also its old result at {before[0].result}")
+        return True
 
-    def _whole(self, record: Record) -> Record:
-        return drive(fetched(record, boottime), self.store) if type(record.result) is Elsewhere else record
+    def _texts(self, record: Record) -> list[str | None]:
+        """Return the texts of a record: its result first, its arguments, and the results of its steps."""
+        whole = drive(fetched(record, boottime), self.store) if type(record.result) is Elsewhere else record
+        texts = [whole.result, record.input, *(one.text for one in entries_of(record.steps).values())]
+        for step in _kept_steps(record):
+            held = drive(self.store.load(kept_key(record.key, step.name, step.kept)), self.store).record
+            texts.append(held and held.result)
+        return texts
+
+
+def _kept_steps(record: Record) -> list[Entry]:
+    try:
+        return [one for one in entries_of(record.steps).values() if one.kept]
+    except ValueError:
+        return []
 
 
 class _Search:
@@ -137,27 +185,31 @@ class _Search:
 
     def __init__(self, path: str, value: str, blank: Sequence[str], seal: Seal | None) -> None:
         self.path, self.paths = path, [path, *blank] if blank else []
-        self._names, self._value, self._seal = path.split("."), value, seal
+        self._value, self._seal = value, seal
 
-    def finds(self, record: Record) -> bool:
-        return any(
-            self._value == _text(inner[name])
-            for text in _texts(record)
-            for inner, name in _places(self._opened(text), self._names)
-        )
+    def finds(self, texts: Sequence[str | None], unsent: str | None) -> bool:
+        """Return whether the value is at the path in one of the texts, or in a message that is not sent."""
+        found: list[bool] = []
 
-    def blanked(self, record: Record) -> dict[str, str | None]:
+        def look(value: Any) -> Any:
+            found.extend(self._value == one for one in _said(value))
+            return value
+
+        for text in (*(self._opened(one) for one in texts if one is not None), *self._bodies(unsent)):
+            text.visit(self.path, look)
+        return any(found)
+
+    def blanked(self, record: Record, result: str | None) -> dict[str, str | None]:
         """Return the fields of a completed record, which has no arguments, without what is erased."""
         if not self.paths:
             return {"result": None, "error": WHY, "steps": None}
         steps = entries_of(record.steps)
         for name, step in steps.items():
             if step.text is not None:
-                steps[name] = msgspec.structs.replace(
-                    step, result=msgspec.Raw((self._without(step.text) or "").encode())
-                )
+                raw = msgspec.Raw((self._without(step.text) or "").encode())
+                steps[name] = msgspec.structs.replace(step, result=raw)
         return {
-            "result": self._without(record.result),
+            "result": self._without(result),
             "error": record.error and WHY,
             "steps": text_of(steps) if steps else record.steps,
         }
@@ -165,70 +217,106 @@ class _Search:
     def _without(self, text: str | None) -> str | None:
         if text is None:
             return None
-        value = self._opened(text)
+        opened = self._opened(text)
         for path in self.paths:
-            for inner, name in _places(value, path.split(".")):
-                inner[name] = BLANK if isinstance(inner[name], str | _Body) else None
-        plain = msgspec.json.encode(_closed(value)).decode()
-        return sealing.sealed_whole(self._seal, plain) if self._seal and text.startswith(SEALED) else plain
+            opened.visit(path, _blank)
+        return sealing.sealed_whole(self._seal, opened.text) if self._seal and text.startswith(SEALED) else opened.text
 
-    def _opened(self, text: str) -> Any:
+    def _opened(self, text: str) -> "_Text":
         try:
-            return _inner(msgspec.json.decode(sealing.opened(self._seal, text) if text.startswith(SEALED) else text))
+            return _Text(sealing.opened(self._seal, text) if text.startswith(SEALED) else text, self._value)
         except sealing.NotOpened as error:
             raise _Left(f"{error}; nobody knows whose it is") from error
 
-
-class _Body(dict[str, Any]):
-    """JSON that stands as a text in other JSON."""
-
-
-def _inner(value: Any) -> Any:
-    """Return a value with the texts that are JSON objects or lists read."""
-    if isinstance(value, dict):
-        return {name: _inner(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_inner(one) for one in value]
-    if isinstance(value, str) and value[:1] in {"{", "["}:
+    def _bodies(self, unsent: str | None) -> list["_Text"]:
         try:
-            return _Body(json=_inner(msgspec.json.decode(value)))
+            messages = () if unsent is None else unsent_of(unsent).messages
+            bodies = [opened_message(one, self._seal)[0] for one in messages]
+        except sealing.NotOpened as error:
+            raise _Left(f"it has an unsent message: {error}; nobody knows whose it is") from error
+        return [_Text(msgspec.json.encode(body).decode(), self._value) for body in bodies]
+
+
+class _Text:
+    """A text of JSON. It stays as it is, to the byte, unless something in it is replaced; then numbers stay as they are written."""
+
+    def __init__(self, text: str, wanted: str) -> None:
+        self.text, self._wanted = text, wanted
+        self._marked = text.startswith(ENVELOPE)
+
+    def visit(self, path: str, see: Callable[[Any], Any]) -> None:
+        """Replace what stands at the path by what ``see`` returns for it; the same object leaves it."""
+        value = _DECODER.decode(self.text)
+        made = self._visited(value, path.split("."), see)
+        if made is not value:
+            self.text = msgspec.json.encode(made).decode()
+
+    def _visited(self, value: Any, names: Sequence[str], see: Callable[[Any], Any]) -> Any:
+        if not names:
+            return see(value)
+        if isinstance(value, str):
+            return self._in_text(value, names, see)
+        if isinstance(value, list):
+            return _same_or(value, [self._visited(one, names, see) for one in value])
+        if not isinstance(value, dict):
+            return value
+        mark = next((name for name in value if self._marked and name in _MARKS), None)
+        if mark == "$dict":
+            pairs = [[name, self._named(name, one, names, see)] for name, one in value[mark]]
+            same = all(new[1] is old[1] for new, old in zip(pairs, value[mark], strict=True))
+            return value if same else {mark: pairs}
+        if (
+            mark == "$namedtuple"
+        ):  # stored without the names of its fields, so only the wanted value itself is one of them
+            items = [self._visited(one, names[1:], self._only(see)) for one in value["items"]]
+            return _same_or(value, value | {"items": items})
+        if "raised" in value and mark is not None:
+            raised = {name: self._visited(one, names, see) for name, one in value["raised"].items()}
+            return _same_or(value, value | {"raised": _same_or(value["raised"], raised)})
+        if mark is not None:  # our own marks add no names
+            return _same_or(value, {name: self._visited(one, names, see) for name, one in value.items()})
+        return _same_or(value, {name: self._named(name, one, names, see) for name, one in value.items()})
+
+    def _only(self, see: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda value: see(value) if self._wanted in _said(value) else value
+
+    def _named(self, name: object, one: Any, names: Sequence[str], see: Callable[[Any], Any]) -> Any:
+        return self._visited(one, names[1:], see) if names[0] in {"*", name} else one
+
+    def _in_text(self, value: str, names: Sequence[str], see: Callable[[Any], Any]) -> str:
+        """Look into a text that is JSON itself, such as the body of an HTTP response."""
+        if not value.lstrip().startswith(("{", "[")):
+            return value
+        inner = _Text(value, self._wanted)
+        try:
+            inner.visit(".".join(names), see)
         except msgspec.DecodeError:
-            pass
-    return value
+            return value  # it is no JSON
+        return inner.text
 
 
-def _closed(value: Any) -> Any:
-    if isinstance(value, _Body):
-        return msgspec.json.encode(_closed(value["json"])).decode()
-    if isinstance(value, dict):
-        return {name: _closed(one) for name, one in value.items()}
-    return [_closed(one) for one in value] if isinstance(value, list) else value
+def _same_or(value: Any, made: Any) -> Any:
+    """Return ``made``, or ``value`` itself if all that is in it is the same."""
+    pairs = zip(made, value, strict=True) if isinstance(value, list) else ((made[name], value[name]) for name in value)
+    flat = (
+        all(n is o for n, o in zip(new, old, strict=True))
+        if isinstance(new, list) and isinstance(old, list) and new is not old
+        else new is old
+        for new, old in pairs
+    )
+    return value if all(flat) else made
 
 
-def _places(value: Any, names: Sequence[str]) -> Iterator[tuple[Any, Any]]:
-    """Yield where a path leads, as what holds it and its name or index there. Our own marks, such as ``$object``, add no names."""
+def _blank(value: Any) -> Any:
+    return value if value is None else BLANK if isinstance(value, str) else None
+
+
+def _said(value: Any) -> list[str]:
+    """Return a value as texts: those of a list's items, and what a mark such as ``$uuid`` stands before."""
+    if isinstance(value, str):
+        return [value]
     if isinstance(value, list):
-        for one in value:
-            yield from _places(one, names)
-    elif isinstance(value, dict):
-        pairs = value.get("$dict")
-        if pairs is None and (isinstance(value, _Body) or any(name.startswith("$") for name in value)):
-            yield from _places(list(value.values()), names)
-            return
-        held = ((value, name, name) for name in value) if pairs is None else ((pair, 1, pair[0]) for pair in pairs)
-        for holder, place, name in held:
-            if names[0] not in {name if isinstance(name, str) else None, "*"}:
-                continue
-            if names[1:]:
-                yield from _places(holder[place], names[1:])
-            else:
-                yield holder, place
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(_closed(value)).decode()
-
-
-def _texts(record: Record) -> Iterator[str]:
-    yield from (text for text in (record.result, record.input) if text is not None)
-    yield from (step.text for step in entries_of(record.steps).values() if step.text is not None)
+        return [text for one in value for text in _said(one)]
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in _MARKS:
+        return _said(next(iter(value.values())))
+    return [msgspec.json.encode(value).decode()]
