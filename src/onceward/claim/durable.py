@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from onceward.claim.guard import Guard
+from onceward.claim.held import held
 from onceward.core.policy import Policy
 
 SDK: Final = "aws_durable_execution_sdk_python"
@@ -67,6 +68,7 @@ def _lasting(guard: Guard) -> Guard:
 def _run(function: Function, *args: object, **kwargs: object) -> object:
     from aws_durable_execution_sdk_python.exceptions import InvocationError
 
+    held().function = function
     try:
         return function(*args, **kwargs)
     except InvocationError as error:

@@ -28,6 +28,7 @@ _NUMBERS = itertools.count()
 class Lease(Claim):
     """What a claim knows of its lease. Methods without an underscore are for guard, heartbeat and transactions."""
 
+    function: object = None  # what runs under it; None if no guard calls it
     thread: int | None = None  # where it was acquired; None if its handler has it in its context
     settled: str | None = None
     ending = False  # whether its end is being recorded

@@ -72,6 +72,7 @@ def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | N
         try:
             if claim is not None:
                 CURRENT.set(claim)
+                claim.function = getattr(call.default_factory, "func", None)
                 if claim.story is not None:
                     enter_span(claim)
             call[RETURNED]
@@ -99,6 +100,7 @@ async def run_under_async(
         try:
             if claim is not None:
                 CURRENT.set(claim)
+                claim.function = getattr(call.default_factory, "func", None)
                 if claim.story is not None:
                     enter_span(claim)
             value = call[RETURNED]

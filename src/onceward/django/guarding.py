@@ -1,15 +1,17 @@
 """Decorators for a project's handlers: ``atomic`` commits a record with its effect, ``idempotent`` answers a view's request once."""
 
 from collections.abc import Callable
-from functools import wraps
-from inspect import iscoroutinefunction
-from typing import ParamSpec, TypeVar, Unpack, overload
+from functools import partial, wraps
+from inspect import getclosurevars, iscoroutinefunction
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from django.db import connections, transaction
-from django.http import HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import ResolverMatch
 
-from onceward.claim.held import current
+from onceward.claim.held import HeldClaim, innermost
 from onceward.core.policy import Options
+from onceward.errors import OncewardError
 from onceward.http.rules import Rules
 from onceward.stores.capabilities import TRANSACTION
 from onceward.web.django import View, answer
@@ -32,14 +34,14 @@ def atomic(function: Callable[P, R] | None = None, /, *, using: str | None = Non
     """Run a guarded function in a ``transaction.atomic`` in which its record commits, too: both, or neither.
 
     Put it under the decorator that guards: ``@once(key="order.id")``, ``@idempotent(...)``, or ``@exactly(once, ...)`` of Celery.
-    If the function raises, what it wrote is rolled back, and the guard handles the error.
+    The function's return completes the key, so a function that a guarded one calls takes Django's ``transaction.atomic``. If the function raises, what it wrote is rolled back, and the guard handles the error.
 
     Args:
         function: the handler or view; not a coroutine function, because Django has no asynchronous transactions.
         using: the alias of the ledger's database; None is the one in the settings.
 
     Returns:
-        The function. Before anything runs it raises ``OncewardError`` without a guard around it, and ``ValueError`` in an open
+        The function. Before anything runs it raises ``OncewardError`` without a guard of its own, and ``ValueError`` in an open
         transaction or for another database than the ledger's.
 
     Raises:
@@ -59,15 +61,56 @@ def _joined(function: Callable[P, R], using: str | None) -> Callable[P, R]:
 
     @wraps(function)
     def joined(*args: P.args, **kwargs: P.kwargs) -> R:
+        claim = _own_claim(joined, args)
         if "once" not in given() and TRANSACTION.of(STORE.store()) is None:  # it is in memory, in a test
             with transaction.atomic(using or alias()):
                 return function(*args, **kwargs)
-        with current().transaction(connections[using or alias()]) as ours:
+        with claim.transaction(connections[using or alias()]) as ours:
             value = function(*args, **kwargs)
             ours.result = answer(value) if isinstance(value, HttpResponseBase) else value
         return value
 
     return joined
+
+
+def _own_claim(joined: Callable[..., object], args: tuple[Any, ...]) -> HeldClaim:
+    """Return the current claim, if it guards this very function; another's must not complete before its own function ends."""
+    claim, own = innermost(), _innermost(joined)
+    if claim is not None:
+        if _innermost(claim.function) is own:
+            return claim
+        requests = (each for each in args if isinstance(getattr(each, "resolver_match", None), ResolverMatch))
+        for request in requests:
+            if _innermost(_endpoint(claim.function or request.resolver_match.func, request)) is own:
+                return claim
+    raise OncewardError(
+        f"@atomic: no guard calls {getattr(joined, '__qualname__', joined)}(), which has not run. Put @atomic right under @once(...), "
+        "@idempotent(...) or @exactly(...). On a function that a guarded one calls, put Django's @transaction.atomic"
+    )
+
+
+def _innermost(function: Any) -> object:
+    while inner := (
+        getattr(function, "__wrapped__", None)
+        or getattr(function, "__func__", None)
+        or (function.func if isinstance(function, partial) else None)
+    ):
+        function = inner
+    return function
+
+
+def _endpoint(view: Any, request: HttpRequest) -> object:
+    """Return the function of a view, or the method of a class-based one or of its dispatch, that answers a request."""
+    place = getattr(getattr(view, "func", None), "__self__", None)
+    place = place or getattr(view, "view_class", None) or getattr(view, "cls", None)
+    actions = getattr(view, "actions", None) or getattr(place, "action_map", None) or {}
+    method = (request.method or "").lower()
+    endpoint = getattr(place, actions.get(method, method), view)
+    if (
+        getattr(endpoint, "__module__", "") == "rest_framework.decorators"
+    ):  # @api_view calls the function by its closure
+        return getclosurevars(endpoint).nonlocals.get("func")
+    return endpoint
 
 
 def idempotent(

@@ -123,7 +123,7 @@ def idempotent(
             @wraps(view)
             async def answered_async(request: HttpRequest, *args: object, **kwargs: object) -> object:
                 respond = cast("RespondAsync", partial(view, request, *args, **kwargs))
-                return await _answered_async(guarded, request, respond, began=began)
+                return await _answered_async(guarded, request, respond, view=view, began=began)
 
             wrapper = answered_async
         else:
@@ -134,7 +134,7 @@ def idempotent(
                 respond = cast("Respond", partial(view, request, *args, **kwargs))
                 if around.aliases:
                     respond = partial(around.call, respond, _complete)
-                return _answered(guarded, request, respond, began=began)
+                return _answered(guarded, request, respond, view=view, began=began)
 
             vars(answered)["_non_atomic_requests"] = around  # Django reads it
             wrapper = answered
@@ -165,7 +165,9 @@ def _is_async_dispatch(view: object) -> bool:
     return getattr(getattr(bound, "__self__", None), "view_is_async", False) is True
 
 
-def _answered(guarded: Guarded, request: HttpRequest, respond: Respond, *, began: bool | None) -> HttpResponseBase:
+def _answered(
+    guarded: Guarded, request: HttpRequest, respond: Respond, *, view: object = None, began: bool | None
+) -> HttpResponseBase:
     asked = ask(guarded, request)
     if asked is None:
         return respond()
@@ -180,14 +182,14 @@ def _answered(guarded: Guarded, request: HttpRequest, respond: Respond, *, began
     held = claim(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
-    held.began = began
+    held.began, held.claim.function = began, view
     response = held.call(lambda: _responded(request, respond))
     held.began = began if began is not None else _began(request, response)
     return ended(held, response, guarded.rules.max_response, joined=hasattr(request, "scope"))
 
 
 async def _answered_async(
-    guarded: Guarded, request: HttpRequest, respond: RespondAsync, *, began: bool | None
+    guarded: Guarded, request: HttpRequest, respond: RespondAsync, *, view: object = None, began: bool | None
 ) -> HttpResponseBase:
     asked = await ask_async(guarded, request)
     if asked is None:
@@ -201,16 +203,22 @@ async def _answered_async(
         return response
     await sync_to_async(refuse_transaction)()  # in the thread of the synchronous middleware around
     # Django cancels a running view when the client leaves.
-    return await to_its_end(_handled_async(guarded, asked, request, respond, began=began), _left)
+    return await to_its_end(_handled_async(guarded, asked, request, respond, view=view, began=began), _left)
 
 
 async def _handled_async(
-    guarded: Guarded, asked: KeyedRequest, request: HttpRequest, respond: RespondAsync, *, began: bool | None
+    guarded: Guarded,
+    asked: KeyedRequest,
+    request: HttpRequest,
+    respond: RespondAsync,
+    *,
+    view: object,
+    began: bool | None,
 ) -> HttpResponseBase:
     held = await claim_async(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
-    held.began = began
+    held.began, held.claim.function = began, view
     response = await held.call_async(lambda: _responded_async(request, respond))
     held.began = began if began is not None else _began(request, response)
     return await ended_async(held, response, guarded.rules.max_response)

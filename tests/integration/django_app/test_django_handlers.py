@@ -71,6 +71,120 @@ print(json.dumps([order("e"), order("a"), state("t:e")]))
     assert lines[5] == '[{"paid": "e"}, {"paid": "a"}, ["COMPLETED", 2]]'
 
 
+def test_atomic_on_a_function_without_a_guard_of_its_own_runs_nothing(small):
+    told = small.run(
+        GUARDED
+        + """
+from django.http import HttpResponse
+from django.test import Client, override_settings
+from django.urls import path
+from onceward.django import idempotent
+from onceward.django.test import LedgerTestCase
+from onceward.web import Rules, Scope
+
+@atomic
+def helper(key):
+    return Order.objects.create(reference=key, amount=1).pk
+
+@once(key="key", name="t")
+def order(key):
+    return helper(key)
+
+@guarded
+def joined(key):
+    return key, helper(key)
+
+@idempotent(Rules(scope=Scope.EVERYBODY), name="t")
+def view(request):
+    return HttpResponse(helper("c"))
+
+def refusal(function, *args):
+    try:
+        function(*args)
+    except Exception as error:
+        return type(error).__name__, str(error)[:39]
+
+def post(place):
+    return Client().post(place, headers={"Idempotency-Key": '"c"'})
+
+with override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("pay", view)]})):
+    for told in refusal(order, "a"), refusal(joined, "b"), refusal(post, "/pay"), refusal(helper, "d"):
+        print(told)
+print([record.status for record, _ in once.ledger.records()], Order.objects.count())
+
+class Memory(LedgerTestCase):
+    def runTest(self):
+        print(refusal(helper, "e"), refusal(order, "e"))
+
+Memory().run()
+"""
+    )
+    refused = "('OncewardError', '@atomic: no guard calls helper(), which')"
+    states = "['RELEASED', 'RELEASED', 'RELEASED'] 0"
+    assert told.splitlines() == [refused] * 4 + [states, f"{refused} {refused}"]
+
+
+@pytest.mark.parametrize("is_middleware", [False, True])
+def test_atomic_on_a_method_of_a_view_commits_its_answer(small, is_middleware):
+    told = small.run(
+        f"""
+        from django.http import HttpResponse
+        from django.test import Client, override_settings
+        from django.urls import path
+        from django.utils.decorators import method_decorator
+        from django.views import View
+        from onceward import current
+        from onceward.django import atomic, idempotent
+        from onceward.web import Rules, Scope
+        from rest_framework.decorators import api_view
+        from rest_framework.viewsets import ViewSet
+        from shop.models import Order
+
+        rules = Rules(scope=Scope.EVERYBODY)
+        guard = (lambda view: view) if {is_middleware} else idempotent(rules, name="t")
+
+        def pay(request):
+            Order.objects.create(reference=request.path, amount=1)
+            return HttpResponse(status=201)
+
+        class Plain(View):
+            @atomic
+            def post(self, request):
+                return pay(request)
+
+        @method_decorator(guard, name="dispatch")
+        class Dispatched(View):
+            @method_decorator(atomic)
+            def post(self, request):
+                return pay(request)
+
+        @method_decorator(guard, name="dispatch")
+        class Rest(ViewSet):
+            @atomic
+            def create(self, request):
+                return pay(request)
+
+        @guard
+        @api_view(["POST"])
+        @atomic
+        def listed(request):
+            return pay(request)
+
+        rest = Rest.as_view({{"post": "create"}})
+        views = [guard(Plain.as_view()), Dispatched.as_view(), rest, listed]
+        urls = type("urls", (), {{"urlpatterns": [path(str(place), view) for place, view in enumerate(views)]}})
+        given = {{"DATABASE": "default", "rules": rules, "name": "site"}}
+        middleware = ["onceward.web.django.IdempotencyMiddleware"] * {is_middleware}
+        with override_settings(ROOT_URLCONF=urls, ONCEWARD=given, MIDDLEWARE=middleware):
+            for place in range(len(views)):
+                answers = [Client().post(f"/{{place}}", headers={{"Idempotency-Key": f'"{{place}}"'}}) for _ in "ab"]
+                print([(answer.status_code, answer.headers.get("Idempotent-Replayed")) for answer in answers])
+        print(Order.objects.count())
+        """
+    )
+    assert told.splitlines() == ["[(201, None), (201, 'true')]"] * 4 + ["4"]
+
+
 def test_a_handler_that_is_killed_in_its_transaction_leaves_no_effect(shop):
     crash = """
 import os

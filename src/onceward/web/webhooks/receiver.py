@@ -14,7 +14,7 @@ from typing import Any, Final, Unpack, cast
 from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import describe
-from onceward.claim.held import current
+from onceward.claim.held import current, held
 from onceward.core.policy import Options
 from onceward.core.protocol import unparked
 from onceward.errors import Busy, OncewardError, Parked, ResultUnavailable, StoreError
@@ -335,6 +335,7 @@ def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
     known = describe(handler)
 
     def given() -> dict[str, object]:
+        held().function = handler
         tell = _BEGUN.get()
         if tell is not None:
             _BEGUN.set(None)  # the handler can call other receivers
