@@ -1,8 +1,8 @@
 """Django's transactions. One around a guarded view would be committed after the record, which is too late."""
 
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -30,6 +30,22 @@ def refuse_transaction() -> None:
             "after the record. Put @idempotent around @transaction.atomic, and with ATOMIC_REQUESTS on the "
             "dispatch of a class-based view. A view of a WebhookReceiver must be called outside of it. Nothing has run"
         )
+
+
+@contextmanager
+def _committing(alias: str, late: list[Exception]) -> Iterator[None]:
+    """Open a transaction. If a hook of ``on_commit`` fails, put its error into ``late``, so that the others commit, too."""
+    committed: list[bool] = []
+    within = connections[alias].in_atomic_block  # as in a TestCase, where nothing is committed
+    try:
+        with transaction.atomic(using=alias):
+            if not within:
+                transaction.on_commit(partial(committed.append, True), using=alias)
+            yield
+    except Exception as error:
+        if not committed:
+            raise
+        late.append(error)
 
 
 class TransactionInside(set[str]):
@@ -60,7 +76,7 @@ class TransactionInside(set[str]):
             complete: completes the current claim with a result that was committed, before the error of a later hook of
                 ``on_commit`` is raised.
         """
-        aliases, committed = self.aliases, set[str]()
+        aliases, late = self.aliases, list[Exception]()
         try:
             # Outermost: if its COMMIT fails after the others', all run again. Else theirs could be lost.
             with ExitStack() as outermost:
@@ -68,21 +84,18 @@ class TransactionInside(set[str]):
                 with ExitStack() as stack:
                     for alias in aliases:
                         if joined is None or joined.connection.alias != alias:
-                            within = connections[alias].in_atomic_block  # as in a TestCase, where nothing is committed
-                            stack.enter_context(transaction.atomic(using=alias))
-                            if not within:
-                                transaction.on_commit(partial(committed.add, alias), using=alias)
+                            stack.enter_context(_committing(alias, late))
                     result = function()
                 if joined is not None:
                     if joined.connection.get_rollback():
                         raise _RolledBack  # Django would roll back, too, and answer as the view has
                     joined.result = result
         except _RolledBack:
-            pass
-        except Exception:
-            if aliases and committed.issuperset(aliases):  # a later hook of on_commit has failed
+            joined = None
+        if late:
+            if joined is None:
                 complete(result)
-            raise
+            raise late[0]
         return result
 
     def _join(self, _stack: ExitStack, _alias: str, /) -> Any:

@@ -164,22 +164,41 @@ def test_a_handler_that_asks_for_a_rollback_is_done_without_its_effect(once, dja
     assert (rows(), records(once)) == (0, [("COMPLETED", 1)])
 
 
-def test_a_rollback_in_the_ledgers_database_leaves_the_others_alone(inside, django, rows, repair, postgres):
+@pytest.fixture
+def other(django, postgres, repair):
+    """A second database with ATOMIC_REQUESTS."""
     repair()
-    other = django_connection(f"{django.alias}_other", postgres.url)
+    made = django_connection(f"{django.alias}_other", postgres.url)
+    connections.settings[made.alias]["ATOMIC_REQUESTS"] = True
+    yield made
+    made.close()
+    del connections.settings[made.alias]
 
+
+def test_a_rollback_in_the_ledgers_database_leaves_the_others_alone(inside, django, other, rows):
     def handle(event):
         with other.cursor() as cursor:
             cursor.execute(f"INSERT INTO rows_{django.alias} VALUES (1)")
         transaction.set_rollback(True, using=django.alias)
 
-    connections.settings[other.alias]["ATOMIC_REQUESTS"] = True
-    try:
-        status = deliver(view(hook(inside, handle)))
-    finally:
-        other.close()
-        del connections.settings[other.alias]
-    assert (status, rows(), records(inside)) == (200, 1, [("COMPLETED", 1)])
+    assert (deliver(view(hook(inside, handle))), rows(), records(inside)) == (200, 1, [("COMPLETED", 1)])
+
+
+@pytest.mark.parametrize("guard", ["webhook", "idempotent"])
+@pytest.mark.parametrize("late", ["django", "other"])
+def test_a_hook_that_fails_after_one_of_two_commits_leaves_one_row_in_each(
+    once, django, other, write, rows, guard, late
+):
+    def handle(event):
+        with other.cursor() as cursor:
+            cursor.execute(f"INSERT INTO rows_{django.alias} VALUES (1)")
+        transaction.on_commit(lambda: 1 / 0, using={"django": django, "other": other}[late].alias)
+        return write()
+
+    guarded = idempotent(once, Rules(scope=Scope.EVERYBODY), name="http")
+    target = view(hook(once, handle)) if guard == "webhook" else guarded(handle)
+    assert [deliver(target), deliver(target)] == [500, 200]
+    assert (rows(), records(once)) == (2, [("COMPLETED", 1)])
 
 
 def test_a_hook_that_fails_after_the_commit_leaves_one_row(once, django, write, rows, repair):
