@@ -6,6 +6,7 @@ has the same ones. Binary events have them in headers, and structured ones in th
 
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import unquote
 
 from onceward.consumers.delivery import Delivery
 from onceward.errors import KeyMissing
@@ -23,15 +24,23 @@ def cloud_event_key(delivery: Delivery) -> str:
         delivery: the message or record; workers give it.
 
     Raises:
-        KeyMissing: it is no CloudEvent, or lacks one of the two.
+        KeyMissing: it is no CloudEvent, lacks one of the two, or its source has white space, which no URI-reference has.
     """
     for beginning in _BEGINNINGS:
         source, event = delivery.header(f"{beginning}source"), delivery.header(f"{beginning}id")
         if source and event:
-            return f"{source} {event}"
+            if beginning == "ce-":  # the bindings for HTTP and NATS encode the values
+                source, event = unquote(source), unquote(event)
+            return _key(delivery, source, event)
     data = delivery.data
     if isinstance(data, Mapping) and "specversion" in data:
         source, event = data.get("source"), data.get("id")
         if isinstance(source, str) and isinstance(event, str) and source and event:
-            return f"{source} {event}"
+            return _key(delivery, source, event)
     raise KeyMissing(f"{delivery.named} is no CloudEvent with a source and an id, in its headers or its JSON")
+
+
+def _key(delivery: Delivery, source: str, event: str) -> str:
+    if any(map(str.isspace, source)):  # else two events could have one key
+        raise KeyMissing(f"{delivery.named}: its source {source!r} has white space, which no URI-reference has")
+    return f"{source} {event}"

@@ -64,6 +64,8 @@ def _structured(found: object) -> WebhookEvent:
 
 def _event(attributes: Mapping[str, object], data: object) -> WebhookEvent:
     source = text_of(attributes, "source")
+    if any(map(str.isspace, source)):  # else two events could have one key
+        raise ValueError(f"the source {source!r} has white space, which no URI-reference has")
     return WebhookEvent(f"{source} {text_of(attributes, 'id')}", text_or_none(attributes.get("type")), data, source)
 
 
