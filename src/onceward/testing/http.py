@@ -94,7 +94,7 @@ def check(
         header: the name of the key's header, or ``body.NAME`` for a key in the JSON body.
         quoted: whether keys are sent in quotes, as the draft says.
         headers: of each request, such as the caller's credential.
-        stranger: the headers of another caller; without them "scope" is unknown.
+        stranger: the headers of another caller; "scope" is unknown without them, and if they are refused with 401 or 403.
         refused: a body that the endpoint answers with 4xx; without it "refusal" is unknown.
         failing: a body that the endpoint answers with 5xx; without it "failure" is unknown.
         effects: returns how many requests the endpoint has begun. Without it only answers are compared, so each effect must answer
@@ -108,9 +108,18 @@ def check(
 
     Raises:
         TypeError: the target is neither a URL nor an application.
+        RuntimeError: an event loop runs in this thread.
         httpx.HTTPError: the server cannot be reached, or has not answered in time.
     """
     check_type("check(target)", target, (str, Callable), "a URL, or an ASGI application")
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise RuntimeError(
+            "check() runs an event loop of its own. In a coroutine, write: await asyncio.to_thread(check, ...)"
+        )
     is_url = isinstance(target, str)
     transport = None if is_url else httpx.ASGITransport(target, raise_app_exceptions=False)
     session = _Session(
@@ -181,7 +190,9 @@ class _Session(NamedTuple):
                 points.append(HttpPoint("scope", "unknown", "give stranger=, the headers of another caller"))
             else:
                 found, times = await self.counted(self.send(key, body, stranger))
-                points.append(_point("scope", found[0] != first, found, times))
+                own = found[0].is_success and found[0] != first and times in {1, None}
+                point = _point("scope", own, found, times)
+                points.append(point._replace(verdict="unknown") if found[0].status in {401, 403} else point)
             if longest is not None:
                 await ask("longest", lambda found: found.is_success, 1, _long(longest), body)
                 await ask("too long", lambda found: found.status // 100 == 4, 0, _long(longest + 1), body)

@@ -1,5 +1,6 @@
 """``onceward.testing.http`` judges servers: ours, in process and over TCP, and servers that are wrong in one way each."""
 
+import asyncio
 import contextlib
 import threading
 
@@ -75,7 +76,7 @@ class Wrong:
 
     async def __call__(self, scope, receive, send):
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        body = (await receive())["body"]
+        body = given = (await receive())["body"]
         key, caller = headers.get("idempotency-key"), headers["x-api-key"]
         if key is None and self.fault != "missing":
             return await answer(send, 400, {})
@@ -83,7 +84,12 @@ class Wrong:
             return await answer(send, 400, {})
         if key is not None and len(key) > 200 and self.fault == "longest":
             return await answer(send, 400, {})
-        place = (key, "" if self.fault == "scope" else caller)
+        if caller == "nobody":
+            return await answer(send, 401, {})
+        shared = self.fault in {"scope", "scope by body"}
+        place = (key, "" if shared else caller)
+        if self.fault == "scope by body":
+            body = body + caller.encode()
         if key is not None and self.fault != "replay" and place in self.answers:
             before, sent = self.answers[place]
             if before != body and self.fault != "reused":
@@ -98,7 +104,7 @@ class Wrong:
             self.answers[place] = (body, None)
 
         async def receiving():
-            return {"type": "http.request", "body": body, "more_body": False}
+            return {"type": "http.request", "body": given, "more_body": False}
 
         async def keeping(message):
             sent.append(message)
@@ -129,6 +135,7 @@ def test_a_server_that_replays_failures_holds_every_point_and_the_report_says_so
         ("reused", {"reused"}),
         ("concurrent", {"concurrent"}),
         ("scope", {"scope"}),
+        ("scope by body", {"scope"}),
         ("longest", {"longest"}),
         ("too long", {"too long"}),
     ],
@@ -136,6 +143,19 @@ def test_a_server_that_replays_failures_holds_every_point_and_the_report_says_so
 def test_a_server_that_is_wrong_fails_the_points_about_that(fault, fails):
     report = judged(Wrong(fault))
     assert {point.name for point in report.failed} == fails, str(report)
+
+
+def test_a_stranger_whom_the_server_does_not_know_tells_nothing():
+    report = judged(Wrong("scope"), stranger={"X-Api-Key": "nobody"})
+    assert (report["scope"].verdict, report["scope"].evidence[:3]) == ("unknown", "401")
+
+
+def test_a_check_within_a_running_loop_says_how_to_call_it():
+    async def main():
+        check("http://server.invalid", body={}, other={})
+
+    with pytest.raises(RuntimeError, match=r"await asyncio\.to_thread\(check"):
+        asyncio.run(main())
 
 
 def test_what_nothing_was_given_for_is_unknown():
