@@ -33,8 +33,8 @@ def _found() -> Iterator[CheckMessage]:
             yield Warning(
                 f"DATABASES[{name!r}] has ATOMIC_REQUESTS: a function that is guarded by @once completes its key before the "
                 "view's transaction commits. If the COMMIT fails, the effect is lost, and duplicates get the result.",
-                hint="@idempotent and webhooks handle it. On other views that call guarded functions, put "
-                "@transaction.non_atomic_requests. Then silence this check.",
+                hint="@idempotent and webhooks handle it. On views with @atomic, and on others that call guarded functions, put "
+                "@transaction.non_atomic_requests first. Then silence this check.",
                 id="onceward.W001",
             )
 

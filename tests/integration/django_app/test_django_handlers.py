@@ -281,6 +281,36 @@ def test_a_view_commits_its_answer_with_its_effect(shop):
     assert told.splitlines() == lines
 
 
+def test_atomic_works_on_a_view_that_is_taken_out_of_atomic_requests(small):
+    told = small.run(
+        """
+        from django.db import connections, transaction
+        from django.http import HttpResponse
+        from django.test import Client, override_settings
+        from django.urls import path
+        from onceward.django import atomic, idempotent
+        from onceward.web import Rules, Scope
+        from shop.models import Order
+
+        @idempotent(Rules(scope=Scope.EVERYBODY), name="t")
+        @atomic
+        def pay(request):
+            Order.objects.create(reference="a", amount=1)
+            return HttpResponse(status=201)
+
+        connections["default"].settings_dict["ATOMIC_REQUESTS"] = True
+        client = Client(raise_request_exception=False)
+        for decorate in (lambda view: view, transaction.non_atomic_requests):
+            view = decorate(pay)
+            with override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("pay", view)]})):
+                for _ in "ab":
+                    answer = client.post("/pay", headers={"Idempotency-Key": '"k"'})
+                    print(answer.status_code, answer.headers.get("Idempotent-Replayed"), Order.objects.count())
+        """
+    )
+    assert told.splitlines() == ["500 None 0", "500 None 0", "201 None 1", "201 true 1"]
+
+
 def test_a_task_of_celery_commits_with_its_record(small):
     told = small.run(
         """
