@@ -57,8 +57,14 @@ class Unclaimed:
         return drive(self._enqueuing().queue(task, args, kwargs, key, awaited=False), self.store)
 
     async def enqueue_async(self, task: object, /, *args: object, key: object, **kwargs: object) -> bool:
-        """Like :meth:`enqueue`, for a coroutine. Procrastinate and Taskiq send in the event loop that awaits this."""
-        return await drive_async(self._enqueuing().queue(task, args, kwargs, key, awaited=True), self.store)
+        """Like :meth:`enqueue`, for a coroutine. Procrastinate and Taskiq send in the event loop that awaits this.
+
+        So with these it also waits for the send: until the queue has the job or the send has failed, at most 10 seconds.
+        """
+        enqueuing = self._enqueuing()
+        is_mine = await drive_async(enqueuing.queue(task, args, kwargs, key, awaited=True), self.store)
+        await enqueuing.sent()
+        return is_mine
 
     def _enqueuing(self) -> "Enqueuing":
         from onceward.outbox.enqueue import Enqueuing

@@ -1,7 +1,9 @@
 """TaskJobs that are queued once for a key: one insert of a record that only carries the job, as a message to its task."""
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 
 from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
@@ -17,6 +19,7 @@ from onceward.observe.observers import Observers
 from onceward.outbox import sender
 from onceward.outbox.pending import PendingMessages, check_outbox
 from onceward.outbox.sending import believed
+from onceward.outbox.targets import SENT_WITHIN
 from onceward.outbox.tasks import address_of, arguments_of, jobs_of
 from onceward.stores.contract import Store
 
@@ -33,6 +36,7 @@ class Enqueuing:
 
     def __init__(self, store: Store, policy: Policy, observers: Observers, prefix: str | None) -> None:
         self._store, self._policy, self._observers, self._prefix = store, policy, observers, prefix
+        self._tried: Future[None] | None = None
 
     def queue(
         self, task: object, args: Sequence[object], kwargs: Mapping[str, object], key: object, *, awaited: bool
@@ -44,8 +48,9 @@ class Enqueuing:
         jobs = jobs_of(task)
         address, place = address_of(task, jobs)
         arguments = arguments_of(jobs, args, kwargs)
-        # Never the namespace of a handler, which would take the job for its own completion.
-        full = ledger_key(".".join(filter(None, (self._prefix, place, "enqueue"))), key)
+        # Never the namespace of a handler, which would take the job for its own completion. The parts are told apart, because
+        # services can share a ledger.
+        full = ledger_key(f"{'.'.join(filter(None, (self._prefix, 'enqueue')))}:{place}", key)
         owner = os.urandom(16).hex()
         pending = PendingMessages(full, owner, self._policy)
         pending.add(address, arguments, None, None, None, None, _nothing)
@@ -59,12 +64,20 @@ class Enqueuing:
         assert record is not None
         is_mine = record.owner == owner  # also if the reply to the insert was lost
         if is_mine and record.beat == write.beat:
-            sender.send_soon(
-                self._store, record, self._policy.seal, self._observers, believed(self._store, self._policy, since)
-            )
+            until = believed(self._store, self._policy, since)
+            tried: Future[None] | None = None
+            if awaited and jobs.broker is not None and not sender.SENDER.pause_of(address):
+                tried = Future()
+            if sender.send_soon(self._store, record, self._policy.seal, self._observers, until, tried):
+                self._tried = tried
         elif may_send(record, reply.now):
             sender.send_soon(self._store, record, self._policy.seal, self._observers)
         return is_mine
+
+    async def sent(self) -> None:
+        """Wait until the job that :meth:`queue` recorded is sent, or was tried: its event loop may end right after."""
+        if self._tried is not None:
+            await asyncio.wait([asyncio.wrap_future(self._tried)], timeout=SENT_WITHIN)
 
     def _insert(self, write: Write) -> Steps[Reply]:
         reply = yield from insert_messages(self._store, write)

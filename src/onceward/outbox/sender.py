@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onceward.core.clock import boottime
 from onceward.core.policy import Seal
@@ -21,6 +21,9 @@ from onceward.outbox.lanes import Lane, StoreLane, TargetLane
 from onceward.outbox.sending import SendingRecord
 from onceward.results.outcomes import describe
 from onceward.stores.contract import Store
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 IDLE: Final = 10.0  # seconds without work after which a thread ends
 THREADS: Final = 8  # at most: so many targets can hang before others wait
@@ -180,6 +183,7 @@ class Sender:
                         self._queue(outgoing)
                     else:
                         self._known.pop(outgoing.place, None)
+                        outgoing.wake()
                 lane.busy = False
                 self._lanes[lane.place] = self._lanes.pop(lane.place)  # last in turn
                 for other in [one for one in self._lanes.values() if one.is_over]:
@@ -196,12 +200,13 @@ def send_soon(
     seal: Seal | None,
     observers: Observers,
     until: float = 0.0,
+    tried: "Future[None] | None" = None,
     *,
     is_certain: bool = True,
 ) -> bool:
     """Let this process send the messages of a record: see :class:`SendingRecord` and :meth:`Sender.hand_over`."""
     try:
-        outgoing = SendingRecord(store, record, seal, observers, until, is_certain=is_certain)
+        outgoing = SendingRecord(store, record, seal, observers, until, tried, is_certain=is_certain)
     except ValueError as error:
         logger().warning("%s: its unsent messages cannot be read: %s", record.key, describe(error))
         return False

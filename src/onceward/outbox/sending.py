@@ -4,7 +4,7 @@ Nothing here does I/O. ``sender.py`` sends and writes, for the process that comp
 """
 
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -25,6 +25,9 @@ from onceward.results.outcomes import describe
 from onceward.results.sealing import sealed_note
 from onceward.stores.contract import Store
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 FIRST_PAUSE: Final = 1.0  # seconds after the first try in vain; doubled each time
 LONGEST_PAUSE: Final = 300.0
 _ASKED: Final = 900.0  # seconds at most that a target can ask us to wait
@@ -43,6 +46,7 @@ class SendingRecord:
         seal: opens its messages, if they are sealed.
         observers: are told.
         until: how long the send lease is believed in, on this machine's clock (seconds); 0 if it must be taken first.
+        tried: gets None when the target has first answered, or the record is left to others.
         is_certain: whether the record is committed. If not, look for it first.
 
     Attributes:
@@ -60,6 +64,7 @@ class SendingRecord:
         seal: Seal | None,
         observers: Observers,
         until: float = 0.0,
+        tried: "Future[None] | None" = None,
         *,
         is_certain: bool = True,
     ) -> None:
@@ -75,6 +80,7 @@ class SendingRecord:
         self._observers = observers
         self._seal = seal
         self._until = until
+        self._tried = tried
         self._keep = read.keep
         self._entries = list(read.messages)
         self._pause: float | None = None  # after a message that was not sent now
@@ -148,6 +154,12 @@ class SendingRecord:
             if can_others:
                 self._pause = 0.0
             self._happened("send_failed", error=error, target=entry.to)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake who waits for the first answer."""
+        if self._tried is not None and not self._tried.done():
+            self._tried.set_result(None)
 
     # --- what to write ------------------------------------------------------------------------------------------------
 

@@ -148,20 +148,23 @@ def open_target(address: str) -> Target:
     if found is not None:
         return found
     scheme = scheme_of(address)
+    registered = _registered.get(scheme)
+    factory = registered or _own(scheme)
+    if factory is None:
+        known = ", ".join(sorted(TARGETS | _registered))
+        raise ValueError(
+            f"{shown_url(address)!r} names no target: its scheme must be one of {known}. onceward.outbox.register() adds others, and "
+            "each process that sends must call it"
+        )
+    opened = factory(address)  # without the lock: it can import a module that calls register()
     with _lock:
-        factory = _registered[scheme] if scheme in _registered else _own(scheme)
-        if factory is None:
-            known = ", ".join(sorted(TARGETS | _registered))
-            raise ValueError(
-                f"{shown_url(address)!r} names no target: its scheme must be one of {known}. onceward.outbox.register() adds others, and "
-                "each process that sends must call it"
-            )
-        while len(_opened) >= _MOST:
-            dropped = _opened.pop(next(iter(_opened)))  # a send that runs fails at worst, and is tried again
-            threading.Thread(
-                target=dropped.close, name="onceward-targets-close", daemon=True
-            ).start()  # it can wait for a server
-        return _opened.setdefault(address, factory(address))
+        kept = _opened.setdefault(address, opened) if _registered.get(scheme) is registered else opened
+        dropped = [] if kept is opened else [opened]
+        while len(_opened) > _MOST:  # a send that runs fails at worst, and is tried again
+            dropped.append(_opened.pop(next(iter(_opened))))
+    for target in dropped:  # it can wait for a server
+        threading.Thread(target=target.close, name="onceward-targets-close", daemon=True).start()
+    return kept
 
 
 def refusal_of(target: Target, message: OutboxMessage) -> MessageRefused | None:

@@ -15,12 +15,12 @@ from onceward.core.origin import PARENT, ROOT
 from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
 from onceward.results.outcomes import describe
 
-# The package of a task's class → module and class of its jobs.
+# The class of a task → module and class of its jobs.
 LIBRARIES: Final = {
-    "celery": "onceward.celery.jobs:CeleryJobs",
-    "dramatiq": "onceward.dramatiq.jobs:DramatiqJobs",
-    "procrastinate": "onceward.procrastinate.jobs:ProcrastinateJobs",
-    "taskiq": "onceward.taskiq.jobs:TaskiqJobs",
+    "celery.app.task.Task": "onceward.celery.jobs:CeleryJobs",
+    "dramatiq.actor.Actor": "onceward.dramatiq.jobs:DramatiqJobs",
+    "procrastinate.tasks.Task": "onceward.procrastinate.jobs:ProcrastinateJobs",
+    "taskiq.decor.AsyncTaskiqDecoratedTask": "onceward.taskiq.jobs:TaskiqJobs",
 }
 HOMES: Final[WeakKeyDictionary[object, asyncio.AbstractEventLoop]] = WeakKeyDictionary()
 _JSON: Final = "what JSON gives back unchanged: text, numbers, True, False, None, lists, and dicts by text"
@@ -34,6 +34,7 @@ class TaskJobs:
 
     Attributes:
         function: whose parameters are a job's arguments.
+        reserved: names that a job's arguments cannot have, because the library takes them for itself.
         broker: whose connections belong to an event loop; None if they belong to none.
         alone: whether nothing else in this process uses any broker, as in ``onceward relay``.
 
@@ -42,6 +43,7 @@ class TaskJobs:
     """
 
     alone: ClassVar[bool] = False
+    reserved: ClassVar[frozenset[str]] = frozenset()
     function: Callable[..., object]
     broker: object = None
 
@@ -70,6 +72,8 @@ class TaskJobs:
 class RqJobs(TaskJobs):
     """The jobs of a function under RQ's ``@job``."""
 
+    reserved = frozenset({"at_front", "depends_on", "job_id"})
+
     def __init__(self, task: Any) -> None:
         self.function = task
         self._delay = task.delay
@@ -97,7 +101,7 @@ class TaskTarget:
             raise ValueError(f"{address!r} is no task: write task:MODULE:NAME, as in task:shop.tasks:charge")
         try:
             task = getattr(import_module(module), name)
-        except Exception as error:  # the module's own, too
+        except (Exception, SystemExit) as error:  # the module's own, too
             raise ValueError(
                 f"{address}: this process cannot import it: {describe(error)}. A relay gets it by `onceward relay --import {module}`, "
                 "where that module can be imported"
@@ -141,18 +145,19 @@ class TaskTarget:
 def jobs_of(task: object) -> TaskJobs:
     """Return the jobs of a task; raises TypeError if it is no task that onceward knows, ValueError as :class:`TaskJobs`."""
     for kind in task.__class__.__mro__:
-        if where := LIBRARIES.get(kind.__module__.partition(".")[0]):
+        if where := LIBRARIES.get(f"{kind.__module__}.{kind.__qualname__}"):
             module, _, name = where.partition(":")
             return cast("TaskJobs", getattr(import_module(module), name)(task))
     if getattr(getattr(task, "delay", None), "__globals__", {}).get("__name__") == "rq.decorators":
         return RqJobs(task)
     raise TypeError(
-        f"{task!r} is no task: give one of Celery, Dramatiq, Procrastinate or Taskiq, or a function under RQ's @job"
+        f"{task!r} is no task: give one of Celery, Dramatiq, Procrastinate or Taskiq, or a function under RQ's @job, and its arguments "
+        "behind it, as in once.enqueue(report, day, key=day)"
     )
 
 
 def address_of(task: object, jobs: TaskJobs) -> tuple[str, str]:
-    """Return the task's address, and its module and name as text.
+    """Return the task's address, and its module and name as parts of a key.
 
     Raises:
         ValueError: other processes could not import it.
@@ -168,7 +173,7 @@ def address_of(task: object, jobs: TaskJobs) -> tuple[str, str]:
             f"{jobs.function.__qualname__}: no name in {module} is this task, so a relay could not import it. Give it a name in that "
             "module, outside any function, and enqueue what that name stands for"
         )
-    return f"task:{module}:{names[0]}", f"{module}.{names[0]}"
+    return f"task:{module}:{names[0]}", f"{module}:{names[0]}"
 
 
 def arguments_of(jobs: TaskJobs, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
@@ -176,7 +181,7 @@ def arguments_of(jobs: TaskJobs, args: Sequence[object], kwargs: Mapping[str, ob
 
     Raises:
         TypeError: they do not fit the task.
-        ValueError: JSON has no such values, or the task's parameters have no names.
+        ValueError: JSON has no such values, the task's parameters have no names, or its library takes one of them for itself.
     """
     name = f"{jobs.function.__module__}.{jobs.function.__qualname__}"
     fits = jobs.signature()
@@ -190,6 +195,8 @@ def arguments_of(jobs: TaskJobs, args: Sequence[object], kwargs: Mapping[str, ob
         if kind in {Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL}:
             raise ValueError(f"{name}{fits}: a job gets its arguments by name, and {own} cannot be given so")
         arguments |= value if kind is Parameter.VAR_KEYWORD else {own: value}
+    if lost := sorted(jobs.reserved & {*fits.parameters, *arguments}):
+        raise ValueError(f"{name}{fits}: the queue takes {lost[0]} for itself, so the job would not get it: rename it")
     for own, value in arguments.items():
         try:
             is_same = msgspec.json.decode(msgspec.json.encode(value)) == value

@@ -1,6 +1,7 @@
 """TaskJobs of Procrastinate that are deferred once: ``once.enqueue(task, ...)``."""
 
 from collections.abc import Mapping
+from concurrent.futures import CancelledError
 from inspect import Signature
 from typing import Any
 
@@ -37,10 +38,13 @@ class ProcrastinateJobs(TaskJobs):
         """Defer a job. If a job of this key still waits, it is there already."""
         job = self._task.configure(queueing_lock=f"{ENQUEUED}{key}")
         try:
-            if (loop := self.home()) is not None:
-                awaited(job.defer_async(**arguments), SENT_WITHIN, loop)
-            else:
-                self._defer(job, arguments)
+            try:
+                if (loop := self.home()) is not None:
+                    awaited(job.defer_async(**arguments), SENT_WITHIN, loop)
+                    return
+            except CancelledError:  # the loop has ended meanwhile
+                pass
+            self._defer(job, arguments)
         except AlreadyEnqueued:
             pass
 

@@ -38,7 +38,7 @@ def test_of_many_threads_one_queues_the_job_on_every_ledger(ledger):
     assert drain(60) == 0
     assert STUB.queues["orders"].qsize() == 1
     ((record, _),) = once.ledger.records()
-    assert (record.key, record.unsent) == ("test_enqueue_once.charge.enqueue:k", None)
+    assert (record.key, record.unsent) == ("enqueue:test_enqueue_once:charge:k", None)
     once.close()
 
 

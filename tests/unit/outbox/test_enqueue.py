@@ -2,7 +2,9 @@
 
 import asyncio
 import sys
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import dramatiq
 import pytest
@@ -18,9 +20,10 @@ from taskiq_redis import ListQueueBroker
 
 from onceward import Claim, KeyMissing, Once, StoreError
 from onceward.dramatiq import exactly
-from onceward.outbox import OutboxMessage, drain
+from onceward.outbox import OutboxMessage, drain, sender
 from onceward.outbox.targets import open_target
 from onceward.procrastinate import exactly as exactly_procrastinate
+from onceward.procrastinate.jobs import ProcrastinateJobs
 from onceward.stores.memory import MemoryStore
 from onceward.taskiq import exactly as exactly_taskiq
 from onceward.taskiq.jobs import TaskiqJobs
@@ -57,6 +60,10 @@ def paid(order: int, claim: Claim) -> None: ...
 def ship(context, order: int, claim: Claim) -> None: ...
 
 
+@app.task
+def dispatch(order: int) -> None: ...
+
+
 @app.task(queueing_lock="own")
 def locked(order: int) -> None: ...
 
@@ -78,6 +85,14 @@ def notify(self, order: int) -> None: ...
 
 @job("orders", connection=Redis())
 def rq_job(order: int) -> None: ...
+
+
+@job("orders", connection=Redis())
+def rq_reserved(order: int, depends_on: str = "") -> None: ...
+
+
+@job("orders", connection=Redis())
+def rq_open_ended(order: int, **more: object) -> None: ...
 
 
 unconfirmed = dramatiq.actor(
@@ -115,7 +130,7 @@ def test_a_key_queues_one_job_whose_id_follows_from_the_key(once):
     assert (first.args, first.kwargs) == ((), {"order": 7, "note": "n"})
     assert second.kwargs == {"order": 7, "key": "the task's own key"}
     (record, _), _ = sorted(once.ledger.records(), key=lambda found: found[0].key)
-    assert record.key.startswith("test_enqueue.charge.enqueue:")
+    assert record.key.startswith("enqueue:test_enqueue:charge:")
     assert first.options["onceward-parent"] == record.key
     broker.flush_all()
     again = Once(MemoryStore())
@@ -128,9 +143,21 @@ def test_each_task_has_keys_of_its_own_also_under_a_named_once(once):
     named = once.using(name="shop")
     assert [named.enqueue(task, 7, key="k") for task in (charge, open_ended, charge)] == [True, True, False]
     assert {record.key for record, _ in once.ledger.records()} == {
-        "shop.test_enqueue.charge.enqueue:k",
-        "shop.test_enqueue.open_ended.enqueue:k",
+        "shop.enqueue:test_enqueue:charge:k",
+        "shop.enqueue:test_enqueue:open_ended:k",
     }
+
+
+def test_two_services_on_one_ledger_have_keys_of_their_own(once, monkeypatch):
+    inner = types.ModuleType("shop.orders")
+    inner.report = dramatiq.actor(by_name, broker=broker, queue_name="orders", actor_name="inner")
+    outer = types.ModuleType("orders")
+    outer.report = dramatiq.actor(lambda order: None, broker=broker, queue_name="orders", actor_name="outer")
+    for module in (inner, outer):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setattr(module.report.fn, "__module__", module.__name__)
+    assert once.using(name="shop").enqueue(outer.report, 7, key="k")
+    assert once.enqueue(inner.report, 7, key="k")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +176,13 @@ def test_each_task_has_keys_of_its_own_also_under_a_named_once(once):
         (refund, (7, 8), {}, "too many positional arguments"),
         (notify, (7, 8), {}, "too many positional arguments"),
         (rq_job, (), {}, "missing a required argument"),
+        (rq_reserved, (7,), {}, "the queue takes depends_on for itself"),
+        *((rq_open_ended, (7,), {own: 1}, f"the queue takes {own}") for own in ("at_front", "depends_on", "job_id")),
+        (notify.s(7), (), {}, "is no task: give one of Celery"),
+        (celery, (), {}, "is no task"),
+        (app, (), {}, "is no task"),
+        (stream, (), {}, "is no task"),
+        (broker, (), {}, "is no task"),
         (locked, (7,), {}, "leave out the task's queueing_lock"),
         (unconfirmed, (7,), {}, r"confirm_delivery=True"),
         (forgetful, (7,), {}, "forgets a message"),
@@ -183,7 +217,7 @@ def test_a_task_that_a_relay_could_not_import_is_refused(once):
     assert list(once.ledger.records()) == []
 
 
-@pytest.mark.parametrize("task", [charge, paid, open_ended, ship, notify, rq_job])
+@pytest.mark.parametrize("task", [charge, paid, open_ended, ship, notify, rq_job, rq_open_ended])
 def test_arguments_that_fit_are_recorded(once, task, monkeypatch):
     monkeypatch.setattr("onceward.outbox.sender.send_soon", lambda *_: None)
     assert once.enqueue(task, 7, key="k")
@@ -208,6 +242,57 @@ def test_a_coroutine_sends_in_its_own_event_loop():
     assert drain(10) == 0
 
 
+def test_a_coroutine_that_has_queued_its_job_has_sent_it_so_that_its_loop_can_end(once):
+    async def queue():
+        return [await once.enqueue_async(ship, 7, key=key) for key in ("loop 1", "loop 2", "loop 1")]
+
+    app.connector.reset()
+    assert asyncio.run(queue()) == [True, True, False]
+    assert [job["args"] for job in app.connector.jobs.values()] == [{"order": 7}] * 2
+    assert drain(10) == 0
+
+
+def test_a_coroutine_waits_for_a_send_that_fails_and_not_while_its_target_pauses(once, monkeypatch):
+    asked = []
+
+    async def fail(*_, **__):
+        asked.append(1)
+        raise OSError("away")
+
+    async def queue():
+        return [await once.enqueue_async(dispatch, 7, key=key) for key in ("first", "second")]
+
+    monkeypatch.setattr(app.connector, "execute_query_all_async", fail)
+    assert asyncio.run(asyncio.wait_for(queue(), 9)) == [True, True]
+    assert asked == [1]
+    assert sender.SENDER.pause_of("task:test_enqueue:dispatch")
+
+
+def test_a_job_of_a_loop_that_ends_meanwhile_is_deferred_without_it(monkeypatch):
+    began, jobs = threading.Event(), ProcrastinateJobs(dispatch)
+
+    real = app.connector.execute_query_all_async
+
+    async def hang(*args, **kwargs):
+        if began.is_set():
+            return await real(*args, **kwargs)
+        began.set()
+        return await asyncio.Event().wait()
+
+    async def end(pool):
+        jobs.settle(awaited=True)
+        put = pool.submit(jobs.put, "k", {"order": 7}, {})
+        while not (began.is_set() or put.done()):
+            await asyncio.sleep(0.01)
+        return put
+
+    app.connector.reset()
+    monkeypatch.setattr(app.connector, "execute_query_all_async", hang)
+    with ThreadPoolExecutor(1) as pool:
+        asyncio.run(end(pool)).result(9)
+    assert [job["args"] for job in app.connector.jobs.values()] == [{"order": 7}]
+
+
 def test_a_relay_beside_an_application_leaves_a_job_of_taskiq_whose_event_loop_it_does_not_know():
     lone = InMemoryBroker().task(task_name="lone")(by_name)
     with pytest.raises(RuntimeError, match="does not know the event loop"):
@@ -223,6 +308,7 @@ def test_a_caller_without_an_event_loop_starts_the_broker_in_one_of_onceward(onc
 def test_with_the_guards_off_each_call_says_that_it_queues_and_nothing_is_sent(once):
     with off():
         assert [once.enqueue(charge, 7, key="k") for _ in range(2)] == [True, True]
+        assert asyncio.run(once.enqueue_async(ship, 7, key="k"))
         drain(1)
     assert waiting() == []
 
@@ -267,14 +353,17 @@ def test_a_call_that_raises_for_a_lost_reply_is_followed_by_one_that_sends_its_j
     assert len(waiting()) == 1
 
 
-def test_a_target_says_what_is_wrong_with_an_address_or_a_message(monkeypatch):
+def test_a_target_says_what_is_wrong_with_an_address_or_a_message(monkeypatch, tmp_path):
     broken = types.ModuleType("broken")
     monkeypatch.setitem(sys.modules, "broken", broken)
+    (tmp_path / "script_that_exits.py").write_text("import sys; sys.exit(2)")
+    monkeypatch.syspath_prepend(tmp_path)
     for address, says in (
         ("task:", "write task:MODULE:NAME"),
         ("task:shop", "write task:MODULE:NAME"),
         ("task:no_such_module:charge", "onceward relay --import no_such_module"),
         ("task:broken:charge", "cannot import it"),
+        ("task:script_that_exits:charge", "cannot import it: SystemExit: 2"),
     ):
         with pytest.raises(ValueError, match=says):
             open_target(address)
