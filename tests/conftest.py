@@ -27,6 +27,7 @@ from servers import Dynoxide, Ministack, Proxy, missing, numbers
 from shared import shared, stop
 from wrong_clocks import library, wrong_clock
 
+collect_ignore = ["support"]  # a project's own tests are there, which `manage.py test` runs
 pytest.register_assert_rewrite("transaction_cases", "lost_cases", "step_cases", "outbox_cases")
 
 # `nohup make test &` and some CI runners start us with signals ignored, and every process of a test would inherit that.

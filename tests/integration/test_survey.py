@@ -52,8 +52,8 @@ def mixed(once):
     random.Random(1).shuffle(kinds)
     for number, kind in enumerate(kinds):
         write(once, f"{NAMES[number % len(NAMES)]}:{number}", kind)
-    write(once, "a:old", COMPLETED, keep=-1.0)
     write(once, "a:unsent", COMPLETED, keep=None, unsent="{}", due=60.0)
+    write(once, "a:old", COMPLETED, keep=-1.0)  # last: a later write can delete it
     return once
 
 

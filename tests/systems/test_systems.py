@@ -68,6 +68,13 @@ EXTRAS |= {
 }
 IMPORTS = """
 import json, pkgutil, onceward
+try:
+    from django.conf import settings  # a project's, which the modules of its app need
+    settings.configure(INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django.contrib.admin", "onceward.django"])
+    import django
+    django.setup()
+except ImportError:
+    pass
 trouble = {}
 def walk(path, prefix):
     for module in pkgutil.iter_modules(path, prefix):
