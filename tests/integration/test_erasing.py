@@ -212,11 +212,11 @@ def test_a_key_that_has_a_new_record_since_it_was_found_is_left(once, monkeypatc
 
 
 def test_what_is_not_sent_or_cannot_be_read_is_named_and_the_others_are_erased(once):
-    register("nowhere", lambda _: Nowhere())
+    register("erased-nowhere", lambda _: Nowhere())
     for key in ("a", "c"):
         once.acquire(key).complete({"email": "ann@b.c"})
     claim = once.acquire("b")
-    claim.send("nowhere:x", {"email": "ann@b.c"})
+    claim.send("erased-nowhere:x", {"email": "ann@b.c"})
     claim.complete(1)
     deep = once.acquire("d")
     deep.complete({"body": "[" * 900 + "]" * 900, "email": "x"})
