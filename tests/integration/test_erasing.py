@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import os
 import uuid
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import pytest
 
 from command_line import Cli
 from onceward import Completed, Once, ResultUnavailable
+from onceward.cli.erase import _user as user_of_erase
 from onceward.http.answer import Answer, recorded
 from onceward.outbox import MessageNotSent, register
 from onceward.stores import audit
@@ -133,12 +135,21 @@ def test_a_namespace_is_retired_before_its_records_expire(once):
         next(once.ledger.retire("", 0))
 
 
+def test_a_user_without_a_name_is_its_number(monkeypatch):
+    def nameless():
+        raise KeyError("uid not found: 1000680000")
+
+    monkeypatch.setattr("onceward.cli.erase.getuser", nameless)
+    assert user_of_erase() == f"user {os.getuid()}"
+
+
 def test_the_commands(once, tmp_path):
     run = Cli(tmp_path).run
     once.acquire("k").complete({"email": "ann@b.c"})
     done = run("erase", "email=ann@b.c", "--blank", "email", "--store", once.store.url)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"shop:k: erased\n", "1 record(s) erased, 0 left\n")
     assert run("erase", "email", "--store", once.store.url).returncode == 2
+    assert run("erase", "email=\udcff", "--store", once.store.url).returncode == 2
     done = run("purge", "--prefix", "shop:", "--store", once.store.url)
     assert (done.returncode, "together" in done.stderr) == (2, True)
     command = ("purge", "--prefix", "shop:", "--older-than", "0s", "--json", "--store", once.store.url)

@@ -1,5 +1,6 @@
 """``onceward erase``: take what the ledger holds of one person out of it."""
 
+import os
 from getpass import getuser
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from onceward.cli.ledgers import (
     looking_at,
     refuse,
 )
-from onceward.cli.scans import PrefixOption
+from onceward.cli.scans import PrefixOption, in_utf_8
 
 HELP = """
 Erase what the ledger holds of one person. Their keys go on answering duplicates, and no effect is made again.
@@ -50,12 +51,14 @@ def erase(
     path, equals, value = subject.partition("=")
     if not equals or not value:
         refuse("SUBJECT: give PATH=VALUE, as in customer.email=ann@example.com", USAGE)
+    in_utf_8("SUBJECT", subject)
+    in_utf_8("--prefix", prefix)
     if seal is not None:
         import_here()
     pair, done, left = imported_seal(seal), 0, 0
     with looking_at(store) as ledger:
         try:
-            erasing = ledger.erase(path, value, who=getuser(), blank=blank or [], prefix=prefix, seal=pair)
+            erasing = ledger.erase(path, value, who=_user(), blank=blank or [], prefix=prefix, seal=pair)
         except ValueError as error:
             refuse(str(error), USAGE)
         for one in erasing:
@@ -66,3 +69,11 @@ def erase(
         typer.echo(f"{done} record(s) erased, {left} left", err=True)
     if left:
         raise typer.Exit(TROUBLE)
+
+
+def _user() -> str:
+    """Return who runs this; a container's user can have no name."""
+    try:
+        return getuser()
+    except (KeyError, OSError, ImportError):
+        return f"user {os.getuid()}"

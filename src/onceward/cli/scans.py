@@ -90,7 +90,7 @@ def ls(
         return
     point = _point(after)
     shown = 0
-    _in_utf_8("--prefix", prefix)
+    in_utf_8("--prefix", prefix)
     if sort is not None:
         if after is not None:
             refuse("--sort begins at the start: leave --after out", USAGE)
@@ -128,7 +128,7 @@ def _criteria(states: list[str], older_than: str | None, newer_than: str | None)
 
 
 def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> None:
-    _in_utf_8("--prefix", prefix)
+    in_utf_8("--prefix", prefix)
     found: dict[str, tuple[int, float]] = {}
     stopped, now, shown = False, 0.0, _Counted()
     with looking_at(store) as ledger:
@@ -175,7 +175,7 @@ def purge(
     age = seconds("--older-than", older_than)
     if bool(prefix) != (age is not None) or (prefix and after is not None):
         refuse("give --prefix and --older-than together, without --after, to delete what has not expired", USAGE)
-    _in_utf_8("--prefix", prefix)
+    in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         if age is not None:
             gone = sum(1 for _ in islice(ledger.retire(prefix, age), limit))
@@ -214,7 +214,7 @@ def stats(
     """
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
     stopped, shown = False, _Counted()
-    _in_utf_8("--prefix", prefix)
+    in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         whole = not prefix and limit is None and after is None
         if whole and (estimate := ledger.estimate()) is not None:
@@ -288,10 +288,10 @@ def _token(point: str) -> str:
 
 
 def _point(token: str | None) -> str | None:
-    return None if token is None else unquote(_in_utf_8("--after", token))
+    return None if token is None else unquote(in_utf_8("--after", token))
 
 
-def _in_utf_8(option: str, text: str) -> str:
+def in_utf_8(option: str, text: str) -> str:
     """Return a text. If it is not UTF-8, end the command: no ledger holds it."""
     if text.encode("utf-8", "replace").decode() != text:
         refuse(f"{option} {text}: give it in UTF-8", USAGE)
