@@ -88,7 +88,7 @@ class Run:
         for number, item in enumerate(list(chunk)):
             owner = owners[32 * number : 32 * (number + 1)]
             try:
-                bid = self._guard.bid(item.key, item.fingerprint, policy, owner, item.provenance)
+                bid = self._guard.bid(item.key, item.fingerprint, item.provenance, owner, policy)
             except OncewardError as error:  # the caller already handles this key
                 self.report.report(item, "failed", error=error)
                 chunk.remove(item)

@@ -62,8 +62,8 @@ def failure(call: Call) -> BaseException | None:
 
     A returned coroutine or generator whose body has not begun is a failure, and is closed. No other result is touched.
     """
-    raised = call.get(RAISED)
     if RETURNED not in call:
+        raised = call[RAISED]
         assert isinstance(raised, BaseException)
         return raised
     value = call[RETURNED]

@@ -5,7 +5,6 @@ is made from the execution's ARN: the next run meets its own claim. Between two 
 an execution can (docs.aws.amazon.com/lambda, "Configure Lambda durable functions": ExecutionTimeout is at most 366 days).
 """
 
-import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from hashlib import sha256
@@ -30,8 +29,6 @@ class _RunsAgain(BaseException):
 
 def execution_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str | None:
     """Return the ARN of the durable execution whose context is an argument; None if there is none."""
-    if SDK not in sys.modules:
-        return None
     for value in (*args, *kwargs.values()):
         arn = getattr(getattr(value, "execution_context", None), "durable_execution_arn", None)
         if isinstance(arn, str):

@@ -1,7 +1,6 @@
 """How a claim ends: the steps that record it, which guards and transactions drive."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from onceward.claim.called import NotBegun
@@ -63,9 +62,11 @@ class EndingClaim(Lease):
 
         Call it after the recording: a filter can make the warning an error.
         """
-        if self.record.result is None and self.settled == COMPLETED:
+        if self.settled != COMPLETED:
+            return
+        if self.record.result is None:
             warn_of_missing(self.record)
-        if self.settled == COMPLETED and not self.paused:
+        if not self.paused:
             warn_of_open(self.store, self.record.key)
 
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
@@ -195,20 +196,11 @@ class EndingClaim(Lease):
         self.ending = True
         if self.outbox is not None:
             outcome = self.carrying(outcome)
-        return steps.end(
-            self.store,
-            self.record,
-            outcome,
-            self.policy,
-            clock=self.clock,
-            until=partial(
-                self.limit,
-                2 if outcome.result is None or commit is not None else 1,
-                succeeded=outcome.status == COMPLETED and commit is None,
-            ),
-            commit=commit,
-            alone=self.is_alone,
+        until = lambda: self.limit(
+            2 if outcome.result is None or commit is not None else 1,
+            succeeded=outcome.status == COMPLETED and commit is None,
         )
+        return steps.end(self.store, self.record, outcome, self.policy, self.clock, until, commit, self.is_alone)
 
     def carrying(self, outcome: Outcome) -> Outcome:
         """Return the outcome with the messages that leave with it. The claim must be ``ending``."""

@@ -114,8 +114,9 @@ class Guard(Leaving):
         an ``owner`` goes on with the claim that this owner has.
         """
         entry = self._recalled(key, fingerprint, comes) if self._caches else None
-        given = self._provenance(provenance, args, kwargs)
-        claim = entry or self.enter(key, fingerprint, given, comes=comes, owner=owner)
+        if self.inputs is not None:
+            provenance = provenance._replace(input=self.inputs.encode(args, kwargs))
+        claim = entry or self.enter(key, fingerprint, provenance, comes, owner)
         match claim:  # not type(claim): an interrupt can come after any call, and the claim would not end
             case CallOutcome():
                 return claim if whole else claim.value
@@ -149,9 +150,9 @@ class Guard(Leaving):
     ) -> object:
         """Like :meth:`call`; awaits what ``function`` returns, if it can be awaited."""
         entry = self._recalled(key, fingerprint, comes) if self._caches else None
-        claim = entry or await self.enter_async(
-            key, fingerprint, self._provenance(provenance, args, kwargs), comes=comes
-        )
+        if self.inputs is not None:
+            provenance = provenance._replace(input=self.inputs.encode(args, kwargs))
+        claim = entry or await self.enter_async(key, fingerprint, provenance, comes)
         match claim:  # as above
             case CallOutcome():
                 return claim if whole else claim.value
@@ -183,9 +184,6 @@ class Guard(Leaving):
         guard = Guard(self.store, policy, self.clock, self.codec, self._parameter, self.observers, name=self.name)
         guard._claiming, guard._abandon = claiming, abandon
         return guard
-
-    def _provenance(self, given: Provenance, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Provenance:
-        return given if self.inputs is None else given._replace(input=self.inputs.encode(args, kwargs))
 
     def _recalled(self, key: str, fingerprint: str | None, comes: "Comes | None") -> CallOutcome[object] | None:
         if not self.observers.given:
@@ -219,10 +217,10 @@ class Guard(Leaving):
         key: str,
         fingerprint: str | None,
         provenance: Provenance = UNKNOWN,
-        *,
-        value: bool = True,
         comes: "Comes | None" = None,
         owner: str = "",
+        *,
+        value: bool = True,
     ) -> HeldClaim | CallOutcome[object]:
         """Claim ``key`` and start to renew it, or return the recorded answer.
 
@@ -230,16 +228,17 @@ class Guard(Leaving):
             Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownNeed, UnknownStatus: as their
                 docs say; the handler must not run.
         """
-        bid = self.bid(key, fingerprint, provenance=provenance, owner=owner)
+        bid = self.bid(key, fingerprint, provenance, owner)
         told = self.observers.are_listening()
         since = self.clock() if told or self._caches else 0.0
         span = self.observers.begin(self.name, key, comes) if told else None
         if span is not None:
             bid = span.on(bid)
         try:
-            outcome = drive(self._claiming(self.store, bid, value=value), self.store)
+            claiming = self._claiming(self.store, bid) if value else self._claiming(self.store, bid, value=False)
+            outcome = drive(claiming, self.store)
             if isinstance(outcome, Won):
-                return self._won(outcome, since, told=told, span=span)
+                return self._won(outcome, since, told, span)
         except BaseException as error:
             if span is not None:
                 span.end(error)
@@ -254,21 +253,22 @@ class Guard(Leaving):
         key: str,
         fingerprint: str | None,
         provenance: Provenance = UNKNOWN,
+        comes: "Comes | None" = None,
         *,
         value: bool = True,
-        comes: "Comes | None" = None,
     ) -> HeldClaim | CallOutcome[object]:
         """Like :meth:`enter`, for a coroutine."""
-        bid = self.bid(key, fingerprint, provenance=provenance)
+        bid = self.bid(key, fingerprint, provenance)
         told = self.observers.are_listening()
         since = self.clock() if told or self._caches else 0.0
         span = self.observers.begin(self.name, key, comes) if told else None
         if span is not None:
             bid = span.on(bid)
         try:
-            outcome = await drive_async(self._claiming(self.store, bid, value=value), self.store)
+            claiming = self._claiming(self.store, bid) if value else self._claiming(self.store, bid, value=False)
+            outcome = await drive_async(claiming, self.store)
             if isinstance(outcome, Won):
-                return self._won(outcome, since, told=told, span=span)
+                return self._won(outcome, since, told, span)
         except BaseException as error:
             if span is not None:
                 span.end(error)
@@ -290,9 +290,9 @@ class Guard(Leaving):
         self,
         key: str,
         fingerprint: str | None,
-        policy: Policy | None = None,
-        owner: str = "",
         provenance: Provenance = UNKNOWN,
+        owner: str = "",
+        policy: Policy | None = None,
     ) -> Bid:
         """Return a bid for ``key``, by default as a new owner; raises Reentrant when the caller is handling this key."""
         if CURRENT.get() is not None:
@@ -330,7 +330,7 @@ class Guard(Leaving):
             span.note(event)
         return [event]
 
-    def _won(self, outcome: Won, since: float, *, told: bool, span: "CallSpan | None") -> HeldClaim:
+    def _won(self, outcome: Won, since: float, told: bool, span: "CallSpan | None") -> HeldClaim:
         if told:
             self.observers.tell(*self.events_of(outcome, since, span))
         if self.clock() >= outcome.until:  # this worker was stopped or cut off after it asked

@@ -30,13 +30,13 @@ class Lease(Claim):
 
     function: object = None  # what runs under it; None if no guard calls it
     thread: int | None = None  # where it was acquired; None if its handler has it in its context
-    settled: str | None = None
+    settled: str | None
     ending = False  # whether its end is being recorded
     deadline: float | None = None  # when this worker will be stopped, on its clock; leases can end then
     # Rolls back the transaction that holds the record. Meanwhile nobody can take over, and no beat can run.
-    paused: Callable[[], None] | None = None
+    paused: Callable[[], None] | None
     exclusive = False  # whether that transaction holds the whole ledger
-    story: "Story | None" = None  # None if nobody listens and nothing is wrong
+    story: "Story | None"  # None if nobody listens and nothing is wrong
     _lost = False
     _ended: float | None = None  # when its handler ended, on the owner's clock
 
@@ -65,8 +65,8 @@ class Lease(Claim):
         self._process = worker.generation
         self.outer = CURRENT.get()
         self.observers = observers
-        if told:
-            self.story = self._new_story(clock())
+        self.story = self._new_story(clock()) if told else None
+        self.settled = self.paused = None
 
     @property
     def lost(self) -> bool:

@@ -5,7 +5,7 @@ from onceward.core.record import Record, Reply
 from onceward.core.register import Register
 
 
-def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record, *, lease: float) -> float:
+def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record, lease: float) -> float:
     """Return until when I hold the claim, on my clock: counted from before the request, and less than the store grants.
 
     It is at most the ``lease`` that was asked for, whatever time the store shows.

@@ -195,9 +195,12 @@ def last_write(record: Record, outcome: Outcome, policy: Policy) -> Write:
     """Return the write that ends a claim with ``outcome``."""
     if type(outcome) is Unbegun:
         return unclaimed(record, policy)
-    status, result, error, unsent = outcome
+    status, result, error, unsent = outcome[:]
     keep = None if status == PARKED else policy.retention
-    write = next_version(record, status, result=result, error=error, keep=keep, noting=policy.history != 0)
+    if policy.history:
+        write = next_version(record, status, keep, result, error)
+    else:
+        write = next_version(record, status, keep, result, error, noting=False)
     return write if unsent is None else with_messages(write, unsent, policy)
 
 
@@ -238,7 +241,9 @@ def judge(held: Record | None, owner: str, status: str) -> Ending:
 
 def is_mine(held: Record | None, owner: str) -> bool:
     """Return whether ``owner`` still has the claim."""
-    return held is not None and held.owner == owner and held.status == IN_PROGRESS and not unknown_needs(held)
+    if held is None or held.owner != owner or held.status != IN_PROGRESS:
+        return False
+    return held.needs is None or not unknown_needs(held)
 
 
 # --- for operators ------------------------------------------------------------------------------------------------

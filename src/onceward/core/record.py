@@ -107,7 +107,7 @@ class Write(NamedTuple):
     def at(self, now: float) -> Record:
         """Return the record that this write makes at the store's time ``now`` (seconds)."""
         (key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, by, needs, did,
-            unsent, due, origin, given, history, trace) = self  # fmt: skip
+            unsent, due, origin, given, history, trace) = self[:]  # fmt: skip # an exact tuple unpacks in half the time
         until = now + lease
         if floor:  # a renewal
             until = max(until, floor)

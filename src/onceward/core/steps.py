@@ -128,8 +128,8 @@ def claim(
     Without ``value``, a recorded result that is kept elsewhere is not fetched. With ``single_use``, a client made the owner
     id: a claim that it won by an earlier request is honoured while its lease is live, and is not renewed.
     """
-    policy, clock = bid.policy, bid.clock
-    first = first_claim(bid.key, bid.owner, bid.fingerprint, policy, bid.provenance)
+    key, owner, fingerprint, policy, clock, provenance = bid[:]
+    first = first_claim(key, owner, fingerprint, policy, provenance)
     first = RepeatedWrite._make(first) if single_use else first
     verb = partial(store.insert, first) if effect is None else _claiming(store, first, None, effect)
     parking = False
@@ -142,20 +142,21 @@ def claim(
         except Exception as error:
             reply = yield from _insisted(error, verb, first, sent, clock)
         held = reply.record
-        if held is not None and effect is not None and judge(held, bid.owner, effect.outcome.status) is Ending.DONE:
+        if effect is not None and held is not None and judge(held, owner, effect.outcome.status) is Ending.DONE:
             return Settled(_known(held, effect.outcome))  # made now, or earlier with a lost reply
         verdict = (
             None
             if reply.won and not parking
-            else decide(held, reply.now, bid.owner, bid.fingerprint, policy, single_use=single_use)
+            else decide(held, reply.now, owner, fingerprint, policy, single_use=single_use)
         )
         parked, parking = parking and reply.won, False
         if held is None:
             seen = None
             verb = _claiming(store, first, None, effect)
         elif verdict is None or verdict is Verdict.WON:
-            until = belief(store, policy, sent, reply, held, lease=policy.lease)
-            in_time = until - clock() >= policy.lease / 2 or (single_use and verdict is Verdict.WON)
+            lease = policy.lease
+            until = belief(store, policy, sent, reply, held, lease)
+            in_time = until - clock() >= lease / 2 or (single_use and verdict is Verdict.WON)
             # What Won(...) does, in half the time.
             return tuple.__new__(Won, (held, until, seen)) if in_time else (yield from renewed(store, bid, held))
         elif verdict is Verdict.REPLAY:
@@ -164,7 +165,7 @@ def claim(
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now, is_due)
         elif verdict in FREE:
             if held == seen:  # retries would never end, and cost money
-                raise RuntimeError(f"{bid.key}: the store refuses to change a record although it is the one seen")
+                raise RuntimeError(f"{key}: the store refuses to change a record although it is the one seen")
             seen = held
             following = next_claim(first, held, fresh=verdict is Verdict.START, noting=policy.history != 0)
             verb = _claiming(store, following, held, effect)
@@ -175,8 +176,8 @@ def claim(
             if shared is None:
                 from onceward.core.waiting import watch
 
-                shared = watch(store, bid.key, clock)
-            verb = partial(shared.look, bid.owner, clock(), clock() + left, reply)
+                shared = watch(store, key, clock)
+            verb = partial(shared.look, owner, clock(), clock() + left, reply)
         else:
             return Refused(verdict, held, max(0.0, held.lease_until - reply.now), parked)
         sent = clock()
@@ -258,7 +259,6 @@ def end(
     record: Record,
     outcome: Outcome,
     policy: Policy,
-    *,
     clock: Clock,
     until: Callable[[], float],
     commit: Commit | None = None,

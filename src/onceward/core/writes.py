@@ -72,17 +72,17 @@ def ended(claim: Write, status: str, result: str | None, error: str | None) -> W
 def next_version(
     record: Record,
     status: str,
-    *,
+    keep: float | None,
     result: str | None = None,
     error: str | None = None,
+    *,
     attempts: int | None = None,
     lease: float = 0.0,
-    keep: float | None,
     noting: bool = True,
 ) -> Write:
     """Return the next version of a record: same owner, same fence, next beat. If it is ``noting``, the history goes on."""
     (key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, at, by, needs, did,
-         _, _, origin, given, past, trace) = record  # fmt: skip
+         _, _, origin, given, past, trace) = record[:]  # fmt: skip # as above
     if noting and (past is not None or tries > 1 or made != at or status not in _SILENT):
         past = history.following(record, status, error)
     if attempts is not None:

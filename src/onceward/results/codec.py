@@ -66,10 +66,10 @@ class Codec:
             except Exception as error:  # a value of another type, or an interrupt
                 failed = error
             else:
-                return text or _encode_open(value, enveloped=True)
+                return text or _encode_open(value, True)
             firmly(self._encode_typed, value, failed)
-            return _encode_open(value, enveloped=True)
-        return _encode_open(value, enveloped=False)
+            return _encode_open(value, True)
+        return _encode_open(value, False)
 
     def _encode_typed(self, value: object) -> str:
         """Return plain JSON, or "" when it would not come back equal as the annotated type."""
@@ -154,7 +154,7 @@ def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
     raise NotReplayable(f"the outcome was the exception {name}, which is not among the loaded final= ones")
 
 
-def _encode_open(value: object, *, enveloped: bool) -> str:
+def _encode_open(value: object, enveloped: bool) -> str:
     try:
         marked = tagged(value)
         plain = _dumped(marked)

@@ -157,8 +157,8 @@ DEFECTS = (
     Defect(
         "a lease is counted from the reply",
         "core/steps.py",
-        "            until = belief(store, policy, sent, reply, held, lease=policy.lease)\n            in_time",
-        "            until = belief(store, policy, clock(), reply, held, lease=policy.lease)\n            in_time",
+        "            until = belief(store, policy, sent, reply, held, lease)\n            in_time",
+        "            until = belief(store, policy, clock(), reply, held, lease)\n            in_time",
         _CLAIM,
         6,
     ),

@@ -4,22 +4,18 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from onceward.core.clock import boottime
 from onceward.stores.lanes.lane import Lanes, ServerLane
 from onceward.stores.lanes.line import Asked, LaneRequest, Ticket, WaitingLine, abandon, carried
 
+_NAP: Final = 0.5  # seconds between two looks at who has waited too long
 L = TypeVar("L", bound=ServerLane)
 
 
 class _LoopTicket(Ticket):
-    """A request that waits in a coroutine.
-
-    Attributes:
-        timer: ends the wait.
-    """
-
-    timer: asyncio.TimerHandle
+    """A request that waits in a coroutine."""
 
     def __init__(self, request: LaneRequest, asked: Asked, outcome: "asyncio.Future[Any]") -> None:
         super().__init__(request, asked)
@@ -45,6 +41,8 @@ class LoopLanes(Lanes[L]):
         super().__init__(make, most, timeout, left)
         self._line: WaitingLine[_LoopTicket] = WaitingLine()
         self._tasks: set[asyncio.Task[None]] = set()  # a loop does not keep them alive
+        self._waiting: set[_LoopTicket] = set()
+        self._timer: asyncio.TimerHandle | None = None  # one for all who wait
 
     async def run(self, request: LaneRequest, asked: Asked) -> Any:
         """Do one request, and return its reply."""
@@ -62,19 +60,28 @@ class LoopLanes(Lanes[L]):
     async def _wait(self, ticket: _LoopTicket) -> Any:
         """Wait until a task has done the request."""
         self._line.add(ticket)
-        ticket.timer = asyncio.get_running_loop().call_later(self._timeout, self._stop_waiting, ticket)
+        self._waiting.add(ticket)
+        if self._timer is None:
+            self._look_later()
         try:
             return await ticket.outcome
         finally:
-            ticket.timer.cancel()
+            self._waiting.discard(ticket)
 
-    def _stop_waiting(self, ticket: _LoopTicket) -> None:
-        """Fail a request that has waited for a lane too long. One that has left gets more time."""
-        if self._line.remove(ticket):
-            ticket.fail(self._in_use())
-        else:
-            later = asyncio.get_running_loop().call_later
-            ticket.timer = later(2 * self._timeout, ticket.fail, self._no_word())
+    def _look_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(min(_NAP, self._timeout / 4), self._look)
+
+    def _look(self) -> None:
+        """Fail requests that have waited for a lane too long. One that has left gets more time."""
+        now = boottime()
+        for ticket in list(self._waiting):
+            if now >= ticket.since + 3 * self._timeout:
+                ticket.fail(self._no_word())
+            elif now >= ticket.since + self._timeout and self._line.remove(ticket):
+                ticket.fail(self._in_use())
+        self._timer = None
+        if self._waiting:
+            self._look_later()
 
     async def _serve(self, lane: L) -> None:
         """Carry what waits, until nothing does."""

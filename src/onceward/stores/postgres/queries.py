@@ -5,6 +5,7 @@ first value is the longest wait for a lock, in milliseconds.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final
 
 from onceward.core.comparisons import Clause
@@ -21,6 +22,8 @@ _BRISK: Final = str(BRISK)
 OF_T: Final = ", ".join(f"t.{name}" for name in FIELDS)
 _KEYS: Final = "key > $2 AND key >= $3 AND ($4::text IS NULL OR key < $4)"
 DIALECT: Final = Dialect("(SELECT now FROM c)", "(SELECT now FROM c) - interval '{} seconds'")
+# Texts of any length.
+_LONG: Final = attrgetter("key", "result", "error", "needs", "steps", "unsent", "origin", "input", "history")
 _FENCE, _ERROR = ([kind.name for kind in WRITE].index(name) for name in ("fence", "error"))
 
 
@@ -71,7 +74,7 @@ class WriteQuery(OneRow):
     @property
     def size(self) -> int:
         """About how many bytes it writes."""
-        return sum(len(value) for value in self.values if isinstance(value, str))
+        return sum(map(len, filter(None, _LONG(self.write))))
 
     def merged(self, requests: Sequence["WriteQuery"]) -> "ManyRows":
         """Return one request for several, in the order of their keys."""
