@@ -36,11 +36,11 @@ demo-steps:
 # Most of their time is waiting, so there are more at a time than cores. conftest.py puts the long ones first.
 # A few tests that fail are run again, alone, and named (tests/support/second_run.py).
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1 --tb short || $(BIN)/python tests/support/second_run.py $$?
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --tb short || $(BIN)/python tests/support/second_run.py $$?
 
 # What needs no server and no process: a minute, for while you work.
 test-fast: $(VENV)/installed
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m 'not slow' tests/unit tests/conformance
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m 'not slow' tests/unit tests/conformance
 
 # Random faults at random points, for an hour: `make torture SECONDS=600 SEED=7`; `make torture SEED=7 EPISODES=1` replays one.
 # Also STORE=postgresql, SHAPE=batch, JOBS=3.
@@ -86,8 +86,8 @@ mutants: $(VENV)/installed
 # of Redis on Valkey 9; an hour of random faults; an hour of histories; the planted defects; the install lines.
 VALKEY := tests/conformance/test_conformance_redis.py tests/integration/redis tests/integration/test_redis_streams_worker.py tests/processes/test_redis_failover.py
 nightly: $(VENV)/installed
-	ONCEWARD_NIGHTLY=1 $(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1 --tb short
-	ONCEWARD_REDIS=valkey $(BIN)/python -m pytest -n 4 --dist load --maxschedchunk 1 --tb short -k 'not tls' $(VALKEY)
+	ONCEWARD_NIGHTLY=1 $(BIN)/python -m pytest -n 4 --dist loadgroup --tb short
+	ONCEWARD_REDIS=valkey $(BIN)/python -m pytest -n 4 --dist loadgroup --tb short -k 'not tls' $(VALKEY)
 	$(MAKE) --no-print-directory torture SECONDS=3600
 	$(MAKE) --no-print-directory histories SECONDS=3600
 	$(MAKE) --no-print-directory mutants install-lines

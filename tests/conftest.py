@@ -95,9 +95,9 @@ FIRST = (
 
 
 # Of these parameters a test takes so many values, the next test the following ones: each value meets the code that is its own in some
-# tests, and the tests that are the same for all run on some. `make nightly` runs all of them, and both versions of PostgreSQL. A file
-# that is named runs whole.
-SAMPLED = {"hand": 4, "label": 2, "layout": 1, "pool": 1}
+# tests, and the tests that are the same for all run on some. A file names more with `pytest.mark.sampled(form=1)`. `make nightly` runs
+# all values, and both versions of PostgreSQL. A file that is named runs whole.
+SAMPLED = {"hand": 2, "label": 2, "layout": 1, "pool": 1}
 NIGHTLY = bool(os.environ.get("ONCEWARD_NIGHTLY"))
 POSTGRES = {"15": Postgres, "18": Postgres18} if NIGHTLY else {"15": Postgres}
 
@@ -115,17 +115,30 @@ def pytest_collection_modifyitems(config, items):
 
 def _left_out(items):
     """Return the tests that are for ``make nightly`` only."""
-    alike = defaultdict(list)  # by what is the same but for one parameter
+    alike = defaultdict(list)  # by what is the same but for the sampled parameters
     for item in items:
-        given = item.callspec.params if hasattr(item, "callspec") else {}
-        for name in SAMPLED.keys() & given.keys():
-            place, _, rest = item.nodeid.partition("[")
-            alike[name, place, rest.replace(str(given[name]), "*", 1)].append(item)
+        counts = {name: count for name, count in _sampled(item).items() if name in item.callspec.indices}
+        if counts:
+            others = tuple((name, at) for name, at in item.callspec.indices.items() if name not in counts)
+            alike[item.nodeid.partition("[")[0], others].append((item, counts))
     left_out = {item for item in items if item.get_closest_marker("nightly")}
-    for turn, ((name, *_), ones) in enumerate(alike.items()):
-        kept = {(turn + at * len(ones) // SAMPLED[name]) % len(ones) for at in range(SAMPLED[name])}
-        left_out.update(one for at, one in enumerate(ones) if at not in kept)
+    for turn, ones in enumerate(alike.values()):
+        kept = [item for item, _ in ones]
+        for place, (name, count) in enumerate(ones[0][1].items()):
+            values = sorted({item.callspec.indices[name] for item in kept})
+            chosen = {values[((turn >> place) + at * len(values) // count) % len(values)] for at in range(count)}
+            kept = [item for item in kept if item.callspec.indices[name] in chosen]
+        left_out.update(item for item, _ in ones if item not in kept)
     return left_out
+
+
+def _sampled(item):
+    marks = [mark.kwargs for mark in item.iter_markers("sampled")]
+    return (
+        {name: count for counts in (SAMPLED, *marks) for name, count in counts.items()}
+        if hasattr(item, "callspec")
+        else {}
+    )
 
 
 def _rank(name):

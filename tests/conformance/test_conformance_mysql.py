@@ -9,6 +9,8 @@ from onceward.stores import open_store
 from onceward.stores.mysql import schema
 from onceward.testing.conformance import CHECKS, MODES, Bench
 
+pytestmark = pytest.mark.sampled(mode=1)
+
 CLOCKS = ["times_are_the_stores", "every_reply_has_the_time", "purge_deletes_the_expired"]
 
 

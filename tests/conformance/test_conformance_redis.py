@@ -7,6 +7,8 @@ import pytest
 from onceward.stores import open_store
 from onceward.testing.conformance import CHECKS, MODES, Bench
 
+pytestmark = pytest.mark.sampled(mode=1)
+
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("check", CHECKS, ids=str)

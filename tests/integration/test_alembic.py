@@ -18,6 +18,8 @@ from onceward.alembic import without_ledger
 from onceward.sqlalchemy import make_ledger, tables
 from places import SOURCES
 
+pytestmark = pytest.mark.sampled(empty=1)
+
 NUMBERS = itertools.count()
 
 

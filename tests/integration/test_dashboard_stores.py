@@ -12,6 +12,8 @@ from onceward.core.writes import ended, first_claim
 from onceward.dashboard import dashboard
 from visitors import DashboardVisitor
 
+pytestmark = pytest.mark.sampled(every_url=2)
+
 TOKEN = "correct horse battery staple"
 HOSTILE = "\"'><img src=x onerror=alert(1)>%_[*?\\\u202e\U0010ffff"
 

@@ -16,6 +16,8 @@ from onceward.outbox import MessageNotSent, register
 from onceward.stores import audit
 from waiting import until
 
+pytestmark = pytest.mark.sampled(every_url=1)
+
 SEAL = (base64.b32encode, base64.b32decode)
 
 

@@ -22,6 +22,8 @@ from onceward.observe.otel_metrics import OtelMetrics
 from onceward.observe.prometheus import PrometheusMetrics
 from onceward.stores import open_store
 
+pytestmark = pytest.mark.sampled(url=1)
+
 DRIVER = """
 import sys
 import cloudpickle

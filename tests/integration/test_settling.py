@@ -8,6 +8,8 @@ from onceward.core.drivers import drive
 from onceward.stores.contract import KeepsMessage
 from waiting import until
 
+pytestmark = pytest.mark.sampled(every_url=2)
+
 
 @pytest.fixture
 def once(ledger):

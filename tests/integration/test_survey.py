@@ -20,6 +20,8 @@ from onceward.stores.sqlite import finding
 from onceward.stores.sqlite import survey as of_sqlite
 from servers import numbers
 
+pytestmark = pytest.mark.sampled(once=1)
+
 NAMES = sorted(
     ["a", "a.b", "a-b", "ab", "mail", "shop.charge", "é.ü", "\U0001f600"], key=lambda name: f"{name}:".encode()
 )

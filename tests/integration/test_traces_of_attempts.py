@@ -14,6 +14,8 @@ from onceward.observe.otel_traces import OtelTraces
 from visitors import DashboardVisitor
 from waiting import until
 
+pytestmark = pytest.mark.sampled(every_url=2)
+
 KEY = "shop:order-7"
 
 

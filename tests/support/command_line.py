@@ -33,9 +33,9 @@ class Cli:
 
     def run(self, *arguments, input=None, timeout=60, **options):
         """Run a command to its end: in a fork of a process that has imported onceward, or in a new interpreter if need be."""
-        warm = _warm()
-        if not options and len(input or b"") <= _PIPE and warm.fits(self.env):
-            result = warm.run(list(map(str, arguments)), self.folder, self.env, input, timeout)
+        forking = warm()
+        if not options and len(input or b"") <= _PIPE and forking.fits(self.env):
+            result = forking.run(list(map(str, arguments)), self.folder, self.env, input, timeout)
         else:
             if input is not None:
                 options["stdin"] = subprocess.PIPE
@@ -67,11 +67,11 @@ class Cli:
 class _Warm:
     """The process that forks for each command; see workers/warm_command.py."""
 
-    def __init__(self):
+    def __init__(self, program="warm_command.py"):
         self._environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{os.environ.get('PYTHONPATH', '')}"}
         self._channel, its = socket.socketpair()
         with its:
-            command = [sys.executable, WORKERS / "warm_command.py", str(its.fileno())]
+            command = [sys.executable, WORKERS / program, str(its.fileno())]
             self._process = subprocess.Popen(
                 command, env=self._environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL
             )
@@ -119,4 +119,4 @@ class _Warm:
         return struct.unpack("!i", self._channel.recv(4, socket.MSG_WAITALL))[0]
 
 
-_warm = cache(_Warm)
+warm = cache(_Warm)

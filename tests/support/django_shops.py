@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
+from command_line import warm
 from places import EXAMPLES, SOURCES, SUPPORT
 
 PROJECT = EXAMPLES / "django_shop"
@@ -36,10 +37,15 @@ class Shop:
 
     def manage(self, *arguments: object, status: int = 0, python: "str | Path" = sys.executable) -> str:
         """Run a command to its end, and return what it prints to both of its streams."""
-        command = list(map(str, (python, PROJECT / "manage.py", *arguments)))
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == status, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        command = list(map(str, (PROJECT / "manage.py", *arguments)))
+        if python == sys.executable:
+            done = warm("warm_manage.py").run(command, PROJECT, self.environment, None, 120)
+            told = done.stdout.decode() + done.stderr
+        else:
+            done = subprocess.run([python, *command], env=self.environment, capture_output=True, text=True, timeout=120)
+            told = done.stdout + done.stderr
+        assert done.returncode == status, told
+        return told
 
     def run(self, text: str, status: int = 0, python: "str | Path" = sys.executable) -> str:
         """Run some Python in the project, and return what it prints."""

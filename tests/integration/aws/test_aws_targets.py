@@ -17,6 +17,8 @@ from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sende
 from onceward.outbox.targets import open_target
 from servers import Fault, Refuse, numbers
 
+pytestmark = pytest.mark.sampled(code=2, status=1, fault=1)
+
 NAMES = numbers()
 KEYS = count()
 

@@ -13,6 +13,8 @@ from onceward import Once
 from onceward.aws import on_invoke
 from waiting import until
 
+pytestmark = pytest.mark.sampled(face=1)
+
 EVENT = json.dumps({"order": "o-1"})
 
 

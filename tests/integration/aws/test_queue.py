@@ -14,6 +14,8 @@ from onceward.aws.sqs.message import TOGETHER
 from onceward.aws.sqs.queue import Attribute, Outgoing, Queue, QueueError
 from servers import Fault, Refuse, numbers
 
+pytestmark = pytest.mark.sampled(ask=1)
+
 NAMES = numbers()
 OWN = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
 ODD = "\t\n\r ~\x7f\x85\ud7ff\ue000\ufffd\U00010000\U0010ffff \u2028 {\"a\": 'ü'} 🔑"
@@ -134,12 +136,6 @@ def test_many_are_sent_received_held_and_deleted_in_tens(ask, front, ministack):
     assert ministack.left(ask(queue, "url")) == 0
 
 
-def test_nothing_to_do_sends_nothing(ask, front):
-    queue = ask.queue("nowhere")
-    assert [ask(queue, method, []) for method in ("send_many", "delete_many", "change_many")] == [[], [], []]
-    assert front.seen == []
-
-
 def test_large_messages_are_not_sent_together(ask, front):
     queue = ask.queue()
     sizes = [100_000, 150_000, 20_000, 300_000, 5, 5]
@@ -243,13 +239,6 @@ def test_a_message_that_arrives_damaged_is_left_out_and_logged(ask, front, caplo
 # --- waiting ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_long_poll_outlasts_the_timeout_of_a_request(ask):
-    queue = ask.queue(timeout=0.5)
-    began = time.monotonic()
-    assert ask(queue, "receive", wait=1) == []
-    assert time.monotonic() - began > 0.9
-
-
 def test_a_long_poll_ends_when_a_message_comes(ask, ministack):
     queue = ask.queue()
     url = ask(queue, "url")
@@ -286,25 +275,6 @@ def test_cancelled_receive_leaves_no_connection_that_would_mix_up_answers(front,
         queue.close()
 
     asyncio.run(main())
-
-
-def test_threads_share_one_queue(blocking):
-    queue = blocking.queue()
-    got, lock = [], threading.Lock()
-
-    def work(number):
-        queue.send_many([Outgoing(f"{number}-{n}") for n in range(10)])
-        while batch := queue.receive(wait=1):
-            assert queue.delete_many([message.receipt for message in batch]) == [None] * len(batch)
-            with lock:
-                got.extend(message.body for message in batch)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(got) == sorted(f"{number}-{n}" for number in range(6) for n in range(10))
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------------
@@ -388,14 +358,6 @@ def test_message_that_may_have_been_sent_to_standard_queue_is_not_resent(ask, fr
             error, _ = ask(queue, method, [Outgoing("a"), Outgoing("b")])
         assert (error.transient, error.unsure) == (True, True)
         assert len(of(front, action)) == 1
-
-
-def test_a_message_that_was_refused_for_now_is_sent_again(ask, front, ministack):
-    queue = ask.queue()
-    front.rule = first(3, Refuse("RequestThrottled"))
-    ask(queue, "send", "a")
-    assert front.actions == ["SendMessage"] * 4
-    assert ministack.left(ask(queue, "url")) == 1
 
 
 def test_a_message_to_a_fifo_queue_is_sent_once_though_the_answer_is_lost(ask, front, ministack):
@@ -483,13 +445,6 @@ def test_an_error_that_does_not_pass_says_what_to_do(ask, front):
     assert len(front.seen) == 4  # none is tried again
 
 
-def test_an_answer_that_is_not_json_is_told_as_not_sqss(ask, front):
-    queue = ask.queue()
-    front.rule = lambda seen: Fault(edit_reply=lambda _: "<html>")
-    with pytest.raises(QueueError, match="the answer is not SQS's: '\"<html>\"'"):
-        ask(queue, "receive", wait=0)
-
-
 def test_credentials_that_have_expired_are_renewed_once(ask, front, monkeypatch):
     queue = ask.queue()
     front.rule = lambda seen: (
@@ -514,13 +469,6 @@ def test_a_machine_with_a_wrong_clock_signs_with_the_services(ask, front, ahead)
     assert front.actions == ["ReceiveMessage"] * 3
 
 
-def test_a_closed_queue_opens_again(ask):
-    queue = ask.queue()
-    ask(queue, "send", "a")
-    queue.close()
-    assert [message.body for message in ask(queue, "receive", wait=0)] == ["a"]
-
-
 # --- the queue itself -------------------------------------------------------------------------------------------------------
 
 
@@ -539,12 +487,6 @@ def test_a_queue_is_found_by_its_url_its_arn_or_its_name(ask, front, ministack):
         assert made.name == arn.rpartition(":")[2]
         if queue == arn:
             assert front.seen[0].body["QueueOwnerAWSAccountId"] == arn.split(":")[4]
-
-
-def test_a_queue_tells_its_attributes(ask, ministack):
-    url = ask.made(MessageRetentionPeriod=1209600)
-    told = ask(ask.queue(url), "attributes")
-    assert (told["MessageRetentionPeriod"], told["QueueArn"]) == ("1209600", ministack.queue_arn(url))
 
 
 def test_requests_go_where_the_caller_or_the_environment_or_the_url_says(blocking, front, ministack, monkeypatch):
@@ -620,13 +562,6 @@ def test_options_that_cannot_be_are_told_when_it_is_opened(aws):
         Queue(OWN, endpoint="localhost:4566")
     with pytest.raises(ValueError, match="timeout=0"):
         Queue(OWN, timeout=0)
-
-
-def test_an_error_of_a_queue_can_be_sent_to_another_process():
-    import pickle
-
-    error = pickle.loads(pickle.dumps(QueueError("no", code="c", transient=True, unsure=True)))
-    assert (str(error), error.code, error.transient, error.unsure) == ("no", "c", True, True)
 
 
 def test_the_client_loads_nothing_that_it_does_not_need():

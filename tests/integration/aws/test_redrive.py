@@ -3,18 +3,15 @@
 import itertools
 import json
 import os
-import pty
 import random
 import signal
 import threading
 import time
-from multiprocessing.connection import wait
 
 import pytest
 
 from command_line import Cli
-from lambda_events import sns_envelope
-from onceward import Busy, Once
+from onceward import Once
 from onceward.aws import on_sqs
 from onceward.aws.dead_letters import redrive as module
 from onceward.aws.dead_letters.letters import Letters, Refusal, origin
@@ -28,6 +25,8 @@ from onceward.errors import Parked, StoreError
 from onceward.testing.bench import claim_of
 from servers import Fault, Proxy, Refuse, numbers
 from waiting import until
+
+pytestmark = pytest.mark.sampled(at_once=1)
 
 _NUMBERS = numbers()
 KEYED = {"onceward-key": {"DataType": "String", "StringValue": "first"}}
@@ -722,14 +721,6 @@ def test_the_command_asks_for_a_name_that_it_cannot_find(scene, cli, others):
     assert list(scene.there()) == [first]
 
 
-def test_the_command_hints_when_no_key_was_known(scene, cli):
-    scene.dead()
-    scene.once.acquire("a").complete()
-    result = cli.run("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--name", "typo")
-    assert result.returncode == 0
-    assert "no message that was moved has a record under typo" in result.stderr
-
-
 @pytest.mark.parametrize("completed", ["drop", "rerun"])
 def test_the_command_does_not_touch_completed_messages_unasked(scene, cli, completed):
     first = scene.dead()
@@ -778,27 +769,6 @@ def test_the_command_says_that_messages_are_hidden_from_it(scene, cli):
     assert json.loads(result.stdout)["summary"]["hidden"] == 1
 
 
-def test_the_command_shows_a_bar_on_a_terminal(scene, cli):
-    for _ in range(15):
-        scene.dead()
-    scene.once.acquire("a").complete()
-    leader, follower = pty.openpty()
-    cli.env["TERM"] = "xterm"
-    process = cli.start("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, stderr=follower)
-    os.close(follower)
-    seen = b""
-    while wait([leader], 30):
-        try:
-            seen += os.read(leader, 65536)
-        except OSError:
-            break
-    os.close(leader)
-    out, _ = process.communicate(timeout=30)
-    assert out.count(b"moved ") == 15
-    assert b"100%" in seen
-    assert b"moved 15" in seen
-
-
 def test_the_command_stops_when_told_and_shows_again_what_it_holds(scene, cli):
     keys = {scene.dead({"n": n}) for n in range(300)}
     scene.once.acquire("a").complete()
@@ -810,15 +780,6 @@ def test_the_command_stops_when_told_and_shows_again_what_it_holds(scene, cli):
     assert process.returncode == 1
     assert b"; stopped" in err
     until(lambda: set(scene.there()) == keys)
-
-
-def test_a_live_key_of_a_moved_message_is_not_taken_from_its_worker(scene):
-    first = scene.dead()
-    claim = scene.once.acquire(first)
-    scene.run(completed="rerun")
-    with pytest.raises(Busy):
-        scene.once.acquire(first)
-    claim.complete()
 
 
 # --- inputs that are compared, sizes, and a queue that hands over twice ---------------------------------------------
@@ -871,23 +832,6 @@ def test_a_message_whose_own_effect_was_made_is_dropped_or_rerun_as_told(scene, 
     assert scene.effects == [(1, 10)] * (2 if completed == "rerun" else 1)
 
 
-def test_the_command_takes_what_the_consumer_compares(scene, handle, cli):
-    scene.dead({"id": 1, "total": 99})
-    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--name", "shop", "--key", "body.id")
-    told = cli.run(*command, "--fingerprint", "body", "--completed", "drop", "--yes")
-    assert (told.returncode, scene.aws.left(scene.dlq)) == (1, 1)
-    assert b"its key was used with another input" in told.stdout
-
-
-def test_a_run_from_python_is_refused_at_once_for_queues_that_do_not_fit(scene):
-    scene.dead()
-    run = Redrive(Once(scene.once.store), Queue(scene.dlq), Queue(scene.dlq), name="shop")
-    with pytest.raises(ValueError, match="both the dead-letter queue"):
-        list(run.run())
-    (message,) = scene.there().values()
-    assert message["Attributes"]["ApproximateReceiveCount"] == "1"
-
-
 @pytest.fixture
 def narrow(scene):
     """A target whose messages may have 1024 bytes."""
@@ -911,16 +855,6 @@ def test_a_message_with_its_key_in_its_body_is_moved_without_ours_if_full(narrow
     (copy,) = narrow.there(narrow.target).values()
     assert copy["Body"] == body
     assert "MessageAttributes" not in copy
-
-
-def test_a_message_whose_key_is_in_its_envelope_needs_no_room(narrow):
-    narrow.dead(sns_envelope("x" * 600))
-    assert outcomes(narrow.run(unwrap="sns")) == ["moved"]
-
-
-def test_a_message_that_has_a_key_already_needs_no_room(narrow):
-    narrow.dead("x" * 980, KEYED)
-    assert outcomes(narrow.run()) == ["moved"]
 
 
 def test_a_message_that_comes_twice_in_one_answer_is_moved_once(scene, monkeypatch):

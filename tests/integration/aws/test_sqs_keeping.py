@@ -241,13 +241,6 @@ def test_without_a_redrive_policy_and_max_attempts_there_is_a_default(given, use
     assert QueueSettings("orders", ARN, dead_letters=f"{ARN}-dlq", receives=5).bounded(policy).max_attempts == given
 
 
-def test_more_tries_than_the_queue_keeps_a_message_for_are_told():
-    settings = QueueSettings("orders", ARN, visibility=60)
-    assert not list(settings.warnings(Policy(max_attempts=ATTEMPTS), 60, 900.0))
-    (text,) = settings.warnings(Policy(max_attempts=400), 60, 900.0)
-    assert "after 400 attempts, which may take 4.2 days, but SQS drops it after 4" in text
-
-
 def test_a_key_that_was_parked_before_its_message_came_keeps_it_too(once, made, ministack):
     parked(once, 1, None)
     queue = made({"id": 1})
@@ -733,13 +726,6 @@ def test_show_tells_the_message_part_by_part(cli):
     assert "result" not in told
     record = json.loads(cli.run("show", "shop:a", "--json").stdout)
     assert json.loads(record["result"]) == json.loads(TEXT)
-
-
-def test_ls_and_stats_tell_of_the_key_as_of_any_parked_one(cli):
-    one, two = (line.split() for line in cli.run("ls").stdout.decode().splitlines()[1:])
-    assert (one[0], one[-2:]) == ("PARKED", ["card", "declined"])
-    assert two[0] == "PARKED"
-    assert b"PARKED" in cli.run("stats").stdout
 
 
 def test_unpark_without_to_refuses_a_key_that_keeps_a_message(cli):

@@ -392,12 +392,6 @@ def test_a_receipt_that_is_no_longer_valid_is_told_once(caplog):
     assert caplog.text.count("m-1 could not be kept invisible") == 1
 
 
-def test_an_extension_that_fails_is_tried_again_soon():
-    asked, _ = held_for_long(600, QueueError("queue recorded: throttled", transient=True))
-
-    assert len(asked) > 100
-
-
 # --- how much is held -------------------------------------------------------------------------------------------------
 
 
@@ -499,23 +493,6 @@ def test_a_stop_finishes_what_runs_and_gives_back_the_rest_uncounted(once, made,
     drain(once, queue, ran.append)
     assert once.ledger.stats()["COMPLETED"] == 6
     assert {record.attempts for record, _ in once.ledger.records()} == {1}
-
-
-def test_a_stop_gives_back_what_waits_though_a_handler_goes_on(once, made, ministack):
-    queue, go = made(*numbered(40)), threading.Event()
-    ran = []
-
-    def handler(order):
-        ran.append(order["id"])
-        if len(ran) == 5:
-            go.wait(2 * PATIENCE)
-
-    with working(once, queue, handler, concurrency=1, visibility=60) as worker:
-        until(lambda: len(ran) == 5 and worker.in_flight > 20)
-        worker.stop()
-        until(lambda: worker.in_flight <= 10)  # but for those that were received with it
-        assert len(ran) == 5
-        go.set()
 
 
 def test_a_stop_while_messages_are_being_claimed_begins_none_of_them(made, ministack):
@@ -814,18 +791,6 @@ def test_the_command_compares_inputs_and_unwraps_what_sns_has_sent(made, command
     assert status == 1
 
 
-def test_one_traceback_is_shown_for_errors_of_one_kind_and_message_named(made, command, ministack):
-    queue = made(*({"id": number, "fail": True} for number in range(3)))
-    malformed = ministack.send(queue, {"no": "id"})
-
-    _, _, err = ended(command(queue, "--until-empty", "--set", "wait=1", "--concurrency", "1"))
-
-    assert err.count("Traceback") == 1
-    assert err.count("OSError: as asked") == 3
-    assert sum(line.startswith("error: shop.work:") for line in err.splitlines()) == 3
-    assert f"{malformed} of aws:sqs: malformed: KeyMissing: work: key='order.id' found nothing in the input" in err
-
-
 def test_a_signal_ends_the_command_when_what_runs_is_done(made, command, ministack, tmp_path):
     queue = made({"id": 1, "sleep": 2})
     process = command(queue, "--set", "wait=2", "--set", "visibility=60")
@@ -870,10 +835,3 @@ def test_the_command_says_what_is_wrong_with_its_arguments(made, command, argume
 
     assert code == status
     assert says in err
-
-
-def test_the_command_says_that_there_is_no_such_queue(front, command):
-    code, _, err = ended(command("absent"))
-
-    assert code == 4
-    assert "there is no such queue" in err

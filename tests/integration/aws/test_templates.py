@@ -18,7 +18,7 @@ from onceward.aws.templates import Consumer, printed
 from onceward.core.policy import Policy
 from onceward.observe.alarms import ALARMS
 from onceward.stores import open_store
-from onceward.stores.capabilities import DOCUMENT, TableWanted, Units
+from onceward.stores.capabilities import DOCUMENT, TableWanted
 from places import ROOT
 from servers import REGION, numbers
 from templates import CASES, QUEUE, TOPIC, text_of
@@ -141,11 +141,6 @@ def test_reads_and_writes_of_table_and_indexes_scale_between_their_bounds():
         for place, what in places.items()
         for kind in bounds
     }
-
-
-def test_a_fixed_capacity_has_nothing_that_scales():
-    described = DOCUMENT.needed(open_store("dynamodb://t"))(TableWanted(reads=Units(5, 5), writes=Units(9, 9)))
-    assert of_type(described, "AWS::ApplicationAutoScaling::ScalableTarget") == {}
 
 
 def test_a_key_of_yours_is_used_and_handlers_may_decrypt_with_it():

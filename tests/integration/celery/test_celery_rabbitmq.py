@@ -11,6 +11,8 @@ import pytest
 from celery_workers import Shop
 from rabbitmq_servers import Rabbitmq
 
+pytestmark = pytest.mark.xdist_group("celery_rabbitmq")
+
 CLASSIC, QUORUM = {}, {"x-queue-type": "quorum"}
 
 

@@ -14,6 +14,8 @@ from rabbitmq_servers import Rabbitmq
 from redis_servers import Redis
 from waiting import until
 
+pytestmark = [pytest.mark.sampled(broker=1), pytest.mark.xdist_group("celery_target")]
+
 
 @pytest.fixture(scope="module", params=[Redis, Rabbitmq], ids=["redis", "rabbitmq"])
 def broker(request):

@@ -12,6 +12,8 @@ from celery.exceptions import TimeLimitExceeded
 from celery_workers import PATIENCE, Shop
 from redis_servers import Redis
 
+pytestmark = pytest.mark.xdist_group("celery_tasks")
+
 
 @pytest.fixture(scope="module")
 def broker():

@@ -20,6 +20,8 @@ from onceward import LeaseLost, Once
 from onceward.clients import AiohttpIdempotency, AsyncHttpxTransport, HttpxTransport, RequestsAdapter, SendAgain
 from onceward.http.header import read_key
 
+pytestmark = pytest.mark.sampled(ask=2)
+
 LOST, CUT = "lost", "cut"  # the answer is lost; it breaks off in the middle
 
 

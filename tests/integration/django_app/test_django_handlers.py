@@ -6,6 +6,8 @@ import pytest
 
 from environments import environment
 
+pytestmark = pytest.mark.sampled(empty=1)
+
 GUARDED = """
 import json
 from django.db import IntegrityError, connection, transaction

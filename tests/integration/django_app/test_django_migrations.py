@@ -11,6 +11,8 @@ from onceward.stores.mysql import schema as mysql
 from onceward.stores.postgres import schema as postgresql
 from onceward.stores.sqlite import schema as sqlite
 
+pytestmark = pytest.mark.sampled(empty=1)
+
 
 def ledger_url(database):
     return database.replace("sqlite3://", "sqlite:///")

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.sampled(empty=1)
+
 
 def checks(shop, **changed):
     """Return the ids and texts of the checks with other settings."""

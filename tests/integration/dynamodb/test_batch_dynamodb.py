@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import threading
-import time
 
 import pytest
 
@@ -12,6 +11,8 @@ from onceward import Once, ResultNotRecorded, StoreError
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from servers import Fault, Refuse
 from timing import within
+
+pytestmark = pytest.mark.sampled(run=1, number=2)
 
 
 @pytest.fixture(autouse=True)
@@ -82,13 +83,6 @@ def test_any_fault_at_any_request_runs_each_once(run, url, proxy, number, fault)
     assert statuses(again) == ["replayed"] * 3 + ["done"] + ["replayed"] * 3
     assert sorted(ran) == sorted([*(f"k{n}" for n in range(7)), "k3"])
     assert [outcome.value for outcome in again] == [f"k{n}" for n in range(7)]
-
-
-def test_without_the_right_to_batches_single_writes_are_made(run, url, proxy):
-    proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "BatchExecuteStatement" else None
-    once = Once(url)
-    with pytest.warns(UserWarning, match="PartiQL"):
-        assert statuses(run(once.batch(lambda order: 1, key="order.id", name="b"), orders(10))) == ["done"] * 10
 
 
 def test_one_that_the_table_refuses_harms_no_other(run, url, proxy):
@@ -195,27 +189,6 @@ def test_one_key_whose_end_is_throttled_holds_up_no_others_end(run, url, proxy):
     assert [records[f"b:k{n}"] for n in range(10)] == [COMPLETED] * 4 + [IN_PROGRESS] + [COMPLETED] * 5
 
 
-def test_one_key_whose_giving_back_is_throttled_holds_up_no_other(run, url, proxy):
-    def handle(order):
-        raise ValueError
-
-    once = Once(url)
-    proxy.rule = throttling("b:k4", lambda seen: RELEASED in json.dumps(seen.body))
-    batch = once.batch(handle, key="order.id", name="b", group=lambda order: 0)
-    assert statuses(run(batch, orders(8))) == ["failed"] + ["deferred"] * 7
-    records = {record.key: record.status for record, _ in once.ledger.records()}
-    assert [records[f"b:k{n}"] for n in range(8)] == [RELEASED] * 4 + [IN_PROGRESS] + [RELEASED] * 3
-
-
-def test_one_renewal_that_is_throttled_fails_alone(url, proxy):
-    once = Once(url, lease=4)
-    batch = once.batch(lambda order: time.sleep(3.5), key="order.id", name="b", concurrency=3)
-    renewing = lambda seen: seen.number > 2 and IN_PROGRESS in json.dumps(seen.body)
-    proxy.rule = throttling("b:k1", renewing)
-    outcomes = batch.run(orders(3))
-    assert [statuses(outcomes)[n] for n in (0, 2)] == ["done", "done"], "they are renewed together with the other one"
-
-
 @pytest.mark.parametrize("answer", [{}, {"Responses": []}, {"Responses": 7}, {"Responses": [7] * 10}], ids=str)
 def test_an_answer_to_a_batch_that_makes_no_sense_is_as_good_as_lost(run, url, proxy, answer):
     ran = []
@@ -225,16 +198,6 @@ def test_an_answer_to_a_batch_that_makes_no_sense_is_as_good_as_lost(run, url, p
     proxy.rule = lambda seen: broken if seen.action == "BatchExecuteStatement" else None
     assert statuses(run(batch, orders(10))) == ["done"] * 10
     assert sorted(ran) == [f"k{n}" for n in range(10)]
-
-
-def test_the_time_left_ends_a_settling_that_is_throttled(run, url, proxy):
-    once = Once(url)
-    batch = once.batch(lambda order: order["id"], key="order.id", name="b")
-    run(batch, orders(1))
-    proxy.rule = lambda seen: THROTTLED if COMPLETED in json.dumps(seen.body) else None
-    outcomes = within(3, lambda n: run(batch, [{"id": f"a{n}"}, {"id": f"b{n}"}], time_left=3))
-    assert statuses(outcomes) == ["failed", "failed"]
-    assert isinstance(outcomes[0].error, ResultNotRecorded)
 
 
 @pytest.mark.parametrize("begins", ["at the claim", "at the end"])

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from onceward import Busy, LeaseLost, Once, OncewardError, Parked, ResultUnavailable, StoreError
+from onceward import Busy, Once, ResultUnavailable, StoreError
 from onceward.core.drivers import drive
 from onceward.stores import open_store
 from onceward.stores.dynamodb import open_table
@@ -15,6 +15,8 @@ from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from servers import Fault, Refuse
+
+pytestmark = pytest.mark.sampled(mode=1, awaiting=1)
 
 
 @pytest.fixture
@@ -192,33 +194,6 @@ def test_a_probe_answers_duplicates_with_a_read(url, proxy):
     assert proxy.actions == ["GetItem"]
 
 
-def test_a_batch_of_ten_claims_is_one_request_and_their_ends_another(url, proxy):
-    store = open_store(url)
-    drive(store.load("warm"), store)
-    proxy.seen.clear()
-    replies = drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(10)]), store)
-    assert all(reply.won for reply in replies)
-    assert proxy.actions == ["BatchExecuteStatement"]
-
-
-def test_the_losers_of_a_batch_are_read_back_with_one_request(url, proxy):
-    store = open_store(url)
-    drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(5)]), store)
-    proxy.seen.clear()
-    replies = drive(store.insert_many([claim_of(f"k{n}", "b") for n in range(10)]), store)
-    assert [reply.won for reply in replies] == [False] * 5 + [True] * 5
-    assert {reply.record.owner for reply in replies[:5]} == {"a"}
-    assert proxy.actions == ["BatchExecuteStatement", "BatchGetItem"]
-
-
-def test_a_hundred_writes_are_four_requests(url, proxy):
-    store = open_store(url)
-    drive(store.load("warm"), store)
-    proxy.seen.clear()
-    assert len(drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(100)]), store)) == 100
-    assert proxy.actions == ["BatchExecuteStatement"] * 4
-
-
 # --- what is stored -----------------------------------------------------------------------------------------------
 
 
@@ -281,36 +256,6 @@ def runs_once(once, key="k"):
     return len(entered)
 
 
-@pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault(lose_request=True),
-        Fault(lose_reply=True),
-        Refuse("InternalServerError", 500),
-        Refuse("ThrottlingException"),
-        Refuse("ProvisionedThroughputExceededException"),
-        Refuse("RequestLimitExceeded"),
-        Refuse("ServiceUnavailable", 503),
-    ],
-    ids=str,
-)
-def test_a_passing_fault_of_the_claim_or_the_completion_is_survived(once, proxy, number, fault):
-    first = len(proxy.seen)
-    proxy.rule = lambda seen: fault if seen.number == first + number else None
-    assert runs_once(once) == 1
-    proxy.rule = lambda seen: None
-    assert runs_once(once) == 0, "it is completed"
-
-
-def test_a_store_that_stays_away_at_the_claim_runs_nothing(once, proxy):
-    entered = []
-    proxy.rule = lambda seen: Refuse("InternalServerError", 500)
-    with pytest.raises(StoreError, match="InternalServerError"):
-        once.using(name="n").run("k", entered.append, 1)
-    assert entered == []
-
-
 @pytest.mark.parametrize(
     ("code", "says"),
     [
@@ -341,29 +286,6 @@ def test_a_table_with_another_key_is_refused(proxy, dynoxide):
     table = dynoxide.table("other-key", {"pk": "S"})
     with pytest.raises(StoreError, match="key"):
         Once(f"dynamodb://{table}?endpoint={proxy.url}").run("k", charge, 1)
-
-
-def test_a_zombies_completion_is_refused_and_its_successors_record_stands(make, proxy):
-    clock = ManualClock()
-    once = Once(make(clock), clock=clock)
-    zombie = once.acquire("k", lease=10)
-    clock.advance(15)
-    heir = once.acquire("k", lease=10)
-    heir.complete("heir")
-    with pytest.raises(LeaseLost):
-        zombie.complete("zombie")
-    with pytest.raises(OncewardError) as caught:
-        once.acquire("k", lease=10)
-    assert caught.value.result == "heir"
-
-
-def test_a_lapsed_key_is_parked_when_the_policy_says_so(make):
-    clock = ManualClock()
-    once = Once(make(clock), clock=clock, on_lapse="park")
-    once.acquire("k", lease=10)
-    clock.advance(15)
-    with pytest.raises(Parked):
-        once.acquire("k", lease=10)
 
 
 def test_item_past_its_retention_counts_as_gone_though_it_is_still_there(make, dynoxide):
@@ -398,27 +320,6 @@ def test_without_batch_permissions_single_writes_are_sent_and_told_once(url, pro
     proxy.seen.clear()
     assert all(r.won for r in drive(store.insert_many([claim_of(f"l{n}", "a") for n in range(5)]), store))
     assert proxy.actions == ["PutItem"] * 5
-
-
-def test_a_batch_that_is_throttled_is_written_member_by_member(url, proxy):
-    store = open_store(url)
-    drive(store.load("warm"), store)
-    proxy.rule = lambda seen: Refuse("ThrottlingException") if seen.action == "BatchExecuteStatement" else None
-    replies = drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(5)]), store)
-    assert all(reply.won for reply in replies)
-
-
-def test_a_batch_whose_reply_was_lost_finds_its_own_writes(url, proxy):
-    store = open_store(url)
-    drive(store.load("warm"), store)
-    faults = [Fault(lose_reply=True)]
-    proxy.rule = lambda seen: faults.pop() if faults and seen.action == "BatchExecuteStatement" else None
-    writes = [claim_of(f"k{n}", "a") for n in range(5)]
-    replies = drive(store.insert_many(writes), store)
-    if any(isinstance(reply, StoreError) and reply.transient for reply in replies):  # the steps ask again
-        replies = drive(store.insert_many(writes), store)
-    assert not faults
-    assert [reply.record.owner for reply in replies] == ["a"] * 5
 
 
 # --- opening ------------------------------------------------------------------------------------------------------

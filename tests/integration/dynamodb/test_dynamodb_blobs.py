@@ -19,12 +19,14 @@ from onceward.core.drivers import drive
 from onceward.core.outbox_writes import noting
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
-from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.core.record import COMPLETED
 from onceward.outbox import drain
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
 from servers import S3, Fault, Proxy, Refuse
+
+pytestmark = [pytest.mark.sampled(times=1), pytest.mark.xdist_group("dynamodb_blobs")]
 
 BUCKET = "results"
 chance = random.Random(5)
@@ -122,21 +124,6 @@ def test_a_large_result_is_replayed_from_its_object(once, objects, stands, store
     assert json.loads(stored()[name]) == LARGE
 
 
-def test_with_the_default_options_too(url, blobs, objects, stored):
-    """600 KB is more than an item takes, and than is stored without blobs=."""
-    once = Once(f"{url}&blobs={blobs}").using(name="n")
-    value = LARGE[:200_000]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert once.run("k", lambda: value) == value
-    assert once.run("k", never) == value
-    assert objects.actions == ["PUT", "GET"]
-    assert len(stored()) == 1
-    assert once.store.max_result == 16 * 1024 * 1024
-    assert open_table("t", region="eu-west-1").max_result == 256 * 1024
-    once.close()
-
-
 def test_a_coroutines_large_result_too(url, blobs, objects):
     async def handler():
         return LARGE
@@ -204,18 +191,6 @@ def test_a_passing_fault_of_s3_is_survived_at_completion_and_at_replay(once, obj
     objects.rule = lambda seen: fault if first <= seen.number < first + times else None
     assert once.run("k", never) == LARGE
     assert len(stored()) == 1
-
-
-def test_while_s3_is_away_the_completion_waits_and_is_made_in_the_end(clocked, clock, objects, stands):
-    def rule(seen):
-        clock.advance(2)
-        return Fault(lose_request=True) if len(objects.seen) < 4 else None
-
-    objects.rule = rule
-    assert clocked.run("k", large) == LARGE
-    assert stands()["status"] == {"S": COMPLETED}
-    objects.rule = lambda seen: None
-    assert clocked.run("k", never) == LARGE
 
 
 @pytest.mark.parametrize(
@@ -294,17 +269,6 @@ def test_a_request_to_s3_that_was_signed_at_another_time_is_signed_again(clocked
 # --- zombies ------------------------------------------------------------------------------------------------------
 
 
-def test_a_zombies_object_does_not_overwrite_its_successors(clocked, clock, stored):
-    zombie = clocked.acquire("k")
-    clock.advance(15)
-    heir = clocked.acquire("k")
-    heir.complete("heir" + LARGE)
-    with pytest.raises(LeaseLost):
-        zombie.complete("zombie" + LARGE)
-    assert len(stored()) == 2
-    assert clocked.run("k", never) == "heir" + LARGE
-
-
 def test_a_zombies_late_object_does_not_overwrite_its_successors(clocked, clock, objects):
     zombie = clocked.acquire("k")
 
@@ -361,15 +325,6 @@ def test_the_losers_of_a_batch_are_told_their_large_results(clocked, clock):
     assert json.loads(replies[1].record.result) == SMALL
 
 
-def test_a_batch_completes_although_s3_is_away(clocked, clock, objects, stands):
-    store = clocked.store
-    keys = [f"k{n}" for n in range(4)]
-    claims = [reply.record for reply in drive(store.insert_many([claim_of(f"n:{k}", "a") for k in keys]), store)]
-    objects.rule = lambda seen: Refuse("InternalError", 500) if len(objects.seen) < 3 else None
-    ends(store, clock, claims, [LARGE, 1, LARGE, 2])
-    assert [stands(key)["status"]["S"] for key in keys] == [COMPLETED] * 4
-
-
 @pytest.fixture
 def money(dynoxide, table):
     return dynoxide.table(f"money-of-{table}", {"id": "S"})
@@ -413,16 +368,6 @@ def test_while_s3_is_away_a_transaction_is_made_without_its_result(once, objects
     with pytest.raises(ResultUnavailable, match="s3:PutObject"):
         once.transact("k", [adding(money)], LARGE)
     assert spent() == 1
-
-
-def test_a_list_of_records_fetches_no_objects(once, objects):
-    once.run("k", large)
-    objects.seen.clear()
-    (record,) = [record for record, _ in once.ledger.records() if record.key == "n:k"]
-    assert record.status == COMPLETED
-    assert record.result.startswith(f"s3://{BUCKET}/")
-    assert objects.actions == []
-    assert record.status != IN_PROGRESS
 
 
 # --- fetched by who asks for the value, and only then -----------------------------------------------------------------

@@ -1,6 +1,5 @@
 """DynamoDB's clock is the one that counts: what its Date header says of the time, and owners whose own clocks run as they like."""
 
-import asyncio
 import contextlib
 import math
 import re
@@ -19,7 +18,7 @@ from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import EPOCH, ManualClock
 from onceward.wire.calls import Many, ObjectCall, ServiceAnswer
-from onceward.wire.clock import TRUSTED, ServerClock
+from onceward.wire.clock import ServerClock
 from servers import Fault, Refuse
 
 # --- the interval that holds the server's time --------------------------------------------------------------------
@@ -73,33 +72,6 @@ def test_the_interval_holds_the_servers_time(offset, answers, later):
     pair.true += later
     if pair.clock.known:
         assert pair.clock.earliest() - TINY <= pair.true <= pair.clock.latest() + TINY
-
-
-@settings(deadline=None, derandomize=True, max_examples=150)
-@given(st.floats(0.999, 1.001), st.lists(heard, min_size=1, max_size=20), st.floats(0, 100))
-def test_clocks_that_drift_apart_are_off_by_no_more_than_intervals_drift(rate, answers, later):
-    pair = Pair(0.0, rate)
-    last = 0.0
-    for one in [*answers, None]:
-        if one is None:
-            pair.true += later
-        else:
-            pair.ask(one)
-            last = pair.true if one.dated else last
-        drifted = abs(rate - 1) * (TRUSTED * 1.01 + 10 + pair.true - last) + TINY  # an answer may be 10 s on its way
-        if pair.clock.known:
-            assert pair.clock.earliest() - drifted <= pair.true <= pair.clock.latest() + drifted
-
-
-@settings(deadline=None, derandomize=True)
-@given(st.lists(st.builds(Heard, st.floats(0, 2), quick, quick, st.just(True)), min_size=1, max_size=20))
-def test_the_interval_is_never_longer_than_the_best_answer_makes_it(answers):
-    pair = Pair(0.0)
-    best = math.inf
-    for one in answers:
-        pair.ask(one)
-        best = min(best, 1 + one.out + one.back)
-        assert pair.clock.latest() - pair.clock.earliest() <= best + TINY
 
 
 def test_answers_around_a_full_second_tell_the_time_to_a_few_milliseconds():
@@ -349,24 +321,6 @@ def test_the_first_request_is_signed_again_with_the_servers_time(url, proxy, off
     assert len(proxy.actions) == 5
 
 
-@pytest.mark.parametrize("off", [-3600, 3600])
-def test_a_coroutines_too(url, proxy, off):
-    proxy.date = lambda: time.time() + off
-    proxy.tolerance = 300
-
-    async def main():
-        once = Once(url)
-
-        async def handler():
-            return 1
-
-        assert await once.run_async("k", handler) == 1
-        once.close()
-
-    asyncio.run(main())
-    assert proxy.actions == ["GetItem", "GetItem", "PutItem", "UpdateItem"]
-
-
 def test_a_process_that_was_frozen_for_an_hour_signs_its_claim_again(proxy, table, dynoxide):
     clock = ManualClock()
     missed = 0.0
@@ -560,18 +514,6 @@ def test_a_transaction_after_a_two_hour_freeze_has_the_servers_time(dynoxide, pr
     assert other.transact("k", effects, 2) == 1, "the record has not expired"
     (account,) = dynoxide.items(money)
     assert account["n"] == {"N": "1"}
-
-
-def test_a_batch_after_a_two_hour_freeze_is_stamped_with_the_servers_time(dynoxide, proxy, table):
-    clock = ManualClock()
-    missed = 0.0
-    proxy.date = lambda: clock() + missed
-    proxy.tolerance = 300
-    store = open_table(table, endpoint=proxy.url, clock=clock)
-    drive(store.load("warm"), store)
-    missed = 7200.0
-    for reply in drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(3)]), store):
-        assert reply.record.lease_until == pytest.approx(clock() + missed + 60, abs=3)
 
 
 def test_the_servers_time_is_asked_anew_when_the_machines_own_clocks_part(monkeypatch):

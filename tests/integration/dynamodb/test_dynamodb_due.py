@@ -6,7 +6,6 @@ from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED
 from onceward.core.selections import DueWithin
 from onceward.stores import open_store
-from onceward.stores.capabilities import OUTBOX
 from onceward.stores.dynamodb.items import SHARDS
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import Many, ServiceAnswer
@@ -49,11 +48,6 @@ def test_a_look_that_finds_a_hundred_records_reads_them_in_one_request(store, pr
     assert sorted(proxy.actions) == ["BatchGetItem", *["Query"] * SHARDS]
     values = [value for seen in proxy.seen[:SHARDS] for value in seen.body["ExpressionAttributeValues"].values()]
     assert len({value["S"] for value in values if "S" in value}) == SHARDS
-
-
-def test_the_check_is_one_query(store, proxy):
-    drive(OUTBOX.needed(store)(), store)
-    assert proxy.actions == ["Query"]
 
 
 def test_an_index_that_is_late_finds_nothing_that_is_struck_out_or_sent(store, dynoxide):

@@ -13,7 +13,7 @@ import pytest
 
 from onceward import Completed, LeaseLost, Once, Parked, ResultNotRecorded, StoreError
 from onceward.core import many, retries, steps
-from onceward.core.drivers import Sleep, drive, drive_async
+from onceward.core.drivers import drive, drive_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
@@ -22,6 +22,8 @@ from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
 from servers import Fault, Refuse, numbers
+
+pytestmark = pytest.mark.sampled(mode=1, gone=1)
 
 FAULTS = {
     "the request is lost": Fault(lose_request=True),
@@ -459,18 +461,6 @@ def test_without_the_store_at_the_claim_the_handler_does_not_run(bench, gone, mo
     assert desk.run(desk.handler) == {"run": 1}, "its claim, if it was made, lapses"
 
 
-def test_without_store_at_takeovers_second_request_handler_does_not_run(bench, gone, mode):
-    desk = Desk(bench, mode)
-    lapsed(desk)
-    away(bench, gone, len(bench.proxy.seen) + 1)
-    with pytest.raises(StoreError):
-        desk.run(desk.handler)
-    assert desk.runs == 0
-    back(bench)
-    bench.clock.advance(LEASE + 3)
-    assert desk.run(desk.handler) == {"run": 1}
-
-
 def test_without_the_store_at_completion_caller_gets_result_and_is_told(bench, gone, mode):
     desk = Desk(bench, mode)
     away(bench, gone, len(bench.proxy.seen) + 1)
@@ -483,43 +473,6 @@ def test_without_the_store_at_completion_caller_gets_result_and_is_told(bench, g
         ran_once(desk, {"run": 1})
     else:
         desk.stands(IN_PROGRESS)
-
-
-def test_without_the_store_failing_handlers_own_error_is_raised_with_note(bench, gone, mode):
-    desk = Desk(bench, mode)
-    away(bench, gone, len(bench.proxy.seen) + 1)
-
-    def handler():
-        raise Declined("card")
-
-    with pytest.raises(Declined, match="card") as caught:
-        desk.run(handler)
-    assert any("UpdateItem" in note for note in caught.value.__notes__)
-    assert desk.record().status == (RELEASED if gone == GONE["no reply comes back"] else IN_PROGRESS)
-
-
-def test_without_the_store_a_renewal_fails_and_the_claim_stands_as_it_was(bench, gone, mode):
-    desk = Desk(bench, mode)
-    claim = desk.acquire(lease=60)
-    left = claim.remaining
-    away(bench, gone, len(bench.proxy.seen))
-    with pytest.raises(StoreError):
-        desk.do(claim, "extend")
-    assert 0 < claim.remaining < left
-    back(bench)
-    desk.do(claim, "complete", 5)
-    desk.stands(COMPLETED, result="5")
-
-
-@pytest.mark.parametrize("verb", ["release", "park"])
-def test_without_the_store_an_ending_fails_and_says_so(bench, gone, mode, verb):
-    desk = Desk(bench, mode)
-    claim = desk.acquire()
-    away(bench, gone, len(bench.proxy.seen))
-    with pytest.raises(StoreError):
-        desk.do(claim, verb)
-    assert claim.settled is None
-    assert claim.lost, "it was tried to the end of the lease"
 
 
 def test_without_the_store_transaction_fails_and_later_truth_is_found_out(bench, gone, mode):
@@ -544,16 +497,6 @@ def test_without_store_claims_transaction_fails_and_is_found_out_later(bench, go
     answer = desk.do(desk.once, "transact", desk.key, [desk.effect()], "second", name="n")
     assert answer == ("first" if gone == GONE["no reply comes back"] else "second")
     assert desk.spent() == 1
-
-
-def test_without_store_batch_fails_and_later_each_member_is_recognised(bench, gone, mode):
-    desk = Desk(bench, mode)
-    away(bench, gone, len(bench.proxy.seen))
-    assert all(isinstance(one, StoreError) and one.transient for one in claim_many(desk, None))
-    back(bench)
-    some = claim_many(desk, None)
-    assert {reply.record.owner for reply in some} == {f"mine{desk.key}"}
-    assert {desk.record(key).attempts for key in keys(desk)} == {1}
 
 
 # --- a request that comes too late --------------------------------------------------------------------------------
@@ -592,18 +535,6 @@ def test_a_zombies_transaction_that_arrives_late_changes_nothing(bench, mode):
     assert (desk.record(), desk.spent()) == (before, 0)
     heir.transact([desk.effect()], "heir")
     assert desk.spent() == 1
-
-
-def test_claim_that_arrives_after_its_worker_gave_up_holds_for_one_lease(bench, mode):
-    desk = Desk(bench, mode)
-    away(bench, Fault(late=1000), len(bench.proxy.seen))
-    with pytest.raises(StoreError):
-        desk.run(desk.handler)
-    back(bench)
-    assert bench.proxy.deliver() > 0
-    bench.clock.advance(LEASE + 3)
-    assert desk.run(desk.handler) == {"run": 1}
-    desk.stands(COMPLETED, attempts=2, result='{"run":1}')
 
 
 def test_a_batch_that_arrives_late_changes_nothing(bench, mode):
@@ -752,25 +683,6 @@ def test_more_losers_than_one_read_can_take_are_read_with_two(bench, mode):
     assert bench.proxy.actions.count("BatchGetItem") == 2
 
 
-def test_of_one_key_several_times_in_a_batch_the_first_wins(bench, mode):
-    desk = Desk(bench, mode)
-    writes = [claim_of(f"n:{key}", owner) for key in ("a", "b") for owner in ("x", "y", "z")]
-    replies = desk.drive(lambda store: store.insert_many(writes))
-    assert [(reply.won, reply.record.owner) for reply in replies] == [(True, "x"), (False, "x"), (False, "x")] * 2
-    seen = replies[0].record
-    swaps = [(claim_of("n:a", owner, fence=seen.fence + 1), seen) for owner in ("p", "q", "r")]
-    replies = desk.drive(lambda store: store.swap_many(swaps))
-    assert [(reply.won, reply.record.owner) for reply in replies] == [(True, "p"), (False, "p"), (False, "p")]
-
-
-def test_a_batch_of_nothing_asks_nothing(bench, mode):
-    desk = Desk(bench, mode)
-    bench.proxy.seen.clear()
-    assert desk.drive(lambda store: store.insert_many([])) == []
-    assert desk.drive(lambda store: store.swap_many([])) == []
-    assert bench.proxy.actions == []
-
-
 def test_a_refused_member_whose_record_is_gone_when_read_back_is_told_so(bench, mode):
     desk = Desk(bench, mode)
     some_taken(desk)
@@ -783,23 +695,6 @@ def test_a_refused_member_whose_record_is_gone_when_read_back_is_told_so(bench, 
     bench.proxy.rule = rule
     replies = claim_many(desk, None)
     assert (replies[0].won, replies[0].record) == (False, None)
-
-
-def test_the_steps_sleep_only_when_something_has_failed(bench):
-    """Or the tests above would be slow for another reason than theirs."""
-    store = bench.other.store
-    asked = list(_requests(store.insert_many([claim_of(f"n:{key}", "x") for key in ("p", "q")]), store))
-    assert not any(isinstance(request, Sleep) for request in asked)
-
-
-def _requests(verb, store):
-    try:
-        request = next(verb)
-        while True:
-            yield request
-            request = verb.send(store.exchange(request))
-    except StopIteration:
-        pass
 
 
 # --- answers that are broken --------------------------------------------------------------------------------------
@@ -852,14 +747,6 @@ def test_claim_whose_try_took_longer_than_its_patience_is_tried_once_more(proxy,
     once.run("warm", int)
     first = len(proxy.seen)
     proxy.rule = lambda seen: Fault(delay_reply=4.0) if seen.number == first else None
-    assert once.run("k", int) == 0
-
-
-def test_a_request_timeout_of_the_server_is_tried_again(url, proxy):
-    once = Once(url)
-    once.run("warm", int)
-    first = len(proxy.seen)
-    proxy.rule = lambda seen: Refuse("RequestTimeout", 408) if seen.number == first else None
     assert once.run("k", int) == 0
 
 

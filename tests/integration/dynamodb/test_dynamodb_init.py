@@ -1,6 +1,5 @@
 """`onceward init` for DynamoDB: what it sends, what it leaves alone, and that its templates say the same."""
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,7 +8,7 @@ import yaml
 from hcl import Hcl
 from onceward import Once, StoreError
 from onceward.aws.templates import printed
-from onceward.core.drivers import Sleep, drive, drive_async
+from onceward.core.drivers import Sleep, drive
 from onceward.stores import open_store
 from onceward.stores.capabilities import OUTBOX, TableWanted
 from onceward.stores.dynamodb.create import indexes_of, provision
@@ -79,12 +78,6 @@ def test_a_table_of_another_systems_layout_expires_as_that_system_has_it(preset,
     drive(provision(store, set()), store)
     assert dynoxide.ask("DescribeTable", TableName=name)["Table"]["KeySchema"][0]["AttributeName"] == "id"
     assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == expiry
-
-
-def test_a_coroutine_makes_the_same(store, proxy):
-    parts = asyncio.run(drive_async(provision(store, set()), store))
-    assert made(parts) == [True, True, True]
-    assert made(drive(provision(store, set()), store)) == [False, False, False]
 
 
 def test_the_second_time_only_looks(store, proxy):
@@ -283,12 +276,6 @@ def test_ttl_is_not_switched_on_in_a_table_that_has_items_already(store, proxy, 
     Once(store, name="n").acquire("k").complete()
 
 
-def test_ttl_is_switched_on_there_when_asked_for(store, dynoxide, theirs):
-    assert made(drive(provision(store, {"ttl"}), store)) == [False, False, True]
-    assert ttl_of(dynoxide, theirs) == "ENABLED"
-    assert made(drive(provision(store, set()), store)) == [False, False, False]
-
-
 def test_ttl_is_switched_on_in_an_empty_table_that_was_there(store, proxy, dynoxide, name):
     dynoxide.table(name)
     assert made(drive(provision(store, set()), store)) == [False, False, True]
@@ -305,17 +292,6 @@ def test_an_init_interrupted_before_the_ttl_is_finished_by_the_next(store, proxy
     assert ttl_of(dynoxide, name) == "ENABLED"
 
 
-def test_a_table_that_was_made_just_now_is_not_looked_into(store, proxy):
-    drive(provision(store, set()), store)
-    assert sent(proxy, "Scan") == []
-
-
-def test_recovery_is_not_enabled_where_the_ttl_was_refused(store, proxy, theirs):
-    with pytest.raises(StoreError, match="TTL is off"):
-        drive(provision(store, {"pitr"}), store)
-    assert sent(proxy, "UpdateContinuousBackups") == []
-
-
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -326,12 +302,6 @@ def test_a_table_with_another_key_is_refused_and_left_alone(store, proxy, dynoxi
     assert set(proxy.actions) == {"DescribeTable"}
 
 
-def test_a_key_of_the_same_name_and_another_type_is_another_key(store, dynoxide, name):
-    dynoxide.table(name, {"key": "B"})
-    with pytest.raises(StoreError, match=r"its key is key \(B\), but this ledger's key is key \(S\)"):
-        drive(provision(store, set()), store)
-
-
 def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dynoxide, name):
     dynoxide.table(name)
     dynoxide.ask(
@@ -340,18 +310,6 @@ def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dyno
     with pytest.raises(StoreError, match=r"TTL is on gone_at.*expire by expires_at.*name\.expires_at=gone_at"):
         drive(provision(store, set()), store)
     assert sent(proxy, "UpdateTimeToLive") == []
-
-
-def test_a_right_that_is_missing_is_named_with_what_stands_already(store, proxy):
-    proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "UpdateTimeToLive" else None
-    with pytest.raises(StoreError, match=r"allow dynamodb:UpdateTimeToLive .* What stands: table init-\d+"):
-        drive(provision(store, set()), store)
-
-
-def test_a_name_that_no_table_can_have_is_told_as_dynamodb_tells_it(proxy):
-    store = open_store(f"dynamodb://ab?endpoint={proxy.url}")
-    with pytest.raises(StoreError, match=r"at least 3 characters|greater than or equal to 3"):
-        drive(provision(store, set()), store)
 
 
 # --- point-in-time recovery -----------------------------------------------------------------------------------------
@@ -383,11 +341,6 @@ def test_recovery_is_enabled_when_asked_for(store, proxy, name):
     assert sent(proxy, "UpdateContinuousBackups") == [
         {"TableName": name, "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True}}
     ]
-
-
-def test_recovery_of_a_new_table_is_waited_for(store, proxy):
-    recovering(proxy, busy=1)
-    assert made(drive(provision(store, {"pitr"}), store)) == [True, True, True, True]
 
 
 # --- what no test server does: driven by hand -----------------------------------------------------------------------

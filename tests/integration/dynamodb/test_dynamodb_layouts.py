@@ -16,6 +16,8 @@ from onceward.testing.conformance import CHECKS, MODES, Bench
 from plain_wire import plain_wires
 from servers import numbers
 
+pytestmark = pytest.mark.sampled(mode=1)
+
 NAMES = {"status": "st", "owner": "o", "expires_at": "ttl", "result": "answer", "beat": "b"}
 LAYOUTS = {
     "prefixed": (Layout("pk=ONCE#{key}"), ("pk",)),

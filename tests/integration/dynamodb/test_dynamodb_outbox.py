@@ -8,7 +8,7 @@ import pytest
 
 import onceward
 from boxes import Box
-from onceward import EffectRefused, Once, StoreError
+from onceward import EffectRefused, Once
 from onceward.outbox import drain, drain_async
 
 
@@ -123,24 +123,3 @@ def test_striking_out_keeps_a_result_in_pieces_of_its_own(once, box):
     assert unsent(once) == [None]
     assert once.run("k", place) == made
     assert box.bodies == ["1"]
-
-
-def test_a_table_without_the_index_refuses_a_message_at_once(dynoxide, proxy, box):
-    name = f"old-{time.time_ns()}"
-    dynoxide.ask(
-        "CreateTable",
-        TableName=name,
-        AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    once = Once(f"dynamodb://{name}?endpoint={proxy.url}")
-
-    def place():
-        onceward.current().send(box.address, 1)
-
-    with pytest.raises(StoreError, match="onceward init"):
-        once.run("k", place)
-    ((record, _),) = once.ledger.records()
-    assert record.status == "RELEASED"
-    assert once.run("other", int) == 0

@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import Busy, Once, Parked, ResultUnavailable, StoreError
-from onceward.core.drivers import drive
-from onceward.core.selections import ByKey
 from onceward.stores.dynamodb.blobs import Blobs
 from onceward.stores.dynamodb.layouts import preset
 from onceward.stores.dynamodb.layouts.plain import Plain
@@ -83,11 +81,6 @@ def test_a_completed_row_is_replayed(open_once, row, stored, result):
     assert open_once().run("order-42", again) == result
 
 
-def test_a_completed_row_without_a_result_is_replayed_as_none(open_once, row):
-    row("order-42", "COMPLETED")
-    assert open_once().run("order-42", again) is None
-
-
 def test_a_result_that_json_cannot_hold_is_not_replayed_and_nothing_runs(open_once, row):
     row("order-42", "COMPLETED", result={"SS": ["a"]})
     with pytest.raises(ResultUnavailable, match="SS"):
@@ -135,15 +128,6 @@ def test_a_row_of_an_unknown_status_is_an_error_that_names_it(open_once, row):
     row("order-42", "shipped")
     with pytest.raises(StoreError, match=r"'shipped'.*order-42"):
         open_once().run("order-42", again)
-
-
-def test_rows_of_an_unknown_status_are_not_listed(open_once, row):
-    row("order-41", "COMPLETED")
-    row("order-42", "shipped")
-    store = open_once().store
-    assert [record.key for record in drive(store.select(ByKey("orders:"), None, 10), store).records] == [
-        "orders:order-41"
-    ]
 
 
 # --- rows of ours -------------------------------------------------------------------------------------------------

@@ -288,16 +288,6 @@ def test_powertools_replays_our_result(shop, result):
     assert shop.ran == ["ours"]
 
 
-def test_powertools_replays_our_result_until_it_expires(shop):
-    shop.ahead(-100)
-    shop.run(retention=150)
-    assert shop.theirs()() == {"by": "ours"}
-    shop.ahead(-300)
-    shop.client.delete_item(TableName=shop.table, Key={"id": {"S": ID}})
-    shop.run(retention=150)
-    assert shop.theirs()() == {"by": "theirs"}
-
-
 def test_a_result_that_is_kept_for_ever_is_replayed_by_powertools(shop):
     shop.run(retention=None)
     assert shop.theirs()() == {"by": "ours"}
@@ -363,13 +353,6 @@ def test_powertools_does_not_run_what_we_parked(shop):
     with pytest.raises(Parked):
         shop.run()
     assert shop.ran == ["ours"]
-
-
-def test_we_run_again_what_we_gave_back_and_count_the_attempts(shop):
-    with pytest.raises(RuntimeError):
-        shop.run(handler=boom)
-    claim = shop.once.acquire(KEY)
-    assert claim.attempt == 2
 
 
 # --- one after the other ------------------------------------------------------------------------------------------
@@ -480,20 +463,6 @@ def test_a_record_that_a_batch_wrote_reads_the_same_to_powertools(shop, replies)
     assert drive(store.load(f"{NAME}:{KEY}"), store).record == replies[0].record
     assert shop.theirs()() == {"by": "ours"}
     assert shop.run() == {"by": "ours"}
-
-
-def test_a_late_powertools_worker_that_fails_deletes_our_record(shop):
-    claim = shop.once.acquire(KEY)
-    shop.client.delete_item(TableName=shop.table, Key={"id": {"S": ID}})
-    with pytest.raises(LeaseLost):
-        claim.complete({"by": "ours"})
-
-
-@pytest.mark.parametrize("turns", ["ours", "theirs"])
-def test_taking_turns_runs_the_handler_once(shop, turns):
-    kinds = [shop.run, shop.theirs()] if turns == "ours" else [shop.theirs(), shop.run]
-    assert [run() for run in kinds * 2] == [{"by": turns}] * 4
-    assert shop.ran == [turns]
 
 
 # --- payload validation -------------------------------------------------------------------------------------------

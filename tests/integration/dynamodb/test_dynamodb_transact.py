@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from onceward import EffectRefused, LeaseLost, Once, Parked, StoreError, current
+from onceward import EffectRefused, Once, Parked, StoreError, current
 from onceward.stores.dynamodb import open_table
 from onceward.testing.clock import ManualClock
 from servers import Fault, Refuse
@@ -71,15 +71,6 @@ def test_claim_effect_and_completion_are_one_request_and_are_replayed(once, mone
     assert balance() == 1
 
 
-def test_a_coroutine_can_do_it_too(once, money, balance):
-    async def main():
-        assert await once.transact_async("k", [adding(money)], 1) == 1
-        assert await once.transact_async("k", [adding(money)], 2) == 1
-
-    asyncio.run(main())
-    assert balance() == 1
-
-
 def test_the_first_request_of_a_process_answers_an_early_duplicate(url, money, balance, proxy):
     Once(url).transact("k", [adding(money)], 1)
     proxy.seen.clear()
@@ -105,17 +96,6 @@ def test_of_many_at_once_one_takes_effect(url, money, balance):
         thread.join()
     assert len(set(results)) == 1
     assert len(results) == 8
-    assert balance() == 1
-
-
-@pytest.mark.parametrize(
-    "fault", [Fault(lose_reply=True), Fault(lose_request=True), Refuse("ThrottlingException")], ids=str
-)
-def test_a_passing_fault_neither_loses_nor_doubles_the_effect(once, money, balance, proxy, fault):
-    once.transact("warm", [])
-    first = len(proxy.seen)
-    proxy.rule = lambda seen: fault if seen.number == first else None
-    assert once.transact("k", [adding(money)], 1) == 1
     assert balance() == 1
 
 
@@ -180,42 +160,6 @@ def test_a_handler_commits_its_effect_with_its_completion(once, money, balance, 
     assert balance() == 7
 
 
-def test_an_async_handler_too(once, money, balance):
-    async def handler():
-        return await current().transact_async([adding(money)], 1)
-
-    async def main():
-        assert await once.run_async("k", handler) == 1
-        assert await once.run_async("k", handler) == 1
-
-    asyncio.run(main())
-    assert balance() == 1
-
-
-def test_a_zombies_writes_are_refused_with_its_completion(dynoxide, proxy, money, balance):
-    clock = ManualClock()
-    proxy.date = clock
-    once = Once(open_table(dynoxide.table(f"ledger-{time.time_ns()}"), endpoint=proxy.url, clock=clock), clock=clock)
-    zombie = once.acquire("k", lease=10)
-    clock.advance(15)
-    heir = once.acquire("k", lease=10)
-    with pytest.raises(LeaseLost):
-        zombie.transact([adding(money, 1000)])
-    heir.transact([adding(money)], "heir")
-    with pytest.raises(LeaseLost):
-        zombie.transact([adding(money, 1000)])
-    assert balance() == 1
-
-
-def test_a_lost_reply_of_a_claims_transaction_is_recognised(once, money, balance, proxy):
-    claim = once.acquire("k")
-    first = len(proxy.seen)
-    proxy.rule = lambda seen: Fault(lose_reply=True) if seen.number == first else None
-    assert claim.transact([adding(money)], 1) == 1
-    assert balance() == 1
-    assert claim.settled == "COMPLETED"
-
-
 def test_a_heartbeat_in_between_does_not_matter(once, money, balance):
     claim = once.acquire("k")
     before = claim.record
@@ -239,20 +183,6 @@ def test_a_refused_effect_leaves_the_claim_to_the_handler(once, money, balance):
     with pytest.raises(EffectRefused):
         once.run("j", handler)
     assert balance() == 100
-
-
-def test_attempts_count_the_handlers_whose_effect_was_refused(once, money, dynoxide, table):
-    once.transact("open", [opening(money)], name="open")
-
-    def handler():
-        return current().transact([opening(money)])
-
-    for _ in range(2):
-        with pytest.raises(EffectRefused):
-            once.run("j", handler)
-    (item,) = [i for i in dynoxide.items(table) if i["key"]["S"].endswith(":j")]
-    assert (item["status"], item["attempts"]) == ({"S": "RELEASED"}, {"N": "2"})
-    assert "EffectRefused" in item["error"]["S"]
 
 
 # --- bad input ----------------------------------------------------------------------------------------------------
@@ -312,13 +242,6 @@ def test_a_conflict_on_the_record_is_not_taken_for_a_refused_effect(url, proxy, 
     assert balance() == 1
 
 
-def test_a_cancellation_without_reasons_is_an_error_like_any_other(url, proxy, money):
-    once = Once(url)
-    proxy.rule = lambda seen: Refuse("TransactionCanceledException") if seen.action == "TransactWriteItems" else None
-    with pytest.raises(StoreError, match="TransactionCanceled"):
-        once.transact("k", [adding(money)], 1)
-
-
 def test_lost_reply_of_transaction_whose_result_is_not_stored_is_no_error(url, proxy):
     once = Once(url, max_result=1)
     with pytest.warns(UserWarning, match="max_result"):
@@ -365,11 +288,6 @@ def test_a_cancelled_transaction_takes_effect_once_however_it_ends(url, money, b
 
     asyncio.run(main())
     assert balance() == 1
-
-
-def test_a_key_that_is_too_long_for_dynamodb_is_told_as_such(url):
-    with pytest.raises(StoreError, match="shorter name"):
-        Once(url).transact("k", [], name="n" * 3000)
 
 
 @pytest.mark.parametrize("write", [{"Delete": {"TableName": "t", "Key": 5}}, {"Put": {"TableName": "t"}}])

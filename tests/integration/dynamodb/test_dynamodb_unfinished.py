@@ -10,8 +10,6 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
 from onceward.core.writes import ended, first_claim
-from onceward.dashboard.needs import trouble
-from onceward.dashboard.reading import RecordQuery
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE, OBSERVE, SURVEY
 from onceward.stores.dynamodb.items import SHARDS
@@ -340,41 +338,3 @@ def test_doctor_tells_whether_the_index_and_the_url_agree(opened, option, level,
     assert one.level == level
     assert says in one.says
     store.close()
-
-
-# --- those who look -------------------------------------------------------------------------------------------------
-
-
-def test_the_dashboards_first_look_reads_the_index_alone(store, proxy):
-    mixed(store)
-    ledger = Once(store).ledger
-    proxy.clear()
-    survey = ledger.survey()
-    needs = trouble(ledger, survey)
-    assert "Scan" not in proxy.actions
-    assert {(group.state, group.handler): group.records for group in needs.groups if group.state == PARKED} == {
-        (PARKED, "a"): found_by(store, "a:"),
-        (PARKED, "b"): found_by(store, "b:"),
-    }
-    assert needs.unknown == []
-    assert RecordQuery(Criteria((PARKED,)), "a:", None).is_quick(survey)
-
-
-def found_by(store, prefix):
-    return len(found(store, PARKED, prefix=prefix))
-
-
-def test_stats_counts_by_the_index(store, proxy):
-    mixed(store)
-    proxy.clear()
-    counts, estimated = Once(store).ledger.estimate()
-    assert estimated == {"total", COMPLETED}
-    assert counts == {
-        "total": 37,
-        "COMPLETED": 20,
-        "IN_PROGRESS": 5,
-        "PARKED": 7,
-        "RELEASED": 5,
-        "lapsed": 2,
-    }
-    assert "Scan" not in proxy.actions

@@ -7,6 +7,8 @@ from mysql_hands import HANDS
 from outbox_cases import *  # noqa: F403 - as above
 from step_cases import *  # noqa: F403 - as above
 
+pytestmark = pytest.mark.sampled(hand=1)
+
 
 @pytest.fixture(params=["pymysql", "asyncmy", "Session", "AsyncSession", "Django"])
 def hand(request, database):

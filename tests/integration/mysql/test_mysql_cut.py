@@ -9,6 +9,8 @@ from cut_cases import records
 from mysql_hands import HANDS
 from onceward.stores.sql.session import SqlSession, Turn
 
+pytestmark = pytest.mark.sampled(waiting=1, blocking=1)
+
 
 @pytest.fixture(params=[name for name, kind in HANDS.items() if kind.awaited])
 def waiting(request, database):

@@ -15,6 +15,8 @@ from mysql_servers import Mariadb
 from onceward import Once, StoreError
 from onceward.stores import open_store
 
+pytestmark = [pytest.mark.sampled(hand=1), pytest.mark.xdist_group("mysql_frozen")]
+
 
 @pytest.fixture(scope="module")
 def server():

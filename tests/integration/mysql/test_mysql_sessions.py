@@ -11,6 +11,8 @@ from onceward import Once, StoreError
 from onceward.pipelines.databases import Database
 from waiting import until
 
+pytestmark = pytest.mark.xdist_group("mysql_sessions")
+
 
 def with_worker(server):
     """Make a user without special rights: ``init_connect`` and ``read_only`` are for such users only."""

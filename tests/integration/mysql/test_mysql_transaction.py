@@ -6,6 +6,8 @@ from onceward import OncewardError
 from transaction_cases import *  # noqa: F403 - its tests run here
 from transaction_cases import run
 
+pytestmark = pytest.mark.sampled(hand=2)
+
 
 @run
 async def test_a_body_that_takes_its_record_away_commits_nothing(once, hand, effects):

@@ -26,6 +26,8 @@ from postgres_servers import Postgres
 from processes import PATIENCE
 from servers import numbers
 
+pytestmark = pytest.mark.sampled(place=1)
+
 NAMES = numbers()
 
 

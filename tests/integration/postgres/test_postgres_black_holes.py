@@ -10,6 +10,8 @@ import pytest
 from onceward import Once, StoreError
 from postgres_wire import Fault, Wire
 
+pytestmark = pytest.mark.sampled(once=1)
+
 PATIENCE = 60.0  # seconds; a claim asks for two, and then once more, for the second that a statement may take
 BLACK_HOLE = Fault(freeze=600.0)
 

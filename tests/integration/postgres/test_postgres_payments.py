@@ -12,6 +12,8 @@ import pytest
 from onceward import Once
 from web_servers import check_charged_once, gunicorn, keyed, pay_all, uvicorn
 
+pytestmark = pytest.mark.sampled(served=1)
+
 SERVERS = {
     "fastapi": lambda **environment: uvicorn("payments_sqlalchemy:app", "--workers", "3", **environment),
     "django": lambda **environment: gunicorn("payments_django_orm:application", "--workers", "3", **environment),

@@ -9,6 +9,8 @@ from cut_cases import *  # noqa: F403 - its tests run here
 from onceward import Completed
 from postgres_hands import HANDS
 
+pytestmark = pytest.mark.sampled(waiting=1, blocking=1)
+
 
 @pytest.fixture(params=[name for name, kind in HANDS.items() if kind.awaited])
 def waiting(request, postgres, table):

@@ -13,7 +13,7 @@ from onceward.stores import open_store
 from postgres_hands import HANDS
 from postgres_servers import Postgres
 
-pytestmark = pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
+pytestmark = [pytest.mark.sampled(hand=1), pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])]
 
 
 @pytest.fixture(params=HANDS)

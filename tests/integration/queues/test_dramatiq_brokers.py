@@ -16,6 +16,8 @@ from onceward.dramatiq import exactly
 from redis_servers import Redis
 from waiting import PATIENCE, until
 
+pytestmark = pytest.mark.sampled(broker=1)
+
 TRIES = 8  # Dramatiq's RabbitmqBroker itself tries 6 times
 
 

@@ -13,6 +13,8 @@ from onceward import Busy, Claim, Once
 from onceward.procrastinate import exactly
 from onceward.procrastinate.jobs import ProcrastinateJobs
 
+pytestmark = pytest.mark.sampled(is_async=1)
+
 PATIENCE = 180  # seconds
 RETRY = RetryStrategy(max_attempts=3)
 

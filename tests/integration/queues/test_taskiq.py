@@ -23,7 +23,10 @@ from onceward import Busy, Claim, Once
 from onceward.taskiq import exactly
 
 # taskiq-redis leaves the connections of a cancelled receiver to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.sampled(is_async=1),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 PATIENCE = 180  # seconds
 CONTEXT = TaskiqDepends()

@@ -23,6 +23,8 @@ from rabbitmq_servers import Rabbitmq
 from visitors import DashboardVisitor
 from waiting import until
 
+pytestmark = pytest.mark.xdist_group("rabbit_copies")
+
 PATIENCE = 120.0
 
 

@@ -19,6 +19,8 @@ from onceward.stores.redis import lane, open_ledger
 from onceward.testing.bench import claim_of
 from redis_servers import Redis, Replica, until
 
+pytestmark = [pytest.mark.sampled(mode=1), pytest.mark.xdist_group("redis_connections")]
+
 LANES = 4  # the default
 
 

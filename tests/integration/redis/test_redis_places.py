@@ -25,6 +25,8 @@ from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, Bench
 from redis_servers import Redis, RedisCluster, RedisSentinel, Replica, slots_of, until
 
+pytestmark = [pytest.mark.sampled(mode=1), pytest.mark.xdist_group("redis_places")]
+
 NAMES = {
     "insert_many_in_order",
     "insert_many_of_one_key",

@@ -13,6 +13,8 @@ from onceward.core.drivers import drive
 from services import PATIENCE, Api, Service, new_id, serving
 from waiting import until
 
+pytestmark = pytest.mark.xdist_group("service_api")
+
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):

@@ -24,6 +24,8 @@ from onceward.service.tokens import Tokens, add, made, read
 from places import SOURCES
 from services import PATIENCE, Api, new_id, serving
 
+pytestmark = pytest.mark.xdist_group("service_door")
+
 
 def onceward(*arguments):
     """Run a command to its end."""

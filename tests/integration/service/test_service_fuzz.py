@@ -20,6 +20,8 @@ from onceward.service.claims import Claims
 from onceward.service.problems import RequestRefused
 from onceward.service.tokens import ACTIONS, add, made
 
+pytestmark = pytest.mark.xdist_group("service_fuzz")
+
 ID = "0123456789abcdef" * 2
 JSON = (b"content-type", b"application/json")
 HOST = (b"host", b"localhost")

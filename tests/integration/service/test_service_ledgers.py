@@ -8,6 +8,8 @@ import pytest
 
 from services import PATIENCE, Api, new_id, serving
 
+pytestmark = [pytest.mark.sampled(instance=1), pytest.mark.xdist_group("service_ledgers")]
+
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql", "mysql", "redis", "dynamodb"])
 def instances(request, tmp_path_factory):

@@ -15,6 +15,8 @@ from onceward.service.tokens import ACTIONS, add, made
 from places import DOCS
 from services import Api, new_id, serving
 
+pytestmark = pytest.mark.xdist_group("service_openapi")
+
 
 def test_the_committed_document_is_that_of_the_code():
     committed = json.loads((DOCS / "reference" / "service.json").read_text(encoding="utf-8"))

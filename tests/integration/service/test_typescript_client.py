@@ -19,6 +19,8 @@ from places import DOCS, ROOT
 from servers import needs, typescript
 from services import PATIENCE, Api, LosesAnswers, Service, new_id, serving
 
+pytestmark = pytest.mark.xdist_group("typescript_client")
+
 SOURCE = ROOT / "clients" / "typescript"
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from web_servers import serving
 
+pytestmark = [pytest.mark.sampled(server=1), pytest.mark.xdist_group("framing")]
+
 HEAD = b"POST /a HTTP/1.1\r\nHost: localhost\r\n"
 NEXT = b"GET /next HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -20,6 +20,8 @@ from waiting import until
 from web_calls import AsgiIdempotency, Rules, call, post
 from web_servers import gunicorn, keyed, uvicorn
 
+pytestmark = pytest.mark.sampled(served=1)
+
 THREADS = ("--worker-class", "gthread", "--threads", "2")
 SERVERS = {
     "starlette": (uvicorn, "/slow", ()),

@@ -39,7 +39,8 @@ def forked(channel: socket.socket) -> tuple[dict, list[int]]:
         channel.sendall(struct.pack("!i", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
 
 
-if __name__ == "__main__":
+def next_command() -> list[str]:
+    """Fork for each command that the socket brings; in the child, take its streams, folder and environment, and return its arguments."""
     gc.freeze()
     asked, fds = forked(socket.socket(fileno=int(sys.argv[1])))
     for number, fd in enumerate(fds):
@@ -48,9 +49,13 @@ if __name__ == "__main__":
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])
-    sys.argv = ["onceward", *asked["arguments"]]
     sys.path[0] = asked["folder"]  # as `python -m` does
     sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    return asked["arguments"]
+
+
+if __name__ == "__main__":
+    sys.argv = ["onceward", *next_command()]
     onceward.cli.main()

@@ -30,6 +30,8 @@ from places import DOCS
 from timing import within
 from web_calls import Rules, on_api
 
+pytestmark = pytest.mark.sampled(once=1)
+
 SOURCES = [rest, http, url, balancer, balancer_lines]
 source = pytest.mark.parametrize("source", SOURCES)
 

@@ -33,6 +33,8 @@ from onceward.aws import (
     on_sqs_fifo,
 )
 
+pytestmark = pytest.mark.sampled(once=1)
+
 
 class Failure(Exception):
     pass

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from dataclasses import dataclass
 
 import pytest
 
@@ -34,6 +33,8 @@ from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before
 from processes import lines, workers
 from timing import within
+
+pytestmark = pytest.mark.sampled(form=1, store=1)
 
 FORMS = ("blocking", "threads", "tasks", "tasks over threads")
 
@@ -123,10 +124,6 @@ def test_each_runs_once_and_replays_in_order(form, once):
     assert sorted(ran) == ["a", "b", "c"]
 
 
-def test_an_empty_batch_is_one(form, once):
-    assert form.run(form.batch(once, never), []) == []
-
-
 def test_each_kind_of_trouble_is_its_own_records(form, once):
     @once(key="order.id", name="b", final=(LookupError,))
     def charge(order):
@@ -202,18 +199,6 @@ def test_lapsed_claims_are_taken_over_or_parked_by_the_policy(form, once):
     assert "y" not in seen
 
 
-def test_final_exceptions_are_outcomes(form, once):
-    def handle(order):
-        raise LookupError(order["id"])
-
-    batch = form.batch(once, handle, final=(LookupError,))
-    for status in ("done", "replayed"):
-        (outcome,) = form.run(batch, orders("x"))
-        assert outcome.status == status
-        assert outcome.ok
-        assert repr(outcome.error) == "LookupError('x')"
-
-
 @pytest.mark.filterwarnings("default::onceward.ResultWarning")
 def test_a_result_that_cannot_be_stored_completes_all_the_same(form, once):
     made = object()
@@ -223,25 +208,6 @@ def test_a_result_that_cannot_be_stored_completes_all_the_same(form, once):
     (again,) = form.run(form.batch(once, never), orders("x"))
     assert again.status == "replayed"
     assert type(again.error) is ResultUnavailable
-
-
-def test_a_warning_that_is_an_error_harms_nothing(form, once):
-    # as here: pytest turns ResultWarning into an error
-    assert statuses(form.run(form.batch(once, lambda order: object()), orders("x", "y"))) == ["done", "done"]
-
-
-def test_results_replay_in_the_annotated_type(once):
-    @dataclass
-    class Receipt:
-        order: str
-        cents: int
-
-    def handle(order: dict) -> Receipt:
-        return Receipt(order["id"], 5)
-
-    batch = once.batch(handle, key="order.id", name="b")
-    assert batch.run(orders("x"))[0].value == Receipt("x", 5)
-    assert batch.run(orders("x"))[0].value == Receipt("x", 5)
 
 
 # --- the same key twice -------------------------------------------------------------------------------------------
@@ -369,13 +335,6 @@ def test_one_at_a_time_runs_in_the_callers_thread_and_context(once):
     assert seen == [(threading.get_ident(), "here")] * 2
 
 
-def test_threads_get_a_copy_of_the_callers_context(form, once):
-    PLACE.set("there")
-    seen = []
-    form.run(form.batch(once, lambda order: seen.append(PLACE.get())), orders("a", "b", "c"))
-    assert seen == ["there"] * 3
-
-
 @pytest.mark.parametrize("kind", FORMS[1:])
 def test_no_more_than_the_bound_run_at_a_time_and_as_many_do(kind, once):
     form = Form(kind)
@@ -465,18 +424,6 @@ def test_a_handler_may_end_its_claim_itself(form, once):
     assert standing(once, "b").error == "later"
 
 
-def test_guards_may_be_nested_in_a_batch(form, once):
-    @once(key="order.id", name="inner")
-    def inner(order):
-        return f"inner {order['id']}"
-
-    def outer(order):
-        return inner(order)
-
-    outcomes = form.run(form.batch(once, outer), orders("a", "b"))
-    assert [outcome.value for outcome in outcomes] == ["inner a", "inner b"]
-
-
 def test_a_batch_of_the_key_that_is_being_handled_is_told(once):
     batch = once.batch(lambda order: 1, key="order.id", name="b")
     outer = once.batch(lambda order: statuses(batch.run(orders("a", "b"))), key="order.id", name="b")
@@ -554,15 +501,6 @@ def test_a_group_stays_stopped_in_later_chunks(form, once):
         standing(once, "x100")  # it was not even claimed
 
 
-def test_none_is_no_group(form, once):
-    def handle(order):
-        if order["id"] == "a":
-            raise ValueError
-
-    outcomes = form.run(form.batch(once, handle, group=lambda order: None), orders("a", "b", "c"))
-    assert statuses(outcomes) == ["failed", "done", "done"]
-
-
 # --- the time left ------------------------------------------------------------------------------------------------
 
 
@@ -619,16 +557,6 @@ def test_a_renewed_lease_does_not_outlive_the_deadline_either(form, once):
     assert statuses(outcomes) == ["done"]
     # Five beats take 0.75 s. Without the deadline they would move the end of the lease by as much.
     assert seen[-1].lease_until - seen[0].lease_until < 0.5
-
-
-def test_one_slow_record_does_not_keep_later_batches_from_beginning(form, once):
-    def handle(order):
-        time.sleep(0.3 if order["id"] == "slow" else 0)
-
-    batch = form.batch(once, handle)
-    form.run(batch, orders("slow"))
-    outcomes = form.run(batch, orders(*(f"k{n}" for n in range(30))), time_left=0.25)
-    assert outcomes[0].status == "done"
 
 
 # --- leases -------------------------------------------------------------------------------------------------------

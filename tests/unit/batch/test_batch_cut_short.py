@@ -19,6 +19,8 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, fail_before
 
+pytestmark = pytest.mark.sampled(awaiting=1)
+
 
 @pytest.fixture
 def once():
@@ -182,18 +184,6 @@ def test_a_task_group_that_fails_gets_its_batches_cancelled_and_decided():
     asyncio.run(main())
     assert began == ["a", "b", "c"]
     settled_rightly(once, began, ended, "abcd")
-
-
-def test_an_exit_in_a_task_is_told_to_asyncio_as_heard(once, caplog):
-    async def handle(order):
-        raise SystemExit(3)
-
-    with pytest.raises(SystemExit):
-        asyncio.run(batch_of(once, handle).run_async(orders("a", "b")))
-    gc.collect()
-    assert not [record for record in caplog.records if record.name == "asyncio"]
-    assert standing(once, "a").status == IN_PROGRESS
-    assert standing(once, "b").status == RELEASED
 
 
 def test_a_batch_whose_coroutine_is_closed_begins_nothing_more(once):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import threading
 import time
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_after, fail_before, randomly, settling, when
 from processes import PATIENCE, workers
+
+pytestmark = pytest.mark.sampled(form=1, once=1, number=2, seed=3)
 
 NAME = "sink"
 
@@ -157,14 +158,6 @@ def test_what_was_completed_before_is_replayed_and_not_flushed_again(once, sink,
     assert sink.flushes == [items(1, 2)]
 
 
-def test_what_was_completed_without_a_result_to_replay_is_replayed_anyway(once, sink, form):
-    with pytest.warns(UserWarning, match="not stored"):
-        once.acquire(1, name=NAME, max_result=1).complete("too long")
-    with form.open(once, sink) as checkpoint:
-        assert checkpoint.add({"id": 1}) == "replayed"
-    assert sink.flushes == []
-
-
 def test_a_key_buffered_already_is_flushed_once_and_both_are_told_done(once, sink, form):
     with form.open(once, sink) as checkpoint:
         assert checkpoint.add({"id": 1, "delivery": "a"}) == "added"
@@ -185,12 +178,6 @@ def test_a_buffered_key_with_another_fingerprint_is_a_mismatch_alone(once, sink,
             checkpoint.add({"id": 1, "sum": 6})
 
 
-def test_nothing_added_is_nothing_flushed(once, sink, form):
-    with form.open(once, sink) as checkpoint:
-        checkpoint.flush()
-    assert sink.flushes == []
-
-
 def test_a_manual_flush_records_and_the_buffer_goes_on(once, sink, form):
     with form.open(once, sink) as checkpoint:
         checkpoint.add({"id": 1})
@@ -199,12 +186,6 @@ def test_a_manual_flush_records_and_the_buffer_goes_on(once, sink, form):
         assert status(once, 1) == COMPLETED
         checkpoint.add({"id": 2})
     assert sink.flushes == [items(1), items(2)]
-
-
-def test_the_recorded_result_is_none(once, sink, form):
-    with form.open(once, sink) as checkpoint:
-        checkpoint.add({"id": 1})
-    assert once.ledger.show(f"{NAME}:1")[0].result == "null"
 
 
 def test_an_item_may_be_an_object_and_the_key_a_callable_or_made_of_parts(once, sink, form):
@@ -220,16 +201,6 @@ def test_an_item_may_be_an_object_and_the_key_a_callable_or_made_of_parts(once, 
     with form.open(once, sink, key="item.shop || item.number") as checkpoint:
         checkpoint.add(Order("a", 1))
     assert set(statuses(once)) == {"1", "(a,1)", "a"}
-
-
-def test_keys_are_in_the_namespace_of_the_flush_by_default(once):
-    def write(items):
-        pass
-
-    with once.checkpoint(write, key="item.id") as checkpoint:
-        checkpoint.add({"id": 1})
-    (record,) = [record for record, _ in once.ledger.records()]
-    assert record.key == f"test_checkpoint.{write.__qualname__}:1"
 
 
 # --- automatic flushes ------------------------------------------------------------------------------------------------
@@ -303,18 +274,6 @@ def test_it_flushes_when_the_oldest_item_is_old_enough(sink, form):
         form.until(lambda: len(sink.done) == 3)
         assert sink.flushes == [items(1, 2), items(3)]
         assert sink.times[1] - added >= 1.0
-
-
-def test_a_flush_in_between_starts_the_age_anew(sink, form):
-    with form.open(Once("memory:"), sink, age=0.6) as checkpoint:
-        checkpoint.add({"id": 1})
-        form.sleep(0.3)
-        checkpoint.flush()
-        added = time.monotonic()
-        checkpoint.add({"id": 2})
-        form.until(lambda: len(sink.flushes) == 2)
-        assert sink.flushes == [items(1), items(2)]
-        assert sink.times[1] - added >= 0.6
 
 
 def test_the_age_is_counted_on_the_owners_clock(sink, form):
@@ -432,15 +391,6 @@ def test_attempts_are_limited_by_the_policy(once, sink, form):
             checkpoint.add({"id": 1})
 
 
-def test_a_final_exception_is_a_failure_here(sink, form):
-    once = Once("memory:", final=(Refused,), on_busy="skip", cache=5)
-    sink.error = Refused("no")
-    with pytest.raises(Refused):
-        with form.open(once, sink) as checkpoint:
-            checkpoint.add({"id": 1})
-    assert statuses(once) == {"1": RELEASED}
-
-
 # --- items that cannot be added ---------------------------------------------------------------------------------------
 
 
@@ -472,12 +422,6 @@ def test_when_the_ledger_cannot_be_reached_the_item_is_not_added(sink, form):
             checkpoint.add({"id": 2})
         store.plan = lambda ask: None
     assert sink.flushes == [items(1)]
-
-
-def test_a_callable_key_that_finds_nothing_is_a_missing_key(once, sink, form):
-    with form.open(once, sink, key=lambda item: item["id"]) as checkpoint:
-        with pytest.raises(KeyMissing):
-            checkpoint.add({})
 
 
 # --- blocks that fail -------------------------------------------------------------------------------------------------
@@ -597,18 +541,6 @@ def test_an_error_about_many_keys_names_the_others(sink, form):
 
 
 # --- faults of the store after the flush ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
-def test_a_recording_that_fails_for_a_while_is_repeated_the_flush_not(sink, form, fault):
-    store = Faults(MemoryStore(), when(settling, fault, times=3))
-    once = Once(store)
-    with form.open(once, sink) as checkpoint:
-        for item in items(1, 2, 3):
-            checkpoint.add(item)
-    assert sink.flushes == [items(1, 2, 3)]
-    assert sink.done == items(1, 2, 3)
-    assert statuses(once) == dict.fromkeys("123", COMPLETED)
 
 
 def test_when_the_store_stays_away_after_a_flush_the_caller_is_told(sink, form):
@@ -942,14 +874,6 @@ def test_flush_cannot_use_its_own_checkpoint(once, sink, form):
     assert statuses(once) == {"1": RELEASED}
 
 
-def test_a_context_is_entered_once(once, sink):
-    made = once.checkpoint(sink.write, key="item.id", name=NAME)
-    with made:
-        pass
-    with pytest.raises(RuntimeError, match="entered before"):
-        made.__enter__()
-
-
 def test_without_a_thread_for_the_age_the_next_add_looks_at_it(sink, monkeypatch):
     clock = ManualClock()
     once = Once(MemoryStore(clock), clock=clock)
@@ -1054,9 +978,3 @@ def test_a_worker_that_was_stopped_past_its_leases_flushes_nothing(tmp_path):
     assert statuses(once) == {"0": RELEASED, "1": RELEASED, "2": IN_PROGRESS, "3": RELEASED}
     heir.complete()
     once.close()
-
-
-def test_nothing_is_logged_when_all_is_well(once, sink, form, caplog):
-    with caplog.at_level(logging.INFO, logger="onceward"), form.open(once, sink) as checkpoint:
-        checkpoint.add({"id": 1})
-    assert caplog.text == ""

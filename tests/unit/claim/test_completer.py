@@ -14,6 +14,8 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, fail_after, fail_before
 
+pytestmark = pytest.mark.sampled(form=1, number=2)
+
 LEASE = 60.0
 fernet = Fernet(Fernet.generate_key())
 BOTH = pytest.mark.parametrize("form", ["called", "awaited"])
@@ -206,24 +208,6 @@ def test_used_up_attempts_park_the_key(form):
     assert (shop.record().status, shop.record().error) == (PARKED, "attempt 1 ended without a word: its lease lapsed")
 
 
-def test_on_lapse_park_parks_the_key():
-    shop = Shop(on_lapse="park")
-    shop.crash(1)
-    shop.lapse()
-    assert shop.complete() == Sweep(parked=1)
-    assert shop.record().status == PARKED
-
-
-def test_an_unparked_key_can_be_completed():
-    shop = Shop(max_attempts=1)
-    shop.crash(1)
-    shop.lapse()
-    shop.complete()
-    shop.once.ledger.unpark("place:1")
-    assert shop.complete(released=0) == Sweep(completed=1)
-    assert shop.calls == [(1, 1)]
-
-
 def test_the_fingerprint_stays_that_of_the_first_call():
     shop = Shop(fingerprint="n")
     shop.crash(1)
@@ -387,22 +371,6 @@ def test_a_sealed_call_is_opened_and_run():
     assert shop.calls == [(1, 2)]
 
 
-def test_functions_of_one_namespace_may_have_different_seals():
-    shop = Shop(seal=(fernet.encrypt, fernet.decrypt))
-
-    @shop.once(key="n", name="place", keep_input=True)
-    def ship(n: int):
-        return shop.does(n)
-
-    shop.crash(1)
-    shop.does = shop.fails(Crash)
-    with pytest.raises(Crash):
-        ship(2)
-    shop.does = lambda n: n
-    shop.lapse()
-    assert shop.complete(ship, shop.place) == Sweep(completed=2)
-
-
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -434,20 +402,3 @@ def test_two_functions_of_one_name_are_refused_because_either_could_be_meant():
     with pytest.raises(ValueError, match=r"Till\.pay: two functions have this name"):
         once.complete_lapsed(one.pay, other.pay)
     assert once.complete_lapsed(one.pay, one.pay) == Sweep()
-
-
-def test_at_least_one_function_is_given():
-    with pytest.raises(TypeError, match="needs the functions whose keys it runs"):
-        Shop().once.complete_lapsed()
-
-
-def test_an_age_is_positive():
-    shop = Shop()
-    with pytest.raises(ValueError, match="older_than -1 s"):
-        shop.complete(released=-1)
-
-
-def test_a_ledger_that_is_away_ends_the_sweep():
-    shop = Shop(plan=lambda ask: fail_before() if ask.verb == "select" else None)
-    with pytest.raises(StoreError):
-        shop.complete()

@@ -13,11 +13,6 @@ def guard_of(once: Once, name: Any = "orders", **options: Any) -> Guard:
     return once.guards.for_keys(name, options, no_skip="it is a test")  # type: ignore[arg-type]  # options of any kind
 
 
-def test_blocks_of_one_namespace_share_a_guard() -> None:
-    once = Once("memory:")
-    assert guard_of(once) is guard_of(once)
-
-
 def test_blocks_of_other_namespaces_options_or_defaults_have_their_own() -> None:
     once = Once("memory:", lease=60)
     kept = guard_of(once)

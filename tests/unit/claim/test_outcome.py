@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from onceward import Busy, CallOutcome, Once
+from onceward import Once
+
+pytestmark = pytest.mark.sampled(once=1, call=2)
 
 
 @pytest.fixture(params=["memory:", "sqlite"])
@@ -64,15 +66,3 @@ def test_a_call_that_is_skipped_has_no_value_and_was_not_recorded(once):
     once.acquire("k", name="n")
     outcome = skipping.run_outcome("k", len, "abc")
     assert (outcome.value, outcome.replayed, outcome.attempt, outcome.recorded_at) == (None, False, 1, None)
-
-
-def test_what_a_call_raises_its_outcome_raises(once):
-    once.acquire("k", name="n")
-    with pytest.raises(Busy):
-        once.using(name="n").run_outcome("k", len, "abc")
-
-
-def test_an_outcome_shows_what_it_is():
-    once = Once("memory:")
-    assert repr(once.using(name="n").run_outcome("k", len, "abc")).startswith("CallOutcome(value=3, replayed=False, ")
-    assert CallOutcome.__doc__

@@ -29,6 +29,8 @@ from onceward.results.step_entries import LONGEST
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before
 
+pytestmark = pytest.mark.sampled(form=1)
+
 
 @dataclass
 class Charge:
@@ -495,25 +497,6 @@ def test_a_zombies_step_is_refused_and_told(once, form, clock, effects):
     assert record(once).status == "COMPLETED"
 
 
-def test_a_heartbeat_in_between_harms_nothing(once, form, clock):
-    def beating(claim):
-        def run():
-            thread = threading.Thread(target=claim.extend)
-            thread.start()
-            thread.join()
-            return claim.record.beat
-
-        return run
-
-    def parts(claim):
-        for n in range(3):
-            yield step(("beat", n), beating(claim))
-        return "done"
-
-    assert Script(once, form, parts)() == "done"
-    assert record(once).steps.count("beat") == 3
-
-
 def test_a_step_renews_the_lease(once, form, clock):
     def parts(claim):
         for n in range(4):
@@ -567,22 +550,6 @@ def test_a_large_result_that_is_gone_parks_the_key_and_never_runs_again(once, fo
     assert (effects, record(once).status) == ([1], "PARKED")
 
 
-def test_a_large_result_that_nobody_asks_for_is_not_fetched(once, form):
-    def first(claim):
-        yield step("big", lambda: "x" * 20_000)
-        raise Smtp
-
-    def second(claim):
-        yield step("other", lambda: 1)
-
-    with pytest.raises(Smtp):
-        Script(once, form, first)()
-    (kept,) = set(once.store.records) - {"place:1"}
-    once.ledger.clear(kept)
-    Script(once, form, second)()
-    assert record(once).status == "COMPLETED"
-
-
 def test_a_zombies_large_result_does_not_replace_its_successors(once, form, clock):
     def parts(claim):
         def theirs():
@@ -621,25 +588,6 @@ def test_a_store_that_refuses_a_large_result_gets_the_step_without_it(form, cloc
     assert effects == [1, 2]
 
 
-def test_a_result_over_the_ledgers_limit_is_recorded_without_it(once, form):
-    def parts(claim):
-        yield step("big", lambda: "x" * 30_000)
-
-    with pytest.warns(ResultWarning, match="'big'.*max_result"):
-        Script(once, form, parts, max_result=20_000)()
-    assert set(once.store.records) == {"place:1"}
-
-
-def test_a_warning_that_is_an_error_comes_after_the_step_is_recorded(once, form, effects):
-    def parts(claim):
-        yield step("open", lambda: effects.append(1) or threading.Lock())
-
-    for _ in range(2):
-        with pytest.raises((ResultWarning, Parked)):
-            Script(once, form, parts)()
-    assert effects == [1]
-
-
 def test_clear_and_retry_delete_large_results_with_their_key_and_step(once, form):
     def parts(claim):
         yield step("a", lambda: "a" * 20_000)
@@ -656,15 +604,6 @@ def test_clear_and_retry_delete_large_results_with_their_key_and_step(once, form
         Script(once, form, parts)()
     once.ledger.clear("place:1")
     assert once.store.records == {}
-
-
-def test_a_large_result_outlives_its_key_by_thirty_days(once, form, clock):
-    def parts(claim):
-        yield step("big", lambda: "x" * 20_000)
-
-    Script(once, form, parts, retention=100)()
-    (kept,) = set(once.store.records) - {"place:1"}
-    assert once.store.records[kept].expires_at == clock() + 100 + 30 * 86400
 
 
 def test_steps_are_sealed_as_results_are(once, form):
@@ -728,11 +667,6 @@ def test_a_step_that_no_seal_can_open_parks_its_key(once, form, effects):
     with pytest.raises(Parked, match="it is sealed"):
         Script(once, form, parts)()
     assert (record(once).status, effects) == ("PARKED", [1])
-
-
-def test_a_handler_without_steps_writes_none(once):
-    Script(once, "called", only())()
-    assert [(one.steps, one.needs) for one in once.store.records.values()] == [(None, None)]
 
 
 def test_code_that_does_not_know_steps_leaves_the_key_alone(once, form, monkeypatch):
@@ -863,16 +797,6 @@ def test_a_message_of_a_bare_thread_within_a_step_is_refused(once, bare):
     assert len(told) == 3
 
 
-def test_a_message_of_an_outer_claim_is_refused_within_the_step_of_an_inner_one(once):
-    with once.claim("outer") as outer, once.claim("inner") as inner:
-
-        def sends():
-            with pytest.raises(OncewardError, match="within a step"):
-                outer.send("https://shop.example/hooks", "hello")
-
-        outer.step("order", inner.step, "charge", sends)
-
-
 def test_a_fresh_life_of_a_key_has_no_steps_of_the_last_one(once, form, clock, effects):
     def parts(claim):
         yield step("charge", effects.append, 1)
@@ -999,37 +923,6 @@ def test_steps_side_by_side_take_no_more_room_than_one_after_another(effects):
     assert len(record.steps) <= LONGEST
 
 
-def test_a_result_is_recorded_beside_steps_that_run_on(effects):
-    @Once("memory:")(key="n", name="place")
-    async def place(n, claim: Claim):
-        late = asyncio.Event()
-        waiting = asyncio.create_task(claim.step_async("late", late.wait))
-        await claim.step_async("big", lambda: "x" * 15_000)
-        late.set()
-        await waiting
-        return claim.record.steps.count("x")
-
-    with warnings.catch_warnings(action="error"):
-        assert asyncio.run(place(1)) >= 15_000
-
-
-def test_steps_of_threads_share_their_writes(effects):
-    store = SlowStore()
-
-    @Once(store)(key="n", name="place")
-    def place(n, claim: Claim):
-        threads = [threading.Thread(target=claim.step, args=(("mail", k), effects.append, k)) for k in range(20)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    place(1)
-    assert sorted(effects) == list(range(20))
-    assert store.swaps < 20
-    assert store.records["place:1"].steps.count("mail") == 20
-
-
 @pytest.mark.parametrize("ends", ["release_async", "park_async"])
 def test_a_key_is_not_given_back_while_a_step_of_it_runs(effects, ends):
     once = Once(MemoryStore())
@@ -1154,21 +1047,6 @@ def test_of_two_threads_with_one_name_one_makes_the_step(effects):
     assert sorted(map(str, errors)) == sorted(map(str, (type(None), ValueError)))
 
 
-def test_of_two_threads_with_one_request_one_gets_a_key(once, monkeypatch):
-    class Slow(str):
-        __slots__ = ()
-
-        def __hash__(self):
-            time.sleep(0.002)  # lets the other thread run
-            return super().__hash__()
-
-    monkeypatch.setattr("onceward.claim.held.derived_key", lambda *_: Slow("key"))
-    with once.claim("1") as claim, ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(claim.request_key, "POST", "https://bank.example/refunds") for _ in range(2)]
-        refused = [one for one in asked if one.exception()]
-    assert len(refused) == 1
-
-
 class Cut:
     """A handler whose step goes on in a thread when its task is cancelled because another step has failed."""
 
@@ -1220,17 +1098,6 @@ def test_a_key_is_not_given_back_while_work_of_a_cancelled_step_may_go_on(effect
     with pytest.raises(Smtp):
         asyncio.run(run())
     assert effects == ["slow"]
-
-
-def test_a_batch_leaves_such_a_key_claimed_too(effects):
-    async def run():
-        (outcome,) = await once.batch(cut.place, key="n", name="place").run_async([1])
-        assert (once.store.records["place:1"].status, effects) == ("IN_PROGRESS", [])
-        assert isinstance(outcome.error, Smtp)
-        await cut.end()
-
-    once, cut = Once(MemoryStore()), Cut(effects)
-    asyncio.run(run())
 
 
 @pytest.mark.parametrize("on_lapse", ["retry", "park"])
@@ -1347,18 +1214,6 @@ def test_a_child_that_is_forked_while_another_thread_writes_does_not_wait_for_it
 # --- faces --------------------------------------------------------------------------------------------------------------
 
 
-def test_steps_work_in_a_with_block_and_with_a_bare_claim(once, effects):
-    with pytest.raises(Smtp), once.claim("1") as claim:
-        claim.step("charge", effects.append, 1)
-        raise Smtp
-    with once.claim("1") as claim:
-        claim.step("charge", effects.append, 2)
-    claim = once.acquire("2")
-    claim.step("charge", effects.append, 3)
-    claim.complete()
-    assert effects == [1, 3]
-
-
 def test_steps_work_in_a_batch(once, effects):
     def handle(n, claim: Claim):
         claim.step("charge", effects.append, n)
@@ -1413,13 +1268,6 @@ def test_retry_forgets_a_step_and_those_after_it_also_of_a_completed_key(once, f
     once.ledger.retry("place:1", "b")
     assert place() == 5
     assert effects == ["a", "b", "c", "b", "c"]
-
-
-def test_retry_of_an_unknown_step_names_those_there_are(once, form, effects):
-    Script(once, form, only(step("charge", effects.append, 1)))()
-    with pytest.raises(OncewardError, match="'charge'"):
-        once.ledger.retry("place:1", "mail")
-    assert record(once).status == "COMPLETED"
 
 
 def test_retry_refuses_a_key_that_a_worker_holds(once, effects):

@@ -8,6 +8,8 @@ from onceward import Once, ResultUnavailable, ResultWarning
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.sampled(form=1)
+
 effects = []
 
 

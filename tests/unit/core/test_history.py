@@ -1,7 +1,6 @@
 """A record's last attempts: what each write adds, what it costs, what stays, and what readers make of it."""
 
 import dataclasses
-import json
 from base64 import b64encode
 
 import pytest
@@ -189,27 +188,6 @@ def test_lines_of_an_earlier_version_have_no_trace(scene):
     assert theirs == [one._replace(trace=None) for one in ours]
 
 
-def test_a_completion_by_hand_has_no_trace(scene):
-    scene.tracing.trace = TRACES[0]
-    claim = scene.once.acquire("k", name="n")
-    claim.step("pay", lambda: 1)
-    scene.clock.advance(100.0)
-    scene.once.ledger.settle("n:k", "1")
-    assert traced(scene) == [TRACES[0], None]
-    scene.once.ledger.retry("n:k", "pay")
-    assert traced(scene) == [TRACES[0], None]
-
-
-def test_a_completed_key_that_is_retried_keeps_the_trace_of_its_attempt(scene):
-    scene.tracing.trace = TRACES[0]
-    with scene.once.claim("k", name="n") as claim:
-        claim.step("pay", lambda: 1)
-    scene.tracing.trace = TRACES[1]
-    scene.once.ledger.retry("n:k", "pay")
-    scene.attempt("second")
-    assert traced(scene) == TRACES[:2]
-
-
 @pytest.mark.parametrize(
     "trace", ['"', TRACES[0][:-1] + '"', TRACES[0][:-1] + "\\", TRACES[0] + "\n", TRACES[0].upper() + "é"]
 )
@@ -264,15 +242,6 @@ def test_a_worker_that_vanished_is_told_when_its_key_is_taken_over(scene):
     assert lapsed.fence < done.fence
 
 
-def test_a_worker_that_vanished_is_told_when_its_key_is_parked(scene):
-    scene.vanish()
-    with pytest.raises(Exception, match="parked"):
-        scene.once.using(on_lapse="park").acquire("k", name="n")
-    assert scene.told() == [(1, "LAPSED", None)]
-    scene.once.ledger.unpark("n:k")
-    assert scene.told() == [(1, "LAPSED", None)]
-
-
 def test_attempts_before_an_unpark_stay_readable(scene):
     scene.attempt("first", max_attempts=2)
     scene.attempt("second", max_attempts=2)
@@ -283,13 +252,6 @@ def test_attempts_before_an_unpark_stay_readable(scene):
     assert scene.once.ledger.attempts("n:k") == parked
     scene.attempt(None)
     assert scene.told() == [(1, "RELEASED", "Failure: first"), (2, "PARKED", "Failure: second"), (1, "COMPLETED", None)]
-
-
-def test_a_key_parked_by_hand_keeps_the_end_of_its_last_attempt(scene):
-    scene.attempt("first")
-    before = scene.once.ledger.attempts("n:k")
-    scene.once.ledger.park("n:k", "look at it")
-    assert scene.once.ledger.attempts("n:k") == before
 
 
 def test_a_key_parked_by_hand_under_its_worker_tells_no_end(scene):
@@ -310,13 +272,6 @@ def test_a_claim_given_back_before_its_handler_is_no_attempt(scene):
     given_back = unclaimed(record, scene.once.guards.policy({})).at(scene.clock())
     assert [one.number for one in attempts_of(given_back, scene.clock())] == [1]
     assert given_back.history == record.history[: record.history.rindex("\n")]
-
-
-def test_clear_forgets_all(scene):
-    scene.attempt("first")
-    scene.once.ledger.clear("n:k")
-    scene.attempt(None)
-    assert scene.told() == [(1, "COMPLETED", None)]
 
 
 def test_an_expired_key_begins_anew_and_knows_when(scene):
@@ -373,11 +328,6 @@ def test_who_turned_it_off_leaves_what_others_wrote(scene):
     assert [one.fence for one in scene.once.ledger.attempts("n:k")] == [before[0].fence]
 
 
-def test_the_option_takes_only_0_or_nothing():
-    with pytest.raises(ValueError, match="history=5"):
-        Once("memory:", history=5)
-
-
 def test_a_sealed_error_stays_sealed(scene):
     seal = (b64encode, lambda token: token)
     scene.attempt("card 4242", seal=seal)
@@ -402,16 +352,6 @@ def test_a_line_that_an_earlier_version_left_open_is_not_closed_by_another_attem
 def test_a_history_that_cannot_be_read_shows_nothing(scene, text):
     scene.attempt("first")
     assert attempts_of(scene.record._replace(history=text), 0.0) == []
-
-
-def test_every_line_is_json(scene):
-    scene.attempt('"quoted" \\ text')
-    scene.vanish()
-    scene.attempt("third")
-    scene.attempt(None)
-    *lines, last = scene.record.history.strip().split("\n")
-    assert [json.loads(line)["attempt"] for line in lines] == [1, 2, 3]
-    assert json.loads(last + "}").keys() == {"begin", "fence"}
 
 
 @pytest.mark.parametrize("status", [RELEASED, PARKED])

@@ -28,6 +28,8 @@ from onceward.testing import Faults, ManualClock
 from onceward.testing.bench import claim_of
 from onceward.testing.faults import Kind, at, fail_after, fail_before, late, settling, twice, when
 
+pytestmark = pytest.mark.sampled(face=1)
+
 NOW = 1_000_000.0
 LEASE = 60.0
 PLAIN = Policy(lease=LEASE)

@@ -13,6 +13,8 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from timing import within
 
+pytestmark = pytest.mark.sampled(form=2)
+
 LEASE = 0.45  # seconds; heartbeats renew it thrice in that time
 
 

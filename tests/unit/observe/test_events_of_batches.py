@@ -10,6 +10,8 @@ from onceward.observe import Event
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 
+pytestmark = pytest.mark.sampled(url=1, awaiting=1)
+
 
 @pytest.fixture(params=["memory:", "sqlite"])
 def url(request, tmp_path):

@@ -17,6 +17,8 @@ from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_before
 
+pytestmark = pytest.mark.sampled(store_on=1, house=1)
+
 
 class Heard(list):
     """An observer that keeps what it is told of."""

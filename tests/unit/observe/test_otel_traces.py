@@ -29,6 +29,8 @@ from onceward.testing.clock import ManualClock
 from onceward.web import AsgiIdempotency, Route, Rules, WsgiIdempotency
 from recorded_target import RecordedTarget
 
+pytestmark = pytest.mark.sampled(once=1, awaiting=1)
+
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

@@ -9,6 +9,8 @@ from onceward import Busy, Completed, LeaseLost, NotFound, Once, OncewardError, 
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 
+pytestmark = pytest.mark.sampled(once=1)
+
 
 @pytest.fixture(params=["memory", "sqlite"])
 def once(request, clock, tmp_path):

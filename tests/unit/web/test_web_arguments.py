@@ -15,6 +15,8 @@ from onceward.web import fastapi as of_fastapi
 from onceward.web import flask as of_flask
 from web_calls import Rules
 
+pytestmark = pytest.mark.sampled(rules=2, wait=1, given=1)
+
 URL = "sqlite:///x"
 DECORATORS = [getattr(aws, name) for name in aws.__all__ if name.startswith("on_") and name != "on_webhook"]
 DECORATORS += [of_flask.idempotent, of_django.idempotent]

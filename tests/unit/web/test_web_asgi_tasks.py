@@ -12,6 +12,8 @@ from onceward.claim import heartbeat
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from web_calls import AsgiIdempotency
 
+pytestmark = pytest.mark.sampled(waits=1)
+
 
 @pytest.fixture
 def once():

@@ -95,28 +95,6 @@ def test_a_request_of_the_outbox_is_recorded_with_where_it_comes_from(app, once)
     assert [record.origin for record, _ in once.ledger.records()] == ['{"root":"shop:1","parent":"pay:1"}']
 
 
-def test_each_endpoint_has_options_of_its_own(app, once, runs):
-    @app.post("/a", dependencies=[Depends(idempotent(once, Rules(Route(required=False)), name="a"))])
-    async def a():
-        runs.append("a")
-
-    @app.post("/b", dependencies=[Depends(idempotent(once, Rules(Route(key="X-Key")), name="b"))])
-    async def b():
-        runs.append("b")
-
-    twice = [post("/b", headers={"X-Key": "k"})] * 2
-    assert [one.status_code for one in call(app, post("/a"), post("/b"), *twice, *[post("/a", "k")] * 2)] == [
-        200,
-        400,
-        200,
-        200,
-        200,
-        200,
-    ]
-    assert runs == ["a", "b", "a"]
-    assert sorted(record.key for record, _ in once.ledger.records()) == ["a:k:*", "b:k:*"]
-
-
 def test_the_dependency_that_is_nearest_to_the_endpoint_counts(once):
     at_router, at_endpoint = idempotent(once, name="router"), idempotent(once, name="endpoint")
     router = APIRouter(route_class=idempotent_route(once, name="class"), dependencies=[Depends(at_router)])

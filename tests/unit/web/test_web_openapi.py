@@ -8,7 +8,6 @@ import pytest
 from fastapi import APIRouter, Depends, FastAPI, HTTPException
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from observing import told_of
 from onceward import Claim, Once, current
 from onceward.http.header import read_key
 from onceward.http.request import BadRequest
@@ -72,35 +71,6 @@ def app(once, runs):
     return made
 
 
-def test_an_endpoint_of_the_route_class_answers_once_for_each_key(app, runs):
-    path = "/v1/orders/7/payments"
-    first, second, missing, reused, shown, other = call(
-        app,
-        post(path, '"k"', json={"amount": 1}),
-        post(path, "k", json={"amount": 1}),
-        post(path, json={"amount": 1}),
-        post(path, "k", json={"amount": 2}),
-        {"method": "GET", "url": "/v1/orders/7"},
-        post("/other"),
-    )
-    assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, {"order": "7", "run": 1})
-    assert second.headers["idempotent-replayed"] == "true"
-    assert (missing.status_code, reused.status_code) == (400, 422)
-    assert missing.headers["content-type"] == reused.headers["content-type"] == PROBLEM
-    assert (shown.status_code, other.status_code) == (200, 200)
-    assert runs == ["http:k:*"]
-
-
-def test_endpoints_http_errors_are_outcomes_and_its_other_errors_are_not(app, runs):
-    unknown = call(app, *[post("/v1/orders/unknown/payments", "a", json={})] * 2)
-    assert [reply.status_code for reply in unknown] == [404, 404]
-    assert len(runs) == 1
-    for _ in range(2):
-        with pytest.raises(LookupError):
-            call(app, post("/v1/orders/broken/payments", "b", json={}))
-    assert len(runs) == 3
-
-
 def test_a_dependency_that_fails_to_commit_before_answer_gives_key_back(once, runs):
     def session():
         yield
@@ -119,20 +89,6 @@ def test_a_dependency_that_fails_to_commit_before_answer_gives_key_back(once, ru
         with pytest.raises(ConnectionError):
             call(app, post("/orders", "k"))
     assert len(runs) == 2
-
-
-def test_metrics_name_the_endpoint(once):
-    seen = []
-    router = APIRouter(route_class=idempotent_route(told_of(once, seen), Rules()))
-
-    @router.post("/orders/{order}")
-    async def pay(order: str):
-        return {}
-
-    app = FastAPI()
-    app.include_router(router)
-    call(app, post("/orders/7", "k"), post("/orders/7", "k"))
-    assert seen == [(kind, "POST /orders/{order}") for kind in ("claimed", "completed", "replayed")]
 
 
 def test_an_endpoints_key_may_be_optional_or_in_its_body(once, runs):

@@ -32,6 +32,8 @@ from onceward.web import django as django_face
 from onceward.web import fastapi as fastapi_face
 from onceward.web import flask as flask_face
 
+pytestmark = pytest.mark.sampled(face=3)
+
 VIEW = {}  # what Django's URLs lead to
 JSON = "application/json"
 

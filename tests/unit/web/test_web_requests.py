@@ -20,6 +20,8 @@ from onceward.web import Route
 from onceward.web import fastapi as of_fastapi
 from web_calls import AsgiIdempotency, Rules, WsgiIdempotency, guards, on_api
 
+pytestmark = pytest.mark.sampled(target=2)
+
 idempotent_route = guards(of_fastapi.idempotent_route)
 
 

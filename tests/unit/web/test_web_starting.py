@@ -31,6 +31,8 @@ from servers import free_port
 from web_calls import Rules, call, on_api, post
 from web_servers import uvicorn
 
+pytestmark = pytest.mark.sampled(app=1)
+
 
 @pytest.fixture
 def once():

@@ -41,6 +41,8 @@ from rest_framework.permissions import IsAuthenticated  # isort: skip
 from rest_framework.response import Response  # isort: skip
 from rest_framework.viewsets import ViewSet  # isort: skip
 
+pytestmark = pytest.mark.sampled(status=2, session=1)
+
 
 @pytest.fixture
 def once(tmp_path):

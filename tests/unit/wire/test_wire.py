@@ -29,6 +29,8 @@ from onceward.wire.endpoints import Endpoints, Origin, check_direct
 from onceward.wire.nonblocking import AsyncHttpWire
 from servers import needs
 
+pytestmark = pytest.mark.sampled(carrier=1)
+
 DATE = "Fri, 21 Nov 2025 13:16:00 GMT"
 CALL = Call(DYNAMODB, "PutItem", {"TableName": "t", "Item": {"key": {"S": "k"}, "result": {"B": b"\x00\xff"}}})
 SECRET, TOKEN = "this-is-the-secret-key", "this-is-the-session-token"

@@ -1,0 +1,12 @@
+"""Runs a project's ``manage.py`` in forks of a process that has imported what it takes; see warm_command.py."""
+
+import os
+import runpy
+import sys
+
+from warm_command import next_command
+
+if __name__ == "__main__":
+    sys.argv = next_command()
+    sys.path[1:1] = os.environ["PYTHONPATH"].split(os.pathsep)
+    runpy.run_path(sys.argv[0], run_name="__main__")
