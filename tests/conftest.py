@@ -117,17 +117,17 @@ def _left_out(items):
     """Return the tests that are for ``make nightly`` only."""
     alike = defaultdict(list)  # by what is the same but for the sampled parameters
     for item in items:
-        counts = {name: count for name, count in _sampled(item).items() if name in item.callspec.indices}
+        counts = {name: count for name, count in _sampled(item).items() if name in item.callspec.params}
         if counts:
-            others = tuple((name, at) for name, at in item.callspec.indices.items() if name not in counts)
+            others = tuple((name, id(value)) for name, value in item.callspec.params.items() if name not in counts)
             alike[item.nodeid.partition("[")[0], others].append((item, counts))
     left_out = {item for item in items if item.get_closest_marker("nightly")}
     for turn, ones in enumerate(alike.values()):
         kept = [item for item, _ in ones]
         for place, (name, count) in enumerate(ones[0][1].items()):
-            values = sorted({item.callspec.indices[name] for item in kept})
+            values = list(dict.fromkeys(id(item.callspec.params[name]) for item in kept))
             chosen = {values[((turn >> place) + at * len(values) // count) % len(values)] for at in range(count)}
-            kept = [item for item in kept if item.callspec.indices[name] in chosen]
+            kept = [item for item in kept if id(item.callspec.params[name]) in chosen]
         left_out.update(item for item, _ in ones if item not in kept)
     return left_out
 

@@ -1,5 +1,7 @@
 """The example project on each database."""
 
+import shutil
+
 import pytest
 
 from django_shops import Shop, database_of
@@ -24,9 +26,17 @@ def shop(bare):
     return bare
 
 
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory):
+    """A file of SQLite with the project's tables, to be copied."""
+    made = Shop(database_of("sqlite", tmp_path_factory.mktemp("tables")))
+    made.manage("migrate", "-v0")
+    return made.database.removeprefix("sqlite3://")
+
+
 @pytest.fixture
-def small(tmp_path):
+def small(tmp_path, tables):
     """The project on SQLite, with its tables."""
     made = Shop(database_of("sqlite", tmp_path))
-    made.manage("migrate", "-v0")
+    shutil.copy(tables, made.database.removeprefix("sqlite3://"))
     return made

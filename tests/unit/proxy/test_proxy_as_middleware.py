@@ -14,7 +14,6 @@ import test_web_asgi as suite
 _NOT_OVER_HTTP = [
     "test_a_body_in_small_chunks_takes_no_more_memory_than_in_large_ones",
     "test_a_claim_completed_with_what_is_no_answer_is_not_run_again",
-    "test_a_final_exception_is_the_outcome",
     "test_a_handler_that_fails_after_its_request_was_cancelled_is_logged",
     "test_a_handler_whose_request_is_cancelled_goes_on_and_is_recorded",
     "test_a_request_cancelled_while_it_waits_for_another_runs_nothing",
@@ -29,20 +28,18 @@ _NOT_OVER_HTTP = [
     "test_an_exception_gives_the_key_back_and_goes_on",
     "test_answer_begun_and_not_yet_sent_is_dropped_when_its_handler_fails",
     "test_background_work_begins_when_the_answer_is_recorded_and_sent",
-    "test_each_chunk_of_a_stream_reaches_the_client_before_next_is_made",
     "test_extensions_that_go_past_the_messages_are_not_offered",
     "test_header_lines_that_can_be_read_only_once_reach_the_application",
     "test_messages_out_of_their_order_are_left_to_the_server",
     "test_no_answer_at_all_gives_the_key_back_and_half_of_one_completes_it",
     "test_nobody_has_a_whole_answer_before_it_is_recorded",
-    "test_server_sent_events_to_a_client_that_cannot_be_written_to_end",
     "test_the_chunk_that_completes_the_length_is_the_end",
     "test_the_claim_is_at_hand_in_the_application_and_not_after_it",
     "test_what_carries_no_key_reaches_the_application_as_it_is",
     "test_what_the_application_sets_in_its_context_is_seen_outside",
 ]
 
-once = suite.once  # the fixture: a ledger in memory, and one in SQLite
+once = suite.once  # the fixture
 globals().update(
     {name: test for name, test in vars(suite).items() if name.startswith("test_") and name not in _NOT_OVER_HTTP}
 )
