@@ -54,17 +54,6 @@ def test_every_public_name_is_there_and_documented():
         assert getattr(onceward, name).__doc__, name
 
 
-def test_a_store_object_is_taken_as_it_is():
-    store = MemoryStore()
-    assert Once(store).store is store
-
-
-def test_options_of_once_are_the_defaults_of_its_guards():
-    once = Once(MemoryStore(), lease=5)
-    assert once.acquire("k").policy.lease == 5
-    assert once.acquire("l", lease=7).policy.lease == 7
-
-
 def test_using_changes_the_defaults_of_a_new_once_on_the_same_store():
     once = Once(MemoryStore(), lease=5, max_attempts=3)
     other = once.using(lease=8)
@@ -120,12 +109,6 @@ def test_leaving_a_context_that_was_not_entered_is_an_error():
         Once(MemoryStore()).claim("k").__exit__(None, None, None)
 
 
-def test_a_claim_context_does_not_swallow_an_exception():
-    once = Once(MemoryStore())
-    with pytest.raises(StopIteration), once.claim("k"):
-        raise StopIteration
-
-
 @pytest.mark.parametrize("key", [None, "", (1, None), {}])
 def test_a_missing_key_never_becomes_an_unprotected_call(key):
     once = Once(MemoryStore())
@@ -139,13 +122,6 @@ def test_a_missing_key_never_becomes_an_unprotected_call(key):
         with pytest.raises(onceward.KeyMissing):
             call()
     assert once.store.records == {}
-
-
-def test_a_once_says_that_it_cannot_be_pickled():
-    import pickle
-
-    with pytest.raises(TypeError):
-        pickle.dumps(Once(MemoryStore()))
 
 
 def test_two_guards_of_one_function_share_its_keys():
@@ -260,11 +236,6 @@ except ResultUnavailable:
 
 def test_under_w_error_an_effect_with_an_unstorable_result_runs_once():
     assert run_python(WARNING) == "[1]\n"
-
-
-def test_optimised_python_behaves_the_same():
-    code = "from onceward import Once; once = Once('memory:'); print(once.run('k', int), once.run('k', int))"
-    assert run_python(code, flags=("-OO",)) == "0 0\n"
 
 
 def test_a_busy_key_is_busy_in_every_form():

@@ -13,6 +13,7 @@ from public_api import LISTED, RELEASED, api, breaking, unannounced  # noqa: E40
 CHANGELOG = "# Changelog\n\n## 2.0.0\n### Added\n- `once`\n\n### Breaking\n- `run` has no `key`.\n\n## 1.0.0\n### Breaking\n- `gone`\n"
 
 
+@pytest.mark.slow
 def test_the_list_is_up_to_date():
     assert LISTED.read_text() == api(), "the public API has changed: run `make api`, and look at the difference"
 

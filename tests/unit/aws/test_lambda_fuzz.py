@@ -102,6 +102,7 @@ def records(event):
     return [record for part in found.values() for record in part] if isinstance(found, dict) else found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wrapper", "options", "event"), CASES)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())

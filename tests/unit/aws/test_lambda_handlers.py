@@ -14,11 +14,10 @@ import pytest
 
 import lambda_events as events
 from observing import note_outcomes
-from onceward import Busy, Claim, Mismatch, Once, Parked, ResultUnavailable, current
+from onceward import Busy, Mismatch, Once, Parked, ResultUnavailable, current
 from onceward.aws import (
     DROPPED,
     BatchFailed,
-    Delivery,
     on_activemq,
     on_dynamodb_stream,
     on_eventbridge,
@@ -89,48 +88,6 @@ def test_each_messages_effect_is_made_once_whatever_comes_again(once, effects):
     effects.failing = set()
     assert handle(events.sqs(*orders(1, 2, 3)), events.Context()) == {"batchItemFailures": []}
     assert effects == [1, 3, 2]
-
-
-def test_the_function_itself_stays_within_reach(once, effects):
-    @on_sqs(once, key="order.id")
-    def handle(order):
-        """Make it."""
-        return effects.make(order)
-
-    assert handle.__wrapped__({"id": 1}) == {"made": 1}
-    assert handle.__doc__ == "Make it."
-    assert handle.__name__ == "handle"
-
-
-def test_the_claim_can_be_reached(once):
-    seen = []
-
-    @on_sqs(once, key="order.id")
-    def handle(order, claim: Claim):
-        assert current() is claim
-        seen.append((claim.key("pay"), claim.attempt))
-
-    handle(events.sqs({"id": 1}))
-    assert seen[0][1] == 1
-
-
-def test_a_recorded_step_is_not_made_again_when_its_message_comes_again(once, effects):
-    @on_sqs(once, key="order.id")
-    def handle(order, claim: Claim):
-        made.append(claim.step("charge", effects.make, order)["made"])
-        if claim.attempt == 1:
-            raise Failure
-
-    made = []
-    assert failed(handle(events.sqs(*orders(1, 2)), events.Context())) == ["m-0", "m-1"]
-    assert failed(handle(events.sqs(*orders(1, 2)), events.Context())) == []
-    assert (effects, made) == ([1, 2], [1, 2, 1, 2])
-
-
-def test_messages_of_one_event_are_handled_side_by_side_when_asked_for(once):
-    both = threading.Barrier(2, timeout=20)
-    handle = on_sqs(once, concurrency=2)(lambda payload: both.wait())
-    assert failed(handle(events.sqs("a", "b"))) == []
 
 
 def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, effects):
@@ -447,14 +404,6 @@ def test_firehose_gets_the_data_of_an_annotated_result(once):
         assert data_of(handle(events.firehose("x"))["records"][0]) == b'{"at":"2026-11-21"}'
 
 
-def test_firehose_of_a_topic_gets_its_values_under_their_own_name(once):
-    event = events.firehose("x")
-    record = event["records"][0]
-    record["kafkaRecordValue"] = record.pop("data")
-    (answer,) = on_firehose(once)(lambda payload: payload + "y")(event)["records"]
-    assert answer == {"recordId": record["recordId"], "result": "Ok", "kafkaRecordValue": events.encoded("xy")}
-
-
 def test_firehose_gets_a_failure_for_an_exception_that_is_the_outcome(once, caplog):
     @on_firehose(once, final=(Failure,))
     def transform(payload):
@@ -464,13 +413,6 @@ def test_firehose_gets_a_failure_for_an_exception_that_is_the_outcome(once, capl
         (answer,) = transform(events.firehose("x"))["records"]
         assert (answer["result"], data_of(answer)) == ("ProcessingFailed", b"x")
     assert "cannot be delivered" not in caplog.text
-
-
-def test_firehose_gets_a_failure_for_a_record_that_is_busy(once):
-    claim = once.acquire("x", name="n")
-    (answer,) = on_firehose(once, key="payload")(lambda payload: payload)(events.firehose("x"))["records"]
-    assert (answer["result"], data_of(answer)) == ("ProcessingFailed", b"x")
-    claim.release()
 
 
 # --- direct invocations -----------------------------------------------------------------------------------------------
@@ -495,15 +437,6 @@ def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
         assert answer == {"id": 1, "when": "2026-11-21T00:00:00Z"}
         json.dumps(answer)
     assert len(runs) == 1
-
-
-def test_an_invocation_raises_what_the_function_raised(once, effects):
-    handle = on_invoke(once, key="order.id")(effects.make)
-    effects.failing = {1}
-    with pytest.raises(Failure):
-        handle({"id": 1}, events.Context())
-    effects.failing = set()
-    assert handle({"id": 1}, events.Context()) == {"made": 1}
 
 
 def test_an_invocation_raises_the_exception_that_is_its_outcome_each_time(once):
@@ -623,14 +556,6 @@ except AttributeError as error:
     assert done.stdout == "[]\nmodule 'onceward.aws' has no attribute 'on_mq'\n"
 
 
-def test_every_name_of_the_package_is_there():
-    import onceward.aws
-
-    assert dir(onceward.aws) == sorted(onceward.aws.__all__)
-    for name in onceward.aws.__all__:
-        assert getattr(onceward.aws, name) is not None
-
-
 def test_a_process_that_has_run_coroutines_ends_in_peace():
     code = """
 import logging
@@ -645,10 +570,6 @@ print(handle({"id": 1}))
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("1\n", "")
-
-
-def test_a_delivery_tells_what_it_is():
-    assert repr(Delivery("aws:sqs", {})) == "Delivery('aws:sqs', id=None)"
 
 
 # --- threads, order and keys of others ------------------------------------------------------------------------------

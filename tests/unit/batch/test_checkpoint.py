@@ -259,6 +259,7 @@ def test_what_cannot_be_counted_is_refused_unless_size_counts_it(once, sink, for
         assert sink.flushes == [[strange]]
 
 
+@pytest.mark.slow
 def test_it_flushes_when_the_oldest_item_is_old_enough(sink, form):
     with form.open(Once("memory:"), sink, age=1.0) as checkpoint:
         added = time.monotonic()
@@ -463,6 +464,7 @@ def test_it_takes_nothing_outside_of_its_block(once, sink, form):
 # --- leases -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_claims_are_renewed_while_their_items_wait(sink, form):
     once = Once("memory:")
     with form.open(once, sink, lease=0.9) as checkpoint:
@@ -473,6 +475,7 @@ def test_claims_are_renewed_while_their_items_wait(sink, form):
     assert sink.flushes == [items(1)]
 
 
+@pytest.mark.slow
 def test_claims_are_renewed_while_the_flush_runs(sink, form):
     once = Once("memory:")
     sink.during = lambda: time.sleep(1.2)
@@ -961,6 +964,7 @@ def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path
     once.close()
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_stopped_past_its_leases_flushes_nothing(tmp_path):
     import signal
 

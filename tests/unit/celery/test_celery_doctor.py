@@ -83,13 +83,6 @@ def test_each_unsafe_setting_is_told_alone_with_its_fix(given, check, level):
     assert finding.fix
 
 
-def test_a_dead_letter_exchange_is_enough():
-    queue = Queue("celery", queue_arguments={"x-dead-letter-exchange": "dead"})
-    app = application(task_create_missing_queues=False, task_queues=[queue])
-    assert unsafe(app) == {}
-    assert "dead-letter exchange" in next(f.says for f in celery_findings(app) if f.check == "dead letters")
-
-
 def test_only_rabbitmq_has_dead_letter_exchanges():
     """On another broker a task that is rejected is gone."""
     queue = Queue("celery", queue_arguments={"x-dead-letter-exchange": "dead"})
@@ -111,6 +104,7 @@ def test_the_task_class_is_safe_by_itself():
     assert unsafe(app) == {}
 
 
+@pytest.mark.slow
 def test_the_command_loads_the_application(tmp_path):
     (tmp_path / "shop.py").write_text(
         "from celery import Celery\nfrom onceward import Once\nfrom onceward.celery import exactly\n"

@@ -664,27 +664,6 @@ def test_a_handler_that_completed_and_then_raises_stays_completed(once):
     assert once.run("k", handle) == "told"
 
 
-class Broken(MemoryStore):
-    """A store whose exchanges fail while ``down`` is set: before the write, or after it."""
-
-    def __init__(self, clock):
-        super().__init__(clock)
-        self.down = None
-        self.clock = clock
-
-    def exchange(self, request):
-        if self.down == "before":
-            raise self.failure()
-        reply = super().exchange(request)
-        if self.down == "after":
-            raise self.failure()
-        return reply
-
-    def failure(self):
-        self.clock.advance(1)  # each try takes a second
-        return StoreError("the store is away", transient=True)
-
-
 @pytest.fixture(params=["sync", "async"])
 def call(request):
     def run(once, function):
@@ -699,44 +678,8 @@ def call(request):
     return run
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_store_that_is_away_at_the_claim_keeps_the_handler_from_running(clock, when, call):
-    store = Broken(clock)
-    store.down = when
-    with pytest.raises(StoreError, match="away"):
-        call(Once(store, clock=clock), lambda_free)
-    store.down = None
-
-
 def lambda_free():
     pytest.fail("it ran")
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_store_that_is_away_at_the_end_gives_the_result_in_the_error(clock, when, call):
-    store = Broken(clock)
-
-    def handle():
-        store.down = when
-        return "the effect"
-
-    with pytest.raises((ResultNotRecorded, OncewardError)) as raised:
-        call(Once(store, clock=clock, lease=3), handle)
-    assert isinstance(raised.value, ResultNotRecorded)
-    assert raised.value.result == "the effect"
-    assert isinstance(raised.value.__cause__, StoreError)
-
-
-def test_a_store_away_at_the_release_never_replaces_handlers_exception(clock, call):
-    store = Broken(clock)
-
-    def handle():
-        store.down = "before"
-        raise Failure("mine")
-
-    with pytest.raises(Failure, match="mine") as raised:
-        call(Once(store, clock=clock, lease=3), handle)
-    assert "away" in raised.value.__notes__[0]
 
 
 class Bug(MemoryStore):

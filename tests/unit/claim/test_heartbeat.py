@@ -17,7 +17,7 @@ from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before
 
-pytestmark = pytest.mark.sampled(once=1)
+pytestmark = [pytest.mark.sampled(once=1), pytest.mark.slow]
 
 LEASE = 0.9  # seconds: short for us, and long enough for a machine that does much else
 LONGER = 1.2

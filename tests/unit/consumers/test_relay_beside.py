@@ -60,6 +60,7 @@ def test_a_worker_sends_what_a_crash_has_left(once, box):
     assert serve(Worker(once, ToyBroker(), len), lambda: box.bodies == ["left"])
 
 
+@pytest.mark.slow
 def test_a_worker_can_be_told_not_to(once, box):
     worker = Worker(once, ToyBroker(), len, relay=False)
     assert not serve(worker, lambda: relays() or box.bodies or worker.in_flight or time.sleep(0.3))

@@ -15,6 +15,7 @@ def calls():
                 yield path, node
 
 
+@pytest.mark.slow
 def test_no_call_gives_a_field_by_position():
     made = list(calls())
     assert made

@@ -51,11 +51,6 @@ def test_it_is_refused_to_coroutines_claims_batches_and_checkpoints(once):
         sink.add("k")
 
 
-def test_stats_count_it_under_its_own_name(once):
-    assert once.ledger.stats()["QUEUED"] == 1
-    assert once.ledger.stats()["total"] == 1
-
-
 def test_it_cannot_be_parked_or_unparked_and_is_not_purged(once):
     with pytest.raises(OncewardError, match="it is QUEUED"):
         once.ledger.park("n:k")

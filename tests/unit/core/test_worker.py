@@ -9,7 +9,6 @@ import pytest
 
 from onceward import Busy, Once, Parked
 from onceward.aws import on_invoke
-from onceward.core import worker
 from onceward.http.problem import refused
 from onceward.stores.memory import MemoryStore
 from onceward.testing import ManualClock
@@ -40,17 +39,6 @@ def test_a_record_has_host_and_process_of_its_claim_and_its_last_write(once, clo
     clock.advance(5)
     claim.complete(1)
     assert (stands(once).worker, stands(once).updated_at, stands(once).created_at) == (HERE, clock(), clock() - 10)
-
-
-def test_a_takeover_has_the_name_of_who_took_over(once, clock):
-    once.acquire("k", lease=10)
-    clock.advance(11)
-    worker.NAMED.set("other/1")
-    try:
-        once.acquire("k")
-    finally:
-        worker.NAMED.set(None)
-    assert stands(once).worker == "other/1"
 
 
 def test_a_forked_child_claims_under_a_name_of_its_own(once):

@@ -26,8 +26,3 @@ def test_the_command_takes_what_the_application_takes():
     theirs = {"token_file": "token", "trusted_proxy": "trusted_proxies", "allow_host": "hosts"}
     given = {theirs.get(name, name) for name in inspect.signature(command).parameters}
     assert ours == given - {"store", "host", "port"}
-
-
-def test_each_picture_is_small_and_there():
-    for name in re.findall(r"\]\((\S+\.png)\)", TEXT):
-        assert 0 < (DOCS / "how-to" / name).stat().st_size < 150_000

@@ -6,10 +6,7 @@ import functools
 import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID
 
-import msgspec
-import pydantic
 import pytest
 
 from onceward import Claim, KeyMissing, Mismatch, Once, current
@@ -135,38 +132,6 @@ def test_callable_that_asks_for_other_arguments_is_refused_when_decorated(once):
         once(key=lambda customer, country: customer)(handler)
 
 
-@dataclass
-class Shop:
-    id: UUID
-
-
-@dataclass
-class Order:
-    shop: Shop
-    number: int
-    connection: object = None
-
-
-class Struct(msgspec.Struct):
-    shop: Shop
-    number: int
-
-
-class Model(pydantic.BaseModel):
-    shop: Shop
-    number: int
-
-
-SHOP = Shop(UUID(int=7))
-
-
-@pytest.mark.parametrize(
-    "order", [Order(SHOP, 1), Struct(SHOP, 1), Model(shop=SHOP, number=1), Order(SHOP, 1, connection=object())]
-)
-def test_a_jmespath_reads_objects_too(once, order):
-    assert key_of(once, "[order.shop.id, order.number]", order) == f"n:(uuid:{SHOP.id},1)"
-
-
 @pytest.mark.parametrize("order", [None, "", b"\xff\xfe", 7, [], object(), "x" * 1_000_000, {"id": {}}, {"\ud800": 1}])
 def test_input_that_is_not_what_was_expected_is_key_missing(once, order):
     with pytest.raises(KeyMissing):
@@ -231,24 +196,6 @@ def test_fingerprint_true_leaves_self_out(once):
             return order["id"]
 
     assert Service().handle({"id": 1}) == Service().handle({"id": 1}) == 1
-
-
-def test_switching_the_fingerprint_on_later_does_not_reject_older_records(once):
-    before = once(key="order.id")(handler)
-    after = once(key="order.id", fingerprint=True)(handler)
-    before({"id": 1})
-    assert after({"id": 1, "new": 1}) == 1
-
-
-def test_switching_fingerprint_off_later_does_not_reject_older_records(once):
-    once(key="order.id", fingerprint=True)(handler)({"id": 1})
-    assert once(key="order.id")(handler)({"id": 1, "new": 1}) == 1
-
-
-@pytest.mark.parametrize("fingerprint", [None, False])
-def test_no_fingerprint_compares_nothing(once, fingerprint):
-    handle = once(key="order.id", fingerprint=fingerprint)(handler)
-    assert handle({"id": 1, "a": 1}) == handle({"id": 1, "a": 2}) == 1
 
 
 def test_a_fingerprint_that_cannot_be_taken_is_an_error_beforehand(once):
@@ -340,19 +287,6 @@ def test_a_result_annotated_for_type_checkers_only_is_refused_beforehand(once):
         handle({"id": 1})
     assert runs == []
     assert once.store.records == {}
-
-
-@Once(MemoryStore())(key="x")
-def forward(x: int) -> Later:
-    return Later(x)
-
-
-class Later(msgspec.Struct):
-    x: int
-
-
-def test_an_annotation_may_name_what_is_defined_later():
-    assert forward(1) == forward(1) == Later(1)
 
 
 @pytest.mark.parametrize("position", ["first", "middle", "last", "keyword", "positional-only", "optional", "with self"])

@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from onceward import Claim, Completed, Once
+from onceward import Claim, Once
 from onceward.aws import SqsWorker, on_sqs
 from onceward.stores.memory import MemoryStore
 from places import DOCS
@@ -182,13 +182,6 @@ def test_a_partial_needs_a_name_as_a_lambda_does(once, apply):
         apply(once, functools.partial(send, "sms"))
 
 
-def test_a_partial_is_not_run_without_a_name(once):
-    with pytest.raises(ValueError, match=r"partial.*give name="):
-        once.run(1, functools.partial(int, "5"))
-    assert once.store.records == {}
-    assert once.using(name="five").run(1, functools.partial(int, "5")) == 5
-
-
 def test_functions_that_were_given_names_are_left_alone(once):
     sent = []
     sms = once(key="n", name="sms")(sender("sms", sent))
@@ -198,13 +191,6 @@ def test_functions_that_were_given_names_are_left_alone(once):
     assert [send(1) for send in both] == ["sms", "sms"]
     assert once.using(name="more").run(1, sender("fax", sent), 1) == "fax"
     assert once.using(name="more").run(2, sender("pigeon", sent), 2) == "pigeon"
-
-
-def test_one_with_a_name_and_one_without_do_not_meet(once):
-    sent = []
-    sms = once(key="n")(sender("sms", sent))
-    email = once(key="n", name="email")(sender("email", sent))
-    assert (sms(1), email(1)) == ("sms", "email")
 
 
 def test_using_does_not_hide_a_namesake(once):
@@ -340,13 +326,6 @@ def test_the_same_function_may_be_guarded_and_run_any_number_of_times(once):
         once(key="n")(send)
         once.batch(send, key="n")
         assert once.run(1, send, 1) == "sms"
-
-
-def test_a_closure_that_is_made_again_over_the_same_things_is_the_same(once):
-    sent = []
-    for n in range(3):
-        assert once.run(n, sender("sms", sent), n) == "sms"
-    assert len(sent) == 3
 
 
 def test_a_function_that_calls_itself_is_guarded(once):
@@ -530,19 +509,6 @@ def test_two_instances_of_one_class_share_the_keys_of_a_method(once):
     assert (one.sent, two.sent) == ([1], [])
 
 
-@pytest.mark.parametrize("bound_first", [True, False])
-def test_a_method_takes_its_claim_at_its_place_bound_or_not(once, bound_first):
-    class Service:
-        def handle(self, claim: Claim, order: str) -> tuple:
-            return (isinstance(claim, Claim), order)
-
-    service = Service()
-    calls = [(service.handle, ("a",)), (Service.handle, (service, "b"))]
-    for key, (function, args) in enumerate(calls if bound_first else reversed(calls)):
-        assert once.run(key, function, *args) == (True, args[-1])
-        assert asyncio.run(once.run_async((key, "async"), function, *args)) == (True, args[-1])
-
-
 # --- docs/reference/keys.md -----------------------------------------------------------------------------------------------------------
 
 
@@ -568,20 +534,3 @@ def test_the_example_of_a_rename_finds_the_old_records(once):
 def test_the_example_of_a_factory_runs(once):
     space = example("factory", once=once, __name__="shop.notify")
     assert (space["sms"](1), space["email"](1)) == ("sms", "email")
-
-
-def test_a_claim_block_that_is_left_without_completing_completes_the_key(once):
-    for key in range(2):
-        with once.claim(key):
-            continue
-    for key in range(2):
-        with pytest.raises(Completed) as done, once.claim(key):
-            pytest.fail("it ran again")
-        assert done.value.result is None
-
-
-def test_a_claim_block_can_leave_its_key_for_a_retry(once):
-    with once.claim("k") as claim:
-        claim.release()
-    with once.claim("k") as claim:
-        assert claim.attempt == 2

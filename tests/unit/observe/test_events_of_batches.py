@@ -81,15 +81,6 @@ def test_what_was_done_or_parked_before_is_told(once, heard, awaiting):
     assert heard[1].again
 
 
-def test_a_busy_key_and_another_input_are_told(once, heard, awaiting):
-    claim = once.acquire(1, name="b")
-    run(once, work, [{"id": 2, "total": 1}], awaiting, fingerprint="record.total")
-    heard.clear()
-    run(once, work, [{"id": 1, "total": 1}, {"id": 2, "total": 2}], awaiting, fingerprint="record.total")
-    assert told(heard) == [("b:1", "busy"), ("b:2", "mismatch")]
-    claim.release()
-
-
 def test_a_key_that_is_taken_over_is_told(once, heard, awaiting):
     run(once, work, [{"id": 1, "fails": True}], awaiting)
     run(once, work, [{"id": 1}], awaiting)
@@ -110,11 +101,6 @@ def test_a_claim_that_the_handler_ends_itself_is_told_once(once, heard, awaiting
 
     run(once, park, [{"id": 1}], awaiting, on_error="park")
     assert told(heard) == [("b:1", "claimed"), ("b:1", "parked")]
-
-
-def test_what_has_no_time_is_deferred(once, heard, awaiting):
-    run(once, work, [{"id": 1}], awaiting, time_left=0)
-    assert told(heard) == [("b:1", "deferred")]
 
 
 def test_what_is_claimed_and_not_begun_is_given_back(once, heard, awaiting):
@@ -194,15 +180,6 @@ def test_the_keys_of_a_flush_are_claimed_and_completed(once, heard, awaiting):
         ("c:2", "completed"),
         ("c:2", "replayed"),
     ]
-
-
-def test_the_keys_of_a_flush_that_raises_have_failed(once, heard, awaiting):
-    def flush(held):
-        raise ValueError("the payload")
-
-    with pytest.raises(ValueError, match="the payload"):
-        fill(once, flush, [1, 2], awaiting)
-    assert [event.kind for event in heard] == ["claimed", "claimed", "failed", "failed"]
 
 
 def test_what_waits_when_the_block_raises_is_given_back(once, heard):

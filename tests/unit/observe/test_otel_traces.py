@@ -22,7 +22,7 @@ from onceward.aws.sqs.message import Outgoing
 from onceward.aws.sqs.producer import _traced
 from onceward.aws.sqs.settings import LARGEST
 from onceward.observe.observers import Observers
-from onceward.observe.otel_traces import OtelTraces, read_traceparent
+from onceward.observe.otel_traces import OtelTraces
 from onceward.outbox import drain, register
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
@@ -129,18 +129,6 @@ def test_a_replay_has_a_link_to_the_run_that_answers_it(once, traced, awaiting):
     assert traced.outcomes == ["completed", "replayed"]
 
 
-def test_a_replay_from_memory_has_a_span_too(once, traced):
-    @once(key="id", cache=10)
-    def handle(id):
-        return id
-
-    handle(1)
-    handle(1)
-    assert traced.outcomes == ["completed", "replayed"]
-    first, replay = traced.spans
-    assert links(replay) == [of(first)]
-
-
 def test_the_span_is_a_child_of_the_current_one(once, traced):
     with traced.provider.get_tracer("test").start_as_current_span("outer") as outer:
         once.run("k", here)
@@ -178,17 +166,6 @@ def test_a_busy_key_has_a_link_to_the_run_that_holds_it(once, traced):
     assert traced.outcomes == ["busy", "completed"]
 
 
-def test_a_mismatch_is_an_error(once, traced):
-    @once(key="id", fingerprint="text")
-    def handle(id, text):
-        return text
-
-    handle(1, "a")
-    with pytest.raises(Mismatch):
-        handle(1, "b")
-    assert traced.spans[1].status.status_code is StatusCode.ERROR
-
-
 def test_a_lease_that_is_lost_is_an_error_and_its_takeover_says_so(traced, clock):
     once = Once(MemoryStore(clock), name="n", clock=clock, observe=[traced.observer()], lease=10, heartbeat=0)
 
@@ -223,13 +200,6 @@ def test_a_block_has_a_current_span(once, traced, awaiting):
     assert links(replay) == [of(first)]
 
 
-def test_a_block_that_raises_leaves_no_current_span(once, traced):
-    with pytest.raises(ValueError, match="payload"), once.claim("k", name="n"):
-        boom()
-    assert here() is None
-    assert traced.outcomes == ["failed"]
-
-
 def test_an_interrupted_handler_leaves_no_current_span(once, traced):
     def interrupted():
         raise KeyboardInterrupt
@@ -238,19 +208,6 @@ def test_an_interrupted_handler_leaves_no_current_span(once, traced):
         once.run("k", interrupted)
     assert here() is None
     assert traced.outcomes == ["interrupted"]
-
-
-def test_a_transaction_has_a_current_span(traced, tmp_path):
-    with contextlib.closing(Once(f"sqlite:///{tmp_path}/l.db", observe=[traced.observer()])) as once:
-        connection = sqlite3.connect(tmp_path / "l.db", isolation_level=None)
-        with once.transaction("k", connection, name="n"):
-            seen = here()
-        with pytest.raises(ValueError, match="payload"), once.transaction("bad", connection, name="n"):
-            boom()
-        assert seen == once.ledger.show("n:k")[0].trace == of(traced.spans[0])
-        connection.close()
-    assert here() is None
-    assert traced.outcomes == ["completed", "failed"]
 
 
 def test_a_handler_with_a_transaction_of_its_own_keeps_its_span(traced, tmp_path):
@@ -294,17 +251,6 @@ def test_each_record_of_a_batch_has_its_own_current_span(once, traced, form):
     assert here() is None
 
 
-def test_claims_that_a_batch_gives_back_end_their_spans(once, traced):
-    def handle(record):
-        if record["id"] == 1:
-            raise ValueError
-        return 1
-
-    batch = once.batch(handle, key="record.id", name="b", group=lambda _: "all")
-    batch.run([{"id": number} for number in range(1, 4)])
-    assert sorted(traced.outcomes) == ["failed", "released", "released"]
-
-
 def test_a_message_continues_its_own_trace_and_links_to_the_current_span(traced):
     once = Once("memory:", observe=[traced.observer()])
 
@@ -346,11 +292,6 @@ def test_a_message_with_a_wrong_trace_gets_a_new_one(traced, header):
     assert traced.spans[0].parent is None
 
 
-@pytest.mark.parametrize("text", ["", "00-1-2-3", "x" * 55, "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
-def test_a_damaged_trace_in_a_record_is_no_link(text):
-    assert read_traceparent(text) is None
-
-
 def test_keys_can_be_left_out(traced):
     Once("memory:", name="n", observe=[traced.observer(keys=False)]).run("secret", int)
     assert "secret" not in traced.spans[0].to_json()
@@ -380,11 +321,6 @@ def test_spans_that_fail_change_nothing_and_are_logged_once(caplog):
     once = Once("memory:", name="n", observe=[Broken()])
     assert [once.run(key, int) for key in "ab"] == [0, 0]
     assert len([line for line in caplog.messages if "begin" in line]) == 1
-
-
-def test_two_observers_that_make_spans_are_refused(traced):
-    with pytest.raises(ValueError, match="both make spans"):
-        Once("memory:", observe=[traced.observer(), traced.observer()])
 
 
 def test_an_unsampled_run_keeps_its_trace_with_the_flag_of_that():
@@ -483,34 +419,6 @@ def test_a_step_that_is_answered_from_the_record_is_an_event_of_its_call(once, t
         ("onceward.step", {"onceward.step": "mail"})
     ]
     assert [span.name for span in traced.spans] == ["step mail", "s", "s"]
-
-
-def test_a_step_that_raises_is_an_error_of_its_span(once, traced):
-    def handle():
-        current().step("mail", boom)
-
-    with pytest.raises(ValueError, match="payload"):
-        once.run("k", handle)
-    step, call = traced.spans
-    assert step.status.status_code is call.status.status_code is StatusCode.ERROR
-    assert here() is None
-
-
-def test_the_transaction_of_a_step_has_a_span(traced, tmp_path):
-    with contextlib.closing(Once(f"sqlite:///{tmp_path}/l.db", name="n", observe=[traced.observer()])) as once:
-        once.ledger.stats()
-        connection = sqlite3.connect(tmp_path / "l.db", isolation_level=None)
-
-        def handle():
-            with current().step_transaction("book", connection):
-                inside = here()
-            return [inside, here()]
-
-        seen = once.run("k", handle)
-        connection.close()
-    step, call = traced.spans
-    assert seen == [of(step), of(call)]
-    assert step.parent == call.context
 
 
 def test_a_message_that_leaves_with_a_completion_carries_the_trace(once, traced):

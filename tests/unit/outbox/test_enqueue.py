@@ -225,23 +225,6 @@ def test_arguments_that_fit_are_recorded(once, task, monkeypatch):
     assert '"body":"{\\"order\\":7}"' in record.unsent
 
 
-def test_a_coroutine_sends_in_its_own_event_loop():
-    once = Once(MemoryStore())
-
-    async def queue():
-        await stream.startup()
-        assert await once.enqueue_async(refund, 7, key="k") is True
-        assert await once.enqueue_async(refund, 7, key="k") is False
-        while not TASKIQ:
-            await asyncio.sleep(0.01)
-        await stream.shutdown()
-
-    TASKIQ.clear()
-    asyncio.run(queue())
-    assert [order for order, _ in TASKIQ] == [7]
-    assert drain(10) == 0
-
-
 def test_a_coroutine_that_has_queued_its_job_has_sent_it_so_that_its_loop_can_end(once):
     async def queue():
         return [await once.enqueue_async(ship, 7, key=key) for key in ("loop 1", "loop 2", "loop 1")]

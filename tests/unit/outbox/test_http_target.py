@@ -129,45 +129,11 @@ def test_a_message_is_a_post_with_its_key(endpoint):
     assert decoded(headers["onceward-root"]) == 'shop:"é 100%"'
 
 
-def test_the_content_type_is_that_of_the_body_or_the_senders(endpoint):
-    server = endpoint()
-    assert [send(server.url, "plain é"), send(server.url, headers={"content-type": "text/csv"})] == [None, None]
-    assert [headers["content-type"] for _, headers, _ in server.requests] == ["text/plain; charset=utf-8", "text/csv"]
-    assert server.requests[0][0] == "POST / HTTP/1.1"
-
-
-def test_addresses_on_one_host_share_a_connection(endpoint):
-    server = endpoint()
-    for number in range(3):
-        assert open_target(f"{server.url}/{number}").send([OutboxMessage(KEY, "1")]) == [None]
-    assert server.connections == 1
-
-
 def test_addresses_with_numbers_in_them_do_not_pile_up(monkeypatch):
     monkeypatch.setattr("onceward.outbox.targets._MOST", 5)
     for number in range(50):
         open_target(f"http://127.0.0.1/{number}")
     assert len(targets._opened) <= 5
-
-
-def test_a_target_that_is_dropped_is_closed(monkeypatch):
-    monkeypatch.setattr(targets, "_MOST", 5)
-    monkeypatch.setattr(targets, "_registered", {**targets._registered, "toy": Toy})
-    made = [open_target(f"toy:{number}") for number in range(10)]
-    assert all(one.closed.wait(60) for one in made[:5])
-    assert not any(one.closed.is_set() for one in made[5:])
-    for address in [address for address in targets._opened if address.startswith("toy:")]:
-        del targets._opened[address]  # another test's are closed there
-
-
-class Toy:
-    batch = 1
-
-    def __init__(self, address):
-        self.closed = threading.Event()
-
-    def close(self):
-        self.closed.set()
 
 
 class Server(ThreadingMixIn, WSGIServer):
@@ -288,10 +254,6 @@ def test_nobody_who_listens_is_sent_later():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert type(send(f"http://127.0.0.1:{port}")) is MessageNotSent
-
-
-def test_a_host_that_does_not_exist_is_sent_later():
-    assert type(send("http://nowhere.invalid/")) is MessageNotSent
 
 
 def test_a_proxy_in_the_environment_is_told(monkeypatch):

@@ -65,17 +65,6 @@ def test_messages_of_a_crashed_process_are_sent_when_their_lease_is_over(once, b
     assert relay.look().taken == 0
 
 
-def test_a_relay_reads_page_after_page(once, box, crashed, clock):
-    for number in range(25):
-        crashed(str(number), (box.address, str(number)))
-    clock.advance(31.0)
-    relay = Relay(once)
-    found = [relay.look(10) for _ in range(3)]
-    assert [(one.taken, one.more) for one in found] == [(10, True), (10, True), (5, False)]
-    drained()
-    assert sorted(box.bodies, key=int) == [str(number) for number in range(25)]
-
-
 def test_two_relays_send_each_message_once(once, store, box, crashed, clock, monkeypatch):
     for number in range(60):
         crashed(str(number), (box.address, f"{number} a"), (box.address, f"{number} b"))
@@ -144,19 +133,6 @@ def test_a_later_message_that_only_others_can_send_is_left_to_them(once, store, 
     assert Relay(once).look().taken == 1
     drained()
     assert other.bodies == ["b"]
-
-
-def test_a_relay_does_not_log_of_each_of_many_targets(once, box, crashed, clock, monkeypatch, caplog):
-    scheme = box.address.partition(":")[0]
-    for number in range(120):
-        crashed(str(number), (f"{scheme}:{number}", "a"))
-    clock.advance(31.0)
-    monkeypatch.delitem(targets._registered, scheme)
-    monkeypatch.setattr(targets, "_opened", {})  # those of other tests keep their connections
-    relay = Relay(once)
-    assert len(relay.run(until_empty=True)) == 120
-    assert len(relay._said) == 100
-    assert len(caplog.records) == 101
 
 
 def test_a_target_that_is_down_for_a_while_gets_all_in_order(once, store, box, crashed, clock):
@@ -260,12 +236,6 @@ def test_a_ledger_without_the_index_has_no_relay_and_no_error(tmp_path, caplog):
     with pytest.raises(StoreError, match="onceward migrate"):
         relay.check()
     once.close()
-
-
-@pytest.mark.parametrize("every", [0, -1.0, float("nan"), 1e9])
-def test_a_senseless_pause_is_refused(once, every):
-    with pytest.raises(ValueError, match="give a positive number of seconds"):
-        Relay(once, every=every)
 
 
 # --- what a person decides ------------------------------------------------------------------------------------------

@@ -88,13 +88,6 @@ def test_a_wrong_target_is_told_as_that(once, target):
         claim.send(target, "x")
 
 
-def test_text_is_sent_as_it_is(once, box):
-    with once.claim("7") as claim:
-        claim.send(box.address, "<order/>")
-    drained()
-    assert box.bodies == ["<order/>"]
-
-
 def test_messages_keep_their_order(once, box):
     other = Box()
 
@@ -710,32 +703,6 @@ def test_draining_waits_for_no_target_that_has_failed(once, box):
     assert 0 < senders.SENDER.pause_of(box.address) <= 600
 
 
-def test_one_line_of_the_log_tells_of_an_incident(once, box, caplog):
-    caplog.set_level("INFO", "onceward")
-    box.target.answers.extend([MessageNotSent("away")] * 4)
-    for n in range(5):
-        with once.claim(n) as claim:
-            claim.send(box.address, n)
-    until(lambda: len(box.bodies) == 5)
-    drained()
-    told = [record.getMessage() for record in caplog.records if record.levelname in {"WARNING", "INFO"}]
-    assert [line for line in told if "not sent now" in line or "works again" in line] == [
-        f"{box.address}: messages are not sent now, and they are tried again: MessageNotSent: away",
-        f"{box.address}: works again",
-    ]
-
-
-def test_threads_end_when_there_is_nothing_to_send(once, box, monkeypatch):
-    monkeypatch.setattr(senders, "IDLE", 0.05)
-    handler = place(box, 1)
-    once.run("7", handler)
-    drained()
-    until(lambda: not senders.SENDER._threads)
-    once.run("8", handler)
-    drained()
-    assert box.bodies == ["1", "1"]
-
-
 # --- in a transaction that is rolled back --------------------------------------------------------------------------------
 
 
@@ -771,17 +738,6 @@ def test_messages_leave_with_a_transaction(box, tmp_path, claimed):
     assert record_of(once).unsent is None
 
 
-def test_a_transaction_that_fails_sends_nothing(box, tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/l.db")
-    connection = sqlite3.connect(f"{tmp_path}/l.db")
-    with pytest.raises(ZeroDivisionError), once.transaction("7", connection):
-        onceward.current().send(box.address, 1)
-        raise ZeroDivisionError
-    drained()
-    assert box.bodies == []
-    assert record_of(once).unsent is None
-
-
 # --- beside steps ------------------------------------------------------------------------------------------------------
 
 
@@ -794,23 +750,6 @@ def test_a_message_within_a_step_is_refused_for_a_later_attempt_would_not_send_i
         claim.send(box.address, 2)
 
     once.run("7", handle)
-    drained()
-    assert box.bodies == ["2"]
-
-
-def test_a_message_within_an_async_step_is_refused_too(once, box):
-    async def handle():
-        claim = onceward.current()
-
-        async def part():
-            await asyncio.sleep(0)
-            claim.send(box.address, 1)
-
-        with pytest.raises(OncewardError, match="step"):
-            await claim.step_async("a", part)
-        claim.send(box.address, 2)
-
-    asyncio.run(once.run_async("7", handle))
     drained()
     assert box.bodies == ["2"]
 

@@ -59,6 +59,7 @@ def results(cli):
     return result.returncode, [json.loads(line) for line in result.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_examples_that_hold_are_ok_after_each_kill(cli):
     status, found = results(cli)
     assert status == 0, found
@@ -71,6 +72,7 @@ def test_examples_that_hold_are_ok_after_each_kill(cli):
     assert sorted(one.name for one in cli.folder.iterdir()) == ["nowhere.py", "orders.ndjson", "orders.yaml"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("was", "now", "fault"),
     [

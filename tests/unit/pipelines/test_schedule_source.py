@@ -172,6 +172,7 @@ def test_windows_of_cron_begin_by_the_time_of_their_zone():
     assert nightly.last(winter + 5.0) == winter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("zone", "day", "expression", "windows"),
     [

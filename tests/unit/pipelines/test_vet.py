@@ -338,16 +338,6 @@ def test_run_refuses_what_vet_refuses(cli):
     assert not (cli.folder / "onceward.db").exists()
 
 
-def test_vet_says_that_a_good_file_is_good(cli):
-    cli.write("a.yaml", GOOD)
-    assert cli.run("vet", "a.yaml").returncode == 0
-    assert cli.run("vet", "none.yaml").returncode == 2
-
-
-def test_vet_prints_the_schema(cli):
-    assert cli.run("vet", "--schema").stdout.startswith(b"{")
-
-
 def test_a_dry_run_makes_nothing_and_touches_no_ledger(cli):
     cli.write("a.yaml", GOOD.replace("stdout:", "file: {path: out.ndjson}"))
     result = cli.run("run", "a.yaml", "--dry-run")

@@ -381,6 +381,7 @@ def test_a_body_without_a_key_arrives_whole_however_it_is_framed(once, framing):
     with_upstream()(main)
 
 
+@pytest.mark.slow
 def test_an_upload_can_take_longer_than_the_silence(once):
     async def take(reader, writer):
         await reader.readuntil(b"0\r\n\r\n")

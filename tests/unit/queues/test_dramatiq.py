@@ -6,11 +6,11 @@ import dramatiq
 import pytest
 from dramatiq import Retry, Worker
 from dramatiq.brokers.stub import StubBroker
-from dramatiq.middleware import AsyncIO, CurrentMessage, Middleware, MiddlewareError, Retries, Shutdown
+from dramatiq.middleware import AsyncIO, CurrentMessage, Middleware, MiddlewareError, Shutdown
 from dramatiq.results import ResultFailure, Results
 from dramatiq.results.backends import StubBackend
 
-from onceward import Busy, Claim, KeyMissing, Once, ResultNotRecorded, StoreError
+from onceward import Busy, Claim, Once, ResultNotRecorded, StoreError
 from onceward.dramatiq import exactly
 from onceward.testing.faults import Faults, fail_before, when
 
@@ -124,23 +124,6 @@ def test_a_busy_message_comes_again_and_uses_up_no_retry(broker, once, work):
     assert runs == [0]
     assert held.lost
     assert not dead(broker)
-
-
-def test_a_busy_message_comes_again_whatever_retry_when_says(broker, once, work):
-    once.acquire(42, name="charge", lease=3)
-    runs = []
-
-    actor(
-        broker,
-        once,
-        lambda order: runs.append(order) or order,
-        key="order",
-        name="charge",
-        retry_when=lambda retries, error: False,
-    ).send(42)
-    work()
-
-    assert runs == [42]
 
 
 def test_a_parked_message_is_dead_lettered_and_not_retried(broker, once, work):
@@ -265,6 +248,7 @@ def test_a_shutdown_is_no_failure_and_leaves_the_key_claimed(broker, once, work)
     assert time.monotonic() - began > 1  # the lease of the first run
 
 
+@pytest.mark.slow
 def test_a_time_limit_leaves_the_key_claimed_and_counts_as_a_retry(broker, once, work):
     seen = []
 
@@ -315,11 +299,6 @@ def test_an_actor_can_be_called_as_a_function(broker, once):
         guarded(2)
 
 
-def test_an_actor_that_is_called_as_a_function_needs_a_key(broker, once):
-    with pytest.raises(KeyMissing):
-        actor(broker, once, lambda: None, name="charge")()
-
-
 def test_a_broker_without_retries_is_refused_at_the_start(once):
     broker = StubBroker(middleware=[])
 
@@ -332,27 +311,6 @@ def test_rabbitmq_without_confirms_is_refused_at_the_start(broker, once):
 
     with pytest.raises(ValueError, match="confirm_delivery=True"):
         actor(broker, once, lambda: None)
-
-
-def test_a_plain_function_is_refused(once):
-    with pytest.raises(TypeError, match="write @exactly"):
-        exactly(once)(print)
-
-
-def test_a_wrong_option_is_refused_at_once(broker, once):
-    def charge(order):
-        pass
-
-    with pytest.raises(ValueError, match="ordre"):
-        actor(broker, once, charge, key="ordre.id")
-
-
-def test_a_broker_needs_no_more_than_retries(once):
-    broker = StubBroker(middleware=[Retries()])
-
-    exactly(once)(dramatiq.actor(test_a_broker_needs_no_more_than_retries, broker=broker, actor_name="charge"))
-
-    assert any(isinstance(middleware, CurrentMessage) for middleware in broker.middleware)
 
 
 def test_a_message_whose_success_was_not_recorded_does_not_come_again_by_retry(broker, once, work):

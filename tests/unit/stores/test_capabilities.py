@@ -14,6 +14,8 @@ from onceward.stores.capabilities import PROVISION, TRANSACT, TRANSACTION, Capab
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from places import DOCS, SUPPORT
 
+pytestmark = pytest.mark.sampled(mode=1)
+
 NAMES = {one.name for one in vars(capabilities).values() if isinstance(one, Capability)}
 TOY = str(SUPPORT / "toy")
 
@@ -50,11 +52,6 @@ def test_a_capability_that_a_store_lacks_is_none_or_a_clear_error():
 def test_every_capability_is_documented():
     told = (DOCS / "reference" / "stores.md").read_text(encoding="utf-8")
     assert [name for name in NAMES if f"\n| `{name}` |" not in told] == []
-
-
-def test_a_capability_that_no_store_has_says_so():
-    with pytest.raises(TypeError, match=r"memory: cannot fly. Use a store that can: none is installed"):
-        Capability("fly", "fly").needed(Once("memory:").store)
 
 
 def test_a_store_whose_driver_is_missing_is_not_offered(monkeypatch):

@@ -75,11 +75,6 @@ def test_a_key_that_no_ledger_has_is_refused(store):
         shown("nothing", store)
 
 
-def test_a_key_without_a_chain_is_shown_alone(store):
-    put(store, "order")
-    assert shown("order", store) == ["order"]
-
-
 def test_what_is_missing_is_shown_by_its_name(store):
     put(store, "mail", "ship", "order")
     put(store, "pay", "order", "order")

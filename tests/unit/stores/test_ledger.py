@@ -30,12 +30,6 @@ def parked(once, key):
     return f"claim:{key}"
 
 
-def test_records_are_listed_in_the_order_of_their_keys(once, ledger):
-    for name in ("b", "a", "c"):
-        once.acquire("k", name=name).complete()
-    assert [record.key for record, _ in ledger.records()] == ["a:k", "b:k", "c:k"]
-
-
 def test_records_are_listed_by_prefix_and_status(once, ledger):
     once.acquire("1", name="a").complete()
     once.acquire("2", name="a")
@@ -58,18 +52,6 @@ def test_a_ledger_of_many_pages_is_listed_completely(once, ledger, monkeypatch):
     keys = [record.key for record, _ in ledger.records()]
     assert len(keys) == 50
     assert keys == sorted(set(keys))
-
-
-def test_an_empty_ledger_is_empty(ledger):
-    assert list(ledger.records()) == []
-    assert ledger.stats()["total"] == 0
-    assert ledger.purge() == 0
-
-
-def test_show_returns_one_record_and_the_time(once, ledger, clock):
-    once.acquire("k").complete(5)
-    record, now = ledger.show("claim:k")
-    assert (record.result, now) == ("5", clock())
 
 
 @pytest.mark.parametrize("key", ["claim:none", "", "\udcff", "x" * 100_000, "a\x00b", "'; DROP TABLE onceward"])
@@ -105,12 +87,6 @@ def test_clear_refuses_a_live_claim_unless_told(once, ledger):
     once.acquire("k").complete("theirs")
     with pytest.raises(LeaseLost):
         claim.complete("mine")
-
-
-def test_clear_needs_no_leave_for_a_lapsed_claim(once, ledger, clock):
-    once.acquire("k", lease=10)
-    clock.advance(11)
-    ledger.clear("claim:k")
 
 
 def test_the_fence_grows_across_a_clear(once, ledger, clock):
@@ -313,14 +289,6 @@ def test_a_zombie_does_not_take_a_settled_key_for_its_own(once, ledger, clock):
 def test_settle_keeps_a_parked_key_as_long_as_asked(once, ledger, asked, kept):
     record = ledger.settle(parked(once, "k"), 1, retention=asked)
     assert kept == (record.expires_at if kept is None else pytest.approx(record.expires_at - record.lease_until))
-
-
-@pytest.mark.parametrize("retention", [3600, None])
-@pytest.mark.parametrize("how", ["released", "lapsed"])
-def test_settle_keeps_the_retention_that_the_record_knows(once, ledger, clock, how, retention):
-    unsettled(once.using(retention=retention), clock, how)
-    record = ledger.settle("claim:k", 1)
-    assert retention == (None if retention is None else pytest.approx(record.expires_at - record.lease_until))
 
 
 @pytest.mark.parametrize("retention", [0, -1, float("nan")])

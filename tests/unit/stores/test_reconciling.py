@@ -93,17 +93,6 @@ def test_a_large_result_of_a_step_is_no_key_of_the_downstream(once):
     assert found(once, ["a"]) == [("record without an effect", "n:step-a", 0, "COMPLETED")]
 
 
-def test_other_namespaces_do_not_count(once):
-    complete(once, "a")
-    once.acquire("b", name="other").complete(None)
-    assert found(once, ["a"]) == []
-
-
-def test_the_ledgers_own_keys_need_no_name(once):
-    complete(once, "a")
-    assert found(once, ["n:a", "n:b"], name=None) == [("effect without a record", "n:b", 1, None)]
-
-
 @pytest.mark.parametrize("name", ["onceward.audit", "onceward.redrive"])
 def test_records_of_onceward_itself_are_no_missing_effects(once, name):
     complete(once, "a")
@@ -132,6 +121,7 @@ def test_only_new_records_are_missed(once, clock):
     assert found(once, ["old"], newer_than=500.0) == [("record without an effect", "n:new", 0, "COMPLETED")]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_keys(once):
     def effects(count):
         return (f"order-{number}" for number in range(count))
