@@ -231,6 +231,7 @@ print(Once(f"sqlite:///{folder}/model.db").run("a", len, ()), alembic.__version_
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("version", ["1.14.0", "1.20.1"])
 def test_flask_sqlalchemy_and_sqlmodel_declare_it_too(tmp_path, version):
     needs = ["flask-sqlalchemy==3.1.1", "sqlmodel==0.0.50", f"alembic=={version}"]

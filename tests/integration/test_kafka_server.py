@@ -1,8 +1,11 @@
 """The broker of the tests: killed, it comes back with what it has acknowledged."""
 
+import pytest
+
 from kafka_servers import Kafka
 
 
+@pytest.mark.nightly
 def test_a_killed_broker_comes_back_with_its_records():
     broker = Kafka()
     try:

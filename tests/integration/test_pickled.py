@@ -1,6 +1,5 @@
 """A Once, and what it guards, in a process to which pickle or cloudpickle brings it."""
 
-import asyncio
 import json
 import multiprocessing
 import os
@@ -14,7 +13,7 @@ import cloudpickle
 import pytest
 from prometheus_client import CollectorRegistry
 
-from onceward import Busy, Once, current
+from onceward import Busy, Once
 from onceward.observe.cloudwatch import EmbeddedMetrics
 from onceward.observe.events import Event
 from onceward.observe.json_lines import JsonLines
@@ -108,19 +107,6 @@ def test_observers_that_write_lines_travel_and_those_that_count_in_memory_are_re
     for counts in (PrometheusMetrics(CollectorRegistry()), OtelMetrics()):
         with pytest.raises(TypeError, match=f"{type(counts).__name__} counts for its own process.*as in Once"):
             pickle.dumps(Once(url, observe=[counts]))
-
-
-def test_a_coroutine_function_travels(tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db")
-
-    @once(key="order", name="charge")
-    async def charge(order: str) -> str:
-        return current().key()
-
-    arrived = cloudpickle.loads(cloudpickle.dumps(charge))
-    assert asyncio.run(arrived("a")) == asyncio.run(charge("a"))
-    once.close()
-    arrived.guarded.guard.store.close()
 
 
 @pytest.mark.parametrize(

@@ -644,6 +644,7 @@ def cli(tmp_path, aws):
     return Cli(tmp_path)
 
 
+@pytest.mark.nightly
 def test_killed_by_the_system_again_and_again_until_it_is_through(ministack, cli, tmp_path, url):
     scene = Scene(ministack, url)
     keys = [scene.dead() for _ in range(60)]

@@ -24,6 +24,8 @@ from servers import REGION, numbers
 from templates import CASES, QUEUE, TOPIC, text_of
 from waiting import until
 
+pytestmark = pytest.mark.sampled(form=1)
+
 _NUMBERS = numbers()
 PRINTED = ROOT / "tests" / "integration" / "aws" / "printed"
 SCHEMA = json.loads((PRINTED / "terraform-schema.json").read_text())["types"]
@@ -54,6 +56,7 @@ def test_cfn_lint_finds_nothing(form, tmp_path):
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.nightly
 def test_cfn_lint_would_find_a_wrong_property(tmp_path):
     (tmp_path / "wrong.yaml").write_text(text_of("plain", "cloudformation").replace("BillingMode", "BillingMood"))
     command = [*CFN_LINT, "--regions", REGION, "--", tmp_path / "wrong.yaml"]

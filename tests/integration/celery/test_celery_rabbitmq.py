@@ -62,6 +62,7 @@ def test_a_parked_task_goes_to_the_dead_letter_exchange(opened, broker):
     assert f"{queue}.onceward-dead" not in broker.held()
 
 
+@pytest.mark.nightly
 def test_a_queue_is_found_by_its_binding(opened, broker):
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graveyard"}
     shop, _ = opened(arguments, binding="orders.*.#")

@@ -79,12 +79,14 @@ def test_a_failure_and_a_retry_give_the_key_back(shop):
     assert shop.record("asks", "a").attempts == 2
 
 
+@pytest.mark.nightly
 def test_a_task_that_replaces_itself_runs_each_time(shop):
     shop.start("-c", 1)
     assert shop.get(shop.send("counts", 2)) == "end"
     assert shop.journal() == {"counts 2": 1, "counts 1": 1, "counts 0": 1}
 
 
+@pytest.mark.nightly
 def test_a_busy_key_that_a_task_asks_for_itself_is_a_failure_of_it(shop):
     shop.start("-c", 1)
     shop.once.acquire("busy", name="shop.charge", lease=600)
@@ -94,6 +96,7 @@ def test_a_busy_key_that_a_task_asks_for_itself_is_a_failure_of_it(shop):
     assert shop.status("charge", "a") == "RELEASED"
 
 
+@pytest.mark.nightly
 def test_a_requeue_of_the_task_itself_gives_the_key_back(shop):
     shop.start("-c", 1)
     result = shop.send("rejects", "a")
@@ -102,6 +105,7 @@ def test_a_requeue_of_the_task_itself_gives_the_key_back(shop):
     assert shop.get(result) == "a"
 
 
+@pytest.mark.nightly
 def test_a_duplicate_of_an_ignored_task_is_ignored_too(shop):
     shop.start("-c", 1)
     for _ in range(2):
@@ -156,6 +160,7 @@ def test_a_soft_time_limit_leaves_the_key_claimed(shop):
     assert shop.journal() == {"based b": 1, "begin a": 2, "end a 0": 1}
 
 
+@pytest.mark.nightly
 def test_a_soft_time_limit_leaves_the_key_of_an_inner_function_claimed(shop):
     shop.start("-c", 1)
     shop.get(shop.send("based", "b"))  # as above
@@ -164,6 +169,7 @@ def test_a_soft_time_limit_leaves_the_key_of_an_inner_function_claimed(shop):
     assert shop.once.ledger.show("paying:a")[0].status == "IN_PROGRESS"
 
 
+@pytest.mark.nightly
 def test_a_hard_time_limit_leaves_the_key_claimed(shop):
     shop.start("-c", 1)
     shop.get(shop.send("based", "b"))  # the limit must not come while the child is still loading
@@ -175,6 +181,7 @@ def test_a_hard_time_limit_leaves_the_key_claimed(shop):
     assert shop.get(shop.send("slow", "a")) == 0
 
 
+@pytest.mark.nightly
 def test_a_revoked_task_leaves_the_key_claimed_and_does_not_return(shop):
     shop.start("-c", 1)
     result = shop.send("slow", "a")
@@ -199,6 +206,7 @@ def test_a_warm_shutdown_waits_for_the_task(shop, pool):
     assert shop.status("slow", "a") == "COMPLETED"
 
 
+@pytest.mark.nightly
 def test_a_cold_shutdown_leaves_the_task_to_another_worker(shop):
     worker = shop.start("-c", 1)
     result = shop.send("slow", "a")
@@ -230,6 +238,7 @@ def test_a_replay_starts_the_same_linked_tasks_and_they_run_once(shop, broker):
     assert shop.journal() == {"charge 1": 1, "notify 1 ": 1}
 
 
+@pytest.mark.nightly
 def test_a_replay_goes_on_with_its_chain_and_chord_once(shop, broker):
     charge, notify, total = (shop.client.signature(f"shop.{name}") for name in ("charge", "notify", "total"))
     chained = chain(charge.clone(({"id": 1},)), notify.clone()).apply_async()
@@ -243,6 +252,7 @@ def test_a_replay_goes_on_with_its_chain_and_chord_once(shop, broker):
     assert shop.journal() == dict.fromkeys(once, 1)
 
 
+@pytest.mark.nightly
 def test_a_periodic_task_runs_once_in_a_window_whoever_sends_it(shop):
     shop.start("-c", 2)
     shop.start(program="beat")

@@ -192,12 +192,6 @@ def test_the_last_error_is_the_callers(ask, downstream):
     assert len(set(downstream.keys)) == 1
 
 
-def test_a_key_that_the_caller_gives_is_kept(ask, downstream):
-    downstream.answers = [LOST]
-    assert ask("POST", downstream.url, json={}, headers={"idempotency-key": "mine"}) == 200
-    assert downstream.keys == ["mine"] * 2
-
-
 def test_another_header_gets_the_bare_key(ask, downstream):
     assert ask("POST", downstream.url, SendAgain(header="PayPal-Request-Id"), json={}) == 200
     assert downstream.keys == [None]

@@ -336,6 +336,7 @@ def test_a_task_of_celery_commits_with_its_record(small):
     assert told.splitlines() == ["1 1 1", "['COMPLETED']"]
 
 
+@pytest.mark.nightly
 def test_an_operation_of_ninja_answers_once(small):
     python = environment("ninja", ["django==5.2.19", "django-ninja==1.7.1"])
     told = small.run(

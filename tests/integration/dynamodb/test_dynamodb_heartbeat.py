@@ -70,6 +70,7 @@ def test_a_coroutine_through_a_client_of_aiobotocore_keeps_its_claim(proxy, url,
     assert ran == ["first"]
 
 
+@pytest.mark.nightly
 def test_a_record_that_cannot_be_read_harms_no_neighbours(dynoxide, url, table, caplog):
     once, other = ledger(url), ledger(url)
     once.run("warm", int)
@@ -89,6 +90,7 @@ def test_a_record_that_cannot_be_read_harms_no_neighbours(dynoxide, url, table, 
     assert sum("k3: its lease cannot be renewed" in record.getMessage() for record in caplog.records) == 1
 
 
+@pytest.mark.nightly
 def test_a_ledger_that_hangs_does_not_starve_another(dynoxide, url, proxy):
     second = Proxy(dynoxide.port)
     try:

@@ -251,24 +251,6 @@ def test_a_batch_is_claimed_together_and_settled_one_by_one(shop, once, order):
     assert {json.loads(record.value)["id"] for record in letters if record.value[:1] == b"{"} == {"poison"}
 
 
-def test_a_guarded_broker_reads_its_key_before_parameters_are_bound(shop, once):
-    runs = []
-
-    @shop.subscriber()
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
-
-    guard_broker(shop.broker, once, key="body.id")
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"), Order(id="1"), Order(id="end"), partition=0)
-            await until(lambda: "end" in runs)
-
-    asyncio.run(main())
-    assert runs == ["1", "end"]
-
-
 def test_a_message_id_is_a_records_own_through_its_retries(shop, once):
     """FastStream's own is the offset and the timestamp, which a record of another partition can share."""
     attempts = []

@@ -216,32 +216,6 @@ def test_a_batch_is_claimed_together_and_settled_one_by_one(shop, once):
     assert {one.headers["onceward-status"] for one in letters} == {"malformed", "parked"}
 
 
-def test_a_guarded_broker_reads_its_key_before_parameters_are_bound(shop, once):
-    runs, came = [], []
-
-    @shop.subscriber()
-    @shop.broker.publisher(shop.paid)
-    async def charge(order: Order) -> Receipt:
-        runs.append(order.id)
-        return Receipt(order=order.id, run=len(runs))
-
-    @shop.subscriber(shop.paid)
-    async def note(receipt: Receipt) -> None:
-        came.append(receipt.run)
-
-    guard_broker(shop.broker, once, key="body.id || body.order")
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"), Order(id="1"))
-            await until(shop.settled)
-            await until(lambda: came)
-
-    asyncio.run(main())
-    assert runs == ["1"]
-    assert came == [1]
-
-
 def test_each_publisher_of_one_stream_gets_a_key_of_its_own(shop, once):
     """A stream drops a second message with the same Nats-Msg-Id, whatever its subject is."""
 

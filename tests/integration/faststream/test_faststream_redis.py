@@ -230,24 +230,6 @@ def test_a_batch_is_claimed_together_and_settled_one_by_one(shop, once):
     assert {headers["onceward-status"] for _, headers in letters} == {"malformed", "parked"}
 
 
-def test_a_guarded_broker_reads_its_key_before_parameters_are_bound(shop, once):
-    runs = []
-
-    @shop.subscriber()
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
-
-    guard_broker(shop.broker, once, key="body.id")
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"), Order(id="1"))
-            await until(shop.settled)
-
-    asyncio.run(main())
-    assert runs == ["1"]
-
-
 STRANGE = [
     {b"\xff": b"\xfe"},
     {b"id": b"5"},

@@ -30,6 +30,7 @@ def effects_of(ledger):
 """
 
 
+@pytest.mark.sampled(ledger=1)
 def test_an_effect_in_the_ledgers_database_is_made_once_over_kills(ledger, tmp_path):
     file = pipeline_runs.written(tmp_path, ledger.url, effects_of(ledger), MESSAGES)
     pipeline_runs.storm(file)

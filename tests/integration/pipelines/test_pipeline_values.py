@@ -73,12 +73,6 @@ def test_a_space_at_the_end_of_a_key_makes_another_key(values):
     assert [values.get(key) for key in ("k", "k ", "K")] == ["plain", "spaced", "large"]
 
 
-def test_a_value_is_replaced(values):
-    values.set("k", 1, 3600)
-    values.set("k", 2, None)
-    assert values.get("k") == 2
-
-
 def test_a_set_has_each_member_once(values):
     for member in ("a", {"n": 1, "m": 2}, "a", {"m": 2, "n": 1}):
         values.add("k", member, None)

@@ -15,6 +15,8 @@ from onceward.web import Rules, Scope
 from onceward.web.django import answer, idempotent
 from postgres_hands import django_connection
 
+pytestmark = pytest.mark.sampled(apart=1, number=1, after=4)
+
 
 @pytest.fixture
 def django(postgres, table):

@@ -12,6 +12,8 @@ from postgres_hands import HANDS
 from step_cases import *  # noqa: F403 - its tests run here
 from waiting import until
 
+pytestmark = pytest.mark.sampled(hand=2)
+
 
 @pytest.mark.parametrize("point", range(6))
 @pytest.mark.parametrize("name", [name for name, kind in HANDS.items() if kind.awaited])

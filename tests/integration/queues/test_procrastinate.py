@@ -9,7 +9,7 @@ from procrastinate import App, PsycopgConnector, RetryStrategy
 from procrastinate.exceptions import JobAborted
 from procrastinate.testing import InMemoryConnector
 
-from onceward import Busy, Claim, Once
+from onceward import Claim, Once
 from onceward.procrastinate import exactly
 from onceward.procrastinate.jobs import ProcrastinateJobs
 
@@ -185,19 +185,6 @@ def test_a_job_without_its_key_fails_and_does_not_run(app, database, once):
     assert not runs
 
 
-def test_a_final_exception_is_not_retried(app, database, once):
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-        raise LookupError("card 42")
-
-    defer(app, task(app, once, charge, retry=RETRY, final=(LookupError,)), {"order": 42})
-
-    assert work(app, database) == [("failed", 1)]
-    assert runs == [42]
-
-
 def test_a_job_that_aborts_itself_gives_its_key_back(app, database, once):
     def charge(order):
         raise JobAborted
@@ -287,33 +274,6 @@ def test_effect_record_and_next_job_commit_together(app, database, postgres15):
     assert {status for status, _ in work(app, database)} == {"succeeded"}
     assert sent == [42]
     ledger.close()
-
-
-def test_a_task_can_be_called_as_a_function(once):
-    runs = []
-    guarded = task(App(connector=InMemoryConnector()), once, lambda order: runs.append(order) or "paid", key="order")
-
-    assert [guarded(order=1), guarded(order=1)] == ["paid", "paid"]
-    once.acquire(2, name="charge")
-    with pytest.raises(Busy):
-        guarded(order=2)
-
-
-def test_a_busy_job_in_memory_counts_no_attempt(once):
-    app = App(connector=InMemoryConnector())
-    once.acquire(42, name="charge", lease=40)
-    guarded = task(app, once, lambda order: order, key="order")
-    with app.open():
-        guarded.defer(order=42)
-        app.run_worker(wait=False, install_signal_handlers=False, listen_notify=False)
-
-    (job,) = app.connector.jobs.values()
-    assert (job["status"], job["attempts"]) == ("todo", 0)
-
-
-def test_what_is_no_task_is_refused(once):
-    with pytest.raises(TypeError, match="write @exactly"):
-        exactly(once)(print)
 
 
 def test_a_fingerprint_of_the_context_is_refused(once):

@@ -7,7 +7,7 @@ import sys
 import uuid
 
 import pytest
-from taskiq import Context, InMemoryBroker, NoResultError, SmartRetryMiddleware, TaskiqDepends, async_shared_broker
+from taskiq import Context, NoResultError, SmartRetryMiddleware, TaskiqDepends, async_shared_broker
 from taskiq.acks import AcknowledgeType
 from taskiq.api import run_receiver_task
 from taskiq.task import AsyncTaskiqTask
@@ -19,7 +19,7 @@ from taskiq_redis import (
     RedisStreamBroker,
 )
 
-from onceward import Busy, Claim, Once
+from onceward import Once
 from onceward.taskiq import exactly
 
 # taskiq-redis leaves the connections of a cancelled receiver to the collector.
@@ -357,62 +357,6 @@ def test_a_task_that_raises_a_cancellation_itself_counts_a_retry(broker, once):
     assert result.return_value >= 1
 
 
-def test_a_periodic_task_runs_once_per_window_whoever_sends_it(broker, once):
-    runs = []
-
-    async def report() -> int:
-        runs.append(1)
-        return len(runs)
-
-    guarded = task(broker, once, report, per="1d", at=1e9)
-    results = work(broker, lambda: asyncio.gather(*(guarded.kiq() for _ in range(3))))
-
-    assert [result.return_value for result in results] == [1, 1, 1]
-
-
-def test_a_task_gets_its_claim_and_its_dependencies(once):
-    broker = InMemoryBroker(await_inplace=True)
-
-    async def charge(order: dict, claim: Claim, context: Context = CONTEXT) -> str:
-        return f"{claim.attempt} {context.message.task_id} {order['id']}"
-
-    guarded = task(broker, once, charge, key="order.id")
-
-    async def run():
-        sent = await guarded.kicker().with_task_id("t-1").kiq({"id": 42})
-        return (await sent.get_result()).return_value
-
-    assert asyncio.run(run()) == "1 t-1 42"
-
-
-def test_a_task_can_be_called_as_a_function(once):
-    runs = []
-
-    def charge(order: int) -> str:
-        runs.append(order)
-        return "paid"
-
-    guarded = task(InMemoryBroker(), once, charge, key="order")
-
-    assert [guarded(1), guarded(1)] == ["paid", "paid"]
-    assert runs == [1]
-    once.acquire(2, name="charge")
-    with pytest.raises(Busy):
-        guarded(2)
-
-
-def test_the_keys_are_named_by_the_function(once):
-    async def charge(order: int) -> None:
-        pass
-
-    declared = exactly(once, key="order")(InMemoryBroker().task(task_name="t")(charge))
-    asyncio.run(declared(1))
-
-    assert [record.key for record, _ in once.ledger.records()] == [
-        f"{__name__}.test_the_keys_are_named_by_the_function.<locals>.charge:1"
-    ]
-
-
 @pytest.mark.parametrize("kind", [ListQueueBroker, PubSubBroker])
 def test_a_broker_that_forgets_what_it_hands_over_is_refused(kind, once):
     with pytest.raises(ValueError, match="forgets a message"):
@@ -444,11 +388,6 @@ def test_a_task_that_is_not_retried_is_refused_at_the_start_of_its_worker(broker
 def test_a_shared_task_is_refused(once):
     with pytest.raises(TypeError, match="shared"):
         exactly(once)(async_shared_broker.task(task_name=uuid.uuid4().hex)(print_order))
-
-
-def test_what_is_no_task_is_refused(once):
-    with pytest.raises(TypeError, match="write @exactly"):
-        exactly(once)(print)
 
 
 async def print_order(order: int) -> None:

@@ -21,8 +21,6 @@ from redis_servers import Redis, Replica, until
 
 pytestmark = [pytest.mark.sampled(mode=1), pytest.mark.xdist_group("redis_connections")]
 
-LANES = 4  # the default
-
 
 @pytest.fixture(scope="module")
 def server():
@@ -110,19 +108,6 @@ def test_an_answer_in_disorder_ends_its_connection(server, store, mode, monkeypa
         drive(store.load("a"), store)
     assert caught.value.transient
     assert [key_of(drive(store.load(key), store)) for key in "bab"] == ["b", "a", "b"]
-
-
-def test_requests_one_after_the_other_share_a_connection(server, store):
-    before = received(server)
-    for _ in range(50):
-        drive(store.load("a"), store)
-
-    async def use():
-        for _ in range(50):
-            await drive_async(store.load("a"), store)
-
-    asyncio.run(use())
-    assert received(server) - before <= 3  # the loop's, and those of this test
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -270,24 +255,6 @@ async def loads(store, keys):
     return await asyncio.gather(*(drive_async(store.load(key), store) for key in keys), return_exceptions=True)
 
 
-def test_each_of_many_tasks_gets_its_own_answer(server, store):
-    keys = [f"many-{number}" for number in range(MANY)]
-
-    async def use():
-        made = await asyncio.gather(*(drive_async(store.insert(claim_of(key)), store) for key in keys))
-        return made, await loads(store, keys)
-
-    made, loaded = asyncio.run(use())
-    assert [(reply.won, key_of(reply)) for reply in made] == [(True, key) for key in keys]
-    assert [key_of(reply) for reply in loaded] == keys
-
-
-def test_many_tasks_share_a_few_connections(server, store):
-    before = received(server)
-    asyncio.run(loads(store, "ab" * MANY))
-    assert received(server) - before <= LANES + 1
-
-
 def test_a_cancelled_task_takes_no_answer_from_the_others(server, store):
     async def use():
         await loads(store, "ab" * MANY)
@@ -305,26 +272,6 @@ def test_a_cancelled_task_takes_no_answer_from_the_others(server, store):
     found = asyncio.run(use())
     for at, reply in enumerate(found):
         assert isinstance(reply, asyncio.CancelledError) if at % 3 == 0 else key_of(reply) == "ab"[at % 2]
-
-
-def test_carriers_that_are_cancelled_before_they_begin_leave_nobody_waiting(server, store):
-    stopped = []
-
-    def cancelling(loop, work, **options):
-        task = asyncio.Task(work, loop=loop, **options)
-        if getattr(work, "__name__", "") == "_serve" and len(stopped) < 2 * LANES:
-            stopped.append(task)
-            task.cancel()
-        return task
-
-    async def main():
-        asyncio.get_running_loop().set_task_factory(cancelling)
-        for _ in range(4):
-            replies = await asyncio.wait_for(loads(store, "ab" * MANY), 5)
-            assert not any(isinstance(reply, BaseException) for reply in replies)
-
-    asyncio.run(main())
-    assert len(stopped) == 2 * LANES
 
 
 def test_a_broken_line_is_told_to_all_that_shared_it_and_the_next_request_works(server, store):
@@ -395,25 +342,6 @@ def test_a_write_that_cannot_be_sent_fails_alone(server, store):
         assert (isinstance(reply, StoreError) and not reply.transient) if number % 10 == 9 else reply.won
 
 
-def test_a_task_that_is_cancelled_before_its_write_left_has_written_nothing(server, store):
-    async def use():
-        await loads(store, "ab" * MANY)
-        server.pause()
-        try:
-            busy = [asyncio.ensure_future(drive_async(store.load("a"), store)) for _ in range(LANES)]
-            await asyncio.sleep(0.1)
-            gone = asyncio.ensure_future(drive_async(store.insert(claim_of("gone")), store))
-            await asyncio.sleep(0.1)
-            gone.cancel()
-            await asyncio.sleep(0)
-        finally:
-            server.go_on()
-        await asyncio.gather(*busy)
-        return (await drive_async(store.load("gone"), store)).record
-
-    assert asyncio.run(use()) is None
-
-
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_nobody_waits_for_ever_for_a_server_that_does_not_answer(server, mode):
     store = open_store(f"{server.url}?timeout=0.4")
@@ -437,14 +365,6 @@ def test_nobody_waits_for_ever_for_a_server_that_does_not_answer(server, mode):
     assert all(isinstance(one, StoreError) and one.transient for one in found)
     after = open_store(server.url)
     assert key_of(drive(after.insert(claim_of("a")), after)) == "a"
-
-
-def test_two_loops_in_two_threads_share_a_ledger(server, store):
-    keys = [[f"{loop}-{number}" for number in range(MANY)] for loop in range(2)]
-    with ThreadPoolExecutor(2) as pool:
-        made = list(pool.map(lambda mine: asyncio.run(inserts(store, mine)), keys))
-    assert [[key_of(reply) for reply in mine] for mine in made] == keys
-    assert all(reply.won for mine in made for reply in mine)
 
 
 def test_requests_sent_together_share_a_confirmation(server):

@@ -172,12 +172,6 @@ def test_a_claim_is_named_by_its_fence_too(api):
     assert (other.status, other.problem) == (410, "lost")
 
 
-def test_a_late_worker_that_nobody_followed_completes(api):
-    claim = api.claimed("k", lease=0.2)
-    until(lambda: api("look", key="k").body["lease"] == 0)
-    assert api("complete", **claim, result=1).status == 200
-
-
 def test_another_result_after_the_first_is_refused(api):
     claim = api.claimed("k")
     api("step", **claim, step="s", result=1)
@@ -215,14 +209,6 @@ def test_two_inputs_that_a_float_would_round_to_one_are_two(api):
             answers.append(api.send("POST", "/v1/shop/claim", body, **{"Content-Type": "application/json"}))
         assert answers[0].status == 201
         assert [answer.problem for answer in answers[1:]] == ["busy", "mismatch"]
-
-
-def test_a_key_without_attempts_left_is_parked(api):
-    claim = api.claimed("k", max_attempts=1)
-    api("release", **claim, error="CardDeclined")
-    parked = api("claim", key="k", id=new_id(), max_attempts=1)
-    assert (parked.status, parked.problem) == (423, "parked")
-    assert "CardDeclined" in parked.body["detail"]
 
 
 def test_a_key_whose_client_vanished_is_parked_on_demand(api):

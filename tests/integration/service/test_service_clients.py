@@ -3,6 +3,8 @@
 import re
 import subprocess
 
+import pytest
+
 from places import DOCS
 from servers import needs
 from services import Api, serving
@@ -10,6 +12,7 @@ from services import Api, serving
 LONG = 900  # seconds: Go compiles its HTTP library first
 
 
+@pytest.mark.nightly
 def test_the_example_in_go_works_once(tmp_path):
     go = needs("go", "https://go.dev/doc/install")
     page = (DOCS / "how-to" / "service-clients.md").read_text(encoding="utf-8")

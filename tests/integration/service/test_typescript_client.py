@@ -78,6 +78,7 @@ def test_it_is_small_and_has_no_dependencies():
     assert "dependencies" not in json.loads((SOURCE / "package.json").read_text())
 
 
+@pytest.mark.nightly
 def test_a_wrong_type_does_not_compile(compiled, tmp_path):
     for file in ("onceward.ts", "tsconfig.json"):
         shutil.copy(SOURCE / file, tmp_path)
@@ -124,11 +125,13 @@ def test_a_step_is_made_once_over_attempts(compiled, service, namespace):
         assert told(case) == ["TypeError: the mail server is away", {"paid": {"paid": 7}, "attempt": 2}, 1]
 
 
+@pytest.mark.nightly
 def test_a_key_is_not_given_back_while_a_step_runs(compiled, service, namespace):
     with running(compiled, service.place, namespace, "beside") as case:
         assert told(case) == ["TypeError: the mail server is away", 1]
 
 
+@pytest.mark.nightly
 def test_the_lease_is_renewed_while_the_handler_runs(compiled, service, namespace):
     api = Api(service.place, namespace)
     with running(compiled, service.place, namespace, "long") as case:
@@ -142,6 +145,7 @@ def test_the_lease_is_renewed_while_the_handler_runs(compiled, service, namespac
     assert api("look", key="k").body["attempt"] == 1
 
 
+@pytest.mark.nightly
 def test_a_client_that_was_paused_is_told(compiled, service, namespace):
     api = Api(service.place, namespace)
     with running(compiled, service.place, namespace, "stopped") as case:
@@ -158,11 +162,13 @@ def test_a_client_that_was_paused_is_told(compiled, service, namespace):
         assert told(case) == "mine"
 
 
+@pytest.mark.nightly
 def test_a_computer_that_slept_knows_that_its_lease_is_over(compiled, service, namespace):
     with running(compiled, service.place, namespace, "asleep") as case:
         assert told(case) == [False, True]
 
 
+@pytest.mark.nightly
 def test_a_killed_client_is_followed_by_another(compiled, service, namespace):
     with running(compiled, service.place, namespace, "stopped") as first:
         assert told(first) == "began"

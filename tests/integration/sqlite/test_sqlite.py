@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -71,13 +70,6 @@ def test_durability_can_be_traded_for_speed_by_the_url(path):
     once.close()
 
 
-def test_the_records_can_be_read_with_any_sqlite_tool(once, path):
-    once.run("order-7", dict, a=1)
-    assert rows(path, "SELECT key, status, result, attempts FROM onceward") == [
-        ("builtins.dict:order-7", "COMPLETED", '{"a":1}', 1)
-    ]
-
-
 def test_nothing_is_opened_before_the_first_use(tmp_path):
     Once(f"sqlite:///{tmp_path}/new.db").close()
     assert list(tmp_path.iterdir()) == []
@@ -91,25 +83,6 @@ def test_the_ledger_may_live_in_a_file_with_tables_of_the_user(once, path):
     connection.close()
     assert once.run("k", one) == 1
     assert rows(path, "SELECT * FROM orders") == [(1,)]
-
-
-def test_a_closed_once_opens_again(once):
-    once.run("k", one)
-    once.close()
-    once.close()
-    assert once.run("k", one) == 1
-
-
-def test_a_copied_file_is_a_ledger_too(once, path, tmp_path):
-    once.run("k", one)
-    once.close()
-    shutil.copy(path, tmp_path / "copy.db")
-    copy = Once(f"sqlite:///{tmp_path}/copy.db")
-    with pytest.raises(Completed), copy.claim("k", name="test_sqlite.one"):
-        pass
-    copy.run("other", one)
-    copy.close()
-    assert len(rows(path)) == 1
 
 
 # --- URLs ---------------------------------------------------------------------------------------------------------------------
@@ -160,16 +133,6 @@ def test_a_file_that_is_not_a_database_is_refused_and_left_as_it_is(once, path):
     with pytest.raises(StoreError, match="not an SQLite database"):
         once.run("k", fail_if_run)
     assert path.read_bytes() == before
-
-
-def test_an_empty_file_becomes_a_ledger(once, path):
-    path.touch()
-    assert once.run("k", one) == 1
-
-
-def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(StoreError, match="cannot be opened"):
-        Once(f"sqlite:///{tmp_path}").run("k", fail_if_run)
 
 
 def test_a_missing_folder_is_refused_and_not_made(tmp_path):
@@ -333,15 +296,6 @@ def test_a_file_locked_by_another_process_is_a_clear_error_after_timeout(path, h
     assert time.monotonic() - start < 8
     assert locked.value.transient
     assert once.run("set up", one) == 1, "a duplicate needs no lock"
-    once.close()
-
-
-def test_a_lock_that_is_let_go_in_time_is_waited_for(path, holder):
-    once = Once(f"sqlite:///{path}?timeout=10")
-    letting_go = threading.Timer(0.3, holder)
-    letting_go.start()
-    assert once.run("k", one) == 1
-    letting_go.join()
     once.close()
 
 

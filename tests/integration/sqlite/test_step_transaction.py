@@ -231,15 +231,6 @@ def test_of_two_threads_with_one_name_one_makes_the_step(once, path, monkeypatch
     assert effects(path) == ["effect"]
 
 
-def test_a_message_sent_in_it_is_refused_and_after_it_is_not(once, connection):
-    with pytest.raises(Failure), once.claim("k") as claim:
-        with claim.step_transaction("stock", connection):
-            with pytest.raises(OncewardError, match="within a step"):
-                claim.send("https://shop.example/hooks", "hello")
-        assert claim.send("https://shop.example/hooks", "hello")
-        raise Failure
-
-
 def test_a_step_that_ends_beside_it_is_recorded_after_it(once, path, connection):
     begun, end = threading.Event(), threading.Event()
 

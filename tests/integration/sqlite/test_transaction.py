@@ -107,18 +107,6 @@ def test_a_body_that_raises_leaves_no_effect_and_counts_the_attempt(once, path, 
     assert status(once) == [("COMPLETED", 3)]
 
 
-def test_max_attempts_parks_the_key(once, path, connection):
-    for _ in range(2):
-        with pytest.raises(Failure), once.transaction("k", connection, max_attempts=2) as tx:
-            act(tx)
-            raise Failure("no")
-    assert status(once) == [("PARKED", 2)]
-    with pytest.raises(Parked), once.transaction("k", connection, max_attempts=2) as tx:
-        act(tx)
-    assert effects(path) == []
-    assert not connection.in_transaction
-
-
 def test_a_key_that_is_parked_by_the_claim_itself_stays_parked(once, path, connection):
     once.acquire("k", lease=0.04)
     time.sleep(0.1)
@@ -343,17 +331,6 @@ def test_a_held_claim_whose_transaction_was_ended_by_body_is_parked_too(once, pa
     connection.close()
 
 
-def test_savepoints_of_the_body_are_its_own_business(once, path, connection):
-    with once.transaction("k", connection) as tx:
-        act(tx, "kept")
-        connection.execute("SAVEPOINT mine")
-        act(tx, "dropped")
-        connection.execute("ROLLBACK TO mine")
-        connection.execute("SAVEPOINT open")
-    assert effects(path) == ["kept"]
-    assert status(once) == [("COMPLETED", 1)]
-
-
 # --- claims in the hand -----------------------------------------------------------------------------------------------------------
 
 
@@ -395,14 +372,6 @@ def test_the_business_writes_of_a_zombie_are_refused_with_its_completion(once, p
         act(tx)
     assert effects(path) == []
     assert not connection.in_transaction
-
-
-def test_a_claim_that_was_ended_begins_no_transaction(once, path, connection):
-    claim = once.acquire("k")
-    claim.complete()
-    with pytest.raises(OncewardError, match="ended before"), claim.transaction(connection) as tx:
-        act(tx)
-    assert effects(path) == []
 
 
 def test_nobody_takes_a_key_over_while_its_transaction_is_open(once, path):
@@ -460,13 +429,6 @@ def test_a_result_that_cannot_be_stored_completes_all_the_same(once, path, conne
     assert effects(path) == ["effect"]
     with pytest.raises(ResultUnavailable), once.transaction("k", connection):
         pass
-
-
-def test_a_warning_that_is_an_error_leaves_effect_and_record_together(once, path, connection):
-    with pytest.raises(ResultWarning), once.transaction("k", connection) as tx:
-        act(tx)
-        tx.result = object()
-    assert (effects(path), status(once)) == (["effect"], [("COMPLETED", 1)])
 
 
 def test_a_locked_file_is_a_clear_error_and_nothing_runs(path, connection):
@@ -575,21 +537,6 @@ def test_a_commit_that_fails_in_a_handler_gives_its_key_back(once, path, strict)
         once.run("k", handle)
     assert status(once) == [("RELEASED", 1)]
     once.run("k", handle)
-    assert (effects(path), status(once)) == (["effect"], [("COMPLETED", 2)])
-
-
-def test_a_commit_that_fails_in_a_coroutine_gives_its_key_back(once, path, strict):
-    bodies = [orphan, lambda connection: connection.execute("INSERT INTO effects VALUES ('effect')")]
-
-    async def handle():
-        async with once.claim("k", lease=0.6) as claim:
-            with claim.transaction(strict) as tx:
-                bodies.pop(0)(tx.connection)
-
-    with pytest.raises(StoreError, match="FOREIGN KEY"):
-        asyncio.run(handle())
-    assert status(once) == [("RELEASED", 1)]
-    asyncio.run(handle())
     assert (effects(path), status(once)) == (["effect"], [("COMPLETED", 2)])
 
 
