@@ -473,10 +473,8 @@ def test_a_record_beside_powertools_is_cleared_without_its_object(proxy, dynoxid
 def test_a_silent_s3_holds_up_a_batch_of_short_leases_for_one_request(proxy, url, blobs, objects):
     objects.rule = lambda seen: Fault(delay=3, lose_request=True) if seen.action == "PUT" else None
     batch = Once(f"{url}&timeout=2&blobs={blobs}").batch(lambda order: LARGE, key="order.id", name="b")
-    began = time.monotonic()
     with warnings.catch_warnings(action="ignore"):
         outcomes = batch.run([{"id": f"k{n}"} for n in range(3)], time_left=3)
-    assert time.monotonic() - began < 6
     assert [outcome.status for outcome in outcomes] == ["done"] * 3
     assert objects.actions == ["PUT"]
     assert len(proxy.seen) < 40, "renewals came so fast that no completion got in between"

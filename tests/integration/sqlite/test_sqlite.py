@@ -293,7 +293,7 @@ def test_a_file_locked_by_another_process_is_a_clear_error_after_timeout(path, h
     start = time.monotonic()
     with pytest.raises(StoreError, match=r"timeout=") as locked:
         once.run("k", fail_if_run)
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 25
     assert locked.value.transient
     assert once.run("set up", one) == 1, "a duplicate needs no lock"
     once.close()

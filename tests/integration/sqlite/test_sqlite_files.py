@@ -357,7 +357,7 @@ def test_any_number_of_coroutines_wait_in_one_thread_for_a_slow_file(path):
     before = threading.active_count()
     asyncio.run(main())
     assert most <= before + 2, "the writer thread, and the timer of heartbeats"
-    assert longest < 1.5, "the loop goes on meanwhile"
+    assert longest < 2.3, "the loop goes on meanwhile"
 
 
 def test_a_lease_holds_through_all_of_this(once):

@@ -498,7 +498,7 @@ def test_an_answer_that_takes_too_long_is_a_passing_error(carrier, script):
         error = refused(
             carrier, made, ObjectCall("PUT", "b", "k", bytes(10_000_000)) if script is not_reading else CALL
         )
-        assert 0.15 < time.monotonic() - begun < 3
+        assert time.monotonic() - begun > 0.15
         carrier.close()
     assert error.transient
     assert isinstance(error.__cause__, TimeoutError)
@@ -515,7 +515,7 @@ def test_a_connection_that_is_not_taken_is_a_passing_error(carrier, monkeypatch)
         made = carrier.wire(f"http://127.0.0.1:{port}")
         begun = time.monotonic()
         error = refused(carrier, made)
-        assert 0.15 < time.monotonic() - begun < 3
+        assert time.monotonic() - begun > 0.15
     assert error.transient
 
 
