@@ -182,7 +182,7 @@ PROBES = {
 
 def main() -> None:
     from measure import table
-    from servers import Dynoxide
+    from servers.dynoxide import Dynoxide
 
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]

@@ -23,12 +23,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
-from kafka_servers import Kafka
 from measure import table
-from nats_servers import Nats
-from postgres_servers import Postgres
-from rabbitmq_servers import Rabbitmq
-from redis_servers import Redis
+from servers.kafka import Kafka
+from servers.nats import Nats
+from servers.postgres import Postgres
+from servers.rabbitmq import Rabbitmq
+from servers.redis import Redis
 
 MESSAGES = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 ROUNDS = 3

@@ -33,8 +33,8 @@ from onceward.core.selections import DueWithin
 from onceward.observe.events import StoreRequest
 from onceward.outbox import register
 from onceward.outbox.sender import SENDER, drain
-from postgres_servers import Postgres
-from recorded_target import RecordedTarget
+from queues.recorded_target import RecordedTarget
+from servers.postgres import Postgres
 from stores_disk import FILL, filled
 
 CALLS, ROUNDS = 50, 5

@@ -143,7 +143,7 @@ def dynamodb(stack: ExitStack) -> str | None:
     sys.path.insert(0, str(ROOT / "tests" / "support"))
     import pytest
 
-    from servers import Dynoxide
+    from servers.dynoxide import Dynoxide
 
     try:
         server = Dynoxide()

@@ -27,7 +27,7 @@ from consumers_lambda import lambdas
 from consumers_worker import on_servers, on_stub
 from delay_proxy import DelayProxy
 from dynamodb_peers import TABLES
-from servers import Dynoxide
+from servers.dynoxide import Dynoxide
 
 PARTS = ("lambda", "worker", "stub")
 DELAY = 0.005  # seconds

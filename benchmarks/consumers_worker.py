@@ -15,7 +15,7 @@ from delay_proxy import DelayProxy
 from dynamodb_peers import REGION
 from measure import Cost, interleaved, table
 from onceward import Once
-from servers import Ministack
+from servers.ministack import Ministack
 
 MESSAGES, COUNTED, WARM_UP, ROUNDS = 1000, 500, 100, 3
 CONCURRENCIES = (10, 50)

@@ -14,12 +14,12 @@ from urllib.request import urlopen
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
-from dashboards import dashboard_of
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
 from onceward.stores.capabilities import SURVEY
+from web.dashboards import dashboard_of
 
 COLUMNS = (
     "key, status, owner, fence, beat, lease_until, attempts, result, error, created_at, expires_at, updated_at, worker"

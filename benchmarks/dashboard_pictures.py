@@ -8,8 +8,8 @@ from pathlib import Path
 PICTURES = Path(__file__).parents[1] / "docs" / "how-to"
 sys.path.insert(0, str(PICTURES.parents[1] / "tests" / "support"))
 
-from dashboards import TOKEN, browsing, dashboard_of, fill
 from onceward import Once
+from web.dashboards import TOKEN, browsing, dashboard_of, fill
 
 
 def orders(url):

@@ -28,7 +28,7 @@ from dynamodb_index import index
 from dynamodb_peers import CONNECTIONS, TABLES
 from dynamodb_wall import DELAY, batches, messages, proxies
 from dynamodb_wire import wires
-from servers import Dynoxide
+from servers.dynoxide import Dynoxide
 
 PARTS = ("capacity", "index", "probe", "wire", "cpu", "batch", "messages", "cold")
 

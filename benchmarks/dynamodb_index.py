@@ -10,7 +10,7 @@ from onceward.core.writes import ended, first_claim
 from onceward.dashboard.needs import trouble
 from onceward.observe.events import StoreRequest
 from onceward.stores.capabilities import OBSERVE
-from servers import Dynoxide
+from servers.dynoxide import Dynoxide
 
 COMPLETED_RECORDS, PARKED_RECORDS, BATCH = 10_000, 100, 500
 

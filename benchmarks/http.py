@@ -71,7 +71,7 @@ def main() -> None:
     import http_served
     from http_peers import IDEMKIT, OURS, TABLES
     from http_probes import probes
-    from servers import Dynoxide
+    from servers.dynoxide import Dynoxide
 
     start = time.perf_counter()
     print(f"Python {sys.version.split()[0]},", ", ".join(f"{name} {version(name)}" for name in PACKAGES))

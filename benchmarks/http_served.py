@@ -16,7 +16,7 @@ from pathlib import Path
 from http_calls import AGAIN, FIRST, KINDS, PASSED, scope_of
 from http_peers import BARE, BODY, OURS, PEERS, SLOW
 from measure import Cost, interleaved, table
-from servers import free_port, listens
+from servers.needs import free_port, listens
 
 REQUESTS, ROUNDS, CONNECTIONS = 100, 7, 16
 AT_ONCE = 200  # requests of a round of CONNECTIONS at a time

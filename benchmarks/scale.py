@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from measure import table
 from onceward import Once
-from postgres_servers import Postgres
+from servers.postgres import Postgres
 
 MESSAGES = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
 BATCH = 100

@@ -28,8 +28,8 @@ from idemkit.backends.postgres import init_pg
 
 from delay_proxy import DelayProxy
 from postgres_replay import recorded
-from postgres_servers import Postgres
-from servers import Dynoxide
+from servers.dynoxide import Dynoxide
+from servers.postgres import Postgres
 from stores_cases import BATCH, Servers, cases
 from stores_disk import flushes, records
 from stores_messages import messages

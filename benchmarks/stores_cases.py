@@ -11,7 +11,7 @@ from typing import NamedTuple
 from delay_proxy import DelayProxy
 from measure import Cost, interleaved, table, timed
 from postgres_replay import CASES, Order, Statement, orders
-from postgres_servers import Postgres
+from servers.postgres import Postgres
 from stores_peers import ASYNC, ELSEWHERE, ONCEWARD, PEER, PEER_ASYNC, UNDER, Peer, elsewhere, on_postgres
 
 CALLS, BATCH = 50, 100

@@ -12,7 +12,7 @@ from idemkit.backends.postgres import init_pg
 from measure import Cost, interleaved, table, timed
 from onceward import Once
 from postgres_replay import CASES, Replay, Statement, orders
-from postgres_servers import Postgres
+from servers.postgres import Postgres
 from stores_cases import CALLS, TITLES, some
 from stores_peers import ONCEWARD, PEER, RAW, Peer, guarded, idemkit, raw
 

@@ -25,8 +25,8 @@ import pymysql
 
 from measure import Cost, interleaved, table, timed
 from mysql_replay import CASES, MARK, Tape, keys_of, recorded, steps
-from mysql_servers import Mariadb
 from onceward import Once
+from servers.mysql import Mariadb
 
 CALLS, BATCH, ROUNDS = 50, 100, 5
 OVER = 30  # the goal: µs of CPU over the raw driver

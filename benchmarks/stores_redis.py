@@ -29,7 +29,7 @@ from delay_proxy import DelayProxy
 from measure import Cost, interleaved, table, timed
 from onceward import Once
 from postgres_replay import CASES, Order, handle, orders
-from redis_servers import Redis
+from servers.redis import Redis
 from stores_cases import BATCH, CALLS, OVER, ROUNDS, TITLES, some
 from stores_peers import IDEMKIT, Peer, handle_async
 from stores_redis_peers import (

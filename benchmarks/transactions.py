@@ -19,9 +19,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 from measure import Cost, table
-from mysql_servers import Mariadb
 from onceward import Once
-from postgres_servers import Postgres
+from servers.mysql import Mariadb
+from servers.postgres import Postgres
 from transactions_cases import Act, Case, Cases, Drivers
 
 CALLS = int(sys.argv[1]) if len(sys.argv) > 1 else 100

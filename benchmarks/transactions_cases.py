@@ -15,9 +15,9 @@ from django.db import transaction
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from mysql_hands import django_on_mysql, place_of
 from onceward import Once
-from postgres_hands import django_connection
+from stores.mysql_hands import django_on_mysql, place_of
+from stores.postgres_hands import django_connection
 
 INSERT = "INSERT INTO payments VALUES ('order-42', 1250)"
 _NUMBERS = count()

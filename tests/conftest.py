@@ -13,22 +13,27 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kafka_servers import Kafka
-from ledgers import LEDGERS
-from mysql_servers import Mariadb
-from nats_servers import Nats
 from onceward.aws.sqs import queue_steps
 from onceward.outbox import sender as senders
-from orphans import begin_run
-from postgres_servers import Postgres, Postgres18
-from rabbitmq_servers import Rabbitmq
-from redis_servers import MovedRedis, Redis
-from servers import Dynoxide, Ministack, Proxy, missing, numbers
-from shared import shared, stop
-from wrong_clocks import library, wrong_clock
+from servers.dynoxide import Dynoxide
+from servers.kafka import Kafka
+from servers.ministack import Ministack
+from servers.mysql import Mariadb
+from servers.nats import Nats
+from servers.needs import missing, numbers
+from servers.orphans import begin_run
+from servers.postgres import Postgres, Postgres18
+from servers.proxy import Proxy
+from servers.rabbitmq import Rabbitmq
+from servers.redis import MovedRedis, Redis
+from servers.shared import shared, stop
+from servers.wrong_clocks import library, wrong_clock
+from stores.ledgers import LEDGERS
 
 collect_ignore = ["support"]  # a project's own tests are there, which `manage.py test` runs
-pytest.register_assert_rewrite("transaction_cases", "lost_cases", "step_cases", "outbox_cases")
+pytest.register_assert_rewrite(
+    "stores.transaction_cases", "stores.lost_cases", "stores.step_cases", "stores.outbox_cases"
+)
 
 # `nohup make test &` and some CI runners start us with signals ignored, and every process of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -312,7 +317,7 @@ def url(proxy, table):
 
 @pytest.fixture(params=LEDGERS)
 def ledger(request, tmp_path):
-    """A fresh ledger of each store in turn, by ``ledger.url``; see ledgers.py for what a store gives to be among them."""
+    """A fresh ledger of each store in turn, by ``ledger.url``; see stores/ledgers.py for what a store gives to be among them."""
     return LEDGERS[request.param].fresh(request, tmp_path)
 
 

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from mysql_hands import moved_clock, name_of
 from onceward.stores import open_store
 from onceward.stores.mysql import schema
 from onceward.testing.conformance import CHECKS, MODES, Bench
+from stores.mysql_hands import moved_clock, name_of
 
 pytestmark = pytest.mark.sampled(mode=1)
 

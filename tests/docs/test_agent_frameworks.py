@@ -4,10 +4,10 @@ import subprocess
 
 import pytest
 
-from environments import environment, from_maven, run_page
-from orphans import watched
 from places import DOCS
-from servers import free_port, listens, needs
+from servers.environments import environment, from_maven, run_page
+from servers.needs import free_port, listens, needs
+from servers.orphans import watched
 
 FRAMEWORKS = DOCS / "how-to" / "agent-frameworks.md"
 AIRFLOW = DOCS / "how-to" / "airflow.md"

@@ -4,8 +4,8 @@ import asyncio
 
 from mcp import Client
 
-from pages import run
-from tools import mark, text
+from commands.mcp_tools import mark, text
+from printed.pages import run
 
 
 class Bank:

@@ -10,10 +10,10 @@ import pytest
 import typer
 import yaml
 
-import printed
 from onceward.cli.app import app
-from pages import PAGES, blocks
 from places import ROOT
+from printed import run as printed
+from printed.pages import PAGES, blocks
 
 LANGUAGES = {
     "python",

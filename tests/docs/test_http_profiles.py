@@ -8,9 +8,9 @@ import pytest
 from onceward import Once
 from onceward.testing.http import check
 from onceward.web import AsgiIdempotency
-from pages import run
-from payments_app import Payments
 from places import DOCS
+from printed.pages import run
+from web.payments import Payments
 
 PAGE = (DOCS / "reference" / "http-profiles.md").read_text(encoding="utf-8")
 ROWS = {

@@ -6,8 +6,8 @@ import sys
 import markdown
 import pytest
 
-from pages import PAGES
 from places import DOCS
+from printed.pages import PAGES
 
 sys.path.insert(0, str(DOCS))
 from generated import PAGES as GENERATED

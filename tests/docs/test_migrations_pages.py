@@ -4,8 +4,8 @@ import os
 
 from sqlalchemy import create_engine, inspect
 
-from django_shops import Shop, database_of
-from pages import blocks, run
+from printed.pages import blocks, run
+from web.django_shops import Shop, database_of
 
 SETTINGS = "from shop.settings import *\nINSTALLED_APPS.remove('onceward.django')\n"
 

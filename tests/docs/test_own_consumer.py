@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from onceward import Once, ResultUnavailable, StoreError
-from pages import blocks
+from printed.pages import blocks
 
 
 @pytest.fixture

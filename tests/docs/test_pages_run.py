@@ -11,10 +11,10 @@ import pytest
 from celery import current_app
 
 from onceward import Claim, Completed, Once
-from pages import run
 from places import SUPPORT
-from servers import numbers
-from visitors import DashboardVisitor
+from printed.pages import run
+from servers.needs import numbers
+from web.visitors import DashboardVisitor
 
 MEMORY = {"dynamodb://orders-ledger?region=eu-west-1": "memory:"}
 _NUMBERS = numbers()

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-import printed
 from places import DOCS
-from servers import numbers
+from printed import run as printed
+from servers.needs import numbers
 
 _NUMBERS = numbers()
 PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), *sorted((DOCS / "how-to").glob("*.md"))]

@@ -15,8 +15,8 @@ import onceward
 from onceward import OncewardError, Policy, Record
 from onceward.cli.app import app
 from onceward.http import problem
-from pages import PAGES, blocks
 from places import DOCS, ROOT, SOURCES
+from printed.pages import PAGES, blocks
 
 sys.path.insert(0, str(DOCS))
 from generated import PAGES as GENERATED

@@ -10,7 +10,7 @@ import pytest
 from dramatiq.brokers.stub import StubBroker
 
 from onceward.outbox import drain
-from pages import run
+from printed.pages import run
 
 
 def test_the_page_on_task_queues(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from effect_delivery import DIES_AFTER, DIES_BEFORE, count, deliver, effect
+from faults.effect_delivery import DIES_AFTER, DIES_BEFORE, count, deliver, effect
 from onceward import Parked
 from places import DOCS, SUPPORT
 
@@ -52,5 +52,5 @@ def test_a_downstream_that_checks_fences_refuses_a_late_request_of_the_dead_work
 
 def killed(folder, way, when):
     """Deliver it in a process that dies."""
-    died = subprocess.run([sys.executable, str(SUPPORT / "effect_delivery.py"), str(folder), way, str(when)])
+    died = subprocess.run([sys.executable, str(SUPPORT / "faults/effect_delivery.py"), str(folder), way, str(when)])
     assert died.returncode == 9

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-import lambda_events
 import onceward
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once
 from onceward.aws import on_sqs
 from onceward.outbox import register, sender
-from recorded_target import RecordedTarget
+from queues import lambda_events
+from queues.recorded_target import RecordedTarget
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 import pytest
 
 import onceward
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import LeaseLost
 from onceward.cli.records import details, heading, row
 from onceward.core.drivers import drive

@@ -11,15 +11,16 @@ from multiprocessing.connection import wait
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once
 from onceward.aws.templates import FORMS
 from onceward.stores.dynamodb import open_table
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
-from servers import Fault, Refuse, free_port, numbers
-from templates import KEY, QUEUE, TOPIC
+from servers.needs import free_port, numbers
+from servers.proxy import Fault, Refuse
+from stores.templates import KEY, QUEUE, TOPIC
 from waiting import until
 
 _NUMBERS = numbers()

@@ -10,7 +10,7 @@ from multiprocessing.connection import wait
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 
 COLOUR = re.compile(rb"\x1b\[3[0-9]m")
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from command_line import Cli
-from postgres_servers import Postgres
+from commands.command_line import Cli
+from servers.postgres import Postgres
 
 COMMANDS = {
     "ls": ("ls",),

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 
 SHOP = """
 import os, signal, sys, time

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once, StoreError
 from onceward.core.drivers import drive
 from onceward.stores.contract import Damaged, DamagedRecord

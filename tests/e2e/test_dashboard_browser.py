@@ -8,12 +8,12 @@ from urllib.parse import quote
 
 import pytest
 
-from dashboards import TOKEN, browsing, dashboard_of, elsewhere, fill
-from ledgers import LEDGERS, SERVED
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, PARKED
 from onceward.core.writes import ended, first_claim
+from stores.ledgers import LEDGERS, SERVED
+from web.dashboards import TOKEN, browsing, dashboard_of, elsewhere, fill
 
 # DynamoDB's test server takes a write at a time, so it gets fewer.
 MANY = {"sqlite": 100_000, "postgresql": 100_000, "mysql": 10_000, "dynamodb": 3_000}

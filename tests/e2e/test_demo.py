@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from places import ROOT, SOURCES
-from servers import missing
+from servers.needs import missing
 from waiting import until
 
 

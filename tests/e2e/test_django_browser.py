@@ -7,9 +7,9 @@ import pytest
 import requests
 from playwright.sync_api import expect
 
-from dashboards import browsing
-from django_shops import PROJECT, Shop, database_of
-from web_servers import WebServer
+from web.dashboards import browsing
+from web.django_shops import PROJECT, Shop, database_of
+from web.servers import WebServer
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ import pytest
 from onceward import Once, Record
 from onceward.core.record import COMPLETED, RELEASED
 from places import SOURCES, WORKERS
-from servers import numbers
-from streams import StreamMapping
+from queues.streams import StreamMapping
+from servers.needs import numbers
 
 PATIENCE = 120.0  # seconds that anything may take on a slow machine
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

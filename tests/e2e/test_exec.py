@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward.core.record import COMPLETED
 from waiting import until
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from waiting import PATIENCE, until
 
 SHOP = """

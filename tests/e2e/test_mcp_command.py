@@ -9,10 +9,10 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from command_line import Cli
+from commands.command_line import Cli
+from commands.mcp_tools import mark, text
 from onceward import Once
-from servers import free_port, listens
-from tools import mark, text
+from servers.needs import free_port, listens
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 
 
 @pytest.fixture

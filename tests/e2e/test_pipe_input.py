@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ import pytest
 from nats.js.api import StreamConfig
 
 from onceward import Once
-from orphans import watched
 from places import EXAMPLES, SOURCES
-from redis_servers import Redis
+from servers.orphans import watched
+from servers.redis import Redis
 
 PATIENCE = 240
 FILES = sorted((EXAMPLES / "pipelines").glob("*.yaml"))

@@ -1,7 +1,7 @@
 """``onceward redrive amqp:QUEUE`` as a command. test_worker_commands.py has ``onceward work rabbitmq:QUEUE``."""
 
-from command_line import Cli
-from shops import RabbitShop
+from commands.command_line import Cli
+from queues.shops import RabbitShop
 from waiting import PATIENCE, until
 
 CHARGES = """

@@ -5,9 +5,9 @@ import shutil
 import subprocess
 import sys
 
-import printed
-from pages import blocks
 from places import DOCS, EXAMPLES, ROOT
+from printed import run as printed
+from printed.pages import blocks
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once
-from servers import free_port
+from servers.needs import free_port
 
 MODULE = '''
 import os, time

@@ -11,13 +11,13 @@ import time
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import StoreError
 from onceward.cli.app import app
 from onceward.cli.doctor import _watch
 from onceward.stores.inspection import Finding
 from places import ROOT
-from servers import free_port
+from servers.needs import free_port
 
 PAGE = (ROOT / "docs" / "how-to" / "runbook.md").read_text(encoding="utf-8")
 # A shop in a process of its own: ``shop.py HOW KEY`` handles one order.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import onceward.cli
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once, terminal
 from onceward.aws import on_sqs
 from onceward.cli.work_report import Heard, WorkReport

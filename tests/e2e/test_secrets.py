@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once
 from onceward.core.urls import shown_url
 from onceward.kafka.topics import connection
 from onceward.nats import NatsWorker
 from onceward.stores import url_parts
-from servers import free_port
+from servers.needs import free_port
 
 CHARACTERS = ["/", "@", "%", "?", "#", " ", ":", "&", "=", "+", "[", "%2F", "%zz", "/?#@", "@/", "12/", "\\", "ü"]
 SQL = ("postgresql", "mysql")

@@ -6,10 +6,10 @@ import signal
 import pytest
 from nats.js.api import StorageType
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once
-from redis_servers import Redis
-from shops import NatsShop, RabbitShop, RedisShop
+from queues.shops import NatsShop, RabbitShop, RedisShop
+from servers.redis import Redis
 from waiting import PATIENCE, until
 
 CODE = """

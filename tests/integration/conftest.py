@@ -4,9 +4,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from ledgers import LEDGERS
 from onceward import Once
-from redis_servers import Redis
+from servers.redis import Redis
+from stores.ledgers import LEDGERS
 from waiting import working
 
 
@@ -38,21 +38,21 @@ def redis_kept():
 
 @pytest.fixture
 def nats_shop(nats):
-    from shops import NatsShop  # it imports the clients of all brokers
+    from queues.shops import NatsShop  # it imports the clients of all brokers
 
     return NatsShop(nats)
 
 
 @pytest.fixture
 def redis_shop(redis_kept):
-    from shops import RedisShop
+    from queues.shops import RedisShop
 
     return RedisShop(redis_kept)
 
 
 @pytest.fixture
 def rabbit_shop(rabbitmq):
-    from shops import RabbitShop
+    from queues.shops import RabbitShop
 
     return RabbitShop(rabbitmq)
 

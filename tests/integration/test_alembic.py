@@ -11,12 +11,12 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, text
 
-from environments import environment
-from ledger_schemas import provisioned, schema_of
 from onceward import Once
 from onceward.alembic import without_ledger
 from onceward.sqlalchemy import make_ledger, tables
 from places import SOURCES
+from servers.environments import environment
+from stores.schemas import provisioned, schema_of
 
 pytestmark = pytest.mark.sampled(empty=1)
 

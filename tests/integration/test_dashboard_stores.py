@@ -10,7 +10,7 @@ from onceward.core.drivers import drive
 from onceward.core.record import PARKED
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard import dashboard
-from visitors import DashboardVisitor
+from web.visitors import DashboardVisitor
 
 pytestmark = pytest.mark.sampled(every_url=2)
 

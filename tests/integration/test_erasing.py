@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Completed, Once, ResultUnavailable
 from onceward.cli.erase import _user as user_of_erase
 from onceward.http.answer import Answer, recorded

@@ -10,16 +10,16 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from kafka_runs import PATIENCE, drain, headers, order, working
 from observing import note_outcomes
 from onceward import Once
 from onceward.consumers.retry_topics import configs_of
 from onceward.core.record import PARKED
 from onceward.kafka import KafkaRedrive
 from places import SOURCES
-from servers import missing
+from queues.kafka_runs import PATIENCE, drain, headers, order, working
+from servers.needs import missing
+from servers.wrong_clocks import library, wrong_clock
 from waiting import until
-from wrong_clocks import library, wrong_clock
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """Doctor reads the real settings of topics, and says which of them lose records."""
 
-from kafka_servers import Kafka
 from onceward import Once
 from onceward.core.policy import Policy
 from onceward.kafka import KafkaWorker
 from onceward.kafka.doctor import TopicFacts, _durability, kafka_findings
-from servers import free_port
+from servers.kafka import Kafka
+from servers.needs import free_port
 
 DAY = 86_400_000
 POLICY = Policy(retention=14 * 86400.0)

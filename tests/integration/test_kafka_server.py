@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_servers import Kafka
+from servers.kafka import Kafka
 
 
 @pytest.mark.nightly

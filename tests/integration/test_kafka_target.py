@@ -2,11 +2,11 @@
 
 import pytest
 
-from kafka_servers import Kafka
 from onceward import Claim, Once
 from onceward.kafka import KafkaTarget, KafkaWorker, send
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage
-from servers import free_port
+from servers.kafka import Kafka
+from servers.needs import free_port
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from kafka_runs import PATIENCE, QUICK, drain, headers, order, working
-from kafka_servers import Kafka
 from observing import note_outcomes
 from onceward import Once
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.delivery import Delivery
 from onceward.core.record import COMPLETED, PARKED
 from onceward.kafka import KafkaWorker
+from queues.kafka_runs import PATIENCE, QUICK, drain, headers, order, working
+from servers.kafka import Kafka
 from waiting import until
 
 

@@ -11,7 +11,7 @@ from observing import note_outcomes
 from onceward.consumers.broker import BrokerError
 from onceward.nats import NatsWorker
 from onceward.nats.settings import takes
-from shops import NatsShop
+from queues.shops import NatsShop
 from waiting import PATIENCE, until, working
 
 

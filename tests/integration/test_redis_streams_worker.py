@@ -13,7 +13,7 @@ import pytest
 from observing import note_outcomes
 from onceward.consumers.broker import BrokerError
 from onceward.redis_streams import RedisStreamsWorker, send
-from redis_servers import Redis
+from servers.redis import Redis
 from waiting import PATIENCE, until
 
 

@@ -18,7 +18,7 @@ from onceward.dashboard.searching import names
 from onceward.stores.postgres import survey as of_postgres
 from onceward.stores.sqlite import finding
 from onceward.stores.sqlite import survey as of_sqlite
-from servers import numbers
+from servers.needs import numbers
 
 pytestmark = pytest.mark.sampled(once=1)
 

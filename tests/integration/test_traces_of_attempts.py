@@ -7,12 +7,12 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once
 from onceward.dashboard import dashboard
 from onceward.observe.otel_traces import OtelTraces
-from visitors import DashboardVisitor
 from waiting import until
+from web.visitors import DashboardVisitor
 
 pytestmark = pytest.mark.sampled(every_url=2)
 

@@ -8,11 +8,11 @@ import threading
 import pytest
 from celery import Celery
 
-from campaign import Crew, campaign, own_ledger
+from faults.campaign import Crew, campaign, own_ledger
 from onceward import Once, OncewardError
 from places import WORKERS
-from rabbitmq_servers import Rabbitmq
-from redis_servers import Redis
+from servers.rabbitmq import Rabbitmq
+from servers.redis import Redis
 
 pytestmark = pytest.mark.nightly
 

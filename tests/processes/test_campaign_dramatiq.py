@@ -8,10 +8,10 @@ import pytest
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 from dramatiq.brokers.redis import RedisBroker
 
-from campaign import campaign, own_ledger
+from faults.campaign import campaign, own_ledger
 from onceward import Once
-from rabbitmq_servers import Rabbitmq
-from redis_servers import Redis
+from servers.rabbitmq import Rabbitmq
+from servers.redis import Redis
 
 pytestmark = pytest.mark.nightly
 

@@ -7,13 +7,13 @@ from contextlib import suppress
 
 import pytest
 
-from campaign import campaign, own_ledger
-from kafka_servers import Kafka
-from nats_servers import Nats
+from faults.campaign import campaign, own_ledger
 from onceward import Once, OncewardError
 from places import SUPPORT
-from rabbitmq_servers import Rabbitmq
-from redis_servers import Redis
+from servers.kafka import Kafka
+from servers.nats import Nats
+from servers.rabbitmq import Rabbitmq
+from servers.redis import Redis
 
 pytestmark = pytest.mark.nightly
 

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from campaign import campaign, own_ledger
-from kafka_servers import Kafka
+from faults.campaign import campaign, own_ledger
 from onceward import Once
 from onceward.kafka import KafkaRedrive
+from servers.kafka import Kafka
 
 
 @pytest.fixture
@@ -36,7 +36,15 @@ def test_each_record_of_a_topic_takes_effect_once_under_fire(broker, tmp_path, r
         once.close()
 
     with own_ledger("postgresql", request, tmp_path) as (ledger, server):
-        command = [sys.executable, "-m", "onceward", "work", "kafka:orders", "--call", "campaign_effects:handle_async"]
+        command = [
+            sys.executable,
+            "-m",
+            "onceward",
+            "work",
+            "kafka:orders",
+            "--call",
+            "faults.campaign_effects:handle_async",
+        ]
         command += ["--key", "order.id", "--name", "campaign", "--store", ledger.url, "--lease", 4, "--max-attempts", 4]
         command += ["--set", "settings.session_timeout_ms=6000", "--set", "settings.heartbeat_interval_ms=1000"]
         campaign(

@@ -9,10 +9,10 @@ import nats
 import pytest
 from nats.js.api import ConsumerConfig, StorageType, StreamConfig
 
-from campaign import campaign, own_ledger
-from nats_servers import Nats
+from faults.campaign import campaign, own_ledger
 from onceward import Once
 from places import WORKERS
+from servers.nats import Nats
 
 pytestmark = pytest.mark.nightly
 

@@ -8,9 +8,9 @@ import pytest
 from procrastinate import App, SyncPsycopgConnector
 from psycopg.types.json import Jsonb
 
-from campaign import campaign, own_ledger
+from faults.campaign import campaign, own_ledger
 from onceward import Once
-from postgres_servers import Postgres
+from servers.postgres import Postgres
 
 pytestmark = pytest.mark.nightly
 

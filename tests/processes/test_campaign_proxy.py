@@ -3,10 +3,10 @@
 import sys
 from collections import Counter, defaultdict
 
-from bank import Bank
-from campaign import own_ledger
+from faults.campaign import own_ledger
+from faults.under_fire import LEASE, under_fire
 from onceward import Once
-from under_fire import LEASE, under_fire
+from web.bank import Bank
 
 
 def test_each_request_through_a_proxy_takes_effect_once_under_fire(tmp_path, request):

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from campaign import campaign, own_ledger
+from faults.campaign import campaign, own_ledger
 from onceward import Once
 from onceward.rabbitmq.redrive import RabbitRedrive
 from places import WORKERS
-from rabbitmq_servers import Rabbitmq
+from servers.rabbitmq import Rabbitmq
 
 
 @pytest.fixture

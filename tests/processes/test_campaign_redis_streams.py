@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from campaign import campaign, own_ledger
+from faults.campaign import campaign, own_ledger
 from onceward import Once
 from places import WORKERS
-from redis_servers import Redis
+from servers.redis import Redis
 
 pytestmark = pytest.mark.nightly
 

@@ -3,9 +3,9 @@
 import sys
 from collections import Counter, defaultdict
 
-from campaign import own_ledger
+from faults.campaign import own_ledger
+from faults.under_fire import under_fire
 from onceward import Once
-from under_fire import under_fire
 
 
 def test_each_key_claimed_at_the_service_takes_effect_once_under_fire(tmp_path, request):

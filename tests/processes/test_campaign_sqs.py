@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from campaign import MESSAGES, campaign, own_ledger
+from faults.campaign import MESSAGES, campaign, own_ledger
 from onceward import Once, OncewardError
 from onceward.aws.dead_letters.letters import unpark_to
 from onceward.aws.sqs.queue import Queue
-from servers import Ministack
+from servers.ministack import Ministack
 
 
 @pytest.fixture
@@ -39,7 +39,15 @@ def test_each_message_of_an_sqs_queue_takes_effect_once_under_fire(queues, aws, 
         once.close()
 
     with own_ledger("dynamodb", request, tmp_path) as (ledger, server):
-        command = [sys.executable, "-m", "onceward", "work", f"sqs:{queue}", "--call", "campaign_effects:handle_async"]
+        command = [
+            sys.executable,
+            "-m",
+            "onceward",
+            "work",
+            f"sqs:{queue}",
+            "--call",
+            "faults.campaign_effects:handle_async",
+        ]
         command += ["--key", "order.id", "--name", "campaign", "--store", ledger.url, "--lease", 4, "--max-attempts", 4]
         campaign(
             ledger,

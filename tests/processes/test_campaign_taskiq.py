@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from campaign import campaign, own_ledger
+from faults.campaign import campaign, own_ledger
 from onceward import Once
-from redis_servers import Redis
+from servers.redis import Redis
 
 pytestmark = pytest.mark.nightly
 

@@ -15,12 +15,12 @@ from collections import Counter
 
 import pytest
 
+from faults.processes import PATIENCE
 from onceward import Busy, Completed, LeaseLost, Once, current
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling
-from processes import PATIENCE
 
 LEASE = 1.0  # seconds; many times what a handler takes
 WORKERS = 36

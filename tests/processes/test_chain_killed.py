@@ -11,10 +11,11 @@ from collections import Counter
 import psycopg
 import pytest
 
-from campaign import Crew
+from faults.campaign import Crew
 from onceward import Once
 from places import SOURCES, WORKERS
-from servers import Dynoxide, Ministack
+from servers.dynoxide import Dynoxide
+from servers.ministack import Ministack
 
 ORDERS = int(os.environ.get("ONCEWARD_CHAIN_ORDERS", "300"))  # 5000 by hand
 LIMIT = 240.0 + ORDERS / 4  # seconds, on two slow cores that others use, too

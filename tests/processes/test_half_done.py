@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from faults.processes import PATIENCE, workers
 from onceward import Claim, Once
-from processes import PATIENCE, workers
 
 
 @pytest.fixture

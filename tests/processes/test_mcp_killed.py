@@ -11,11 +11,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
+from commands.mcp_tools import mark, text
 from onceward.mcp import call_tool
-from orphans import watched
 from places import SOURCES, WORKERS
-from servers import free_port, listens
-from tools import mark, text
+from servers.needs import free_port, listens
+from servers.orphans import watched
 
 SCRIPT = str(WORKERS / "mcp_shop.py")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SOURCES)}

@@ -11,8 +11,9 @@ from multiprocessing.connection import wait
 import pytest
 
 from places import SOURCES, SUPPORT, WORKERS
-from postgres_servers import debian
-from servers import dynoxide, ministack
+from servers.ministack import ministack
+from servers.needs import dynoxide
+from servers.postgres import debian
 
 PATIENCE = 60.0
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from faults.processes import killed_in_turn, lines, workers
 from onceward import Once
-from processes import killed_in_turn, lines, workers
 
 
 @pytest.fixture

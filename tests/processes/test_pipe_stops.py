@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward.pipe import watchdog
 from onceward.pipe.watched import Watchdog
 from waiting import until

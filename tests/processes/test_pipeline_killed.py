@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from waiting import until
 
 FILE = """\

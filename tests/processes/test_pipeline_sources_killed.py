@@ -15,9 +15,9 @@ import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 
 from onceward import Once
-from orphans import watched
 from places import WORKERS
-from redis_servers import Redis
+from servers.orphans import watched
+from servers.redis import Redis
 from waiting import until
 
 PATIENCE = 240

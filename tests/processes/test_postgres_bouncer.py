@@ -7,13 +7,13 @@ import time
 import psycopg
 import pytest
 
+from faults.processes import PATIENCE, lines, workers
 from onceward import Once
 from onceward.core.record import COMPLETED
 from onceward.pipelines import load
 from onceward.pipelines.databases import Database, Statement
 from onceward.pipelines.run import PipelineRun
-from postgres_servers import PgBouncer
-from processes import PATIENCE, lines, workers
+from servers.postgres import PgBouncer
 
 COUNT, LEASE = 200, 30.0
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from faults.processes import PATIENCE, lines, workers
 from onceward import Busy, Completed, LeaseLost, Once
-from postgres_servers import Postgres
-from processes import PATIENCE, lines, workers
-from wrong_clocks import wrong_clock
+from servers.postgres import Postgres
+from servers.wrong_clocks import wrong_clock
 
 COUNT, LEASE = 300, 60.0
 HOUR = 3600.0

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ledgers import SERVED, DynamoLedger
+from faults.processes import PATIENCE, lines, workers
 from onceward import Busy, Completed, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
-from processes import PATIENCE, lines, workers
+from stores.ledgers import SERVED, DynamoLedger
 
 
 @pytest.fixture

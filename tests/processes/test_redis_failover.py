@@ -8,13 +8,13 @@ import time
 import pytest
 from redis.crc import key_slot
 
-from gates import Gate
+from faults.processes import PATIENCE, lines, workers
 from onceward import Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores.redis.names import RedisNames
-from processes import PATIENCE, lines, workers
-from redis_servers import Redis, RedisCluster, Replica, clock_of, slots_of, until
-from wrong_clocks import wrong_clock
+from servers.gates import Gate
+from servers.redis import Redis, RedisCluster, Replica, clock_of, slots_of, until
+from servers.wrong_clocks import wrong_clock
 
 LEASE = 60.0  # longer than any failover here
 COUNT = 200

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from boxes import left_by_a_crash
-from ledgers import LEDGERS, SERVED
+from faults.processes import workers
 from onceward import Once
 from onceward.outbox import register
-from processes import workers
-from recorded_target import RecordedTarget
+from queues.boxes import left_by_a_crash
+from queues.recorded_target import RecordedTarget
+from stores.ledgers import LEDGERS, SERVED
 from waiting import until
 
 KEYS = 60

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import onceward
-from ledgers import LEDGERS, RedisLedger
+from stores.ledgers import LEDGERS, RedisLedger
 
 SOURCE = Path(onceward.__file__).parents[1]
 # What a newer build changes: each text stands once in its file.

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from mysql_servers import Mariadb
-from nats_servers import Nats
+from faults.processes import freeze
 from onceward import Once, OncewardError, ResultUnavailable
-from orphans import watched
 from places import SOURCES, SUPPORT, WORKERS
-from postgres_servers import Postgres
-from processes import freeze
-from rabbitmq_servers import Rabbitmq
-from redis_servers import Redis
-from shops import NatsShop, RabbitShop, RedisShop
+from queues.shops import NatsShop, RabbitShop, RedisShop
+from servers.mysql import Mariadb
+from servers.nats import Nats
+from servers.orphans import watched
+from servers.postgres import Postgres
+from servers.rabbitmq import Rabbitmq
+from servers.redis import Redis
 from waiting import until, working
 
 BROKERS = {

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from postgres_servers import Postgres
-from services import PATIENCE, Api, new_id, serving
+from servers.postgres import Postgres
 from waiting import until
+from web.services import PATIENCE, Api, new_id, serving
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import time
 
 import pytest
 
+from faults.processes import PATIENCE, lines, workers
 from onceward import Busy, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
-from pairs import PAIRS
-from processes import PATIENCE, lines, workers
-from wrong_clocks import wrong_clock
+from servers.pairs import PAIRS
+from servers.wrong_clocks import wrong_clock
 
 OFF = 5.0  # seconds that the standby's clock is off
 LEASE = 60.0  # so long that a worker renews in time: half of it is more than OFF and the time of a failover

@@ -9,13 +9,13 @@ import time
 
 import pytest
 
+from faults.processes import lines, workers
 from onceward import Busy, Completed, Once, Parked
 from onceward.stores.sqlite import anchor as sqlite_anchor
 from onceward.stores.sqlite import clock as sqlite_clock
 from onceward.stores.sqlite import file as sqlite_file
 from places import SOURCES
-from processes import lines, workers
-from servers import missing
+from servers.needs import missing
 
 
 @pytest.fixture

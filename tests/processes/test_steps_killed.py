@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
+from faults.processes import killed_in_turn, lines, workers
 from onceward import Once
-from processes import killed_in_turn, lines, workers
 
 KEYS = 80
 

@@ -14,8 +14,8 @@ from procrastinate import App, SyncPsycopgConnector
 from psycopg.types.json import Jsonb
 
 from onceward import Once
-from orphans import watched
 from places import SOURCES, SUPPORT
+from servers.orphans import watched
 
 PATIENCE = 120  # seconds
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from places import SOURCES, SUPPORT
-from postgres_servers import debian
+from servers.postgres import debian
 from torture import plan
 
 SEED = 1

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, distributions, metadata, re
 
 from packaging.requirements import Requirement
 
-from servers import ministack
+from servers.ministack import ministack
 
 
 def check(named: str) -> None:

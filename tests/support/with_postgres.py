@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from postgres_servers import Postgres
+from servers.postgres import Postgres
 
 
 def main(command: list[str]) -> int:

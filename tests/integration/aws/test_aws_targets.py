@@ -6,7 +6,6 @@ from itertools import count
 
 import pytest
 
-import lambda_events
 from onceward import Once, current
 from onceward.aws import Delivery, SqsWorker, on_kinesis
 from onceward.aws.sqs.queue import Queue
@@ -15,7 +14,9 @@ from onceward.aws.targets import sqs as targets_sqs
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
 from onceward.outbox.targets import open_target
-from servers import Fault, Refuse, numbers
+from queues import lambda_events
+from servers.needs import numbers
+from servers.proxy import Fault, Refuse
 
 pytestmark = pytest.mark.sampled(code=2, status=1, fault=1)
 

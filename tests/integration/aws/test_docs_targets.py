@@ -11,7 +11,7 @@ import pytest
 from onceward.outbox import OutboxMessage, sender
 from onceward.outbox.targets import open_target
 from places import DOCS
-from servers import numbers
+from servers.needs import numbers
 
 NAMES = numbers()
 

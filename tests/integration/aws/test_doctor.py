@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once, Policy
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.facts import Facts, Trigger
@@ -17,7 +17,8 @@ from onceward.stores.dynamodb.inspection import _lagging
 from onceward.stores.inspection import InMemory
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.inspection import File, _kind
-from servers import Proxy, Refuse, numbers
+from servers.needs import numbers
+from servers.proxy import Proxy, Refuse
 
 pytestmark = pytest.mark.sampled(lease=2)
 

@@ -12,7 +12,8 @@ import pytest
 from onceward.aws.sqs.address import Address, address_of
 from onceward.aws.sqs.message import TOGETHER
 from onceward.aws.sqs.queue import Attribute, Outgoing, Queue, QueueError
-from servers import Fault, Refuse, numbers
+from servers.needs import numbers
+from servers.proxy import Fault, Refuse
 
 pytestmark = pytest.mark.sampled(ask=1)
 

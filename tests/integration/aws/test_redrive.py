@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once
 from onceward.aws import on_sqs
 from onceward.aws.dead_letters import redrive as module
@@ -23,7 +23,8 @@ from onceward.consumers.redriving import planned
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.errors import Parked, StoreError
 from onceward.testing.bench import claim_of
-from servers import Fault, Proxy, Refuse, numbers
+from servers.needs import numbers
+from servers.proxy import Fault, Proxy, Refuse
 from waiting import until
 
 pytestmark = pytest.mark.sampled(at_once=1)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from faults.processes import PATIENCE, lines, workers
 from onceward import Busy, KeyMissing, Once, ResultNotRecorded, StoreError
 from onceward.aws import on_sqs
 from onceward.aws import send as send_once
@@ -17,8 +18,8 @@ from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
-from processes import PATIENCE, lines, workers
-from servers import Fault, Refuse, numbers
+from servers.needs import numbers
+from servers.proxy import Fault, Refuse
 
 pytestmark = pytest.mark.sampled(target=1, send=1)
 

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from observing import note_outcomes
 from onceward import Mismatch, Once, Parked, StoreError
 from onceward.aws import SqsWorker
@@ -31,7 +31,8 @@ from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.contract import KeepsMessage
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before, late, twice
-from servers import Proxy, Refuse, numbers
+from servers.needs import numbers
+from servers.proxy import Proxy, Refuse
 from waiting import until
 
 NAMES = numbers()

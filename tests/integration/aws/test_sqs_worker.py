@@ -28,7 +28,8 @@ from onceward.consumers.polling import Polls
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, delay
 from places import SOURCES
-from servers import Refuse, numbers
+from servers.needs import numbers
+from servers.proxy import Refuse
 from waiting import until
 
 NAMES = numbers()

@@ -10,7 +10,6 @@ import boto3
 import pytest
 import yaml
 
-from hcl import Hcl
 from onceward import Once
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.look import Inspection
@@ -20,8 +19,9 @@ from onceward.observe.alarms import ALARMS
 from onceward.stores import open_store
 from onceward.stores.capabilities import DOCUMENT, TableWanted
 from places import ROOT
-from servers import REGION, numbers
-from templates import CASES, QUEUE, TOPIC, text_of
+from servers.needs import REGION, numbers
+from stores.hcl import Hcl
+from stores.templates import CASES, QUEUE, TOPIC, text_of
 from waiting import until
 
 pytestmark = pytest.mark.sampled(form=1)

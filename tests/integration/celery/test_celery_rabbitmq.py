@@ -8,8 +8,8 @@ import uuid
 
 import pytest
 
-from celery_workers import Shop
-from rabbitmq_servers import Rabbitmq
+from queues.celery_workers import Shop
+from servers.rabbitmq import Rabbitmq
 
 pytestmark = pytest.mark.xdist_group("celery_rabbitmq")
 

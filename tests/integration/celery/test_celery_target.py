@@ -6,12 +6,12 @@ import uuid
 import pytest
 from celery import Celery
 
-from celery_workers import Shop
 from onceward import Claim
 from onceward.celery import CeleryTarget
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, register
-from rabbitmq_servers import Rabbitmq
-from redis_servers import Redis
+from queues.celery_workers import Shop
+from servers.rabbitmq import Rabbitmq
+from servers.redis import Redis
 from waiting import until
 
 pytestmark = [pytest.mark.sampled(broker=1), pytest.mark.xdist_group("celery_target")]

@@ -9,8 +9,8 @@ import pytest
 from celery import chain, chord
 from celery.exceptions import TimeLimitExceeded
 
-from celery_workers import PATIENCE, Shop
-from redis_servers import Redis
+from queues.celery_workers import PATIENCE, Shop
+from servers.redis import Redis
 
 pytestmark = pytest.mark.xdist_group("celery_tasks")
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from django_shops import Shop, database_of
+from web.django_shops import Shop, database_of
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "mysql"])

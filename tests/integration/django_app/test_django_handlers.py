@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from environments import environment
+from servers.environments import environment
 
 pytestmark = pytest.mark.sampled(empty=1)
 

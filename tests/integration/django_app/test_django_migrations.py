@@ -2,14 +2,14 @@
 
 import pytest
 
-from django_shops import Shop
-from ledger_schemas import provisioned, schema_of
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.stores.capabilities import MIGRATE
 from onceward.stores.mysql import schema as mysql
 from onceward.stores.postgres import schema as postgresql
 from onceward.stores.sqlite import schema as sqlite
+from stores.schemas import provisioned, schema_of
+from web.django_shops import Shop
 
 pytestmark = pytest.mark.sampled(empty=1)
 

@@ -9,7 +9,7 @@ import pytest
 
 from onceward import Once, ResultNotRecorded, StoreError
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
-from servers import Fault, Refuse
+from servers.proxy import Fault, Refuse
 from timing import within
 
 pytestmark = pytest.mark.sampled(run=1, number=2)

@@ -14,7 +14,7 @@ from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
 from onceward.testing.conformance import CHECKS, MODES, Bench
-from servers import Fault, Refuse
+from servers.proxy import Fault, Refuse
 
 pytestmark = pytest.mark.sampled(mode=1, awaiting=1)
 

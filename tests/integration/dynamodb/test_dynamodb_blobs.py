@@ -12,7 +12,6 @@ from urllib.parse import unquote
 import pytest
 
 import onceward
-from boxes import Box
 from onceward import LeaseLost, Mismatch, Once, Parked, ResultUnavailable, StoreError, current
 from onceward.core import many
 from onceward.core.drivers import drive
@@ -24,7 +23,9 @@ from onceward.outbox import drain
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
-from servers import S3, Fault, Proxy, Refuse
+from queues.boxes import Box
+from servers.ministack import S3
+from servers.proxy import Fault, Proxy, Refuse
 
 pytestmark = [pytest.mark.sampled(times=1), pytest.mark.xdist_group("dynamodb_blobs")]
 

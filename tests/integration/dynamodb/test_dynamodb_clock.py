@@ -19,7 +19,7 @@ from onceward.testing.bench import claim_of
 from onceward.testing.clock import EPOCH, ManualClock
 from onceward.wire.calls import Many, ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
-from servers import Fault, Refuse
+from servers.proxy import Fault, Refuse
 
 # --- the interval that holds the server's time --------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from onceward.stores import open_store
 from onceward.stores.dynamodb.items import SHARDS
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import Many, ServiceAnswer
-from servers import numbers
+from servers.needs import numbers
 
 _NUMBERS = numbers()
 

@@ -21,7 +21,8 @@ from onceward.core.steps import Lost, Settled
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
-from servers import Fault, Refuse, numbers
+from servers.needs import numbers
+from servers.proxy import Fault, Refuse
 
 pytestmark = pytest.mark.sampled(mode=1, gone=1)
 

@@ -9,7 +9,7 @@ import pytest
 
 from onceward import Busy, Once, current
 from onceward.stores.dynamodb import open_table
-from servers import Fault, Proxy
+from servers.proxy import Fault, Proxy
 
 LEASE = 3.0
 LONG = 2 * LEASE

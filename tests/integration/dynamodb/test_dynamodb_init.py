@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import yaml
 
-from hcl import Hcl
 from onceward import Once, StoreError
 from onceward.aws.templates import printed
 from onceward.core.drivers import Sleep, drive
@@ -15,7 +14,9 @@ from onceward.stores.dynamodb.create import indexes_of, provision
 from onceward.stores.dynamodb.template import HANDLER, OPERATOR, document
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import Call, ServiceAnswer
-from servers import Refuse, numbers
+from servers.needs import numbers
+from servers.proxy import Refuse
+from stores.hcl import Hcl
 
 _NUMBERS = numbers()
 

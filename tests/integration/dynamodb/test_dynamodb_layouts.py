@@ -13,8 +13,8 @@ from onceward.stores.dynamodb.layouts import preset
 from onceward.stores.dynamodb.store import DynamoStore
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, MODES, Bench
-from plain_wire import plain_wires
-from servers import numbers
+from servers.needs import numbers
+from web.plain_wire import plain_wires
 
 pytestmark = pytest.mark.sampled(mode=1)
 

@@ -7,9 +7,9 @@ import time
 import pytest
 
 import onceward
-from boxes import Box
 from onceward import EffectRefused, Once
 from onceward.outbox import drain, drain_async
+from queues.boxes import Box
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from onceward.stores.dynamodb.blobs import Blobs
 from onceward.stores.dynamodb.layouts import preset
 from onceward.stores.dynamodb.layouts.plain import Plain
 from onceward.stores.dynamodb.store import DynamoStore
-from plain_wire import plain_wires
-from servers import numbers
+from servers.needs import numbers
+from web.plain_wire import plain_wires
 
 NUMBERS = numbers()
 ALREADY = AssertionError("its handler ran although it was done already")

@@ -24,8 +24,8 @@ from onceward.stores.dynamodb.layouts import preset
 from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key
 from onceward.stores.dynamodb.store import DynamoStore
 from onceward.testing.bench import claim_of, next_of
-from plain_wire import plain_wires
-from servers import numbers
+from servers.needs import numbers
+from web.plain_wire import plain_wires
 
 NUMBERS = numbers()
 NAME = "shop.charge"

@@ -9,7 +9,7 @@ import pytest
 from onceward import EffectRefused, Once, Parked, StoreError, current
 from onceward.stores.dynamodb import open_table
 from onceward.testing.clock import ManualClock
-from servers import Fault, Refuse
+from servers.proxy import Fault, Refuse
 
 
 @pytest.fixture

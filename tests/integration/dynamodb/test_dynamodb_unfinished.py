@@ -17,7 +17,7 @@ from onceward.stores.dynamodb.survey import tally
 from onceward.stores.survey import NOTHING
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import ServiceAnswer
-from servers import numbers
+from servers.needs import numbers
 
 _NUMBERS = numbers()
 QUERIES = 5 * SHARDS  # of one look: three statuses, UNSENT and REFUSED

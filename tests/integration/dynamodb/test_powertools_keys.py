@@ -25,8 +25,8 @@ from onceward.stores.dynamodb.layouts.powertools import Powertools
 from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key, powertools_name
 from onceward.stores.dynamodb.store import DynamoStore
 from places import DOCS
-from plain_wire import plain_wires
-from servers import numbers
+from servers.needs import numbers
+from web.plain_wire import plain_wires
 
 NUMBERS = numbers()
 NAME = "shop.charge"

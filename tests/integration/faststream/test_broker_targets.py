@@ -14,12 +14,12 @@ from stations import until
 
 import onceward.nats
 import onceward.redis_streams
-from nats_servers import Nats
 from onceward import Claim, Once
 from onceward.faststream import exactly
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
 from onceward.outbox.targets import open_target
-from redis_servers import Redis
+from servers.nats import Nats
+from servers.redis import Redis
 
 NACK = AckPolicy.NACK_ON_ERROR
 

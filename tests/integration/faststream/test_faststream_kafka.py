@@ -13,7 +13,7 @@ from stations import Order, Receipt, until
 from onceward import Once, current
 from onceward.faststream import exactly, guard_broker
 from onceward.kafka.topics import configs_of
-from redis_servers import Redis
+from servers.redis import Redis
 
 NACK = AckPolicy.NACK_ON_ERROR
 

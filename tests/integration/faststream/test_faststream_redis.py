@@ -13,7 +13,7 @@ from stations import Order, Receipt, until
 
 from onceward import Once, current
 from onceward.faststream import exactly, guard_broker
-from redis_servers import Redis as RedisServer
+from servers.redis import Redis as RedisServer
 
 NACK = AckPolicy.NACK_ON_ERROR
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mysql_hands import HANDS, name_of
 from onceward import Once
-from postgres_proxy import CommitProxy
+from servers.postgres_proxy import CommitProxy
+from stores.mysql_hands import HANDS, name_of
 
 
 @pytest.fixture

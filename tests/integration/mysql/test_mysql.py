@@ -13,10 +13,6 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
-from certificates import certificate
-from line_cases import lose_the_answer_of
-from mysql_hands import name_of, place_of
-from mysql_servers import Mariadb
 from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
 from onceward.core.register import KeyLocked
@@ -27,6 +23,10 @@ from onceward.stores.mysql.queries import RowsQuery
 from onceward.stores.mysql.schema import LONGEST_KEY, flavor_of
 from onceward.stores.mysql.statements import NOW
 from onceward.testing.bench import claim_of, next_of
+from servers.certificates import certificate
+from servers.mysql import Mariadb
+from stores.line_cases import lose_the_answer_of
+from stores.mysql_hands import name_of, place_of
 from timing import within
 
 

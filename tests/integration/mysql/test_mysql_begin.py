@@ -3,9 +3,9 @@
 import pymysql
 import pytest
 
-from mysql_hands import place_of
 from onceward import Busy, Completed, Once
 from onceward.stores.mysql import schema
+from stores.mysql_hands import place_of
 
 
 @pytest.fixture(params=["block", "statements"])

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lost_cases import *  # noqa: F403 - its tests run here
-from mysql_hands import HANDS
-from outbox_cases import *  # noqa: F403 - as above
-from step_cases import *  # noqa: F403 - as above
+from stores.lost_cases import *  # noqa: F403 - its tests run here
+from stores.mysql_hands import HANDS
+from stores.outbox_cases import *  # noqa: F403 - as above
+from stores.step_cases import *  # noqa: F403 - as above
 
 pytestmark = pytest.mark.sampled(hand=1)
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from cut_cases import *  # noqa: F403 - its tests run here
-from cut_cases import records
-from mysql_hands import HANDS
 from onceward.stores.sql.session import SqlSession, Turn
+from stores.cut_cases import *  # noqa: F403 - its tests run here
+from stores.cut_cases import records
+from stores.mysql_hands import HANDS
 
 pytestmark = pytest.mark.sampled(waiting=1, blocking=1)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import processes
-from mysql_hands import HANDS
-from mysql_servers import Mariadb
+from faults import processes
 from onceward import Once, StoreError
 from onceward.stores import open_store
+from servers.mysql import Mariadb
+from stores.mysql_hands import HANDS
 
 pytestmark = [pytest.mark.sampled(hand=1), pytest.mark.xdist_group("mysql_frozen")]
 

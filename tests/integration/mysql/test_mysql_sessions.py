@@ -5,10 +5,10 @@ import uuid
 
 import pytest
 
-from mysql_hands import name_of
-from mysql_servers import Mariadb
 from onceward import Once, StoreError
 from onceward.pipelines.databases import Database
+from servers.mysql import Mariadb
+from stores.mysql_hands import name_of
 from waiting import until
 
 pytestmark = pytest.mark.xdist_group("mysql_sessions")

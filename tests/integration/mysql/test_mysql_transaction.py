@@ -3,8 +3,8 @@
 import pytest
 
 from onceward import OncewardError
-from transaction_cases import *  # noqa: F403 - its tests run here
-from transaction_cases import run
+from stores.transaction_cases import *  # noqa: F403 - its tests run here
+from stores.transaction_cases import run
 
 pytestmark = pytest.mark.sampled(hand=2)
 

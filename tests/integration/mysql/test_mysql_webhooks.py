@@ -7,9 +7,9 @@ from django.db import connections, transaction
 from django.test import Client, override_settings
 from django.urls import path
 
-from mysql_hands import django_on_mysql
 from onceward.web.webhooks import GitHub, WebhookReceiver
 from onceward.web.webhooks.django import view
+from stores.mysql_hands import django_on_mysql
 
 SIGNED = "sha256=" + hmac.new(b"secret", b"{}", hashlib.sha256).hexdigest()
 HEADERS = {"X-GitHub-Delivery": "1", "X-GitHub-Event": "ping", "X-Hub-Signature-256": SIGNED}

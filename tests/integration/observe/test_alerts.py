@@ -19,8 +19,8 @@ from onceward.stores.gauges import LedgerGauges
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from places import ROOT
-from recorded_target import RecordedTarget
-from servers import needs
+from queues.recorded_target import RecordedTarget
+from servers.needs import needs
 
 FOLDER = ROOT / "observability"
 ALERTS = FOLDER / "prometheus-alerts.yml"

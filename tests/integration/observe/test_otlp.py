@@ -13,8 +13,8 @@ from onceward.aws import SqsWorker, send
 from onceward.observe.otel_metrics import OtelMetrics, observe_ledger
 from onceward.observe.otel_traces import OtelTraces
 from onceward.stores.gauges import LedgerGauges
-from otlp import OtlpReceiver
-from servers import numbers
+from servers.needs import numbers
+from web.otlp import OtlpReceiver
 
 NAMES = numbers()
 

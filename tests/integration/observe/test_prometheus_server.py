@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from onceward import Once
 from onceward.observe.prometheus import PrometheusLedger, PrometheusMetrics
 from onceward.stores.gauges import LedgerGauges
-from orphans import watched
-from servers import free_port, listens, needs
+from servers.needs import free_port, listens, needs
+from servers.orphans import watched
 
 PATIENCE = 60.0  # seconds that a scrape may take on a slow machine
 

@@ -5,9 +5,9 @@ import sqlite3
 
 import pytest
 
-import pipeline_runs
+from commands import pipeline_runs
 from onceward.pipelines import PipelineInvalid, load
-from servers import numbers
+from servers.needs import numbers
 
 NAMES = numbers()
 MESSAGES = [{"id": n, "name": f"n{n}"} for n in range(120)]

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-import pipeline_runs
+from commands import pipeline_runs
 from onceward.outbox import sender
 
 

@@ -7,12 +7,13 @@ from collections import Counter
 
 import pytest
 
-import pipeline_runs
+from commands import pipeline_runs
 from onceward.pipelines import PipelineInvalid, load
 from onceward.pipelines.call import StepFailed
 from onceward.pipelines.sinks import s3 as buckets
 from onceward.pipelines.sinks.s3 import Bucket
-from servers import Fault, Refuse, numbers
+from servers.needs import numbers
+from servers.proxy import Fault, Refuse
 
 NAMES = numbers()
 

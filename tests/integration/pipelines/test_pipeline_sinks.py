@@ -7,9 +7,9 @@ import uuid
 import nats as nats_client
 import pytest
 
-import pipeline_runs
+from commands import pipeline_runs
 from onceward.outbox import sender
-from servers import numbers
+from servers.needs import numbers
 
 NAMES = numbers()
 AWS = ("sqs", "sqs.fifo", "sns", "eventbridge", "kinesis", "firehose")

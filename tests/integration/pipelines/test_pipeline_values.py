@@ -14,17 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-import pipeline_runs
-from mysql_servers import Mariadb
+from commands import pipeline_runs
+from faults.processes import PATIENCE
 from onceward.pipelines import PipelineInvalid, databases, load
 from onceward.pipelines.keyvalue.dynamodb import DynamoValues
 from onceward.pipelines.keyvalue.files import CsvValues
 from onceward.pipelines.keyvalue.redis import RedisValues
 from onceward.pipelines.keyvalue.sql import _NOW, SqlValues
 from places import SOURCES
-from postgres_servers import Postgres
-from processes import PATIENCE
-from servers import numbers
+from servers.mysql import Mariadb
+from servers.needs import numbers
+from servers.postgres import Postgres
 
 pytestmark = pytest.mark.sampled(place=1)
 

@@ -5,8 +5,8 @@ import pytest
 from onceward import Once
 from onceward.core.drivers import drive
 from onceward.stores import open_store
-from postgres_hands import HANDS
-from postgres_proxy import CommitProxy
+from servers.postgres_proxy import CommitProxy
+from stores.postgres_hands import HANDS
 
 
 @pytest.fixture

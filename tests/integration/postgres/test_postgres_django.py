@@ -8,12 +8,12 @@ import pytest
 from django.db import DatabaseError, close_old_connections, connections, transaction
 from django.template.response import SimpleTemplateResponse
 
-import django_site
-from django_site import VIEWS, post
 from onceward import StoreError, current
 from onceward.web import Rules, Scope
 from onceward.web.django import answer, idempotent
-from postgres_hands import django_connection
+from stores.postgres_hands import django_connection
+from web import django_site
+from web.django_site import VIEWS, post
 
 pytestmark = pytest.mark.sampled(apart=1, number=1, after=4)
 

@@ -16,7 +16,7 @@ from onceward.web import Rules, Scope
 from onceward.web.django import idempotent
 from onceward.web.webhooks import GitHub, WebhookReceiver
 from onceward.web.webhooks.django import view
-from postgres_hands import django_connection
+from stores.postgres_hands import django_connection
 
 SIGNED = "sha256=" + hmac.new(b"secret", b"{}", hashlib.sha256).hexdigest()
 HEADERS = {"X-GitHub-Delivery": "1", "X-GitHub-Event": "ping", "X-Hub-Signature-256": SIGNED, "Idempotency-Key": '"k"'}

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from line_cases import lose_the_answer_of
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.core.record import COMPLETED, PARKED
@@ -19,8 +18,9 @@ from onceward.stores import open_store
 from onceward.stores.postgres import lane
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
-from postgres_servers import PgBouncer, Postgres
-from servers import free_port
+from servers.needs import free_port
+from servers.postgres import PgBouncer, Postgres
+from stores.line_cases import lose_the_answer_of
 
 PID = RawQuery("SELECT pg_backend_pid()")
 

@@ -15,7 +15,7 @@ import pytest
 from onceward import Once
 from onceward.core.clock import boottime
 from onceward.stores.postgres import listening
-from postgres_servers import PgBouncer
+from servers.postgres import PgBouncer
 from waiting import until
 
 LONG = 600.0  # seconds: a waiter that is not told does not end in time

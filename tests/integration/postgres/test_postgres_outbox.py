@@ -6,8 +6,8 @@ import pytest
 
 import onceward
 from onceward.outbox import drain
-from outbox_cases import *  # noqa: F403 - its tests run here
-from outbox_cases import unsent
+from stores.outbox_cases import *  # noqa: F403 - its tests run here
+from stores.outbox_cases import unsent
 
 
 def test_a_transaction_whose_commit_fails_sends_nothing(once, hand, sql, box, postgres):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from onceward import Once
-from web_servers import check_charged_once, gunicorn, keyed, pay_all, uvicorn
+from web.servers import check_charged_once, gunicorn, keyed, pay_all, uvicorn
 
 pytestmark = pytest.mark.sampled(served=1)
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from onceward import Once, StepMade, current
-from postgres_hands import HANDS
-from step_cases import *  # noqa: F403 - its tests run here
+from stores.postgres_hands import HANDS
+from stores.step_cases import *  # noqa: F403 - its tests run here
 from waiting import until
 
 pytestmark = pytest.mark.sampled(hand=2)

@@ -3,8 +3,8 @@
 import pytest
 
 from onceward import Once, OncewardError, StoreError
-from transaction_cases import *  # noqa: F403 - its tests run here
-from transaction_cases import Failure, run
+from stores.transaction_cases import *  # noqa: F403 - its tests run here
+from stores.transaction_cases import Failure, run
 
 
 @run

@@ -5,9 +5,9 @@ import contextlib
 import psycopg
 import pytest
 
-from cut_cases import *  # noqa: F403 - its tests run here
 from onceward import Completed
-from postgres_hands import HANDS
+from stores.cut_cases import *  # noqa: F403 - its tests run here
+from stores.postgres_hands import HANDS
 
 pytestmark = pytest.mark.sampled(waiting=1, blocking=1)
 

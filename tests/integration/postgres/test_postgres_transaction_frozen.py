@@ -10,8 +10,8 @@ import pytest
 
 from onceward import Once, StoreError
 from onceward.stores import open_store
-from postgres_hands import HANDS
-from postgres_servers import Postgres
+from servers.postgres import Postgres
+from stores.postgres_hands import HANDS
 
 pytestmark = [pytest.mark.sampled(hand=1), pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])]
 

@@ -8,12 +8,12 @@ import pytest
 import sqlalchemy
 from sqlalchemy.orm import Session
 
-from lost_cases import *  # noqa: F403 - its tests run here
 from onceward import Completed, StoreError
 from onceward.stores.postgres.session import PostgresSession
 from onceward.stores.sql.session import Turn
-from postgres_servers import PgBouncer
-from postgres_wire import Fault, Wire
+from servers.postgres import PgBouncer
+from servers.postgres_wire import Fault, Wire
+from stores.lost_cases import *  # noqa: F403 - its tests run here
 
 
 def test_a_session_that_is_idle_for_too_long_is_killed_and_its_key_given_back(once, hand, effects):

@@ -14,7 +14,7 @@ from onceward import Completed, Once, OncewardError, StoreError
 from onceward.core.record import Record
 from onceward.stores import open_store
 from onceward.stores.postgres.statements import READ
-from postgres_hands import Alchemy, AlchemySession, django_connection
+from stores.postgres_hands import Alchemy, AlchemySession, django_connection
 
 
 @pytest.fixture
@@ -444,7 +444,7 @@ def test_a_hook_that_fails_after_the_commit_undoes_nothing(once, django, table, 
 def test_another_database_of_djangos_is_refused(once):
     from django.db import connections
 
-    import django_site  # noqa: F401 - its default database is SQLite's
+    from web import django_site  # noqa: F401 - its default database is SQLite's
 
     refuses(once, connections["default"], "is not PostgreSQL")
 

@@ -13,7 +13,7 @@ from redis import ConnectionError as RedisIsAwayError
 
 from onceward import Once
 from onceward.dramatiq import exactly
-from redis_servers import Redis
+from servers.redis import Redis
 from waiting import PATIENCE, until
 
 pytestmark = pytest.mark.sampled(broker=1)

@@ -15,10 +15,10 @@ from dramatiq.brokers.stub import StubBroker
 from procrastinate import App, PsycopgConnector
 from redis import Redis
 
+from faults.processes import PATIENCE, workers
 from onceward import Once
 from onceward.outbox import drain
 from places import SOURCES, SUPPORT, WORKERS
-from processes import PATIENCE, workers
 from waiting import until
 
 STUB = StubBroker()

@@ -19,9 +19,9 @@ from onceward.errors import OncewardError
 from onceward.rabbitmq import RabbitRedrive, RabbitWorker
 from onceward.rabbitmq.redrive import unpark_at
 from places import SOURCES
-from rabbitmq_servers import Rabbitmq
-from visitors import DashboardVisitor
+from servers.rabbitmq import Rabbitmq
 from waiting import until
+from web.visitors import DashboardVisitor
 
 pytestmark = pytest.mark.xdist_group("rabbit_copies")
 

@@ -11,13 +11,13 @@ import pytest
 import redis as driver
 import redis.asyncio as driver_async
 
-from gates import Gate
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.stores import open_store
 from onceward.stores.redis import lane, open_ledger
 from onceward.testing.bench import claim_of
-from redis_servers import Redis, Replica, until
+from servers.gates import Gate
+from servers.redis import Redis, Replica, until
 
 pytestmark = [pytest.mark.sampled(mode=1), pytest.mark.xdist_group("redis_connections")]
 

@@ -23,7 +23,7 @@ from onceward.stores.redis import open_ledger
 from onceward.stores.redis.names import RedisNames
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, Bench
-from redis_servers import Redis, RedisCluster, RedisSentinel, Replica, slots_of, until
+from servers.redis import Redis, RedisCluster, RedisSentinel, Replica, slots_of, until
 
 pytestmark = [pytest.mark.sampled(mode=1), pytest.mark.xdist_group("redis_places")]
 

@@ -16,7 +16,7 @@ from onceward.stores import open_store
 from onceward.stores.capabilities import FOUND, INSPECT, MIGRATE, OUTBOX, PROVISION
 from onceward.stores.redis.confirmation import Confirmation
 from onceward.testing.bench import claim_of
-from redis_servers import Redis
+from servers.redis import Redis
 
 Once = functools.partial(_Once, name="n")
 

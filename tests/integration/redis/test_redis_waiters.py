@@ -8,7 +8,7 @@ import pytest
 
 from onceward import Once
 from onceward.stores.capabilities import OBSERVE
-from redis_servers import until
+from servers.redis import until
 
 
 def waiting(redis, once, count):

@@ -10,8 +10,8 @@ import pytest
 
 from onceward import Once
 from onceward.core.drivers import drive
-from services import PATIENCE, Api, Service, new_id, serving
 from waiting import until
+from web.services import PATIENCE, Api, Service, new_id, serving
 
 pytestmark = pytest.mark.xdist_group("service_api")
 

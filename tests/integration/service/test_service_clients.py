@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from places import DOCS
-from servers import needs
-from services import Api, serving
+from servers.needs import needs
+from web.services import Api, serving
 
 LONG = 900  # seconds: Go compiles its HTTP library first
 

@@ -16,13 +16,13 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from certificates import certificate
 from onceward import Once
 from onceward.service import service
 from onceward.service.heads import TimedHeads
 from onceward.service.tokens import Tokens, add, made, read
 from places import SOURCES
-from services import PATIENCE, Api, new_id, serving
+from servers.certificates import certificate
+from web.services import PATIENCE, Api, new_id, serving
 
 pytestmark = pytest.mark.xdist_group("service_door")
 

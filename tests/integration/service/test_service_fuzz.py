@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from asgi_client import ask
 from onceward import Once
 from onceward.core.record import Elsewhere
 from onceward.service import service
@@ -19,6 +18,7 @@ from onceward.service.bodies import ClaimBody, CompleteBody
 from onceward.service.claims import Claims
 from onceward.service.problems import RequestRefused
 from onceward.service.tokens import ACTIONS, add, made
+from web.asgi import ask
 
 pytestmark = pytest.mark.xdist_group("service_fuzz")
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from services import PATIENCE, Api, new_id, serving
+from web.services import PATIENCE, Api, new_id, serving
 
 pytestmark = [pytest.mark.sampled(instance=1), pytest.mark.xdist_group("service_ledgers")]
 

@@ -13,7 +13,7 @@ from schemathesis.generation import GenerationMode
 from onceward.service.openapi import document
 from onceward.service.tokens import ACTIONS, add, made
 from places import DOCS
-from services import Api, new_id, serving
+from web.services import Api, new_id, serving
 
 pytestmark = [pytest.mark.xdist_group("service_openapi"), pytest.mark.sampled(mode=1)]
 

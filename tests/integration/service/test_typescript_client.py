@@ -14,10 +14,10 @@ import pytest
 
 from onceward import Once
 from onceward.keys.ledger_keys import derived_key
-from orphans import watched
 from places import DOCS, ROOT
-from servers import needs, typescript
-from services import PATIENCE, Api, LosesAnswers, Service, new_id, serving
+from servers.needs import needs, typescript
+from servers.orphans import watched
+from web.services import PATIENCE, Api, LosesAnswers, Service, new_id, serving
 
 pytestmark = pytest.mark.xdist_group("typescript_client")
 

@@ -18,7 +18,7 @@ import pytest
 from onceward import Busy, Once, StoreError
 from onceward.core.selections import ByKey
 from places import SOURCES
-from servers import missing
+from servers.needs import missing
 
 SOON = 0.03  # seconds after which a worker looks again where its file is
 

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once, StoreError
 from onceward.stores.sqlite import place
 from onceward.stores.sqlite.schema import ADDED

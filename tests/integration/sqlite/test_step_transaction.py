@@ -12,7 +12,7 @@ import pytest
 
 from onceward import Busy, Claim, LeaseLost, Once, OncewardError, Parked, ResultWarning, StepMade, StoreError
 from onceward.claim.stepping.handler_steps import HandlerSteps
-from sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
+from stores.sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
 
 
 @pytest.fixture

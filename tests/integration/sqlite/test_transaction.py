@@ -25,8 +25,8 @@ from onceward import (
     current,
 )
 from onceward.stores.memory import MemoryStore
-from servers import missing
-from sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
+from servers.needs import missing
+from stores.sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from web_servers import serving
+from web.servers import serving
 
 pytestmark = [pytest.mark.sampled(server=1), pytest.mark.xdist_group("framing")]
 

@@ -11,8 +11,8 @@ import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED
-from web_servers import keyed, serving
-from wrong_clocks import wrong_clock
+from servers.wrong_clocks import wrong_clock
+from web.servers import keyed, serving
 
 
 class Upstream(http.server.BaseHTTPRequestHandler):

@@ -15,10 +15,10 @@ from onceward import Once, StoreError
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, when
-from servers import Fault
+from servers.proxy import Fault
 from waiting import until
-from web_calls import AsgiIdempotency, Rules, call, post
-from web_servers import gunicorn, keyed, uvicorn
+from web.calls import AsgiIdempotency, Rules, call, post
+from web.servers import gunicorn, keyed, uvicorn
 
 pytestmark = pytest.mark.sampled(served=1)
 

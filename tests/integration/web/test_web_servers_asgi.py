@@ -17,10 +17,10 @@ import pytest
 from onceward import Once
 from onceward.core.record import COMPLETED
 from onceward.web import AsgiIdempotency, Route
-from servers import free_port
+from servers.needs import free_port
 from timing import TRIES
-from web_calls import Rules
-from web_servers import check_charged_once, keyed, pay_all, payment, uvicorn
+from web.calls import Rules
+from web.servers import check_charged_once, keyed, pay_all, payment, uvicorn
 
 
 @pytest.fixture(params=["sqlite", "dynamodb"])

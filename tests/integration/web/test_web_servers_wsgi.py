@@ -17,7 +17,7 @@ from onceward import Once
 from onceward.core.record import COMPLETED
 from timing import TRIES
 from waiting import until
-from web_servers import check_charged_once, gunicorn, keyed, pay_all, payment, uvicorn
+from web.servers import check_charged_once, gunicorn, keyed, pay_all, payment, uvicorn
 
 FLASK, DJANGO = "payments_flask:app", "payments_django:application"
 SYNC, THREADS = ("--workers", "4"), ("--workers", "2", "--threads", "6")

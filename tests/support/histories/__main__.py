@@ -11,7 +11,7 @@ from pathlib import Path
 from histories.grounds import GROUNDS, REPLICATED
 from histories.plants import PLANTS
 from histories.run import KINDS, Asked, checker, run
-from orphans import begin_run
+from servers.orphans import begin_run
 
 
 def main() -> int:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from gates import Gate
-from mysql_servers import Mariadb, MariadbReplica, Replicated
-from postgres_servers import Postgres, Standby
-from postgres_wire import Wire
-from redis_servers import Redis, Replica
-from servers import Dynoxide
+from servers.dynoxide import Dynoxide
+from servers.gates import Gate
+from servers.mysql import Mariadb, MariadbReplica, Replicated
+from servers.postgres import Postgres, Standby
+from servers.postgres_wire import Wire
+from servers.redis import Redis, Replica
 from torture.journal import Journal
 from torture.plan import Plan
 from torture.wire import faulty_mysql, faulty_proxy, faulty_wire

@@ -17,11 +17,11 @@ import waiting
 from histories.crowd import Crowd
 from histories.grounds import GROUNDS, REPLICATED
 from histories.recording import instant
-from orphans import watched
 from places import SOURCES, SUPPORT
-from servers import needs
+from servers.needs import needs
+from servers.orphans import watched
+from servers.wrong_clocks import library, wrong_clock
 from torture.plan import LEASES, Plan
-from wrong_clocks import library, wrong_clock
 
 CHECKER = SUPPORT / "histories" / "checker"
 PROCESSES = 3

@@ -10,11 +10,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from mysql_servers import Mariadb
-from orphans import begin_run, die_with
-from postgres_servers import Postgres
-from redis_servers import Redis
-from servers import Dynoxide
+from servers.dynoxide import Dynoxide
+from servers.mysql import Mariadb
+from servers.orphans import begin_run, die_with
+from servers.postgres import Postgres
+from servers.redis import Redis
 from torture import plan as plans
 from torture.episode import Episode
 from torture.grounds import DynamoServer

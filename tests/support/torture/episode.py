@@ -7,13 +7,13 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from orphans import die_with
+from servers.orphans import die_with
+from servers.wrong_clocks import library, wrong_clock
 from torture import actor
 from torture.facts import Facts
 from torture.grounds import GROUNDS
 from torture.journal import Journal, now
 from torture.plan import Plan
-from wrong_clocks import library, wrong_clock
 
 HANG = 40.0  # seconds beyond all leases and stops without a line of the journal; a frozen request takes some of them
 AT_MOST = 5  # times as long an episode may take that writes lines: a busy machine is slow, and does not hang

@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from mysql_servers import Mariadb
-from postgres_servers import Postgres
-from redis_servers import Redis
-from servers import Dynoxide
+from servers.dynoxide import Dynoxide
+from servers.mysql import Mariadb
+from servers.postgres import Postgres
+from servers.redis import Redis
 from torture import wire
 from torture.facts import Record
 from torture.journal import Journal

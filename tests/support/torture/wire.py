@@ -9,12 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait
 
-import mysql_wire
-import postgres_wire
 from onceward import StoreError
 from onceward.stores.contract import Store
-from orphans import die_with
-from servers import Fault, Proxy, Refuse, Seen
+from servers import mysql_wire, postgres_wire
+from servers.orphans import die_with
+from servers.proxy import Fault, Proxy, Refuse, Seen
 from torture.journal import Journal, now
 from torture.plan import Plan
 

@@ -27,7 +27,7 @@ from pydantic_ai.models.function import FunctionModel
 from strands import Agent as StrandsAgent
 from strands.models import Model
 
-from pages import run
+from printed.pages import run
 
 document, folder, *point = sys.argv[1:]
 charged = []

@@ -8,8 +8,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from crashing_bank import Bank
-from pages import run
+from faults.crashing_bank import Bank
+from printed.pages import run
 
 document, folder = sys.argv[1:]
 FOLDER, WHEN = Path(folder), datetime(2026, 1, 1, tzinfo=UTC)

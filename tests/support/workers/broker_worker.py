@@ -5,7 +5,7 @@ import select
 import sys
 
 from onceward import Once
-from shops import NatsShop, RabbitShop, RedisShop
+from queues.shops import NatsShop, RabbitShop, RedisShop
 
 BROKER, URL, ORDERS = sys.argv[1:]
 

@@ -1,10 +1,10 @@
-"""The Celery application of a campaign (campaign.py): `celery -A celery_campaign worker`. ``ONCEWARD_BROKER`` is its broker."""
+"""The Celery application of a campaign (faults/campaign.py): `celery -A celery_campaign worker`. ``ONCEWARD_BROKER`` is its broker."""
 
 import os
 
 from celery import Celery
 
-import campaign_effects
+from faults import campaign_effects
 from onceward import Claim
 from onceward.celery import exactly
 

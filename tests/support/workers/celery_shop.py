@@ -12,9 +12,9 @@ from pathlib import Path
 from celery import Celery
 from celery.exceptions import Ignore, Reject
 
-from celery_workers import queue_settings
 from onceward import Claim, Once
 from onceward.celery import OnceTask, exactly
+from queues.celery_workers import queue_settings
 
 GIVEN = json.loads(os.environ["ONCEWARD_SHOP"])
 FOLDER = Path(GIVEN["folder"])

@@ -15,7 +15,7 @@ import psycopg
 
 from onceward import NOT_MADE, Claim, Made, Once, StepMade
 from onceward.aws.sqs.broker import SqsWorker
-from servers import Dynoxide
+from servers.dynoxide import Dynoxide
 
 SERVICE, GIVEN = sys.argv[1], json.loads(sys.argv[2])
 LEASE, VISIBILITY = 4.0, 5  # seconds

@@ -6,8 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from crashing_bank import Bank
-from pages import run
+from faults.crashing_bank import Bank
+from printed.pages import run
 
 document, folder, url, part = sys.argv[1:]
 FOLDER = Path(folder)

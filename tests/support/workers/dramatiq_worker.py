@@ -1,4 +1,4 @@
-"""A worker of Dramatiq in a campaign, on the broker of ``DRAMATIQ_BROKER``; its actor's effects are those of campaign_effects.py."""
+"""A worker of Dramatiq in a campaign, on the broker of ``DRAMATIQ_BROKER``; its actor's effects are those of faults/campaign_effects.py."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import dramatiq
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 from dramatiq.brokers.redis import RedisBroker
 
-import campaign_effects
+from faults import campaign_effects
 from onceward import Claim
 from onceward.dramatiq import exactly
 

@@ -6,7 +6,7 @@ import sys
 
 from faststream import AckPolicy, FastStream
 
-import campaign_effects
+from faults import campaign_effects
 from onceward.faststream import exactly
 
 KIND, URL = sys.argv[1:]

@@ -8,9 +8,9 @@ import signal
 import sys
 import time
 
-from boxes import JournalTarget
 from onceward import Busy, Claim, Once
 from onceward.outbox import Relay, drain, register, sending
+from queues.boxes import JournalTarget
 
 url, journal, count, lease = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 sending.LONGEST_SEND = 4.0  # a DynamoDB server shows its clock in seconds

@@ -8,9 +8,9 @@ import os
 import sys
 import time
 
-from boxes import JournalTarget
 from onceward import Once, current
 from onceward.outbox import drain, register, sending
+from queues.boxes import JournalTarget
 
 url, journal, how = sys.argv[1:]
 sending.LONGEST_SEND = 4.0  # a DynamoDB server shows its clock in seconds

@@ -1,11 +1,11 @@
-"""A worker of Procrastinate in a campaign, on ``PROCRASTINATE``; its task's effects are those of campaign_effects.py."""
+"""A worker of Procrastinate in a campaign, on ``PROCRASTINATE``; its task's effects are those of faults/campaign_effects.py."""
 
 import asyncio
 import os
 
 from procrastinate import App, JobContext, PsycopgConnector, RetryStrategy
 
-import campaign_effects
+from faults import campaign_effects
 from onceward import Claim
 from onceward.procrastinate import exactly
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from campaign_effects import handle, opened
+from faults.campaign_effects import handle, opened
 from onceward.rabbitmq import RabbitWorker
 
 URL, QUEUE = sys.argv[1:]

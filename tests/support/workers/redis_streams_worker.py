@@ -2,7 +2,7 @@
 
 import sys
 
-from campaign_effects import handle, opened
+from faults.campaign_effects import handle, opened
 from onceward.redis_streams import RedisStreamsWorker
 
 URL, STREAM = sys.argv[1:]

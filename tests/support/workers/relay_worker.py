@@ -7,9 +7,9 @@ import os
 import sys
 import time
 
-from boxes import JournalTarget
 from onceward import Once
 from onceward.outbox import Relay, drain, register, sending
+from queues.boxes import JournalTarget
 
 url, journal = sys.argv[1:]
 sending.LONGEST_SEND = 4.0  # a DynamoDB server shows its clock in seconds

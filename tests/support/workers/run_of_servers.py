@@ -5,10 +5,11 @@ import os
 import signal
 import time
 
-from orphans import die_with
-from postgres_servers import PgBouncer, Postgres
-from processes import workers
-from servers import Dynoxide, Ministack
+from faults.processes import workers
+from servers.dynoxide import Dynoxide
+from servers.ministack import Ministack
+from servers.orphans import die_with
+from servers.postgres import PgBouncer, Postgres
 
 servers = {"dynoxide": Dynoxide(), "ministack": Ministack("s3"), "postgres": Postgres()}
 servers["pgbouncer"] = PgBouncer(servers["postgres"])

@@ -1,4 +1,4 @@
-"""A worker of Taskiq in a campaign, on the Redis of ``TASKIQ_BROKER``; its task's effects are those of campaign_effects.py."""
+"""A worker of Taskiq in a campaign, on the Redis of ``TASKIQ_BROKER``; its task's effects are those of faults/campaign_effects.py."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from taskiq import SmartRetryMiddleware
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
-import campaign_effects
+from faults import campaign_effects
 from onceward import Claim
 from onceward.taskiq import exactly
 

@@ -8,8 +8,8 @@ import sys
 import threading
 import time
 
-import ledgers
 from onceward import Busy, Completed, LeaseLost, Once, StoreError
+from stores import ledgers
 
 
 def say(*words):

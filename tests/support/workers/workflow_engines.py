@@ -18,8 +18,8 @@ from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from crashing_bank import Bank
-from pages import run
+from faults.crashing_bank import Bank
+from printed.pages import run
 
 document, folder, port, *parts = sys.argv[1:]
 bank = Bank(Path(folder))

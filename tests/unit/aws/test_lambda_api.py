@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onceward.http.problem
-from api_events import BODY, balancer, balancer_lines, http, keyed, rest, url
 from observing import told_of
 from onceward import Busy, Claim, Once, StoreError
 from onceward.aws import MalformedEvent
@@ -28,7 +27,8 @@ from onceward.testing.faults import fail_before, settling, when
 from onceward.web import Answer, Route, Scope
 from places import DOCS
 from timing import within
-from web_calls import Rules, on_api
+from web.api_events import BODY, balancer, balancer_lines, http, keyed, rest, url
+from web.calls import Rules, on_api
 
 pytestmark = pytest.mark.sampled(once=1)
 

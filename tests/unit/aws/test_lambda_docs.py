@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-import lambda_events as events
 import onceward.aws
 from onceward.consumers.delivery import DeliveryOptions
 from onceward.core.policy import Options
 from places import DOCS
+from queues import lambda_events as events
 
 TEXT = (DOCS / "reference" / "lambda.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"(?<!-->\n)```python\n(.*?)```", TEXT, re.DOTALL)  # not those that are marked "not run"

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_lambda_reading import HASHED, THREE, aggregate
 
-import lambda_events as events
 from observing import note_outcomes
 from onceward import KeyMissing, Once
 from onceward.aws import (
@@ -28,6 +27,7 @@ from onceward.aws import (
 )
 from onceward.aws.events.kpl import user_records
 from onceward.stores.memory import MemoryStore
+from queues import lambda_events as events
 
 VALUES = st.recursive(
     st.none()

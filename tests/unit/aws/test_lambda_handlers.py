@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import pytest
 
-import lambda_events as events
 from observing import note_outcomes
 from onceward import Busy, Mismatch, Once, Parked, ResultUnavailable, current
 from onceward.aws import (
@@ -31,6 +30,7 @@ from onceward.aws import (
     on_sqs,
     on_sqs_fifo,
 )
+from queues import lambda_events as events
 
 pytestmark = pytest.mark.sampled(once=1)
 

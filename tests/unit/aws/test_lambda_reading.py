@@ -13,8 +13,6 @@ import msgspec
 import pydantic
 import pytest
 
-import lambda_events as events
-from lambda_events import changed
 from observing import note_outcomes
 from onceward import Claim, KeyMissing, Once
 from onceward.aws import (
@@ -37,6 +35,8 @@ from onceward.aws import (
 )
 from onceward.aws.events.kpl import user_records
 from onceward.stores.memory import MemoryStore
+from queues import lambda_events as events
+from queues.lambda_events import changed
 
 pytestmark = pytest.mark.sampled(other=2)
 

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from faults.processes import lines, workers
 from onceward import (
     Busy,
     Claim,
@@ -31,7 +32,6 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before
-from processes import lines, workers
 from timing import within
 
 pytestmark = pytest.mark.sampled(form=1, store=1)

@@ -11,13 +11,23 @@ import weakref
 
 import pytest
 
-from batches import PATIENCE, Slow, batch_of, orders, renewed, settled_rightly, standing, statuses, within_patience
 from observing import note_outcomes
 from onceward import LeaseLost, Once, current
 from onceward.core.record import IN_PROGRESS, RELEASED, Reply
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, fail_before
+from queues.batches import (
+    PATIENCE,
+    Slow,
+    batch_of,
+    orders,
+    renewed,
+    settled_rightly,
+    standing,
+    statuses,
+    within_patience,
+)
 
 pytestmark = pytest.mark.sampled(awaiting=1)
 

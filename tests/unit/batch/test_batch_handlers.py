@@ -10,11 +10,11 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from batches import PATIENCE, batch_of, orders, standing, statuses, within_patience
 from onceward import Once, current
 from onceward.batch.recorder import LINGER
 from onceward.core.record import IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
+from queues.batches import PATIENCE, batch_of, orders, standing, statuses, within_patience
 
 pytestmark = pytest.mark.sampled(awaiting=1)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from faults.processes import PATIENCE, workers
 from onceward import Busy, KeyMissing, LeaseLost, Mismatch, Once, OncewardError, Parked, ResultNotRecorded, StoreError
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_after, fail_before, randomly, settling, when
-from processes import PATIENCE, workers
 
 pytestmark = pytest.mark.sampled(form=1, once=1, number=2, seed=3)
 

@@ -5,12 +5,12 @@ import signal
 
 import pytest
 
-from batches import PATIENCE, within_patience
 from onceward import Once, OncewardError
 from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
 from onceward.batch.checkpoint.blocking import Checkpoint
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
+from queues.batches import PATIENCE, within_patience
 
 
 @pytest.fixture

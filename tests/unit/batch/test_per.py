@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from faults.processes import lines, workers
 from onceward import Busy, KeyMissing, Once, StoreError
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import EPOCH, ManualClock
 from onceward.testing.faults import Faults, fail_after, fail_before, when
-from processes import lines, workers
 
 pytestmark = pytest.mark.sampled(started=1)
 

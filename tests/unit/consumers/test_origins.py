@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-import api_events
-import asgi_client
-import lambda_events
 import onceward
-import wsgi_client
 from onceward import Once
 from onceward.aws import on_eventbridge, on_sns, on_sqs, on_sqs_fifo
 from onceward.core.origin import CallOrigin, read_origin
 from onceward.outbox import register, sender
-from recorded_target import RecordedTarget
-from web_calls import AsgiIdempotency, Rules, WsgiIdempotency, on_api
+from queues import lambda_events
+from queues.recorded_target import RecordedTarget
+from web import api_events
+from web import asgi as asgi_client
+from web import wsgi as wsgi_client
+from web.calls import AsgiIdempotency, Rules, WsgiIdempotency, on_api
 
 CAME = {"onceward-key": "from-outbox", "onceward-root": 'shop:"é"', "onceward-parent": "payments:1"}
 ORIGIN = CallOrigin('shop:"é"', "payments:1")

@@ -7,12 +7,12 @@ import time
 import pytest
 from test_toy_broker import ToyBroker
 
-from boxes import Box, left_by_a_crash
 from onceward import Once
 from onceward.aws import SqsWorker
 from onceward.consumers.worker import Worker
 from onceward.stores.memory import MemoryStore
 from onceward.web import AsgiIdempotency, Rules, Scope
+from queues.boxes import Box, left_by_a_crash
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from onceward.dashboard import dashboard
 from onceward.dashboard.access import FORM, SESSION, Access, WrongTokens
 from onceward.dashboard.app import assembled
 from onceward.dashboard.shield import COOKIE
-from visitors import DashboardVisitor
+from web.visitors import DashboardVisitor
 
 TOKEN = "correct horse battery staple"
 KEY = "shop.charge:order-7"

@@ -12,7 +12,7 @@ from onceward.dashboard import dashboard
 from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, Unsent, unsent_of
 from onceward.stores.audit import NAMESPACE, Deed, begin, entries_of
-from visitors import DashboardVisitor
+from web.visitors import DashboardVisitor
 
 TOKEN = "correct horse battery staple"
 

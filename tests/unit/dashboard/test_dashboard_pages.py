@@ -16,7 +16,7 @@ from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, Unsent
 from onceward.stores import audit
 from onceward.testing.clock import ManualClock
-from visitors import DashboardVisitor
+from web.visitors import DashboardVisitor
 
 
 @pytest.fixture

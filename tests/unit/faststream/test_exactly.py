@@ -19,7 +19,7 @@ from onceward import Busy, Claim, KeyMissing, Mismatch, Once, StepNotRecorded, S
 from onceward.consumers.delivery import MalformedRecord
 from onceward.faststream import exactly, guard_broker
 from onceward.testing.faults import Faults, fail_before, when
-from pages import run
+from printed.pages import run
 
 NACK = AckPolicy.NACK_ON_ERROR
 SAFE = {"stream": "ORDERS", "durable": "shop", "pull_sub": PullSub(), "ack_policy": NACK}

@@ -34,7 +34,7 @@ from onceward.http.verdict import KeyedRequest, PendingRequest
 from onceward.keys.ledger_keys import scoped_key
 from onceward.results.codec import Codec
 from onceward.web import Answer, Request, Route, Scope
-from web_calls import Rules
+from web.calls import Rules
 
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 JSON = ("content-type", "application/json")

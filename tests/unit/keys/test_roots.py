@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-import lambda_events as events
 from onceward import Claim, Once
 from onceward.aws import (
     Delivery,
@@ -27,6 +26,7 @@ from onceward.consumers.stop import Stop
 from onceward.pipe import Command, Function, Pipe
 from onceward.stores.memory import MemoryStore
 from onceward.web import Route
+from queues import lambda_events as events
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
 SOURCES = (

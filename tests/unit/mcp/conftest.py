@@ -1,6 +1,6 @@
 import pytest
 
-from tools import Shop
+from commands.mcp_tools import Shop
 
 
 @pytest.fixture(params=["sdk", "fastmcp"])

@@ -7,9 +7,9 @@ from mcp import Client
 from mcp.server import MCPServer
 from mcp_types import ToolAnnotations
 
+from commands.mcp_tools import mark, text
 from onceward import Once
 from onceward.mcp import ToolKey, ToolScope, call_tool, guard_tools
-from tools import mark, text
 
 
 def shop(once, ran):

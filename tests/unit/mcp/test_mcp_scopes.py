@@ -16,10 +16,10 @@ from mcp.server import MCPServer
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 
+from commands.mcp_tools import mark, text
 from onceward import Once
 from onceward.mcp import ToolKey, ToolScope, exactly
-from servers import free_port
-from tools import mark, text
+from servers.needs import free_port
 from waiting import until
 
 TOKENS = {

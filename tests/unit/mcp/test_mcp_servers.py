@@ -3,9 +3,9 @@
 import pytest
 from mcp_types import ToolAnnotations
 
+from commands.mcp_tools import mark, text
 from onceward import Once
 from onceward.mcp import ToolKey, ToolScope, exactly, guard_tools
-from tools import mark, text
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import mcp_types as types
 import pytest
 
+from commands.mcp_tools import called, mark, text
 from onceward import Claim, Once, ResultWarning
 from onceward.mcp import ToolFailed, ToolKey, ToolScope, call_tool, exactly
 from onceward.stores import open_store
 from onceward.testing.faults import Faults, fail_before, settling, when
-from tools import called, mark, text
 
 ONE = {"idempotency_key": "key-1"}
 

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from opentelemetry import trace
 
-from lambda_events import sqs
 from onceward.observe.cloudwatch import _NAMES
 from onceward.observe.events import Event, Kind
 from onceward.observe.measures import GAUGES, MEASURES
 from places import ROOT
-from servers import free_port
+from queues.lambda_events import sqs
+from servers.needs import free_port
 
 PAGE = (ROOT / "docs" / "how-to" / "observing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -11,7 +11,6 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lambda_events import sqs
 from onceward import Mismatch, Once, Parked, current
 from onceward.aws import on_sqs
 from onceward.core.drivers import drive
@@ -27,7 +26,8 @@ from onceward.outbox.sender import Sender
 from onceward.stores.gauges import LedgerGauges
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from recorded_target import RecordedTarget
+from queues.lambda_events import sqs
+from queues.recorded_target import RecordedTarget
 
 SECRET = "customer-4711"
 SCRIPT = [

@@ -13,9 +13,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-import asgi_client as asgi
-import wsgi_client as wsgi
-from lambda_events import sqs_record
 from onceward import Busy, Completed, LeaseLost, Mismatch, Once, current
 from onceward.aws import on_sqs
 from onceward.aws.sqs.message import Outgoing
@@ -27,7 +24,9 @@ from onceward.outbox import drain, register
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.web import AsgiIdempotency, Route, Rules, WsgiIdempotency
-from recorded_target import RecordedTarget
+from queues.lambda_events import sqs_record
+from queues.recorded_target import RecordedTarget
+from web import asgi, wsgi
 
 pytestmark = pytest.mark.sampled(once=1, awaiting=1)
 

@@ -19,7 +19,7 @@ from onceward.outbox import http_target as module
 from onceward.outbox.targets import open_target
 from onceward.web import Rules, Scope, WsgiIdempotency
 from onceward.wire.sockets import Sockets
-from servers import needs
+from servers.needs import needs
 
 KEY = "00000000-0000-4000-8000-000000000001"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -7,7 +7,6 @@ import time
 import pytest
 
 import onceward
-from boxes import Box, left_by_a_crash
 from onceward import Once, OncewardError, StoreError
 from onceward.outbox import MessageNotSent, MessageRefused, Relay, register, targets
 from onceward.outbox import sender as senders
@@ -16,6 +15,7 @@ from onceward.outbox.sender import Sender
 from onceward.stores.contract import HasUnsent
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before
+from queues.boxes import Box, left_by_a_crash
 
 
 @pytest.fixture

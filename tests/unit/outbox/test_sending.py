@@ -11,7 +11,6 @@ import time
 import pytest
 
 import onceward
-from boxes import Box, JournalTarget
 from onceward import Once, OncewardError
 from onceward.core.clock import boottime
 from onceward.core.drivers import drive
@@ -28,7 +27,8 @@ from onceward.outbox.sending import SendingRecord
 from onceward.results.message_entries import unsent_of
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from recorded_target import RecordedTarget
+from queues.boxes import Box, JournalTarget
+from queues.recorded_target import RecordedTarget
 from waiting import until
 
 

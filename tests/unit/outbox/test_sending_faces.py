@@ -9,16 +9,16 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-import lambda_events as events
 import onceward
-from api_events import http, keyed
-from boxes import Box
 from onceward import Once
 from onceward.aws import on_invoke, on_sqs
 from onceward.outbox import drain
 from onceward.stores.memory import MemoryStore
 from onceward.web import flask as of_flask
-from web_calls import AsgiIdempotency, Rules, call, guards, on_api, post
+from queues import lambda_events as events
+from queues.boxes import Box
+from web.api_events import http, keyed
+from web.calls import AsgiIdempotency, Rules, call, guards, on_api, post
 
 KEY = {"Idempotency-Key": '"k"'}
 ALL = Rules(record=lambda status: True)

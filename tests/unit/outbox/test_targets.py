@@ -8,7 +8,7 @@ import pytest
 
 from onceward.outbox import MessageRefused, OutboxMessage, register
 from onceward.outbox.targets import open_target
-from recorded_target import RecordedTarget
+from queues.recorded_target import RecordedTarget
 
 
 @pytest.mark.parametrize("address", ["", "orders", "gopher:orders", ":orders", "SQS:orders"])

@@ -5,11 +5,11 @@ import sqlite3
 
 import pytest
 
-from boxes import Box
 from onceward import Once
 from onceward.core.policy import DAY
 from onceward.outbox import drain
 from onceward.stores.memory import MemoryStore
+from queues.boxes import Box
 from waiting import until
 
 

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from pipeline_files import PipelineFolder
+from commands.pipeline_files import PipelineFolder
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 
 FILE = """\
 name: orders

@@ -7,9 +7,9 @@ import uuid
 
 import pytest
 
-import lambda_events as events
 from onceward.errors import OncewardError
 from onceward.pipelines import lambda_handler, on_lambda
+from queues import lambda_events as events
 
 
 @pytest.fixture

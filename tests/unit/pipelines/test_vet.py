@@ -6,7 +6,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward.pipelines.marks import parse
 from onceward.pipelines.pipeline import examine
 from onceward.pipelines.reading import schema

@@ -7,15 +7,15 @@ import struct
 
 import pytest
 
-from asgi_client import JSON, KEY, Client, ask, scope, statuses
 from onceward import Once
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.keys.ledger_keys import derived_key
 from onceward.proxy import Proxy
 from onceward.web import Route
-from scripted_upstream import CLOSE, OK, with_upstream
-from servers import free_port
-from web_calls import Rules
+from servers.needs import free_port
+from web.asgi import JSON, KEY, Client, ask, scope, statuses
+from web.calls import Rules
+from web.upstream import CLOSE, OK, with_upstream
 
 
 @pytest.fixture

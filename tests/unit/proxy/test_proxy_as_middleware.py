@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from places import ROOT
-from through_proxy import ThroughProxy, run
+from web.through_proxy import ThroughProxy, run
 
 sys.path.append(str(ROOT / "tests" / "unit" / "web"))
 import test_web_asgi as suite

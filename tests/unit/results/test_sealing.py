@@ -10,13 +10,13 @@ from contextlib import closing
 import pytest
 from cryptography.fernet import Fernet
 
-from api_events import http, keyed
 from onceward import Completed, Once, Parked, ResultUnavailable
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import ResultWarning
 from places import DOCS
-from web_calls import AsgiIdempotency, WsgiIdempotency, call, on_api, post
-from wsgi_client import ask
+from web.api_events import http, keyed
+from web.calls import AsgiIdempotency, WsgiIdempotency, call, on_api, post
+from web.wsgi import ask
 
 CARD = "4242-4242-4242-4242"
 fernet = Fernet(Fernet.generate_key())

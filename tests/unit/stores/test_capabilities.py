@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward import Once
 from onceward.stores import STORES, capabilities, offering
 from onceward.stores.capabilities import PROVISION, TRANSACT, TRANSACTION, Capability

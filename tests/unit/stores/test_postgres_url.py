@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from command_line import Cli
+from commands.command_line import Cli
 from onceward.stores import open_store
 
 SECRET = "hush"

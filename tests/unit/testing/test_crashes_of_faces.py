@@ -10,12 +10,12 @@ import pytest
 from django.http import JsonResponse
 from fastapi import FastAPI
 
-import django_site
 from onceward import Claim, Once, current
 from onceward.aws import on_sqs
 from onceward.testing import Crashes
 from onceward.web import AsgiIdempotency, Route, Rules, Scope
 from onceward.web.django import idempotent
+from web import django_site
 
 with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
     warnings.simplefilter("ignore")

@@ -11,8 +11,8 @@ from onceward import Once
 from onceward.proxy import Proxy
 from onceward.testing.http import check
 from onceward.web import AsgiIdempotency, Route, Rules, Scope
-from payments_app import Payments, answer
 from waiting import until
+from web.payments import Payments, answer
 
 ALL = ["first", "replay", "missing", "reused", "concurrent", "scope", "longest", "too long", "refusal", "failure"]
 BODIES = {"body": {"amount": 5}, "other": {"amount": 6}, "refused": {"amount": 0}, "failing": {"amount": -1}}

@@ -4,8 +4,8 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from django_site import MIDDLEWARE, VIEWS
-from web_calls import Rules
+from web.calls import Rules
+from web.django_site import MIDDLEWARE, VIEWS
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from onceward.web import AsgiIdempotency, Request, Route, WsgiIdempotency
 from onceward.web import django as of_django
 from onceward.web import fastapi as of_fastapi
 from onceward.web import flask as of_flask
-from web_calls import Rules
+from web.calls import Rules
 
 pytestmark = pytest.mark.sampled(rules=2, wait=1, given=1)
 

@@ -10,7 +10,6 @@ import tracemalloc
 import anyio
 import pytest
 
-from asgi_client import JSON, KEY, PATIENCE, Client, Counter, answer, ask, read, records, run, scope, statuses
 from observing import told_of
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
@@ -18,7 +17,8 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Route
 from onceward.web.sending_async import to_its_end
-from web_calls import AsgiIdempotency, Rules
+from web.asgi import JSON, KEY, PATIENCE, Client, Counter, answer, ask, read, records, run, scope, statuses
+from web.calls import AsgiIdempotency, Rules
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import gc
 import anyio
 import pytest
 
-import asgi_client as asgi
 from onceward import Once, OncewardError, current
 from onceward.claim import heartbeat
 from onceward.core.record import COMPLETED, IN_PROGRESS
-from web_calls import AsgiIdempotency
+from web import asgi
+from web.calls import AsgiIdempotency
 
 pytestmark = pytest.mark.sampled(waits=1)
 

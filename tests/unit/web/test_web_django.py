@@ -17,14 +17,14 @@ from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from django_site import MIDDLEWARE, PATIENCE, VIEWS, Order, post, post_async, problem, run, statuses
 from observing import told_of
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.web import Route
 from onceward.web import django as of_django
 from onceward.web.django import IdempotencyMiddleware, answer
-from web_calls import Rules, guards
+from web.calls import Rules, guards
+from web.django_site import MIDDLEWARE, PATIENCE, VIEWS, Order, post, post_async, problem, run, statuses
 
 pytestmark = pytest.mark.sampled(is_async=1, send=1)
 

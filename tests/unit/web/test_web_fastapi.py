@@ -14,7 +14,7 @@ from onceward.core.record import COMPLETED
 from onceward.web import AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
 from onceward.web.fastapi import IdempotentRoute, claim_or_none, unguarded
-from web_calls import Rules, call, guards, post
+from web.calls import Rules, call, guards, post
 
 idempotent, idempotent_route = guards(of_fastapi.idempotent), guards(of_fastapi.idempotent_route)
 

@@ -11,7 +11,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.web import Answer, Route
 from onceward.web import flask as of_flask
 from onceward.web.flask import answer
-from web_calls import Rules, guards
+from web.calls import Rules, guards
 
 idempotent = guards(of_flask.idempotent)
 

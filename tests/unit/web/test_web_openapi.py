@@ -15,7 +15,7 @@ from onceward.web import Answer, AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
 from onceward.web.fastapi import answer, document
 from onceward.web.openapi import document as document_schema
-from web_calls import Rules, call, guards, post
+from web.calls import Rules, call, guards, post
 
 idempotent_route = guards(of_fastapi.idempotent_route)
 

@@ -23,7 +23,6 @@ from starlette.middleware import Middleware
 from starlette.routing import Route as StarletteRoute
 from werkzeug.test import Client as WsgiClient
 
-from api_events import http
 from onceward import Once
 from onceward.aws import on_api
 from onceward.core.record import COMPLETED, RELEASED
@@ -31,6 +30,7 @@ from onceward.web import AsgiIdempotency, Rules, Scope, WsgiIdempotency
 from onceward.web import django as django_face
 from onceward.web import fastapi as fastapi_face
 from onceward.web import flask as flask_face
+from web.api_events import http
 
 pytestmark = pytest.mark.sampled(face=3)
 

@@ -10,15 +10,13 @@ from fastapi import APIRouter, FastAPI
 from httpx import ASGITransport, AsyncClient
 from werkzeug.test import EnvironBuilder
 
-import asgi_client as asgi
-import django_site
-import wsgi_client as wsgi
 from onceward import Once
 from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
 from onceward.web import Route
 from onceward.web import fastapi as of_fastapi
-from web_calls import AsgiIdempotency, Rules, WsgiIdempotency, guards, on_api
+from web import asgi, django_site, wsgi
+from web.calls import AsgiIdempotency, Rules, WsgiIdempotency, guards, on_api
 
 pytestmark = pytest.mark.sampled(target=2)
 

@@ -20,16 +20,16 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.routing import Route as StarletteRoute
 
-import api_events as api
-import django_site as site
-import wsgi_client as wsgi
 from onceward import Once
 from onceward.http.coverage import Coverage, Known
 from onceward.web import AsgiIdempotency, Route, Scope, WsgiIdempotency
 from places import SOURCES, WORKERS
-from servers import free_port
-from web_calls import Rules, call, on_api, post
-from web_servers import uvicorn
+from servers.needs import free_port
+from web import api_events as api
+from web import django_site as site
+from web import wsgi
+from web.calls import Rules, call, on_api, post
+from web.servers import uvicorn
 
 pytestmark = pytest.mark.sampled(app=1)
 

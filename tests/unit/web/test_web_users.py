@@ -22,9 +22,6 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route as StarletteRoute
 
-import api_events as api
-import django_site as site
-import wsgi_client as wsgi
 from onceward import Once
 from onceward.aws import on_api
 from onceward.web import Answer, Request, Rules, Scope, WsgiIdempotency
@@ -33,7 +30,10 @@ from onceward.web import django as of_django
 from onceward.web import flask as of_flask
 from onceward.web.fastapi import dependency, idempotent_route
 from onceward.web.users import django_user, rest_framework_user, starlette_user
-from web_calls import call, post
+from web import api_events as api
+from web import django_site as site
+from web import wsgi
+from web.calls import call, post
 
 from rest_framework.authentication import BaseAuthentication  # isort: skip - Django is configured by then
 from rest_framework.exceptions import AuthenticationFailed  # isort: skip

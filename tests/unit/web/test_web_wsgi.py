@@ -17,8 +17,8 @@ from onceward.errors import LeaseLost, OncewardError, ResultWarning
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Route, Scope
-from web_calls import AsgiIdempotency, Rules, WsgiIdempotency
-from wsgi_client import EVENTS, JSON, Exchange, Shop, ask, environ, records, statuses
+from web.calls import AsgiIdempotency, Rules, WsgiIdempotency
+from web.wsgi import EVENTS, JSON, Exchange, Shop, ask, environ, records, statuses
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from onceward.wire.calls import Call, ObjectCall
 from onceward.wire.credentials import CredentialSource
 from onceward.wire.endpoints import Endpoints, Origin, check_direct
 from onceward.wire.nonblocking import AsyncHttpWire
-from servers import needs
+from servers.needs import needs
 
 pytestmark = pytest.mark.sampled(carrier=1)
 

@@ -1,0 +1,1 @@
+"""The command line, pipelines and MCP's tools, as tests call them."""

@@ -1,0 +1,282 @@
+"""A campaign: a crew of consumers is killed and its broker and ledger are restarted, and then the effects are counted.
+
+One test a broker, in ``tests/processes/test_campaign_BROKER.py``. CI runs 300 messages. ``make campaign BROKER=rabbitmq`` runs 5,000
+and prints the figures. Consumers call ``handle`` or ``handle_async`` of faults/campaign_effects.py::
+
+    def test_no_message_is_lost_or_doubled_on_toymq(request, tmp_path):
+        with ToyMQ() as broker, own_ledger("postgresql", request, tmp_path) as (ledger, server):
+            command = [sys.executable, "-m", "onceward", "toymq", broker.url, "--call", "faults.campaign_effects:handle", ...]
+            campaign(ledger, server, tmp_path, command=command, publish=..., left=..., restart=broker.restart, redrive=...)
+"""
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from onceward import Once, OncewardError
+from places import SOURCES, SUPPORT
+from servers.orphans import watched
+from stores.ledgers import LEDGERS, RedisLedger
+
+MESSAGES = int(os.environ.get("ONCEWARD_CAMPAIGN_MESSAGES", "300"))
+SMALL = "ONCEWARD_CAMPAIGN_MESSAGES" not in os.environ  # as in CI: kills come three times as often
+IDLE = 10.0  # seconds without an effect after which the oldest consumer is killed all the same
+GONE = 60.0  # seconds after which what is neither in the broker nor parked is lost
+RATE = 50  # messages a second that are published, so that there is time for kills
+_NOBODY = {"AWS_ACCESS_KEY_ID": "AKIATEST", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "eu-west-1"}
+
+
+def own_ledger(usual: str, request, folder: Path):
+    """Give a ledger and its server, which can be killed: ``usual``, or what STORE= of ``make campaign`` says."""
+    kinds = {**LEDGERS, "redis": RedisLedger}
+    return kinds[os.environ.get("ONCEWARD_CAMPAIGN_LEDGER") or usual].own_server(request, folder)
+
+
+class Crew:
+    """Processes that are killed and started again; they end with the run. What they say goes to ``log``."""
+
+    def __init__(self, log: Path, commands: Iterable[Sequence[object]], **environment: str) -> None:
+        self.kills = 0
+        self._log = log.open("ab")
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        paths = {"PYTHONPATH": f"{SOURCES}:{SUPPORT}", "PYTHONWARNINGS": "error"}
+        self._environment = plain | _NOBODY | paths | environment
+        self._commands = [list(map(str, command)) for command in commands]
+        self._processes = [self._started(command) for command in self._commands]
+        self._oldest = list(range(len(self._commands)))  # their numbers, the one that began first before others
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def _started(self, command: list[str]) -> subprocess.Popen:
+        started = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=self._environment)
+        return watched(started)
+
+    def kill(self, number: int | None = None) -> None:
+        """Kill one, whatever it is at, and start another; those that have ended, too."""
+        victim = random.randrange(len(self)) if number is None else number
+        self._oldest.remove(victim)
+        self._oldest.append(victim)
+        self._processes[victim].kill()
+        self._processes[victim].wait()
+        self.kills += 1
+        self.revive()
+
+    def kill_oldest(self) -> None:
+        """Kill the one that runs for the longest time, so that nobody holds for ever what it has lost sight of."""
+        self.kill(self._oldest[0])
+
+    def revive(self) -> None:
+        """Start those again that have ended: they could not start while a server was away."""
+        for number, process in enumerate(self._processes):
+            if process.poll() is not None:
+                self._processes[number] = self._started(self._commands[number])
+
+    def stop(self) -> None:
+        """Kill all."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+        self._log.close()
+
+
+class Figures(NamedTuple):
+    """What a campaign counted; ``repeats`` are effects that were made again where none can commit with its record."""
+
+    messages: int
+    published: int
+    poisoned: int
+    kills: int
+    restarts: int
+    seconds: float
+    lost: list[int]
+    doubled: list[int]
+    repeats: int
+
+    def __str__(self) -> str:
+        pace = self.messages / self.seconds
+        return (
+            f"{self.messages:,} messages, published {self.published:,} times, {self.poisoned} poisoned and redriven, {self.kills} "
+            f"kills, {self.restarts} restarts, {self.seconds:.0f} s, {pace:.0f}/s: lost {len(self.lost)}, doubled "
+            f"{len(self.doubled)}, repeats {self.repeats}"
+        )
+
+
+def every_tenth(number: int) -> int:
+    """Return how often a message is published: each tenth three times."""
+    return 3 if number % 10 == 0 else 1
+
+
+def campaign(
+    ledger,
+    server,
+    folder: Path,
+    *,
+    command: Sequence[object],
+    publish: Callable[[list[int]], None],
+    left: Callable[[], int],
+    restart: Callable[[], None],
+    redrive: Callable[[list[int]], None] | None = None,
+    copies: Callable[[int], int] = every_tenth,
+    poison: int = 50,
+    messages: int = MESSAGES,
+    rate: float = RATE,
+    crew: int = 4,
+    concurrency: int = 10,
+    kill_every: float = 5.0,
+    environment: dict[str, str] | None = None,
+) -> Figures:
+    """Run a campaign and return what it counted: no message was lost, and none took effect twice.
+
+    Args:
+        ledger: as ``own_ledger`` gives it.
+        server: of the ledger, with ``stop`` and ``start``; it loses nothing when killed.
+        folder: for the journal and the crew's log.
+        command: of one consumer. Its handler is that of faults/campaign_effects.py, with ``name="campaign"`` for its keys.
+        publish: sends ``{"id": number}`` for each number, and returns when the broker has them. If it raises, it is called again.
+        left: how many messages the broker still has, those that a consumer holds included. May raise while the broker is away.
+        restart: kills the broker and starts it again; it loses nothing.
+        redrive: sends the poisoned messages again after the fix and lets their parked keys run. It gets their numbers, and is
+            called until their effects are there.
+        copies: how often a message is published; the copies come later.
+        poison: one message of so many fails until the fix; none if there is no ``redrive``.
+        messages: how many there are.
+        rate: how many are published in a second.
+        crew: how many consumers there are.
+        concurrency: how many handlers one consumer runs at a time.
+        kill_every: seconds from one kill to the next; a small campaign kills three times as often. Without an effect in between they are
+            10, and the oldest is killed: one that lost a reply with its broker may hold messages until it ends, such as Dramatiq's on Redis.
+        environment: more for the consumers.
+    """
+    journal, fix = folder / "journal", folder / "fixed"
+    ledger.journal = journal
+    told = {"ledger": ledger.url, "journal": str(journal), "fix": str(fix), "poison": poison if redrive else 0}
+    poisoned = {number for number in range(messages) if redrive and number % poison == poison // 2}
+    once = Once(ledger.url)
+    once.ledger.stats()  # makes the tables
+    everyone = set(range(messages))
+    disasters = [(messages // 4, lambda: (server.stop(), server.start())), (messages // 2, restart)]
+    restarts, pause = len(disasters), kill_every / 3 if SMALL else kill_every
+    publisher = _Publisher(publish, messages, copies, rate)
+    began = killed = redriven = looked = held = time.monotonic()
+    limit = 600.0 + messages / 2  # seconds, on a machine that is five times slower; less than faulthandler_timeout
+    log, seen, spent = folder / "crew.log", 0, Counter()
+    environment = {"ONCEWARD_CAMPAIGN": json.dumps(told), **(environment or {})}
+    with Crew(log, [command] * crew, **environment) as consumers:
+        publisher.start()
+        while True:
+            spent = _counts(ledger)
+            missing = everyone - set(spent)
+            if not missing and not disasters and not publisher.is_alive() and not _left(left):
+                break
+            parked = -1 if disasters or publisher.is_alive() else _parked(once)
+            if not 0 <= parked < len(missing):
+                held = time.monotonic()  # messages are on their way, or all that is missing waits for a person
+            elif time.monotonic() - looked > 5.0:
+                looked = time.monotonic()
+                held = held if _left(left) == 0 else looked
+            if time.monotonic() - began > limit or time.monotonic() - held > GONE:
+                raise AssertionError(
+                    f"not done after {time.monotonic() - began:.0f} s: {len(missing)} effects are missing, such as {sorted(missing)[:9]}; "
+                    f"{_left(left)} messages are left; {publisher.published} are published ({publisher.trouble!r}); {once.ledger.stats()}; {log.read_text(errors='replace')[-4000:]}"
+                )
+            if disasters and len(spent) >= disasters[0][0]:
+                disasters.pop(0)[1]()
+                held = time.monotonic()  # a slow machine needs long for it
+            if time.monotonic() - killed > (pause if spent.total() > seen else IDLE):
+                (consumers.kill if spent.total() > seen else consumers.kill_oldest)()
+                killed, seen = time.monotonic(), spent.total()
+            if missing and not fix.exists() and parked >= len(missing) >= len(poisoned):
+                fix.touch()  # all that is missing waits for a person
+            if missing and fix.exists() and redrive and time.monotonic() - redriven > 2.0:
+                redrive(sorted(missing))
+                redriven = time.monotonic()
+            time.sleep(0.25)
+    took = time.monotonic() - began
+    again = Counter({number: times - 1 for number, times in spent.items() if times > 1})
+    in_record = ledger.scheme != RedisLedger.scheme
+    figures = Figures(
+        messages,
+        publisher.published,
+        len(poisoned),
+        consumers.kills,
+        restarts,
+        took,
+        lost=sorted(everyone - set(spent)),
+        doubled=sorted(again) if in_record else sorted(number for number in again if not ledger.fenced(number)),
+        repeats=again.total(),
+    )
+    print(f"\n{folder.name} on {ledger.scheme}: {figures}")
+    assert not figures.lost, figures
+    assert not figures.doubled, figures
+    assert figures.kills, "nobody was killed"
+    assert figures.repeats <= (0 if in_record else concurrency * (figures.kills + crew * restarts)), figures
+    ended = Counter(record.status for record, _ in once.ledger.records())
+    others = [record for record, _ in once.ledger.records() if record.status != "COMPLETED"]
+    once.close()
+    assert ended == {"COMPLETED": messages}, (ended, others[:5], figures)
+    return figures
+
+
+class _Publisher(threading.Thread):
+    """Publishes a few numbers twice a second. Copies come later than their first."""
+
+    def __init__(
+        self, publish: Callable[[list[int]], None], messages: int, copies: Callable[[int], int], rate: float
+    ) -> None:
+        super().__init__(daemon=True)
+        self._publish, self._rate = publish, rate
+        late = messages * 0.3
+        places = [(float(number), number) for number in range(messages)]
+        for number in range(messages):
+            places += [(number + random.random() * late, number) for _ in range(copies(number) - 1)]
+        self._numbers = [number for _, number in sorted(places)]
+        self.published = 0
+        self.trouble: Exception | None = None  # the first
+
+    def run(self) -> None:
+        share = max(1, round(self._rate / 2))
+        for first in range(0, len(self._numbers), share):
+            began = time.monotonic()
+            chunk = self._numbers[first : first + share]
+            while True:
+                try:
+                    self._publish(chunk)
+                except Exception as error:
+                    self.trouble = self.trouble or error
+                    time.sleep(0.2)
+                else:
+                    break
+            self.published += len(chunk)
+            time.sleep(max(0.0, 0.5 - (time.monotonic() - began)))
+
+
+def _counts(ledger) -> Counter:
+    return Counter({int(name): times for name, times in ledger.spent().items()})
+
+
+def _parked(once: Once) -> int:
+    with contextlib.suppress(OncewardError):  # the ledger's server was restarted, and a pooled connection is dead
+        return once.ledger.stats()["PARKED"]
+    return -1
+
+
+def _left(left: Callable[[], int]) -> int:
+    with contextlib.suppress(Exception):  # the broker is starting
+        return left()
+    return -1

@@ -1,0 +1,83 @@
+"""Workers that are processes of their own, for tests that kill, pause and race them."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from places import SOURCES, SUPPORT, WORKERS
+from servers.orphans import watched
+
+PATIENCE = 120.0  # seconds that a worker may take on a slow machine
+
+
+def freeze(pid: int) -> None:
+    """Stop a process, and wait until all its threads stand: on a busy machine one may still answer after ``kill`` has returned."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + PATIENCE
+    while {state_of(thread) for thread in Path(f"/proc/{pid}/task").iterdir()} != {"T"}:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def state_of(process: Path) -> str:
+    """Return the letter of a process or thread, by its folder in /proc: ``T`` if it is stopped."""
+    return (process / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+@contextlib.contextmanager
+def workers(script: str):
+    """Give a function that starts workers running ``script``; whatever still runs at the end is killed."""
+    started = []
+
+    def start(*arguments, prefix=(), env=None) -> subprocess.Popen:
+        environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{SUPPORT}", "PYTHONWARNINGS": "error", **(env or {})}
+        process = subprocess.Popen(
+            [*prefix, sys.executable, str(WORKERS / script), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        started.append(watched(process))
+        return process
+
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+
+
+def killed_in_turn(begin, kills: int = 8) -> int:
+    """Run three workers at a time until all have ended by themselves; return how many were killed meanwhile.
+
+    Args:
+        begin: starts a worker. It is given the seconds that the worker may live once it works, and zero when ``kills`` have been
+            killed. The worker sets a timer (``setitimer``), whose signal kills it wherever it is: so it is killed in its work on
+            a slow machine, too.
+        kills: how many are killed at most; fewer if the others have done all the work before.
+    """
+    chance = random.Random(7)
+    lives = [0.05 + chance.random() * 0.3 for _ in range(kills)]
+    running, killed = [begin(lives.pop()) for _ in range(3)], 0
+    while running:
+        status = running.pop(0).wait(PATIENCE)
+        assert status in (0, -signal.SIGALRM)
+        if status:
+            killed += 1
+            running.append(begin(lives.pop() if lives else 0.0))
+    return killed
+
+
+def lines(process, told: str | None = None) -> list[str]:
+    """Tell a worker something, wait for its end and return what it said."""
+    output, _ = process.communicate(told, timeout=PATIENCE)
+    return output.splitlines()

@@ -1,0 +1,1 @@
+"""Messages, their brokers' shops and workers, and batches."""

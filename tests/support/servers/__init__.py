@@ -1,0 +1,1 @@
+"""The servers that tests start, what stands before them, and what ends them."""

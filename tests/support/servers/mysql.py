@@ -1,0 +1,159 @@
+"""MariaDB servers for tests, version 10.11 of Debian."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+
+import waiting
+from servers.needs import missing
+from servers.sql import SqlServer
+
+USER = "root"
+_PLAIN = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"}
+_SMALL = {
+    "innodb_buffer_pool_size": "32M",
+    "innodb_log_file_size": "16M",
+    "innodb_buffer_pool_dump_at_shutdown": "OFF",
+    "innodb_buffer_pool_load_at_startup": "OFF",
+    "performance_schema": "OFF",
+    "skip_name_resolve": "ON",
+    "max_connections": 300,
+    "key_buffer_size": "1M",
+    "innodb_file_per_table": "OFF",
+    "innodb_flush_log_at_trx_commit": 2,  # what it has answered survives its own death, but not the host's
+    "innodb_doublewrite": "OFF",
+    "sync_frm": "OFF",
+    "aria_pagecache_buffer_size": "8M",
+}
+
+
+class Mariadb(SqlServer):
+    """A running server, with the database ``test``."""
+
+    name = "MariaDB"
+
+    def __init__(self, environment: Mapping[str, str] | None = None, **settings: object) -> None:
+        self._environment = _PLAIN | dict(environment or {})
+        self._settings = _SMALL | settings
+        self._program = shutil.which("mariadbd", path="/usr/sbin:/usr/bin")
+        if self._program is None:
+            missing("MariaDB is not installed: apt-get install mariadb-server")
+        super().__init__("mysql")
+        make = ["mariadb-install-db", "--no-defaults", f"--datadir={self._scratch / 'data'}", "--skip-test-db"]
+        make += ["--auth-root-authentication-method=normal", f"--innodb-log-file-size={_SMALL['innodb_log_file_size']}"]
+        own = _PLAIN | {
+            "TMPDIR": str(self._scratch)
+        }  # each server that starts deletes what others have in a common one
+        made = subprocess.run(
+            make, check=False, capture_output=True, text=True, cwd=self._scratch, env=own, **self._user
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+        self.start()
+        self.sql("CREATE DATABASE IF NOT EXISTS test", database=None)
+
+    @property
+    def pid(self) -> int:
+        """The server's."""
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        """The URL of the database ``test``."""
+        return f"mysql://{USER}@127.0.0.1:{self.port}/test"
+
+    def start(self) -> None:
+        """Start it, or after ``stop`` start it again on the same port."""
+        settings = {"port": self.port, "bind_address": "127.0.0.1", "socket": self._scratch / "socket"}
+        settings["tmpdir"] = self._scratch  # which another server, when it starts, does not clear
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in (settings | self._settings).items()]
+        self._started(
+            [self._program, "--no-defaults", f"--datadir={self._scratch / 'data'}", *options], self._environment
+        )
+
+    def answers(self) -> bool:
+        """Return whether it takes connections."""
+        import pymysql
+
+        try:
+            self.sql("SELECT 1", database=None)
+        except pymysql.OperationalError:
+            return False
+        return True
+
+    def sql(self, statement: str, *values: object, database: str | None = "test") -> list[tuple]:
+        """Run one statement past everything of ours."""
+        import pymysql
+
+        where = {"host": "127.0.0.1", "port": self.port, "user": USER, "database": database}
+        with pymysql.connect(**where, autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return list(cursor.fetchall())
+
+    def database(self, name: str) -> str:
+        """Make a database, and return its URL."""
+        self.sql(f"CREATE DATABASE {name}")
+        return f"mysql://{USER}@127.0.0.1:{self.port}/{name}"
+
+    def crash(self) -> None:
+        """Kill it with SIGKILL."""
+        self._process.kill()
+        self._process.wait(60)
+
+
+class Replicated(Mariadb):
+    """A server that keeps a log for replicas, and answers a COMMIT when a replica has it, if there is one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            log_bin="binlog",
+            server_id=1,
+            rpl_semi_sync_master_enabled="ON",
+            rpl_semi_sync_master_timeout=600_000,
+            rpl_semi_sync_master_wait_no_slave="OFF",
+            rpl_semi_sync_master_wait_point="AFTER_SYNC",
+        )
+
+
+class MariadbReplica(Mariadb):
+    """A replica of a server, until it is promoted.
+
+    Args:
+        primary: the server.
+        environment: such as a wrong clock's.
+        synchronous: whether the primary waits for it at each commit.
+    """
+
+    def __init__(
+        self, primary: Mariadb, environment: Mapping[str, str] | None = None, *, synchronous: bool = True
+    ) -> None:
+        semi = "ON" if synchronous else "OFF"
+        super().__init__(environment, server_id=2, read_only="ON", rpl_semi_sync_slave_enabled=semi)
+        if not synchronous:
+            primary.sql("SET GLOBAL rpl_semi_sync_master_enabled = OFF")
+        self.sql(
+            f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {primary.port}, MASTER_USER = '{USER}', "
+            "MASTER_USE_GTID = slave_pos"
+        )
+        self.sql("START SLAVE")
+        follows = "SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'"
+        here = "SHOW TABLES LIKE 'effects'"
+        until(lambda: self.sql(here) and (not synchronous or primary.sql(follows)[0][1] == "1"), self)
+
+    def hold_replication(self) -> None:
+        """Take no more from the primary."""
+        self.sql("STOP SLAVE IO_THREAD")
+
+    def promote(self) -> None:
+        """Make it the primary, when it has done all that it got."""
+        self.sql("STOP SLAVE IO_THREAD")
+        done = "Slave has read all relay log"
+        state = "SELECT count(*) FROM information_schema.processlist WHERE state LIKE %s"
+        until(lambda: self.sql(state, f"{done}%") == [(1,)], self)
+        self.sql("STOP SLAVE")
+        self.sql("RESET SLAVE ALL")
+        self.sql("SET GLOBAL read_only = OFF")
+
+
+def until(holds: Callable[[], object], server: Mariadb) -> None:
+    """Wait until something holds."""
+    waiting.until(holds, 60, lambda: server.log)

@@ -1,0 +1,21 @@
+"""NATS servers with JetStream for tests, of Debian."""
+
+from servers.brokers import BrokerServer
+from servers.needs import needs
+
+
+class Nats(BrokerServer):
+    """A running server, whose streams are on disk."""
+
+    def __init__(self) -> None:
+        self._program = needs("nats-server", "apt-get install nats-server")
+        super().__init__()
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def _begin(self):
+        command = [self._program, "--addr", "127.0.0.1", "--port", self.port, "-js", "-sd", self._scratch]
+        return self._popen(command, start_new_session=True)

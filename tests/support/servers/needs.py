@@ -1,0 +1,137 @@
+"""What tests need from the machine: commands, packages, ports, numbers."""
+
+import base64
+import contextlib
+import hashlib
+import itertools
+import os
+import platform
+import secrets
+import shutil
+import socket
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from places import ROOT
+
+CACHE = ROOT / ".cache"
+REGION = "eu-west-1"  # that of the tests
+PACKAGE, VERSION = "@dynoxide/linux-x64", "1.2.1"
+INTEGRITY = "sha512-sBHqlxJ9ANkLluFkYRfd5r8Y0ApFew4FhOrlhgRAgD4XzEoFOukEo1nuBTQ1+jTtofqwn4NWQ2k0Tn5mNTjgUg=="
+
+
+def missing(message: str):
+    """Fail in CI, and elsewhere skip, saying what is missing and how to get it."""
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+def needs(command: str, how: str) -> str:
+    """Return the path of ``command``. Without it the test fails in CI, and elsewhere is skipped, saying how to get it."""
+    path = shutil.which(command)
+    if path is None:
+        missing(f"{command} is not installed: {how}")
+    return path
+
+
+def dynoxide() -> Path:
+    """Return the server's binary, fetched from npm once."""
+    binary = CACHE / f"dynoxide-{VERSION}"
+    if binary.exists():
+        return binary
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        missing("the DynamoDB-compatible test server (dynoxide, from npm) is fetched for Linux on x86-64 only")
+    return from_npm(PACKAGE, VERSION, INTEGRITY, "package/dynoxide", binary)
+
+
+def typescript() -> Path:
+    """Return the folder of TypeScript's compiler, fetched from npm once."""
+    version = "5.9.3"
+    integrity = "sha512-jl1vZzPDinLr9eUt3J/t7V6FgNEw9QjvBPdysz9KfQDD41fQrC2Y4vKQdiaUpFT4bXlb1RHhLpp8wtm6M5TgSw=="
+    folder = CACHE / f"typescript-{version}"
+    return folder if folder.exists() else from_npm("typescript", version, integrity, "package", folder)
+
+
+def from_npm(package: str, version: str, integrity: str, member: str, target: Path) -> Path:
+    """Fetch a package, check it against its pinned digest, and put a file or folder of it at ``target``."""
+    npm = shutil.which("npm")
+    if npm is None:
+        missing(f"npm is not installed, and {package} comes from it: apt-get install npm")
+    CACHE.mkdir(exist_ok=True)
+    work = CACHE / f"fetch-{package.rpartition('/')[2]}-{os.getpid()}"
+    work.mkdir(exist_ok=True)
+    try:
+        done = subprocess.run(
+            [npm, "pack", "--silent", f"{package}@{version}"], cwd=work, capture_output=True, text=True, timeout=300
+        )
+        (archive,) = work.glob("*.tgz") if done.returncode == 0 else [None]
+        if archive is None:
+            missing(f"npm could not fetch {package}@{version}: {done.stderr[-300:]}")
+        digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+        assert f"sha512-{digest}" == integrity, "what npm sent is not the package that was pinned"
+        with tarfile.open(archive) as tar:
+            inner = [one for one in tar if one.name == member or one.name.startswith(f"{member}/")]
+            tar.extractall(work, inner, filter="data")
+        made = work / member
+        if made.is_file():
+            made.chmod(0o755)
+        try:
+            made.replace(target)
+        except OSError:
+            assert target.exists()  # another process was faster
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def _number() -> int:
+    """Return the number of this process among those that run tests."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
+def numbers() -> Iterator[int]:
+    """Count from a start of this process's own: tables and queues of tests that run beside it have other names."""
+    return itertools.count(10**6 * _number())
+
+
+def _ports() -> Iterator[int]:
+    """Give ports of this process's own in turn, so that nobody takes that of a server which is down for a moment."""
+    share = 2_500
+    first, at = 10_000 + share * (_number() % 4), secrets.randbelow(share)
+    return itertools.chain(range(first + at, first + share), itertools.cycle(range(first, first + share)))
+
+
+_PORTS = _ports()
+
+
+def free_port(beside: int = 0) -> int:
+    """Return a port that nobody has; nor has anybody the one so far above it.
+
+    It is below those that systems give to connections, or one of a test's many connections could take it before its server.
+    """
+    for port in itertools.islice(_PORTS, 1000):
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + beside if beside else 0))
+            return port
+    raise AssertionError("this machine has no free port")
+
+
+def listens(port: int, process: subprocess.Popen) -> bool:
+    """Wait until a server that was just started takes connections."""
+    for _ in range(2000):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if process.poll() is not None:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+    return False

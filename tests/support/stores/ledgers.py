@@ -1,0 +1,325 @@
+"""Ledgers that several processes share, each with a place for effects that commit together with its records.
+
+Tests of processes use the fixture ``ledger`` of conftest.py and run on every store in ``LEDGERS``. A worker in a process of
+its own opens the same ledger with ``at(url)``. A new store joins by one class here and its line in ``LEDGERS``; if a test
+can kill its server, also by ``own_server`` and a line in ``SERVED``.
+"""
+
+import asyncio
+import collections
+import contextlib
+import json
+import os
+import random
+import sqlite3
+import time
+import uuid
+from abc import ABC, abstractmethod
+from types import SimpleNamespace
+from typing import Self
+from urllib.parse import parse_qs, urlsplit
+from urllib.request import Request, urlopen
+
+
+class SqlLedger(ABC):
+    """Effects are rows of a table in the ledger's database. Subclasses say how to connect, and the mark of a parameter."""
+
+    lease = 1.0  # the shortest that a loaded machine can be trusted to renew
+    mark = "?"
+    key = "key"  # the name of that column
+    away: tuple[type[Exception], ...] = ()  # what the driver raises while the server is away
+
+    def __init__(self, url: str):
+        self.url = url
+
+    @abstractmethod
+    def connect(self): ...
+
+    def create(self) -> None:
+        with contextlib.closing(self.connect()) as connection:
+            connection.execute("CREATE TABLE effects (name VARCHAR(100))")
+
+    def claim_and_spend(self, once, key, name: str, result) -> None:
+        """Claim ``key``, make the effect ``name`` and complete with ``result``, all in one transaction."""
+        with contextlib.closing(self.connect()) as connection, once.transaction(key, connection) as tx:
+            self._spend(connection, tx, name, result)
+
+    def spend(self, claim, name: str, result) -> None:
+        """Make the effect ``name`` and complete ``claim`` with ``result``, all in one transaction."""
+        with contextlib.closing(self.connect()) as connection, claim.transaction(connection) as tx:
+            self._spend(connection, tx, name, result)
+
+    async def spend_async(self, claim, name: str, result) -> None:
+        """As :meth:`spend`."""
+        await asyncio.to_thread(self.spend, claim, name, result)
+
+    def _spend(self, connection, tx, name, result):
+        time.sleep(random.random() * 0.01)  # long enough to be killed in
+        connection.execute(f"INSERT INTO effects VALUES ({self.mark})", (name,))
+        tx.result = result
+
+    def spent(self) -> dict[str, int]:
+        """How often each effect was made."""
+        with contextlib.closing(self.connect()) as connection:
+            return dict(collections.Counter(name for (name,) in connection.execute("SELECT name FROM effects")))
+
+    def stored(self, key: str) -> dict[str, object]:
+        """The fields of a record as they are in the database, also those that this version does not know."""
+        with contextlib.closing(self.connect()) as connection:
+            cursor = connection.execute(f"SELECT * FROM onceward WHERE {self.key} = {self.mark}", (key,))
+            return dict(zip([column[0] for column in cursor.description], cursor.fetchone(), strict=True))
+
+
+class SqliteLedger(SqlLedger):
+    """A file, which needs no server."""
+
+    scheme = "sqlite"
+
+    @classmethod
+    def fresh(cls, request, folder) -> Self:
+        made = cls(f"sqlite:///{folder}/ledger.db?timeout=30")
+        made.create()
+        return made
+
+    @classmethod
+    @contextlib.contextmanager
+    def own_server(cls, request, folder):
+        """Give a ledger, and what stands for its server."""
+        yield cls.fresh(request, folder), SimpleNamespace(stop=lambda: None, start=lambda: None)
+
+    def connect(self):
+        path = urlsplit(self.url).path.removeprefix("/")
+        return sqlite3.connect(path, timeout=30, isolation_level=None)
+
+
+class PostgresLedger(SqlLedger):
+    """A schema of its own on a server of the run."""
+
+    scheme = "postgresql"
+    mark = "%s"
+
+    @classmethod
+    def fresh(cls, request, folder) -> Self:
+        return cls._on(request.getfixturevalue("postgres15"), f"ledger_{uuid.uuid4().hex}")
+
+    @classmethod
+    @contextlib.contextmanager
+    def own_server(cls, request, folder):
+        """Give a ledger and the server that it is on, with ``stop`` and ``start``."""
+        from servers.postgres import Postgres  # workers do without it, and without pytest
+
+        server = Postgres()
+        try:
+            yield cls._on(server, "ledger"), SimpleNamespace(stop=server.crash, start=server.start)
+        finally:
+            server.stop()
+
+    @classmethod
+    def _on(cls, server, schema):
+        server.sql(f"CREATE SCHEMA {schema}", database="test")
+        made = cls(f"{server.url}?schema={schema}")
+        made.create()
+        return made
+
+    @property
+    def away(self):
+        import psycopg
+
+        return (psycopg.OperationalError,)
+
+    def connect(self):
+        import psycopg
+
+        place, _, schema = self.url.partition("?schema=")
+        return psycopg.connect(place, autocommit=True, options=f"-csearch_path={schema}")
+
+
+class MysqlLedger(SqlLedger):
+    """A database of its own on a MariaDB server of the run."""
+
+    scheme = "mysql"
+    mark = "%s"
+    key = "`key`"
+
+    @classmethod
+    def fresh(cls, request, folder) -> Self:
+        return cls._on(request.getfixturevalue("mariadb"), f"ledger_{uuid.uuid4().hex}")
+
+    @classmethod
+    @contextlib.contextmanager
+    def own_server(cls, request, folder):
+        """Give a ledger and the server that it is on, with ``stop`` and ``start``."""
+        from servers.mysql import Mariadb  # workers do without it, and without pytest
+
+        server = Mariadb()
+        try:
+            yield cls._on(server, "ledger"), SimpleNamespace(stop=server.crash, start=server.start)
+        finally:
+            server.stop()
+
+    @classmethod
+    def _on(cls, server, database):
+        made = cls(server.database(database))
+        made.create()
+        return made
+
+    @property
+    def away(self):
+        import pymysql
+
+        return (pymysql.OperationalError, pymysql.InterfaceError)
+
+    def connect(self):
+        import pymysql
+
+        class Connection(pymysql.Connection):
+            """With ``execute``, as the other drivers' connections have it."""
+
+            def execute(self, statement, values=None):
+                cursor = self.cursor()
+                cursor.execute(statement, values)
+                return cursor
+
+        parts = urlsplit(self.url)
+        place = {"host": parts.hostname, "port": parts.port, "user": parts.username, "database": parts.path[1:]}
+        return Connection(**place, autocommit=True)
+
+
+class DynamoLedger:
+    """Effects are counters in another table."""
+
+    scheme = "dynamodb"
+    lease = 3.0  # the server's clock is shown in seconds
+    away = ()
+
+    def __init__(self, url: str):
+        self.url = url
+        self._table = urlsplit(url).netloc
+        (self._endpoint,) = parse_qs(urlsplit(url).query)["endpoint"]
+
+    @classmethod
+    def fresh(cls, request, folder) -> Self:
+        request.getfixturevalue("aws")
+        return cls._on(request.getfixturevalue("dynoxide"), request.getfixturevalue("table"))
+
+    @classmethod
+    @contextlib.contextmanager
+    def own_server(cls, request, folder):
+        """Give a ledger and the server that it is on, with ``stop`` and ``start``."""
+        from servers.dynoxide import Dynoxide  # workers do without it, and without pytest
+
+        request.getfixturevalue("aws")
+        server = Dynoxide(folder / "db")
+        try:
+            yield cls._on(server, server.table("ledger")), server
+        finally:
+            server.stop()
+
+    @classmethod
+    def _on(cls, server, table):
+        server.table(f"effects-of-{table}", {"name": "S"})
+        return cls(f"dynamodb://{table}?endpoint={server.url}")
+
+    def claim_and_spend(self, once, key, name, result):
+        assert once.transact(key, [self._adding(name)], result) == result
+
+    def spend(self, claim, name, result):
+        claim.transact([self._adding(name)], result)
+
+    async def spend_async(self, claim, name, result):
+        await claim.transact_async([self._adding(name)], result)
+
+    def _adding(self, name):
+        return {
+            "Update": {
+                "TableName": f"effects-of-{self._table}",
+                "Key": {"name": {"S": name}},
+                "UpdateExpression": "ADD n :one",
+                "ExpressionAttributeValues": {":one": {"N": "1"}},
+            }
+        }
+
+    def spent(self):
+        return {item["name"]["S"]: int(item["n"]["N"]) for item in self._items(f"effects-of-{self._table}")}
+
+    def stored(self, key):
+        (item,) = [item for item in self._items(self._table) if item["key"]["S"] == key]
+        return {name: value.get("S") for name, value in item.items()}
+
+    def _items(self, table):
+        headers = {"X-Amz-Target": "DynamoDB_20120810.Scan", "Content-Type": "application/x-amz-json-1.0"}
+        headers |= {"X-Amz-Date": "20260101T000000Z"}
+        headers["Authorization"] = (
+            "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
+        )
+        body = json.dumps({"TableName": table}).encode()
+        with urlopen(Request(self._endpoint, body, headers), timeout=30) as answer:
+            return json.loads(answer.read())["Items"]
+
+
+class RedisLedger:
+    """Effects are lines of ``journal``, because none can commit with its record on Redis. It is for campaigns only."""
+
+    scheme = "redis"
+    journal = None  # a path
+
+    def __init__(self, url: str):
+        self.url = url
+
+    @classmethod
+    @contextlib.contextmanager
+    def own_server(cls, request, folder):
+        """Give a ledger and the server that it is on, with ``stop`` and ``start``; it loses nothing."""
+        from servers.redis import Redis  # workers do without it, and without pytest
+
+        server = Redis(appendonly="yes", appendfsync="always")
+        try:
+            yield cls(server.url), SimpleNamespace(stop=server.kill, start=server.start)
+        finally:
+            server.stop()
+
+    def stored(self, key):
+        import redis
+
+        with redis.Redis.from_url(self.url, decode_responses=True) as client:
+            found = (client.hgetall(one) for one in client.scan_iter(_type="hash"))
+            (record,) = [one for one in found if one.get("key") == key]
+        return record
+
+    def spend(self, claim, name, result):
+        journal = os.open(self.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(journal, f"{name} {claim.fence}\n".encode())  # one call: it is there, or it is not
+        finally:
+            os.close(journal)
+
+    async def spend_async(self, claim, name, result):
+        self.spend(claim, name, result)
+
+    def spent(self):
+        return dict(collections.Counter(name for name, _ in self._lines()))
+
+    def fenced(self, name):
+        """Return whether each effect of this name was made under a fence of its own."""
+        fences = [fence for one, fence in self._lines() if one == str(name)]
+        return len(set(fences)) == len(fences)
+
+    def _lines(self):
+        if not os.path.exists(self.journal):
+            return []
+        with open(self.journal) as file:
+            return [line.split() for line in file.read().splitlines()]
+
+
+LEDGERS = {"sqlite": SqliteLedger, "dynamodb": DynamoLedger, "postgresql": PostgresLedger, "mysql": MysqlLedger}
+SERVED = {
+    "dynamodb": DynamoLedger,
+    "postgresql": PostgresLedger,
+    "mysql": MysqlLedger,
+}  # those whose server a test can kill
+
+
+def at(url: str):
+    """Return the ledger at this URL, in a worker."""
+    (kind,) = {kind for kind in (*LEDGERS.values(), RedisLedger) if kind.scheme == urlsplit(url).scheme}
+    return kind(url)

@@ -1,0 +1,211 @@
+"""What tests of MySQL ledgers have in common."""
+
+import contextlib
+import itertools
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import pymysql
+
+from onceward.stores.mysql.statements import STARTED
+from stores import postgres_hands
+
+_ALIASES = itertools.count()
+NAP = "SELECT SLEEP(20)"
+
+
+def name_of(url: str) -> str:
+    """Return the database of a URL."""
+    return urlsplit(url).path.strip("/")
+
+
+class Moved:
+    """Connections whose server's clock is some seconds ahead."""
+
+    def __init__(self, conduit, passed):
+        self._conduit, self._passed = conduit, passed
+        self.timeout, self.close = conduit.timeout, conduit.close
+
+    def run(self, request, asked):
+        return self._conduit.run(request, lambda one: (self._told(*asked(one)),))
+
+    async def run_async(self, request, asked):
+        return await self._conduit.run_async(request, lambda one: (self._told(*asked(one)),))
+
+    def patient(self, seconds):
+        return Moved(self._conduit.patient(seconds), self._passed)
+
+    def _told(self, texts):
+        return [text.replace(STARTED, f"({STARTED} + {round(sum(self._passed) * 1e6)})") for text in texts]
+
+
+def moved_clock(store, passed):
+    """Return the store on a clock that is ahead by the sum of ``passed`` seconds."""
+    store.plain.conduit = Moved(store.plain.conduit, passed)
+    return store
+
+
+def killed(server, database):
+    """Let the server end all connections to a database."""
+    for (number,) in server.sql("SELECT id FROM information_schema.processlist WHERE db = %s", database):
+        with contextlib.suppress(pymysql.OperationalError):  # it is gone already
+            server.sql(f"KILL {number}")
+
+
+def place_of(url):
+    """Return where a URL leads, as the drivers take it."""
+    parts = urlsplit(url)
+    return {"host": parts.hostname, "port": parts.port, "user": parts.username, "database": name_of(url)}
+
+
+class Pymysql(postgres_hands.Psycopg):
+    """A connection of PyMySQL in autocommit."""
+
+    autocommit = True
+    nap = NAP
+
+    @asynccontextmanager
+    async def own_transaction(self, connection):
+        try:
+            await self.sql(connection, "BEGIN")
+            yield
+            await self.sql(connection, "COMMIT")
+        finally:
+            await self.sql(connection, "ROLLBACK")
+
+    async def killed(self, connection, server):
+        killed(server, name_of(self.url))
+
+    @asynccontextmanager
+    async def connection(self, url=None):
+        connection = pymysql.connect(**place_of(url or self.url), autocommit=self.autocommit)
+        try:
+            yield connection
+            assert not connection.open or connection.get_autocommit() == self.autocommit
+        finally:
+            if connection.open:
+                connection.close()
+
+    async def sql(self, connection, statement):
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    async def savepoint_undone(self, connection, value):
+        await self.sql(connection, "SAVEPOINT mine")
+        await self.act(connection, value)
+        await self.sql(connection, "ROLLBACK TO mine")
+
+    def is_idle(self, connection):
+        return not connection.open or not connection.server_status & 1
+
+
+class PymysqlPlain(Pymysql):
+    """As PyMySQL makes it: each statement begins a transaction."""
+
+    autocommit = False
+    begins = True
+
+
+class Asyncmy(Pymysql):
+    """A connection of asyncmy."""
+
+    awaited = True
+
+    @asynccontextmanager
+    async def connection(self, url=None):
+        import asyncmy
+
+        connection = await asyncmy.connect(**place_of(url or self.url), autocommit=True)
+        try:
+            yield connection
+        finally:
+            await connection.ensure_closed()
+
+    async def sql(self, connection, statement):
+        async with connection.cursor() as cursor:
+            await cursor.execute(statement)
+
+    def is_idle(self, connection):
+        return not connection.connected or not connection.server_status & 1
+
+
+class _Mysql:
+    driver = "pymysql"
+    nap = NAP
+
+    async def killed(self, connection, server):
+        killed(server, name_of(self.url))
+
+    def address(self, url):
+        return (url or self.url).replace("mysql://", f"mysql+{self.driver}://")
+
+
+class MysqlAlchemy(_Mysql, postgres_hands.Alchemy):
+    """A Connection of SQLAlchemy."""
+
+
+class MysqlAlchemySession(_Mysql, postgres_hands.AlchemySession):
+    """A Session of SQLAlchemy."""
+
+
+class AsyncMysqlAlchemy(_Mysql, postgres_hands.AsyncAlchemy):
+    """An AsyncConnection of SQLAlchemy."""
+
+    driver = "asyncmy"
+
+
+class AsyncMysqlAlchemySession(_Mysql, postgres_hands.AsyncAlchemySession):
+    """An AsyncSession of SQLAlchemy."""
+
+    driver = "asyncmy"
+
+
+class MysqlDjango(postgres_hands.Django):
+    """One of Django's connections, on PyMySQL."""
+
+    nap = NAP
+
+    async def killed(self, connection, server):
+        killed(server, name_of(self.url))
+
+    @asynccontextmanager
+    async def connection(self, url=None):
+        connection = django_on_mysql(f"maria{next(_ALIASES)}", url or self.url)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+def django_on_mysql(alias, url):
+    """Return Django's connection to a database of the site."""
+    import os
+
+    pymysql.install_as_MySQLdb()
+    from django.db import connections
+
+    from web import django_site  # noqa: F401 - configures Django
+
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # the tests are coroutines, and it blocks
+    place = place_of(url)
+    made = {
+        "ENGINE": "django.db.backends.mysql",
+        "NAME": place["database"],
+        "USER": place["user"],
+        "HOST": place["host"],
+        "PORT": place["port"],
+    }
+    connections.settings[alias] = connections.configure_settings({"default": {}, alias: made})[alias]
+    return connections[alias]
+
+
+HANDS = {
+    "pymysql": Pymysql,
+    "pymysql without autocommit": PymysqlPlain,
+    "asyncmy": Asyncmy,
+    "Connection": MysqlAlchemy,
+    "Session": MysqlAlchemySession,
+    "AsyncConnection": AsyncMysqlAlchemy,
+    "AsyncSession": AsyncMysqlAlchemySession,
+    "Django": MysqlDjango,
+}

@@ -1,0 +1,131 @@
+"""The cases of messages that leave with a transaction, on any connection of any ledger that has transactions.
+
+A test file imports them all. Its fixtures are those of stores/transaction_cases.py.
+"""
+
+import asyncio
+import contextlib
+
+import pytest
+
+import onceward
+from onceward.outbox import drain
+from queues.boxes import Box
+
+
+class Failure(Exception):
+    pass
+
+
+@pytest.fixture
+def box():
+    return Box()
+
+
+def unsent(once):
+    return [record.unsent for record, _ in once.ledger.records()]
+
+
+def test_messages_leave_with_a_transaction_that_claims(once, hand, effects, box):
+    async def place():
+        async with hand.connection() as connection, hand.within(once.transaction("k", connection)):
+            await hand.act(connection)
+            onceward.current().send(box.address, 1)
+            onceward.current().send(box.address, 2)
+            assert box.bodies == []
+
+    asyncio.run(place())
+    assert drain(10) == 0
+    assert (box.bodies, effects(), unsent(once)) == (["1", "2"], ["effect"], [None])
+
+
+def test_messages_leave_with_a_handlers_transaction(once, hand, effects, box):
+    async def handle():
+        onceward.current().send(box.address, 1)
+        async with hand.connection() as connection, hand.within(onceward.current().transaction(connection)):
+            await hand.act(connection)
+            onceward.current().send(box.address, 2)
+
+    asyncio.run(once.run_async("k", handle))
+    assert drain(10) == 0
+    assert (box.bodies, effects(), unsent(once)) == (["1", "2"], ["effect"], [None])
+
+
+def test_a_transaction_that_is_rolled_back_sends_nothing(once, hand, effects, box):
+    async def place():
+        async with hand.connection() as connection, hand.within(once.transaction("k", connection)):
+            onceward.current().send(box.address, 1)
+            raise Failure
+
+    with pytest.raises(Failure):
+        asyncio.run(place())
+    assert drain(10) == 0
+    assert (box.bodies, effects(), unsent(once)) == ([], [], [None])
+
+
+async def put(once, hand, connection, target, message, **more):
+    outbox = once.outbox(connection)
+    if hand.awaited:
+        return await outbox.send_async(target, message, **more)
+    return outbox.send(target, message, **more)
+
+
+@pytest.mark.parametrize("first", ["message", "effect"])
+def test_a_message_leaves_with_a_transaction_without_a_claim(once, hand, effects, box, first):
+    async def act():
+        async with hand.connection() as connection:
+            async with hand.own_transaction(connection):
+                if first == "effect":
+                    await hand.act(connection)
+                assert await put(once, hand, connection, box.address, 1, key="k")
+                assert not await put(once, hand, connection, box.address, 2, key="k")
+                await hand.act(connection)
+                assert (box.bodies, unsent(once)) == ([], [])
+            assert hand.is_idle(connection)
+
+    list(once.ledger.records())
+    asyncio.run(act())
+    assert drain(10) == 0
+    assert (box.bodies, unsent(once)) == (["1"], [None])
+    assert "effect" in effects()
+
+
+def test_a_message_of_a_rolled_back_transaction_is_never_there(once, hand, effects, box):
+    async def act():
+        async with hand.connection() as connection:
+            with contextlib.suppress(Failure):
+                async with hand.own_transaction(connection):
+                    await hand.act(connection)
+                    await put(once, hand, connection, box.address, 1)
+                    raise Failure
+
+    asyncio.run(act())
+    drain(1)
+    assert (box.bodies, unsent(once), effects()) == ([], [], [])
+
+
+def test_no_message_is_committed_alone(once, hand, box):
+    async def act():
+        async with hand.connection() as connection:
+            if hand.begins:  # any statement begins a transaction there
+                assert await put(once, hand, connection, box.address, 1)
+                assert unsent(once) == []
+            else:
+                with pytest.raises(ValueError, match="in no transaction"):
+                    await put(once, hand, connection, box.address, 1)
+
+    asyncio.run(act())
+    assert unsent(once) == []
+
+
+def test_a_message_is_put_by_the_right_method(once, hand, box):
+    async def act():
+        async with hand.connection() as connection:
+            outbox = once.outbox(connection)
+            with pytest.raises(TypeError, match=r"outbox\.send"):
+                if hand.awaited:
+                    outbox.send(box.address, 1)
+                else:
+                    await outbox.send_async(box.address, 1)
+
+    asyncio.run(act())

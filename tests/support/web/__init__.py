@@ -1,0 +1,1 @@
+"""Both ends of HTTP: servers, clients, applications and dashboards."""

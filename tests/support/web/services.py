@@ -1,0 +1,182 @@
+"""The service as a process of its own, a client that speaks plain HTTP to it, and a proxy that loses answers."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import secrets
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+from places import SOURCES
+from servers.needs import free_port
+from servers.orphans import watched
+
+PATIENCE = 60  # seconds that anything may take on a busy machine
+
+
+class Answered(NamedTuple):
+    """An answer of the service."""
+
+    status: int
+    body: dict
+    headers: dict
+
+    @property
+    def problem(self) -> str:
+        """The word of a refusal."""
+        return self.body["type"].rpartition(":")[2]
+
+
+class Service:
+    """A running service. Its standard error is kept in ``said``."""
+
+    def __init__(self, url: str, *options: str, under: list[str] | None = None, unix: str | None = None, port: int = 0):
+        self.url = url
+        self._command = [*(under or []), sys.executable, "-m", "onceward", "serve", "--store", url, *options]
+        self._command += ["--unix", unix] if unix is not None else ["--port", str(port or free_port())]
+        self.said: list[str] = []
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or start it again at the same place."""
+        environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+        self.process = watched(subprocess.Popen(self._command, env=environment, stderr=subprocess.PIPE, text=True))
+        for line in self.process.stderr:
+            self.said.append(line)
+            if found := re.search(r"serving at (\S+)", line):
+                self.place = found[1].rstrip("/")
+                break
+        else:
+            raise AssertionError("".join(self.said))
+        self._listener = threading.Thread(target=self._listen, args=(self.process.stderr,), daemon=True)
+        self._listener.start()
+
+    def _listen(self, lines) -> None:
+        with lines:
+            self.said.extend(lines)
+
+    @property
+    def api(self) -> "Api":
+        """A client without a token."""
+        return Api(self.place)
+
+    def kill(self) -> None:
+        """Kill it as a power failure would."""
+        self.process.kill()
+        self.process.wait()
+        self._listener.join()
+
+    def stop(self) -> int:
+        """Tell it to stop, and return its exit status."""
+        self.process.terminate()
+        return self.process.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def serving(url: str, *options: str, **more):
+    """Give a service for the ledger at ``url``."""
+    made = Service(url, *options, **more)
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+def new_id() -> str:
+    """Return an id for one claim."""
+    return secrets.token_hex(16)
+
+
+class Api:
+    """Speaks plain HTTP, one connection for each request."""
+
+    def __init__(self, place: str, namespace: str = "shop", token: str | None = None, trust: str | None = None):
+        self.place, self.namespace, self.token, self._trust = place, namespace, token, trust
+
+    def connection(self):
+        """Return a new connection."""
+        if self.place.startswith("unix:"):
+            made = http.client.HTTPConnection("localhost", timeout=PATIENCE)
+            made.sock = socket.socket(socket.AF_UNIX)
+            made.sock.connect(self.place.removeprefix("unix:"))
+            return made
+        scheme, _, host = self.place.partition("://")
+        if scheme == "https":
+            context = ssl.create_default_context(cafile=self._trust)
+            return http.client.HTTPSConnection(host, timeout=PATIENCE, context=context)
+        return http.client.HTTPConnection(host, timeout=PATIENCE)
+
+    def send(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answered:
+        """Send any request."""
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        with contextlib.closing(self.connection()) as connection:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            data = response.read()
+        return Answered(response.status, json.loads(data or b"{}"), {k.lower(): v for k, v in response.getheaders()})
+
+    def __call__(self, action: str, **fields) -> Answered:
+        """Send a request for an action."""
+        path, body = f"/v1/{self.namespace}/{action}", json.dumps(fields).encode()
+        return self.send("POST", path, body, **{"Content-Type": "application/json"})
+
+    def claimed(self, key, **options) -> dict:
+        """Claim a key, which must succeed. Return what names the claim."""
+        claim = {"key": key, "id": new_id()}
+        answer = self("claim", **claim, **options)
+        assert answer.status == 201, answer
+        return {**claim, "fence": answer.body["fence"]}
+
+
+class LosesAnswers:
+    """A proxy before a service. It loses the first answer to each request for which ``lost`` says so, after it was carried out."""
+
+    def __init__(self, place: str, lost):
+        self._host = place.partition("://")[2]
+        self.came: Counter[str] = Counter()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                action = self.path.rpartition("/")[2]
+                proxy.came[action] += 1
+                with contextlib.closing(http.client.HTTPConnection(proxy._host, timeout=PATIENCE)) as connection:
+                    connection.request("POST", self.path, body, {"Content-Type": self.headers["Content-Type"]})
+                    response = connection.getresponse()
+                    data = response.read()
+                if lost(action, proxy.came[action]):
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                self.send_response(response.status)
+                for name, value in response.getheaders():
+                    if name.lower() in {"content-type", "retry-after"}:
+                        self.send_header(name, value)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.place = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop."""
+        self._server.shutdown()
+        self._server.server_close()
