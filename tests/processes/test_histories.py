@@ -27,12 +27,7 @@ def program(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("faketime")
-@pytest.mark.parametrize(
-    "store",
-    # DynamoDB's client sends a request again by itself when its reply was lost. So a refusal can be of a write that was made, which the
-    # protocol's steps recognise, and the model of a register does not yet.
-    [pytest.param(one, marks=pytest.mark.nightly) if one == "dynamodb" else one for one in GROUNDS],
-)
+@pytest.mark.parametrize("store", GROUNDS)
 def test_some_order_explains_what_each_client_of_a_store_was_answered(store, program):
     found = run(Asked(store, SEED, seconds=5, kind=HERE[store]), program)
     assert not found.finding, found.finding
@@ -191,3 +186,25 @@ def test_a_claim_makes_one_effect(history):
     assert not history.finding
     history.whole("effect", 4, 5, fence=1)
     assert "(protocol)" in history.finding
+
+
+def test_a_claim_may_get_a_larger_fence_before_it_is_answered(history):
+    history.write(0, 2, record("a", 0), answer=record("a", 5))
+    history.write(0.5, 1, record("b", 0), answer=record("a", 3))
+    history.write(1.2, 1.4, record("b", 4), seen=record("a", 3), answer=record("a", 5))
+    assert not history.finding
+
+
+def test_a_claim_may_be_lost_before_it_is_answered(history):
+    history.write(0, 30, record("a", 0), answer=record("b", 4))
+    history.write(1, 2, record("c", 0), answer=record("a", 3))
+    history.write(12, 13, record("b", 4), seen=record("a", 3))
+    assert not history.finding
+
+
+def test_a_completion_is_not_refused_and_made(history):
+    history.write(0, 1, record("a", 1))
+    history.write(2, 9, record("a", 1, 1, "RELEASED"), seen=record("a", 1), answer=record("b", 2))
+    history.write(4, 5, record("c", 0), answer=record("a", 1, 1, "RELEASED"))
+    history.write(6, 7, record("b", 2), seen=record("a", 1, 1, "RELEASED"))
+    assert "(register)" in history.finding

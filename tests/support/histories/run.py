@@ -25,7 +25,11 @@ from torture.plan import LEASES, Plan
 
 CHECKER = SUPPORT / "histories" / "checker"
 PROCESSES = 3
-DYNAMODB_SECOND = 1.0  # by which its clock of whole seconds is off
+DYNAMODB = (
+    "-slack",
+    "1",
+    "-repeats",
+)  # its clock has whole seconds, and its client sends a request again after a lost reply
 PATIENCE = 60.0  # seconds for the processes to end, beyond their time
 MOST = 2  # findings that are shown of one run
 KINDS = ("plain", "kills", "restart", "failover")
@@ -80,17 +84,15 @@ def run(asked: Asked, program: Path) -> Verdict:
     folder = Path(tempfile.mkdtemp(prefix="onceward-history-"))
     try:
         _deliver(asked, folder)
-        return judge(program, folder, slack=DYNAMODB_SECOND if asked.store == "dynamodb" else 0.0)
+        return judge(program, folder, *(DYNAMODB if asked.store == "dynamodb" else ()))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def judge(program: Path, folder: Path, slack: float = 0.0) -> Verdict:
-    """Return the verdict on the histories in a folder."""
+def judge(program: Path, folder: Path, *how: str) -> Verdict:
+    """Return the verdict on the histories in a folder; ``how`` are options of the checker."""
     files = sorted(map(str, folder.glob("history-*")))
-    done = subprocess.run(
-        [program, "-slack", str(slack), "-timeout", "20s", *files], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([program, *how, "-timeout", "20s", *files], capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
     found = json.loads(done.stdout)
     texts = [

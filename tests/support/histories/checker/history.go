@@ -114,7 +114,7 @@ func (v Version) mark() mark { return mark{v.Owner, v.Beat} }
 //   - If another operation won with the same version, this one had no effect.
 //   - If somebody met its version, it took effect before that answer. All of its repetitions are one operation.
 //   - If nobody met its version, no later operation depends on it. It is left out.
-func bounded(ops []*Op) []*Op {
+func bounded(ops []*Op, repeats bool) []*Op {
 	won := map[mark]bool{}
 	met := map[content]int64{} // the first answer that shows it
 	known := map[mark]bool{}   // versions that somebody met
@@ -140,10 +140,14 @@ func bounded(ops []*Op) []*Op {
 	for _, op := range ops {
 		if op.Known {
 			kept = append(kept, op)
-			continue
 		}
-		if op.Write == nil {
-			continue // a read without an answer
+		if op.Write == nil || op.Won {
+			continue // a read, or a write that is there once
+		}
+		// A claim can be made, and lost before its store has given it its fence: then its answer shows another's record. So can any write
+		// of a client that sends it again by itself.
+		if op.Known && (!(repeats || isClaim(op)) || op.Record == nil || op.Record.mark() == op.Write.mark() || !known[op.Write.mark()]) {
+			continue
 		}
 		version := op.Write.content()
 		at, found := met[version]
@@ -155,6 +159,7 @@ func bounded(ops []*Op) []*Op {
 			continue
 		}
 		one := *op
+		one.Return, one.Known, one.Record = never, false, nil
 		if found {
 			one.Return = max(at, op.Call)
 		}

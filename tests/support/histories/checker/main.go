@@ -1,4 +1,4 @@
-// Judges histories: `histories [-slack SECONDS] [-timeout DURATION] FILE...` prints a verdict as JSON, and exits with 1 if a history is not
+// Judges histories: `histories [-slack SECONDS] [-repeats] [-timeout DURATION] FILE...` prints a verdict as JSON, and exits with 1 if a history is not
 // linearizable, and with 2 if one could not be judged.
 package main
 
@@ -35,6 +35,7 @@ type Verdict struct {
 
 func main() {
 	slack := flag.Float64("slack", 0, "seconds by which the store's clock may end a lease early")
+	repeats := flag.Bool("repeats", false, "the client sends a request again when its reply was lost")
 	patience := flag.Duration("timeout", time.Minute, "for one key")
 	flag.Parse()
 	began := time.Now()
@@ -69,7 +70,7 @@ func main() {
 		free <- true
 		go func() {
 			defer func() { <-free; running.Done() }()
-			all := bounded(keys[key])
+			all := bounded(keys[key], *repeats)
 			for _, name := range []string{"register", "protocol"} {
 				ops := thinned(all)
 				if name == "register" {

@@ -86,9 +86,9 @@ func (j judge) write(held state, op *Op) (bool, state) {
 		}
 		return held.answers(op)
 	}
-	if applies {
+	if applies && (op.Seen == nil || op.Record == nil || op.Record.Fence <= op.Seen.Fence) {
 		return false, held
-	}
+	} // else its store had given the claim a larger fence by then
 	return show(held, op.Record)
 }
 
