@@ -34,9 +34,8 @@ demo-steps:
 
 # Some tests need Debian's faketime and root; without them they say so and are skipped, but in CI they fail.
 # Most of their time is waiting, so there are more at a time than cores. conftest.py puts the long ones first.
-# A few tests that fail are run again, alone, and named (tests/support/second_run.py).
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --tb short || $(BIN)/python tests/support/second_run.py $$?
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --tb short
 
 # What needs no server and no process: a minute, for while you work.
 test-fast: $(VENV)/installed

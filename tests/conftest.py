@@ -90,19 +90,18 @@ def pytest_configure(config):
 
 
 FIRST = (
-    "processes/test_campaign",
-    "processes/test_chain_killed",
     "processes/test_torture",
     "processes/",
     "e2e/",
+    "docs/",
     "integration/",
 )  # what takes long, so that none of it is last
 
 
 # Of these parameters a test takes so many values, the next test the following ones: each value meets the code that is its own in some
 # tests, and the tests that are the same for all run on some. A file names more with `pytest.mark.sampled(form=1)`. `make nightly` runs
-# all values, and both versions of PostgreSQL. A file that is named runs whole.
-SAMPLED = {"hand": 2, "label": 2, "layout": 1, "pool": 1}
+# all values, and both versions of PostgreSQL. A file that is named runs whole. `pytest.mark.sampled("sqlite")` names the values themselves.
+SAMPLED = {"hand": 2, "layout": 1, "pool": 1}
 NIGHTLY = bool(os.environ.get("ONCEWARD_NIGHTLY"))
 POSTGRES = {"15": Postgres, "18": Postgres18} if NIGHTLY else {"15": Postgres}
 
@@ -126,7 +125,7 @@ def _left_out(items):
         if counts:
             others = tuple((name, id(value)) for name, value in item.callspec.params.items() if name not in counts)
             alike[item.nodeid.partition("[")[0], others].append((item, counts))
-    left_out = {item for item in items if item.get_closest_marker("nightly")}
+    left_out = {item for item in items if item.get_closest_marker("nightly") or not _is_named(item)}
     for turn, ones in enumerate(alike.values()):
         kept = [item for item, _ in ones]
         for place, (name, count) in enumerate(ones[0][1].items()):
@@ -144,6 +143,12 @@ def _sampled(item):
         if hasattr(item, "callspec")
         else {}
     )
+
+
+def _is_named(item):
+    """Return whether the test has one of the values that its marks ``sampled`` name, if they name any."""
+    named = [value for mark in item.iter_markers("sampled") for value in mark.args]
+    return not named or any(f"-{value}-" in f"-{item.callspec.id}-" for value in named)
 
 
 def _rank(name):
@@ -164,6 +169,12 @@ def pytest_configure_node(node):
 def pytest_unconfigure(config):
     if not hasattr(config, "workerinput"):
         stop(config.stash[RUN])
+
+
+@pytest.fixture(scope="session")
+def run_folder(pytestconfig):
+    """The folder of this run, which tells its workers of its servers."""
+    return pytestconfig.stash[RUN]
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,19 @@ from servers.needs import numbers
 
 _NUMBERS = numbers()
 PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), *sorted((DOCS / "how-to").glob("*.md"))]
+LONG = {"agent", "celery", "crash-test", "faststream", "pipelines"}  # these take ten seconds of CPU and more
 RUN = [page for page in PAGES if page.parent.name == "tutorials" or printed.MARK in page.read_text(encoding="utf-8")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in RUN if page.stem != "index"], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.nightly if page.stem in LONG else ())
+        for page in RUN
+        if page.stem != "index"
+    ],
+)
 def test_the_page_runs_as_printed(page, tmp_path, request):
     database = None
     if "postgresql://" in page.read_text(encoding="utf-8"):

@@ -7,7 +7,6 @@ import re
 import signal
 import sqlite3
 import time
-from multiprocessing.connection import wait
 
 import pytest
 
@@ -244,46 +243,6 @@ def test_ls_show_and_stats_tell_what_is_there(held):
     assert (counts["total"], counts["IN_PROGRESS"], counts["lapsed"]) == (4, 1, 0)
 
 
-def test_a_key_that_there_is_not_is_an_error_of_one_line(held):
-    for command in ("show", "clear", "unpark", "park"):
-        result = held.run(command, "n:nobody")
-        assert result.returncode == 1
-        assert result.stderr.count("\n") == 1
-        assert "no such key" in result.stderr
-
-
-def test_clear_refuses_a_live_claim_unasked_and_does_it_with_yes(held):
-    result = held.run("clear", "n:live")
-    assert result.returncode == 1
-    assert "--yes" in result.stderr
-    assert held.run("clear", "n:live", "--yes").returncode == 0
-    assert held.run("show", "n:live").returncode == 1
-
-
-@pytest.mark.parametrize(("answer", "left"), [(b"n\n", True), (b"y\n", False)])
-def test_clear_asks_about_a_live_claim_on_a_terminal(held, answer, left):
-    controller, terminal = pty.openpty()
-    process = held.start("clear", "n:live", stdin=terminal, stdout=terminal, stderr=terminal)
-    os.close(terminal)
-    told = b""
-    while b"[y/N]" not in told:
-        assert wait([controller], 20)
-        told += os.read(controller, 4096)
-    os.write(controller, answer)
-    process.wait(60)
-    os.close(controller)
-    assert b"a worker holds this key" in told
-    assert (held.run("show", "n:live").returncode == 0) is left
-
-
-def test_park_stops_unpark_lets_go_and_clear_forgets(held):
-    assert held.run("park", "n:r", "--reason", "enough").returncode == 0
-    assert json.loads(held.run("show", "n:r", "--json").stdout)["error"] == "enough"
-    assert held.run("unpark", "n:r").returncode == 0
-    assert "cleared" in held.run("clear", "n:r").stdout.decode()
-    assert "cannot be parked" in held.run("park", "n:a").stderr
-
-
 # --- a part at a time -----------------------------------------------------------------------------------------------
 
 
@@ -455,7 +414,7 @@ def once(request, tmp_path):
     made.close()
 
 
-@pytest.mark.parametrize("limit", [1, 3, 10, 29, 30, 100])
+@pytest.mark.parametrize("limit", [1, 10, 30, 100])
 @pytest.mark.parametrize("status", [None, "PARKED"])
 def test_a_ledger_is_read_in_parts_of_any_size(once, limit, status, monkeypatch):
     monkeypatch.setattr("onceward.stores.ledger.PAGE", 8)

@@ -37,6 +37,7 @@ def test_the_demo_proves_that_each_message_took_effect_once(cli):
     assert list(cli.folder.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_the_demo_proves_the_same_on_postgresql_and_drops_its_tables(cli, postgres15):
     postgres15.sql("CREATE DATABASE demo")
     store = postgres15.url.replace("/test", "/demo")
@@ -58,6 +59,7 @@ def test_a_demo_leaves_the_tables_of_another_one_alone(cli, postgres15):
     assert postgres15.sql("SELECT relname FROM pg_stat_user_tables", database="taken") == [("onceward_demo_effects",)]
 
 
+@pytest.mark.nightly
 def test_make_demo_starts_a_postgresql_and_stops_it(postgres15):
     venv = Path(sys.executable).parents[1]
     if not (venv / "bin" / "onceward").exists() or shutil.which("make") is None:

@@ -11,6 +11,8 @@ from web.dashboards import browsing
 from web.django_shops import PROJECT, Shop, database_of
 from web.servers import WebServer
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def address(postgres, tmp_path):

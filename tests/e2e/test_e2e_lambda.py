@@ -134,6 +134,7 @@ def empty(shop, queue):
     shop.until(lambda: shop.aws.left(queue) == 0)
 
 
+@pytest.mark.nightly
 def test_without_onceward_a_duplicate_has_its_effect_twice(shop):
     shop.open("sqs", 3, "lambda_plain.py")
     queue = shop.aws.queue(shop.name, VisibilityTimeout=3)
@@ -143,6 +144,7 @@ def test_without_onceward_a_duplicate_has_its_effect_twice(shop):
     assert Counter(effect.order for effect in shop.effects) == {"a": 2, "b": 1}
 
 
+@pytest.mark.sampled("sqs_threads")
 @pytest.mark.parametrize("handler", ["sqs_threads", "sqs_async"])
 def test_each_order_takes_effect_once_despite_copies_and_failures(shop, handler):
     shop.open(handler, 3)
@@ -174,6 +176,7 @@ def test_a_message_delivered_again_while_it_is_at_work_takes_effect_once(shop):
     each_once(shop, ["long"])
 
 
+@pytest.mark.sampled("sqs_async")
 @pytest.mark.parametrize("handler", ["sqs", "sqs_async"])
 def test_a_function_that_times_out_mid_batch_loses_and_doubles_nothing(shop, handler):
     shop.open(handler, 3)
@@ -207,6 +210,7 @@ def test_a_poison_message_ends_in_dead_letter_queue_and_harms_no_other(shop):
     assert "poison" in {line.order for line in shop.tries}
 
 
+@pytest.mark.nightly
 def test_a_dead_letter_that_is_sent_again_after_a_fix_takes_effect_once(shop):
     queue, dead = poisoned(shop)
     shop.fixed.touch()
@@ -255,6 +259,7 @@ def in_order(shop, groups):
         assert [order for order, _ in groupby(tried)] == group
 
 
+@pytest.mark.sampled("group")
 @pytest.mark.parametrize("stop", ["group", "batch"])
 def test_a_fifo_queue_keeps_each_groups_order_despite_failures_and_copies(shop, stop):
     shop.open(f"fifo_{stop}", 3)
@@ -276,6 +281,7 @@ def test_a_fifo_queue_keeps_each_groups_order_despite_failures_and_copies(shop, 
         assert meanwhile == {"a0", "b0", "c0", "a1"}
 
 
+@pytest.mark.nightly
 def test_a_fifo_function_that_times_out_in_the_middle_keeps_the_order(shop):
     shop.open("fifo_group", 2)
     queue = shop.aws.queue(f"{shop.name}.fifo", VisibilityTimeout=3)
@@ -289,6 +295,7 @@ def test_a_fifo_function_that_times_out_in_the_middle_keeps_the_order(shop):
     assert attempt_of(shop, "a2") == 2
 
 
+@pytest.mark.sampled("10")
 @pytest.mark.parametrize("batch", [1, 10])
 def test_a_poison_message_of_a_fifo_queue_takes_along_what_follows_it(shop, batch):
     shop.open("fifo_group", 2)
@@ -342,6 +349,7 @@ def test_a_stream_keeps_each_shards_order_through_failures_and_duplicates(shop):
     assert reported == {numbers[order]: 2 for order in fails}
 
 
+@pytest.mark.nightly
 def test_a_stream_function_that_times_out_in_the_middle_keeps_the_order(shop):
     shop.open("kinesis", 2)
     stream = shop.aws.stream(shop.name)

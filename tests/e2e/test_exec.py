@@ -251,10 +251,10 @@ def test_a_ledger_that_cannot_be_reached_runs_nothing(cli, job):
     assert cli.log() == []
 
 
-def test_eight_at_once_run_it_once(cli, job):
+def test_of_several_at_once_one_runs_it(cli, job):
     command = job("sleep 0.2; echo told")
-    crew = [cli.start(*KEY, "--wait", 60, "--", command, stderr=subprocess.DEVNULL) for _ in range(8)]
-    assert [one.communicate(timeout=60)[0] for one in crew] == [b"told\n"] * 8
+    crew = [cli.start(*KEY, "--wait", 60, "--", command, stderr=subprocess.DEVNULL) for _ in range(3)]
+    assert [one.communicate(timeout=60)[0] for one in crew] == [b"told\n"] * 3
     assert cli.log() == ["run"]
 
 

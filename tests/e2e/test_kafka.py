@@ -72,6 +72,7 @@ def test_a_signal_ends_it_and_commits_what_is_done(cli, kafka, topic):
     assert kafka.committed("till", topic) == {0: 1}
 
 
+@pytest.mark.nightly
 def test_a_redrive_lets_a_parked_record_run_after_the_fix(cli, kafka, topic):
     def redriven(*arguments):
         return cli.run("redrive", f"kafka:{topic}", *STORE, *arguments, timeout=PATIENCE)

@@ -10,6 +10,8 @@ import pytest
 
 from places import DOCS, ROOT
 
+pytestmark = pytest.mark.nightly
+
 PAGE = (DOCS / "how-to" / "lambda-zip.md").read_text(encoding="utf-8")
 FUNCTION, LAYER, BYTECODE = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
 HANDLER = """

@@ -15,8 +15,10 @@ import uuid
 import nats as nats_client
 import pytest
 from nats.js.api import StreamConfig
+from typer.testing import CliRunner
 
 from onceward import Once
+from onceward.cli.app import app
 from places import EXAMPLES, SOURCES
 from servers.orphans import watched
 from servers.redis import Redis
@@ -127,18 +129,12 @@ def add(server, stream, *messages):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_scenario_has_no_mistake_and_does_what_its_examples_say(file, tmp_path):
-    environment = {
-        **os.environ,
-        "OUT": str(tmp_path / "out"),
-        "AUDIT": str(tmp_path / "audit"),
-        "PYTHONPATH": str(SOURCES),
-    }
+def test_a_scenario_has_no_mistake_and_does_what_its_examples_say(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("AUDIT", str(tmp_path / "audit"))
     for command in ("vet", "test"):
-        done = subprocess.run(
-            [sys.executable, "-m", "onceward", command, str(file)], capture_output=True, text=True, env=environment
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = CliRunner().invoke(app, [command, str(file)])
+        assert done.exit_code == 0, done.output
 
 
 def test_system_lock(shop, ministack, dynoxide, table, aws, monkeypatch):
@@ -156,6 +152,7 @@ def test_system_lock(shop, ministack, dynoxide, table, aws, monkeypatch):
     shop._running.clear()
 
 
+@pytest.mark.nightly
 def test_consumer_lock(shop, kafka, topic, postgres15):
     kafka.send(topic, *[json.dumps(order).encode() for order in orders(*"abacbca")])
     schema = f"{postgres15.url}?schema=pipes_{uuid.uuid4().hex[:8]}"
@@ -166,6 +163,7 @@ def test_consumer_lock(shop, kafka, topic, postgres15):
     assert sorted(one["id"] for one in shop.written(3)) == ["a", "b", "c"]
 
 
+@pytest.mark.nightly
 def test_producer_lock(shop, rabbitmq, server):
     queue = rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}")
     rabbitmq.publish(queue, *orders(*"abacbca"))
@@ -204,6 +202,7 @@ def test_retry_a_step(shop, server, bank):
     assert bank.asked == {"/reports/r-1": 3}
 
 
+@pytest.mark.nightly
 def test_batches(shop, ministack, bank, aws, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", ministack.url)
     queue = ministack.queue(f"orders-{uuid.uuid4().hex[:8]}")
@@ -216,6 +215,7 @@ def test_batches(shop, ministack, bank, aws, monkeypatch):
     assert bank.asked == dict.fromkeys("abcd", 1)
 
 
+@pytest.mark.nightly
 def test_backpressure(shop, server):
     stream = f"orders-{uuid.uuid4().hex[:8]}"
     once = Once(shop.given["LEDGER"])

@@ -1,5 +1,7 @@
 """``onceward redrive amqp:QUEUE`` as a command. test_worker_commands.py has ``onceward work rabbitmq:QUEUE``."""
 
+import pytest
+
 from commands.command_line import Cli
 from queues.shops import RabbitShop
 from waiting import PATIENCE, until
@@ -16,6 +18,7 @@ def charge(order: dict):
 """
 
 
+@pytest.mark.nightly
 def test_redrive_sends_dead_letters_again_and_unparks_their_keys(tmp_path, rabbitmq):
     cli, shop = Cli(tmp_path), RabbitShop(rabbitmq)
     cli.env["AMQP_URL"] = rabbitmq.url

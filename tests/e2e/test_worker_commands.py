@@ -100,6 +100,7 @@ def test_a_queue_that_loses_messages_ends_the_command(cli, shop, request):
     assert "loses" in told.stderr
 
 
+@pytest.mark.sampled("redis_shop")
 @pytest.mark.parametrize(("shop", "place"), [("nats_shop", "NATS_URL"), ("redis_shop", "REDIS_URL")])
 def test_what_a_killed_worker_held_takes_effect_once(cli, shop, place, request):
     shop = request.getfixturevalue(shop)

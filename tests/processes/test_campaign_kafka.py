@@ -10,6 +10,8 @@ from onceward import Once
 from onceward.kafka import KafkaRedrive
 from servers.kafka import Kafka
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def broker():

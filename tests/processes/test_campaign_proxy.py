@@ -3,10 +3,14 @@
 import sys
 from collections import Counter, defaultdict
 
+import pytest
+
 from faults.campaign import own_ledger
 from faults.under_fire import LEASE, under_fire
 from onceward import Once
 from web.bank import Bank
+
+pytestmark = pytest.mark.nightly
 
 
 def test_each_request_through_a_proxy_takes_effect_once_under_fire(tmp_path, request):

@@ -12,6 +12,8 @@ from onceward.rabbitmq.redrive import RabbitRedrive
 from places import WORKERS
 from servers.rabbitmq import Rabbitmq
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def node():

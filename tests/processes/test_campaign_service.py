@@ -3,9 +3,13 @@
 import sys
 from collections import Counter, defaultdict
 
+import pytest
+
 from faults.campaign import own_ledger
 from faults.under_fire import under_fire
 from onceward import Once
+
+pytestmark = pytest.mark.nightly
 
 
 def test_each_key_claimed_at_the_service_takes_effect_once_under_fire(tmp_path, request):

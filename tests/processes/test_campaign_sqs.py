@@ -12,6 +12,8 @@ from onceward.aws.dead_letters.letters import unpark_to
 from onceward.aws.sqs.queue import Queue
 from servers.ministack import Ministack
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def queues(tmp_path):

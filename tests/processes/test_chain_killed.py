@@ -17,6 +17,8 @@ from places import SOURCES, WORKERS
 from servers.dynoxide import Dynoxide
 from servers.ministack import Ministack
 
+pytestmark = pytest.mark.nightly
+
 ORDERS = int(os.environ.get("ONCEWARD_CHAIN_ORDERS", "300"))  # 5000 by hand
 LIMIT = 240.0 + ORDERS / 4  # seconds, on two slow cores that others use, too
 SERVICES = ("orders", "orders", "payments", "shipping")

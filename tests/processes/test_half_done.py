@@ -44,6 +44,7 @@ def check(ledger, journal, keys, attempts=(2,)):
     return sum(int(words[1]) for words in told if words[0] == "completer")
 
 
+@pytest.mark.sampled("mysql-plain", "sqlite-awaited")
 @pytest.mark.parametrize("role", ["plain", "awaited"])
 def test_a_completer_finishes_what_a_killed_worker_began(ledger, start, tmp_path, role):
     journal = tmp_path / "journal"
@@ -53,6 +54,7 @@ def test_a_completer_finishes_what_a_killed_worker_began(ledger, start, tmp_path
     assert check(ledger, journal, 3) == 3
 
 
+@pytest.mark.sampled("postgresql")
 def test_what_a_killed_completer_began_is_finished_by_another(ledger, start, tmp_path):
     journal = tmp_path / "journal"
     half_done(start, ledger, journal, 3)
@@ -62,6 +64,7 @@ def test_what_a_killed_completer_began_is_finished_by_another(ledger, start, tmp
     assert check(ledger, journal, 3, (2, 3)) == 3
 
 
+@pytest.mark.sampled("mysql")
 def test_completers_and_a_client_at_once_finish_each_key_once(ledger, start, tmp_path):
     journal, keys = tmp_path / "journal", 20
     ledger.lease = max(ledger.lease, 10.0)  # so that a machine whose disk is busy renews it

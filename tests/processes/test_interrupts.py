@@ -48,18 +48,21 @@ def outside():
     CURRENT.set(None)
 
 
+@pytest.mark.sampled("single", "batch_async", "checkpoint")
 @pytest.mark.parametrize("form", SYNC + ASYNC)
 def test_a_time_limit_at_any_microsecond_loses_no_recording(form):
     struck, reached, swallowed, said = fuzz(form, "memory:", 400)
     assert (reached, swallowed) == (struck, 0), said
 
 
+@pytest.mark.sampled("single_async")
 @pytest.mark.parametrize("form", ["single", "batch", "checkpoint", "single_async"])
 def test_the_same_holds_for_a_ledger_on_a_disk(form, tmp_path):
     struck, reached, swallowed, said = fuzz(form, f"sqlite:///{tmp_path}/ledger.db?synchronous=NORMAL", 250)
     assert (reached, swallowed) == (struck, 0), said
 
 
+@pytest.mark.sampled("checkpoint")
 @pytest.mark.parametrize("form", ["single", "checkpoint"])
 def test_the_same_holds_for_an_exception_that_another_thread_throws(form):
     _, _, swallowed, said = fuzz(form, "memory:", 300, "thread")

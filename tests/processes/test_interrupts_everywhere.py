@@ -214,16 +214,19 @@ def swept(sweep, form):
     return done.stdout.splitlines()
 
 
+@pytest.mark.sampled("run_async", "batch")
 @pytest.mark.parametrize("form", FORMS)
 def test_an_interrupt_anywhere_in_the_settling_loses_no_outcome(form):
     assert swept(sweep_settling, form)[-1] == "none lost"
 
 
+@pytest.mark.sampled("claim")
 @pytest.mark.parametrize("form", ["run", "run_async", "claim", "claim_async"])
 def test_an_interrupt_between_claim_and_handler_leaves_nothing_renewed(form):
     assert swept(sweep_claim, form)[-1] == "none renewed"
 
 
+@pytest.mark.nightly
 def test_an_interrupt_in_the_hooks_of_a_fork_leaves_no_lock_held(tmp_path):
     once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
     once.run("k", str)

@@ -36,6 +36,7 @@ def asked(folder):
     return (folder / "asked").read_text().split()
 
 
+@pytest.mark.sampled("answer-sdk")
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("point", ["effect", "answer"])
 def test_a_server_over_stdio_is_killed_before_its_answer(tmp_path, library, point):
@@ -80,7 +81,8 @@ class HttpServer:
         return Client(f"http://127.0.0.1:{self.port}/mcp")
 
 
-@pytest.mark.parametrize("library", ["sdk", pytest.param("fastmcp", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_servers_over_http_are_killed_while_two_clients_share_each_key(tmp_path, library):
     server = HttpServer(library, tmp_path)
 

@@ -37,6 +37,7 @@ def is_struck_out(ledger):
     return record.unsent is None
 
 
+@pytest.mark.sampled("sqlite-before", "postgresql-after")
 @pytest.mark.parametrize(
     ("when", "bodies"), [("before", ["1", "2"]), ("after", ["1", "1", "2"])], ids=["before", "after"]
 )
@@ -52,6 +53,7 @@ def test_a_duplicate_sends_what_a_killed_worker_has_not(ledger, start, tmp_path,
     assert len({key for key, _ in sent(journal)}) == 2
 
 
+@pytest.mark.sampled("dynamodb")
 def test_a_worker_that_is_paused_past_its_send_lease_sends_nothing_more(ledger, start, tmp_path):
     journal = tmp_path / "journal"
     worker = start(ledger.url, journal, "slow")
@@ -66,6 +68,7 @@ def test_a_worker_that_is_paused_past_its_send_lease_sends_nothing_more(ledger, 
     assert len({key for key, _ in sent(journal)}) == 2
 
 
+@pytest.mark.sampled("mysql")
 def test_a_worker_that_ends_sends_its_messages_first(ledger, start, tmp_path):
     journal = tmp_path / "journal"
     assert lines(start(ledger.url, journal, "all"))[0] == "placed"
@@ -82,6 +85,7 @@ def crowd():
         yield begin
 
 
+@pytest.mark.sampled("dynamodb")
 def test_killed_workers_lose_no_message_and_no_order(ledger, crowd, tmp_path):
     journal = tmp_path / "journal"
     kills = killed_in_turn(lambda life: crowd(ledger.url, journal, KEYS, ledger.lease, life))

@@ -66,6 +66,7 @@ def test_after_kill_9_a_run_does_only_what_is_left(cli):
     assert len(lines(cli, "mailed")) <= 30 + 3 * kills
 
 
+@pytest.mark.nightly
 def test_two_runs_at_once_share_the_work(cli):
     both = [cli.start("run", "orders.yaml", stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [(one.communicate()[1], one.returncode)[1] for one in both] == [0, 0]

@@ -25,6 +25,7 @@ def bouncer(postgres15):
     made.stop()
 
 
+@pytest.mark.nightly
 def test_a_pooler_that_restarts_loses_and_doubles_nothing(bouncer, postgres15, tmp_path):
     log = tmp_path / "log"
     log.touch()

@@ -74,6 +74,7 @@ def wait_for(log, number):
         time.sleep(0.005)
 
 
+@pytest.mark.nightly
 def test_steps_under_load_double_no_key_but_those_in_progress_at_the_hour(stepped, tmp_path):
     log = tmp_path / "log"
     log.touch()
@@ -93,6 +94,7 @@ def test_steps_under_load_double_no_key_but_those_in_progress_at_the_hour(steppe
     assert {key for key, times in runs.items() if times > 1} <= in_progress
 
 
+@pytest.mark.sampled("-3600.0")
 @pytest.mark.parametrize("back", [-5.0, -HOUR])
 def test_a_clock_that_steps_back_ends_no_lease_and_forgets_no_record(stepped, once, back):
     held = once.acquire("held")

@@ -27,6 +27,7 @@ def start():
 # --- killed -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled("postgresql")
 def test_workers_killed_at_random_points_leave_exactly_one_effect_per_key(ledger, start):
     chance = random.Random(3)
     abandoned = []
@@ -58,6 +59,7 @@ def test_workers_killed_at_random_points_leave_exactly_one_effect_per_key(ledger
 # --- paused -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled("sqlite", "postgresql")
 def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, start):
     zombie, patient = start("zombie", ledger.url), start("patient", ledger.url)
     for process in (zombie, patient):
@@ -87,6 +89,7 @@ def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, st
 # --- racing -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled("sqlite")
 def test_eight_processes_on_the_same_keys_run_every_handler_exactly_once(ledger, start, tmp_path):
     log = tmp_path / "log"
     racers = [start("race", ledger.url, log, 200) for _ in range(8)]
@@ -145,6 +148,7 @@ def test_handlers_that_outlive_their_lease_keep_their_claims(ledger):
 FORKING = {"PYTHONWARNINGS": "error,ignore::DeprecationWarning"}
 
 
+@pytest.mark.sampled("postgresql", "sqlite")
 def test_a_once_that_was_used_before_a_fork_works_in_parent_and_children(ledger, start, tmp_path):
     log = tmp_path / "log"
     process = start("prefork", ledger.url, log, env=FORKING)
@@ -155,6 +159,7 @@ def test_a_once_that_was_used_before_a_fork_works_in_parent_and_children(ledger,
     assert len(runs) == 50 + 1 + 1 + 4
 
 
+@pytest.mark.sampled("sqlite-fork", "dynamodb-spawn")
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_multiprocessing_pool_shares_the_work(ledger, start, tmp_path, method):
     log = tmp_path / "log"
@@ -166,6 +171,7 @@ def test_a_multiprocessing_pool_shares_the_work(ledger, start, tmp_path, method)
 # --- a server that is killed --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled("dynamodb")
 @pytest.mark.parametrize("store", SERVED)
 def test_a_server_killed_and_started_again_loses_and_doubles_nothing(request, start, tmp_path, store):
     log = tmp_path / "log"
@@ -223,6 +229,7 @@ def refused(ledger, request):
     return lambda: sum(bool(proxy.skewed(seen.headers["x-amz-date"])) for seen in proxy.seen)
 
 
+@pytest.mark.sampled("dynamodb", "postgresql")
 def test_workers_whose_clocks_are_wrong_neither_steal_nor_forget(ledger, refused, start, faketime):
     """An hour fast, an hour slow, through both changes of the clocks, and in odd zones: all at the same time."""
     once = Once(ledger.url, lease=120.0, retention=120.0)

@@ -1,4 +1,4 @@
-"""Redis servers that are killed under eight workers, and replicas that take their place: what was lost is counted."""
+"""Redis servers that are killed under four workers or more, and replicas that take their place: what was lost is counted."""
 
 import collections
 import contextlib
@@ -17,7 +17,7 @@ from servers.redis import Redis, RedisCluster, Replica, clock_of, slots_of, unti
 from servers.wrong_clocks import wrong_clock
 
 LEASE = 60.0  # longer than any failover here
-COUNT = 200
+COUNT = 120
 PACE = 0.2  # seconds that a handler takes at most, where a failover must come before all is done
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
@@ -98,6 +98,7 @@ def check_told(log, left):
         assert (key, value) in made
 
 
+@pytest.mark.nightly
 def test_eight_workers_with_wrong_clocks_run_each_key_once(start, serve, log, faketime):
     server = serve(Redis)
     clocks = ["-1h", "+1h", "-1h", "+1h", None, None, None, None]
@@ -107,12 +108,13 @@ def test_eight_workers_with_wrong_clocks_run_each_key_once(start, serve, log, fa
     check_told(log, records(server.url))
 
 
+@pytest.mark.nightly
 def test_replies_that_are_lost_double_nothing(start, serve, log, gate):
     server = serve(Redis)
     gate.turn(server.port)
     chance = random.Random(5)
     gate.loses = lambda: chance.random() < 0.03
-    end([start(f"redis://127.0.0.1:{gate.port}/0?timeout=2", log, COUNT, LEASE) for _ in range(8)])
+    end([start(f"redis://127.0.0.1:{gate.port}/0?timeout=2", log, COUNT, LEASE) for _ in range(4)])
     left = records(server.url)
     assert set(collections.Counter(key for key, _, _ in noted(log, "effect")).values()) == {1}
     check_told(log, left)
@@ -121,9 +123,10 @@ def test_replies_that_are_lost_double_nothing(start, serve, log, gate):
     assert {record.status for key, record in left.items() if key not in ran} <= {IN_PROGRESS}
 
 
+@pytest.mark.nightly
 def test_killed_workers_and_a_killed_server_that_writes_its_file_lose_nothing(start, serve, log):
     server = serve(Redis, **DURABLE)
-    started = [start(server.url, log, COUNT, LEASE) for _ in range(8)]
+    started = [start(server.url, log, COUNT, LEASE) for _ in range(4)]
     wait_for(log, "told", COUNT // 4)
     for process in started[:2]:
         process.kill()
@@ -137,11 +140,12 @@ def test_killed_workers_and_a_killed_server_that_writes_its_file_lose_nothing(st
     check_told(log, left)
 
 
+@pytest.mark.nightly
 def test_failover_doubles_only_what_the_replica_had_not_heard_of(start, serve, log, gate):
     primary = serve(Redis)
     replica = serve(Replica, primary)
     gate.turn(primary.port)
-    started = [start(f"redis://127.0.0.1:{gate.port}/0", log, COUNT, LEASE, PACE) for _ in range(8)]
+    started = [start(f"redis://127.0.0.1:{gate.port}/0", log, COUNT, LEASE, PACE) for _ in range(4)]
     wait_for(log, "told", COUNT // 4)
     replica.promote()  # from here on, what the old primary answers is lost
     kept = records(replica.url)
@@ -173,7 +177,7 @@ def test_failover_to_a_replica_that_confirmed_loses_no_answered_write(start, ser
     primary = serve(Redis)
     replicas = [serve(Replica, primary) for _ in range(2)]
     gate.turn(primary.port)
-    started = [start(f"redis://127.0.0.1:{gate.port}/0?wait=1", log, COUNT, LEASE) for _ in range(8)]
+    started = [start(f"redis://127.0.0.1:{gate.port}/0?wait=1", log, COUNT, LEASE) for _ in range(4)]
     wait_for(log, "told", COUNT // 4)
     gate.turn(None)
     primary.kill()
@@ -192,11 +196,12 @@ def test_failover_to_a_replica_that_confirmed_loses_no_answered_write(start, ser
 # --- a Cluster ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_node_that_fails_over_doubles_only_what_its_replica_had_not_heard_of(start, serve, log):
     cluster = serve(RedisCluster, 1)
     (primary, (replica,)), *_ = cluster.pairs
     mine = slots_of(primary)
-    started = [start(cluster.url, log, COUNT, LEASE, PACE) for _ in range(8)]
+    started = [start(cluster.url, log, COUNT, LEASE, PACE) for _ in range(4)]
     wait_for(log, "told", COUNT // 8)
     replica.ask("CONFIG", "SET", "masterauth", "wrong")  # it cannot follow again
     replica.ask("CLIENT", "KILL", "TYPE", "master")
@@ -223,11 +228,12 @@ def test_a_node_that_fails_over_doubles_only_what_its_replica_had_not_heard_of(s
     check_fences(log)
 
 
+@pytest.mark.nightly
 def test_a_node_whose_replica_confirmed_fails_over_and_nothing_is_lost(start, serve, log):
     cluster = serve(RedisCluster, 1)
     (primary, (replica,)), *_ = cluster.pairs
     mine = slots_of(primary)
-    started = [start(f"{cluster.url}&wait=1", log, COUNT, LEASE) for _ in range(8)]
+    started = [start(f"{cluster.url}&wait=1", log, COUNT, LEASE) for _ in range(4)]
     wait_for(log, "told", COUNT // 4)
     primary.kill()
     told = {key for key, *_ in noted(log, "told") if slot_of(key) in mine}

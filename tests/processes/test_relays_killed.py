@@ -67,6 +67,7 @@ def check(journal, before=0):
     return bodies
 
 
+@pytest.mark.sampled("mysql")
 def test_of_two_relays_one_is_killed_and_the_other_sends_the_rest(ledger, start, leave, tmp_path):
     journal = tmp_path / "journal"
     leave(ledger.url)
@@ -79,6 +80,7 @@ def test_of_two_relays_one_is_killed_and_the_other_sends_the_rest(ledger, start,
     assert len(bodies) - 2 * KEYS <= before  # what the killed one had sent and not yet struck out
 
 
+@pytest.mark.sampled("dynamodb")
 @pytest.mark.parametrize("store", SERVED)
 def test_relays_wait_for_a_ledger_that_goes_away(store, request, start, leave, tmp_path):
     journal = tmp_path / "journal"

@@ -144,6 +144,7 @@ def deploy(newer, ledger, tmp_path):
     return Deploy(tmp_path, newer, ledger)
 
 
+@pytest.mark.sampled("sqlite-older", "mysql-newer")
 @pytest.mark.parametrize("first", ["older", "newer"])
 def test_both_builds_on_one_ledger_make_each_effect_once(deploy, first):
     deploy.run(first, 'once.run("first", effect, "first")')
@@ -154,6 +155,7 @@ def test_both_builds_on_one_ledger_make_each_effect_once(deploy, first):
     assert deploy.effects() == sorted(["first", "needy", *(f"k{n}" for n in range(40))])
 
 
+@pytest.mark.sampled("postgresql", "dynamodb")
 def test_the_older_build_takes_over_and_keeps_the_field_it_does_not_know(deploy):
     deploy.run("newer", DIE)
     deploy.run("older", TAKE_OVER)
@@ -163,6 +165,7 @@ def test_the_older_build_takes_over_and_keeps_the_field_it_does_not_know(deploy)
     assert deploy.effects() == ["alone", "together"]
 
 
+@pytest.mark.sampled("redis")
 def test_the_older_build_refuses_an_unknown_need_and_newer_completes_it(deploy):
     deploy.run("newer", DIE)
     before = deploy.read("needy")
@@ -173,6 +176,7 @@ def test_the_older_build_refuses_an_unknown_need_and_newer_completes_it(deploy):
     assert deploy.effects() == ["needy"]
 
 
+@pytest.mark.sampled("sqlite")
 def test_the_newer_build_reads_what_the_older_one_has_recorded(deploy):
     deploy.run("older", 'once.run("k", effect, "k")')
     deploy.run("newer", 'assert once.run("k", effect, "again") == "k"')

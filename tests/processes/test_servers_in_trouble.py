@@ -59,6 +59,7 @@ class Effects:
         assert {key: times for key, times in self.ran.items() if times > 1 + self.doubts[key]} == {}
 
 
+@pytest.mark.sampled("redis")
 def test_a_broker_that_stands_still_for_longer_than_the_lease_doubles_nothing(broker, tmp_path):
     server, shop = broker
     once, effects = Once(f"sqlite:///{tmp_path}/ledger.db", lease=LEASE, name="shop"), Effects()
@@ -81,6 +82,7 @@ def test_a_broker_that_stands_still_for_longer_than_the_lease_doubles_nothing(br
     once.close()
 
 
+@pytest.mark.sampled("nats")
 def test_workers_an_hour_fast_and_slow_beside_a_broker_take_each_message_once(broker, faketime, postgres, tmp_path):
     _, shop = broker
     effects = tmp_path / "effects"
@@ -169,6 +171,7 @@ def small_disk(monkeypatch):
     folder.rmdir()
 
 
+@pytest.mark.sampled("Postgres")
 @pytest.mark.filterwarnings("ignore::onceward.ResultWarning")
 @pytest.mark.parametrize("kind", [Postgres, Mariadb])
 def test_a_disk_that_is_full_under_the_server_loses_and_doubles_nothing(kind, small_disk, request):

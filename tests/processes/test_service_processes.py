@@ -16,6 +16,7 @@ def ledger(postgres15, tmp_path):
     return f"{postgres15.url}?schema={schema}"
 
 
+@pytest.mark.nightly
 def test_clocks_that_are_an_hour_off_change_nothing(ledger, faketime):
     with serving(ledger) as right, serving(ledger, under=faketime("+1h")) as ahead:
         with serving(ledger, under=faketime("-1h")) as behind:
@@ -52,6 +53,7 @@ def test_a_ledger_that_dies_in_the_middle_is_waited_for():
         server.stop()
 
 
+@pytest.mark.nightly
 def test_many_clients_of_two_instances_work_on_each_key_once(ledger):
     """Every answer of every second request is thrown away, and the request is sent again to the other instance."""
     effects, lock = [], threading.Lock()

@@ -145,16 +145,19 @@ def run(url, how, does, seconds=1.5):
     assert done.stdout == "[] [] True True True\n", done.stderr
 
 
+@pytest.mark.sampled("batch", "async")
 @pytest.mark.parametrize("how", ["single", "batch", "threads", "async"])
 def test_a_signal_handler_that_makes_a_guarded_call_never_hangs(tmp_path, how):
     run(f"sqlite:///{tmp_path}/ledger.db?synchronous=NORMAL", how, "call")
 
 
+@pytest.mark.sampled("async")
 @pytest.mark.parametrize("how", ["single", "async"])
 def test_a_signal_handler_that_makes_a_guarded_call_in_memory_never_hangs(how):
     run("memory:", how, "call")
 
 
+@pytest.mark.sampled("threads")
 @pytest.mark.parametrize("how", ["single", "threads", "async"])
 def test_a_signal_handler_that_forks_never_hangs_and_the_call_goes_on(tmp_path, how):
     run(f"sqlite:///{tmp_path}/ledger.db?synchronous=NORMAL", how, "fork")

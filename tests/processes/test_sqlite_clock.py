@@ -116,6 +116,7 @@ def test_a_process_that_unshared_only_its_childrens_time_keeps_its_clock(unshare
     assert worker([], UNSHARES).communicate(timeout=30)[0].split() == ["0", "0"]
 
 
+@pytest.mark.sampled("False")
 @pytest.mark.parametrize("turned", [False, True])
 def test_workers_in_two_time_namespaces_share_one_clock(path, unshare, turned):
     places = ([], unshare("--time", "--boottime", "260000"))

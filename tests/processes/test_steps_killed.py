@@ -17,6 +17,7 @@ def start():
         yield begin
 
 
+@pytest.mark.sampled("sqlite")
 def test_killed_workers_repeat_no_recorded_step(ledger, start, tmp_path):
     journal = tmp_path / "journal"
     kills = killed_in_turn(lambda life: start(ledger.url, journal, KEYS, ledger.lease, life))
@@ -52,6 +53,7 @@ def start_stopped():
         yield begin
 
 
+@pytest.mark.sampled("sqlite-None", "dynamodb-+1h", "postgresql--1h")
 @pytest.mark.parametrize("offset", [None, "-1h", "+1h"])
 def test_a_worker_that_hangs_in_a_step_is_refused_and_told(ledger, start_stopped, faketime, offset):
     zombie = start_stopped(ledger.url, ledger.lease, prefix=() if offset is None else faketime(offset))

@@ -135,6 +135,7 @@ def start(request, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_every_module_can_be_imported_or_says_what_to_install(start):
     result = start(IMPORTS)
     assert result.returncode == 0, result.stderr
@@ -148,6 +149,7 @@ def test_every_module_can_be_imported_or_says_what_to_install(start):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled("without POSIX")
 def test_a_guarded_call_runs_once_and_its_lease_is_renewed(start):
     result = start(CALLS)
     assert result.returncode == 0, result.stderr
@@ -155,6 +157,7 @@ def test_a_guarded_call_runs_once_and_its_lease_is_renewed(start):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_lines_are_piped_to_a_function(start, tmp_path):
     (tmp_path / "shop.py").write_text("def charge(line):\n    return line['id']\n")
     (tmp_path / "lines").write_text('{"id": 1}\n{"id": 2}\n{"id": 1}\n')
@@ -164,6 +167,7 @@ def test_lines_are_piped_to_a_function(start, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("start", [POSIXLESS], ids=["without POSIX"], indirect=True)
 def test_what_needs_posix_says_so(start):
     refused = start(COMMAND, "pipe", "--key", "line.id", "--", sys.executable, "-V", input="")
@@ -175,6 +179,7 @@ def test_what_needs_posix_says_so(start):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_another_python_without_msgspec_is_told_at_the_import(start):
     code = (
         "import sys\n"

@@ -5,9 +5,6 @@ import collections
 import contextlib
 import http.client
 import json
-import os
-import random
-import signal
 import sqlite3
 import threading
 import time
@@ -20,7 +17,7 @@ from onceward.web import AsgiIdempotency, Route
 from servers.needs import free_port
 from timing import TRIES
 from web.calls import Rules
-from web.servers import check_charged_once, keyed, pay_all, payment, uvicorn
+from web.servers import check_charged_once, keyed, kill_one_that_pays, pay_all, payment, uvicorn
 
 
 @pytest.fixture(params=["sqlite", "dynamodb"])
@@ -45,6 +42,7 @@ def ledger(request, tmp_path):
 # --- charged once ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled("dynamodb")
 def test_clients_that_time_out_and_retry_are_charged_once(ledger):
     environment, references = ledger
     with uvicorn("payments_fastapi:app", "--workers", "3", **environment, BANK_SECONDS="0.6") as server:
@@ -54,43 +52,34 @@ def test_clients_that_time_out_and_retry_are_charged_once(ledger):
     assert seen["replayed"] >= 24
 
 
+@pytest.mark.sampled("sqlite")
 def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(ledger):
     environment, references = ledger
-    chance, deaths = random.Random(7), 0
-
-    def kill_one():
-        nonlocal deaths
-        time.sleep(0.5 + chance.random() * 0.5)
-        if deaths < 6:
-            for worker in server.workers():  # all of them: of several, one can have all the requests
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker, signal.SIGKILL)
-                deaths += 1
-
+    store, killed = Once(environment["LEDGER"]).ledger, set()
     with uvicorn("web_asgi_slow:app", "--workers", "3", **environment, BANK_SECONDS="0.3") as server:
-        seen = pay_all(server, 60, 5, kill_one)
-    records = check_charged_once(environment["LEDGER"], references, 60)
-    assert deaths >= 3
+        seen = pay_all(server, 24, 5, lambda: kill_one_that_pays(store, killed, 3))
+    records = check_charged_once(environment["LEDGER"], references, 24)
+    assert len(killed) >= 3
     assert seen["broken"]
     assert any(record.attempts > 1 for record in records), "no worker was killed between its claim and its end"
 
 
+@pytest.mark.sampled("sqlite")
 def test_a_server_that_is_killed_and_restarted_leaves_one_charge_per_key(ledger):
     environment, references = ledger
     restarts = 0
 
     def restart():
         nonlocal restarts
-        time.sleep(1.2)
-        if restarts < 3:
+        time.sleep(1.0)
+        if restarts < 2:
             server.kill()
-            time.sleep(0.2)
             server.start()
             restarts += 1
 
     with uvicorn("web_asgi_slow:app", "--workers", "2", **environment, BANK_SECONDS="0.3") as server:
-        seen = pay_all(server, 40, 5, restart)
-    records = check_charged_once(environment["LEDGER"], references, 40)
+        seen = pay_all(server, 24, 5, restart)
+    records = check_charged_once(environment["LEDGER"], references, 24)
     assert seen["broken"]
     assert any(record.attempts > 1 for record in records), "the server was not killed between a claim and its end"
 

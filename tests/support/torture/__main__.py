@@ -15,6 +15,7 @@ from servers.mysql import Mariadb
 from servers.orphans import begin_run, die_with
 from servers.postgres import Postgres
 from servers.redis import Redis
+from servers.shared import shared
 from torture import plan as plans
 from torture.episode import Episode
 from torture.grounds import DynamoServer
@@ -32,11 +33,12 @@ def main() -> int:
     seed = random.randrange(1_000_000) if asked.seed is None else asked.seed
     stores = plans.STORES if asked.store is None else (asked.store,)
     kinds = {"dynamodb": Dynoxide, "postgresql": Postgres, "mysql": Mariadb, "redis": Redis}
-    servers = {store: kinds[store]() for store in sorted(set(stores) & set(kinds))}
+    start = (lambda kind: shared(kind, asked.servers)) if asked.servers else (lambda kind: kind())
+    servers = {store: start(kinds[store]) for store in sorted(set(stores) & set(kinds))}
     limit = time.monotonic() + asked.seconds if asked.episodes is None else float("inf")
     running: dict[int, tuple[int, Path]] = {}
     begun = failed = 0
-    shared = " ".join(
+    options = " ".join(
         f"{name.upper()}={value}" for name in ("store", "shape", "plant") if (value := getattr(asked, name))
     )
     try:
@@ -56,12 +58,12 @@ def main() -> int:
                 if status == UNTIL << 8:
                     limit = 0.0
                 print(
-                    f"  replay: make torture SEED={which} EPISODES=1 {shared}\n  journal: {folder}/journal", flush=True
+                    f"  replay: make torture SEED={which} EPISODES=1 {options}\n  journal: {folder}/journal", flush=True
                 )
             else:
                 shutil.rmtree(folder, ignore_errors=True)
     finally:
-        for server in servers.values():
+        for server in () if asked.servers else servers.values():
             server.stop()
     print(f"{begun} episodes from seed {seed}, {failed} of them found something")
     return 1 if failed else 0
@@ -109,6 +111,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=3, help="episodes side by side; most of their time is waiting")
     parser.add_argument("--store", choices=sorted(plans.SHAPES), help="only this one")
     parser.add_argument("--shape", choices=sorted(set().union(*plans.SHAPES.values())), help="only this")
+    parser.add_argument("--servers", type=Path, help="the folder of a run of the tests, whose servers are used")
     parser.add_argument("--plant", choices=sorted(PLANTS), help="a bug that must be found")
     parser.add_argument("--until", choices=[rule.__name__ for rule in RULES], help="end when this rule is broken")
     return parser.parse_args()

@@ -34,7 +34,7 @@ SHAPES = {
         "messages_transaction_async",
     ),
 }
-STORES = ("sqlite", "sqlite", "dynamodb", "postgresql")  # as often as they are drawn
+STORES = ("sqlite", "sqlite", "dynamodb", "postgresql", "mysql", "redis")  # as often as they are drawn
 MANY = {"batch", "batch_async", "checkpoint", "checkpoint_async"}
 STEPS = {"steps", "steps_async"}
 SENDING = {f"messages{one}{form}" for one in ("", "_transaction") for form in ("", "_async")}

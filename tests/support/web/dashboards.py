@@ -18,6 +18,7 @@ from servers.orphans import watched
 TOKEN = "correct horse battery staple"
 _VARIABLE = "ONCEWARD_DASHBOARD_TOKEN"
 _BATCH = 500
+PATIENCE = 60_000.0  # milliseconds that a page may take on a slow machine
 
 
 @contextlib.contextmanager
@@ -41,12 +42,13 @@ def dashboard_of(url, *options, token=None):
 
 @contextlib.contextmanager
 def browsing():
-    """Give a browser. It runs an event loop in this thread, so it ends with the test."""
+    """Give a browser. It runs an event loop in this thread, so it ends with the tests of a module at the latest."""
     path = needs("chromium", "apt-get install chromium")
     try:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import expect, sync_playwright
     except ImportError:
         missing("playwright is not installed: pip install playwright")
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         try:

@@ -280,12 +280,12 @@ def test_it_flushes_when_the_oldest_item_is_old_enough(sink, form):
 def test_the_age_is_counted_on_the_owners_clock(sink, form):
     clock = ManualClock()
     once = Once(MemoryStore(clock), clock=clock)
-    with form.open(once, sink, age=50) as checkpoint:
+    with form.open(once, sink, age=5_000) as checkpoint:  # a timer's real seconds are never over here
         checkpoint.add({"id": 1})
-        clock.advance(49)
+        clock.advance(4_000)
         checkpoint.add({"id": 2})
         assert sink.flushes == []
-        clock.advance(1)
+        clock.advance(1_000)
         checkpoint.add({"id": 3})
         assert sink.flushes == [items(1, 2, 3)]
 

@@ -56,6 +56,7 @@ TWO = {
 
 
 @pytest.mark.slow
+@pytest.mark.sampled("interrupted claims", "parked at a lapse")
 @pytest.mark.parametrize("label", TWO)
 def test_two_workers_keep_every_invariant_in_every_interleaving(capsys, label):
     seen = seen_by(capsys, f"2 workers, {label}", workers=2, **TWO[label])
@@ -87,6 +88,7 @@ TOGETHER = Parts(claim=claim_together, end=end_together, abandon=abandon_togethe
 
 
 @pytest.mark.slow
+@pytest.mark.sampled("interrupted claims", "parked at a lapse")
 @pytest.mark.parametrize("label", TWO)
 def test_the_steps_of_batches_keep_them_too(capsys, label):
     seen = seen_by(capsys, f"2 workers, batches, {label}", workers=2, parts=TOGETHER, **TWO[label])
@@ -116,6 +118,7 @@ TRANSACT = {
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(*list(TRANSACT)[:-1])
 @pytest.mark.parametrize("label", TRANSACT)
 def test_claim_effect_and_completion_in_one_write_keep_every_invariant(capsys, label):
     seen = seen_by(capsys, f"2 workers, transactions: {label}", workers=2, **TRANSACT[label])
@@ -124,6 +127,7 @@ def test_claim_effect_and_completion_in_one_write_keep_every_invariant(capsys, l
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("label", THREE)
 def test_three_workers_keep_every_invariant_in_every_interleaving(capsys, label):
     seen = seen_by(capsys, f"3 workers, {label}", workers=3, deliveries=1, beats=0, **THREE[label])
@@ -313,6 +317,13 @@ def test_it_catches_a_transaction_that_is_not_conditioned(capsys):
 # --- steps of a handler -----------------------------------------------------------------------------------------------
 
 STEPS = {
+    "one step": {
+        "handler_steps": 1,
+        "deliveries": 1,
+        "beats": 0,
+        "fails": False,
+        "bounds": Bounds(lapses=1, faults=1, crashes=0),
+    },
     "one step, failing handlers": {"handler_steps": 1, "deliveries": 1, "beats": 0},
     "two steps, redelivered": {"handler_steps": 2, "beats": 0, "fails": False},
     "a step beside a heartbeat": {"handler_steps": 1, "deliveries": 1, "fails": False},
@@ -321,6 +332,7 @@ STEPS = {
 
 
 @pytest.mark.slow
+@pytest.mark.sampled("one step")
 @pytest.mark.parametrize("label", STEPS)
 def test_recorded_steps_keep_every_invariant_in_every_interleaving(capsys, label):
     seen = seen_by(capsys, f"steps: {label}", **STEPS[label])

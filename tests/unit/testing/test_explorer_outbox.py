@@ -23,6 +23,7 @@ ORDERS = {
 
 
 @pytest.mark.slow
+@pytest.mark.sampled("a worker and a relay", "two workers and a relay")
 @pytest.mark.parametrize("label", ORDERS)
 def test_messages_keep_every_invariant_in_every_interleaving(label):
     seen = explore(**{**QUICK, **ORDERS[label]})
@@ -80,7 +81,9 @@ def believes_for_longer_than_the_lease(register, record, unsent, **when):
         (Parts(send=sends_in_any_order), "before an earlier one"),
         (Parts(send=stops_before_the_last), "committed, and never sent"),
         (Parts(note=notes_without_a_condition), "believe that they alone"),
-        (Parts(note=believes_for_longer_than_the_lease), "believe that they alone"),
+        pytest.param(
+            Parts(note=believes_for_longer_than_the_lease), "believe that they alone", marks=pytest.mark.nightly
+        ),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(p.__name__ for p in value if p.__module__ == __name__),
 )

@@ -247,6 +247,7 @@ def test_it_works_with_anyio(run):
     assert "4 passed" in told
 
 
+@pytest.mark.nightly
 def test_it_works_with_xdist(run):
     told, passed = run(
         """
