@@ -56,7 +56,7 @@ def serving(scope, library="sdk", **options):
     def call(token=None, times=1, mode="auto"):
         async def main():
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-            async with httpx2.AsyncClient(headers=headers) as http:
+            async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
                 transport = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=http)
                 async with Client(transport, mode=mode) as client:
                     return [

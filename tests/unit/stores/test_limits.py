@@ -9,6 +9,7 @@ import pytest
 
 from onceward.stores.sql.limits import limited
 from onceward.stores.sql.refusals import Broken
+from timing import TRIES
 
 
 class Lost(Exception):
@@ -69,14 +70,21 @@ def test_what_a_signal_handler_raises_there_comes_out(error):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_leaves_the_parents_connections_alone(ends):
-    with limited(ends[0], 0.3):
-        with warnings.catch_warnings(action="ignore"):  # of threads
-            child = os.fork()
-        if not child:
-            with limited(socket.socketpair()[0], 60):  # which starts its thread
-                time.sleep(1)
-            os._exit(0)
-    os.waitpid(child, 0)
+def test_a_forked_child_leaves_the_parents_connections_alone():
+    for _ in range(TRIES):  # a busy machine may fork for longer than the limit
+        ends, began = socket.socketpair(), time.monotonic()
+        with limited(ends[0], 0.3):
+            with warnings.catch_warnings(action="ignore"):  # of threads
+                child = os.fork()
+            if not child:
+                with limited(socket.socketpair()[0], 60):  # which starts its thread
+                    time.sleep(1)
+                os._exit(0)
+        is_in_time = time.monotonic() - began < 0.2
+        os.waitpid(child, 0)
+        if is_in_time:
+            break
     ends[1].send(b"a")
     read(ends[0])
+    for end in ends:
+        end.close()
