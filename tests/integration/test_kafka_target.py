@@ -61,6 +61,7 @@ def test_an_address_that_is_none_is_refused(address):
         KafkaTarget(address)
 
 
+@pytest.mark.nightly
 def test_a_cluster_that_is_away_means_later_and_the_same_target_sends_then(tmp_path):
     target = KafkaTarget(f"kafka://127.0.0.1:{free_port()}/orders")
     assert isinstance(target.send([OutboxMessage("k-1", "x")])[0], MessageNotSent)

@@ -262,6 +262,7 @@ def test_a_topic_that_is_missing_ends_the_worker_at_its_start(once, kafka):
         KafkaWorker(once, "nowhere", print, servers=kafka.servers).run()
 
 
+@pytest.mark.nightly
 def test_a_broker_killed_and_paused_in_the_middle_is_waited_for(once):
     server = Kafka()
     try:

@@ -11,7 +11,7 @@ import pytest
 from queues.celery_workers import Shop
 from servers.rabbitmq import Rabbitmq
 
-pytestmark = pytest.mark.xdist_group("celery_rabbitmq")
+pytestmark = [pytest.mark.sampled(arguments=1), pytest.mark.xdist_group("celery_rabbitmq")]
 
 CLASSIC, QUORUM = {}, {"x-queue-type": "quorum"}
 
@@ -170,6 +170,7 @@ def test_a_task_is_acknowledged_when_its_next_message_is_confirmed(broker, tmp_p
         proxy.close()
 
 
+@pytest.mark.nightly
 def test_a_task_comes_again_to_its_own_quorum_queue(opened):
     other = f"celery-{uuid.uuid4().hex}"
     shop, _ = opened(QUORUM, other=other)

@@ -76,6 +76,7 @@ def test_what_is_no_task_is_refused():
         assert isinstance(refused, MessageRefused)
 
 
+@pytest.mark.nightly
 def test_a_slow_broker_does_not_get_tasks_whose_send_lease_may_be_over(monkeypatch):
     now, sent = [100.0], []
 

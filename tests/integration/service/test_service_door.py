@@ -11,11 +11,13 @@ import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
+from commands.command_line import Cli
 from onceward import Once
 from onceward.service import service
 from onceward.service.heads import TimedHeads
@@ -29,9 +31,9 @@ pytestmark = pytest.mark.xdist_group("service_door")
 
 def onceward(*arguments):
     """Run a command to its end."""
-    command = [sys.executable, "-m", "onceward", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "COLUMNS": "200"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    done = Cli(Path.cwd()).run(*arguments, timeout=PATIENCE)
+    done.stdout = done.stdout.decode()
+    return done
 
 
 def new_token(path, name, *options):
