@@ -1,4 +1,4 @@
-"""What a ledger in DynamoDB costs a month on demand, by the formula of docs/explanation/costs.md.
+"""What a ledger in DynamoDB costs a month on demand, by the formula of docs/explanation/scale.md.
 
 Run: python benchmarks/cost.py [--messages 1000000] [--duplicates 5] [--result 100] [--days 14] [--unit 0.625] [--gb 0.25]
 The prices are the list prices of us-east-1 of 2024-11-01, for a million write units and for a GB.

@@ -1,4 +1,4 @@
-"""The zip of docs/how-to/lambda-zip.md: its size, and a cold start from it, with and without bytecode.
+"""The zip of docs/how-to/deploy.md: its size, and a cold start from it, with and without bytecode.
 
 Run: python benchmarks/lambda_zip.py
 pip fetches the dependencies. A cold start is a fresh interpreter that has nothing but the unzipped files and may write none, from

@@ -9,8 +9,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
-from generated import PAGES
-from generated.python_api import PUBLIC
+from generated import PAGES, PARTS
 from onceward.aws.sqs.queue_steps import LONGEST_WAIT
 from onceward.consumers.worker import PAUSES
 from onceward.web.webhooks.signatures import TOLERANCE
@@ -18,20 +17,13 @@ from onceward.web.webhooks.signatures import TOLERANCE
 ROOT = Path(__file__).parents[1]
 SHOWN = ("examples", "observability")  # folders whose files become pages, so that links to them work
 OUT_OF_DOCS = re.compile(rf"\]\((?:\.\./)+((?:{'|'.join(SHOWN)})/[^)#]+|\w+\.md)\)")
+PART = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 NOT_RUN = re.compile(r"^( *)<!-- not run: ([^>]+) -->\n+ *(```\w+)", re.MULTILINE)
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|exc|data|obj):<code>~?([^<]*)</code>")
 CONSTANTS = {"PAUSES": PAUSES, "LONGEST_WAIT": LONGEST_WAIT, "TOLERANCE": TOLERANCE}  # as defaults of public functions
 CONSTANT = re.compile(rf'(<span class="n">|<code>|<autoref [^>]*>)({"|".join(CONSTANTS)})<')
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 LANGUAGES = {".py": "python", ".sh": "bash", ".yml": "yaml", ".yaml": "yaml", ".json": "json"}
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Fill the part of the navigation that names every public module."""
-    (reference,) = (pages["Reference"] for pages in config.nav or () if "Reference" in pages)
-    (python,) = (entry for entry in reference if "Python" in entry)
-    python["Python"] = [{module: f"reference/python/{module}.md"} for module in PUBLIC]
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -57,8 +49,9 @@ def _code(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Send links to files outside this folder to their pages on the site, and show why the tests do not run a block."""
+    """Fill in generated parts, send links to files outside this folder to their pages, and show why tests leave out a block."""
     del config, files
+    markdown = PART.sub(lambda part: PARTS[part[1]](), markdown)
     up = "../" * page.file.src_uri.count("/")
     markdown = NOT_RUN.sub(r'\1\3 title="Our tests leave this block out: \2"', markdown)
     return OUT_OF_DOCS.sub(lambda link: f"]({up}{link[1].removesuffix('.md')}.md)", markdown)
@@ -68,6 +61,6 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files
     """Show the names that docstrings mark for Sphinx as plain code, and the values of constants in signatures."""
     del config, files
     html = ROLE.sub(r"<code>\1</code>", html)
-    if page.file.src_uri.startswith("reference/python/"):
+    if page.file.src_uri == "reference/python.md":
         html = CONSTANT.sub(lambda name: f"{name[1]}{CONSTANTS[name[2]]}<", html)
     return html

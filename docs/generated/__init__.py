@@ -1,15 +1,15 @@
-"""Pages of the reference that are made from the code, each time the site is built."""
+"""Pages of the reference, and parts of pages, that are made from the code each time the site is built."""
 
 from collections.abc import Callable
 
-from generated import answers, commands, errors, options, pipeline_file, python_api, tables
+from generated import commands, errors, options, pipeline_file, python_api, states, tables
 
-PAGES: dict[str, Callable[[], str]] = {
-    "reference/options.md": options.page,
-    "reference/errors.md": errors.page,
-    "reference/commands.md": commands.page,
-    "reference/pipeline-file.md": pipeline_file.page,
-    "reference/answers.md": answers.page,
-    "reference/tables.md": tables.page,
-    **python_api.PAGES,
+PAGES: dict[str, Callable[[], str]] = {"reference/errors.md": errors.page, "reference/python.md": python_api.page}
+# A page has the line `<!-- generated: options -->` where the part belongs.
+PARTS: dict[str, Callable[[], str]] = {
+    "options": options.part,
+    "commands": commands.part,
+    "pipeline_file": pipeline_file.part,
+    "states": states.part,
+    "tables": tables.part,
 }

@@ -5,7 +5,7 @@ import re
 from generated.markdown import code, table
 from onceward.http import problem
 
-_HEAD = """# HTTP answers
+_HEAD = """## HTTP answers
 
 onceward gives these answers itself, in place of the endpoint. They are problem details (RFC 9457), of the type
 `application/problem+json`. `type` ends with the fragment, by which a client can tell them apart.
@@ -14,8 +14,8 @@ onceward gives these answers itself, in place of the endpoint. They are problem 
 """
 
 
-def page() -> str:
-    """Return the page."""
+def part() -> str:
+    """Return the section."""
     problems = [value for value in vars(problem).values() if isinstance(value, problem.Problem)]
     rows = [
         (str(one.status), code(one.kind), one.title, re.sub(r"\{(\w+)\}", r"*\1*", one.detail))

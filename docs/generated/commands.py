@@ -9,16 +9,15 @@ import typer
 from generated.markdown import code, table
 from onceward.cli.app import app
 
-_HEAD = """# Commands
+_HEAD = """## All commands
 
-Install the command with `pip install 'onceward[cli]'`. `onceward COMMAND --help` prints the same as this page.
-[What to rely on in a terminal](command-line.md) says what no option can say.
+`onceward COMMAND --help` prints the same as this section.
 
 """
 
 
-def page() -> str:
-    """Return the page."""
+def part() -> str:
+    """Return the section."""
     found = commands(typer.main.get_command(app))
     return _HEAD + "\n".join(_command(name, found[name]) for name in sorted(found))
 
@@ -36,7 +35,7 @@ def _command(name: str, command: Any) -> str:
     with command.make_context(name, [], resilient_parsing=True) as context:
         usage = " ".join(["onceward", name, *command.collect_usage_pieces(context)]).replace("{KEY}", "KEY")
         rows = [_row(one) for one in command.params]
-    head = f"## onceward {name}\n\n```text\n{usage}\n```\n\n{_markdown(inspect.cleandoc(command.help))}\n\n"
+    head = f"### onceward {name}\n\n```text\n{usage}\n```\n\n{_markdown(inspect.cleandoc(command.help))}\n\n"
     return head + table(("option", "meaning", "default"), rows)
 
 

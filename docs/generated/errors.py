@@ -4,6 +4,7 @@ import inspect
 import re
 from importlib import import_module
 
+from generated import answers
 from generated.docstrings import attributes, plain
 from generated.markdown import code, table
 from generated.python_api import PUBLIC
@@ -12,7 +13,7 @@ _HEAD = """# Errors
 
 Each error says what happened to which key, and what to do next. All are subclasses of `onceward.OncewardError`,
 unless the page says otherwise. What a worker of a queue does about each is in [SQS workers](sqs.md) and
-[AWS Lambda](lambda.md). What a client gets over HTTP is in [HTTP answers](answers.md).
+[AWS Lambda](lambda.md). What a client gets over HTTP is in [HTTP answers](#http-answers).
 
 """
 _ELSEWHERE = (
@@ -47,7 +48,7 @@ def said(error: type[Exception]) -> tuple[str, str, str]:
 
 def page() -> str:
     """Return the page."""
-    return _HEAD + "\n".join(_section(name, error) for name, error in errors().items())
+    return _HEAD + "\n".join([*(_section(name, error) for name, error in errors().items()), answers.part()])
 
 
 def _section(name: str, error: type[Exception]) -> str:

@@ -7,7 +7,7 @@ from generated.docstrings import attributes
 from generated.markdown import code, table
 from onceward.core.policy import DAY, Options, Policy
 
-_HEAD = """# Options
+_HEAD = """## All options
 
 A policy is the set of options of a guard. Give options as keywords:
 
@@ -21,8 +21,8 @@ A wrong value, or two options that contradict each other, raise `ValueError` or 
 """
 
 
-def page() -> str:
-    """Return the page."""
+def part() -> str:
+    """Return the section."""
     said = attributes(Policy)
     kinds = get_type_hints(Options)
     rows = [

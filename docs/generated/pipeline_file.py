@@ -12,10 +12,9 @@ from onceward.pipelines.model import KEYS, PipelineFile
 from onceward.pipelines.reading import TABLES, kind
 from onceward.pipelines.settings import Chosen, Settings, SinkList, StepList, settings_in
 
-_HEAD = """# The file of a pipeline
+_HEAD = """## The whole file
 
-`onceward run FILE` runs a pipeline: one source, steps, and sinks. [A pipeline without code](../tutorials/pipelines.md) is the
-tutorial. `onceward vet FILE` finds every mistake with its line and column. `onceward vet --schema` prints the JSON Schema, with which
+`onceward run FILE` runs a pipeline: one source, steps, and sinks. `onceward vet FILE` finds every mistake with its line and column. `onceward vet --schema` prints the JSON Schema, with which
 editors complete and check the file; name it in the file's first line: `# yaml-language-server: $schema=pipeline.schema.json`.
 [The schema of this version](pipeline.schema.json) is on this site, too.
 
@@ -25,7 +24,7 @@ editors complete and check the file; name it in the file's first line: `# yaml-l
 - Expressions are [JMESPath](https://jmespath.org). They begin with `message`, its data as it is at that point, or with `meta`: its
   `source`, `id`, `key`, `group`, `destination` and `raw`, the record as it came. A constant is written `'text'` or `` `5` ``.
 
-## How often an effect is made
+### How often an effect is made
 Each message runs under one claim of the ledger. Its key is that of `guard:`, or else the source's own id. Steps without an effect
 outside run on each attempt. A step with an effect (`call`, `run`, `http` and others) is recorded before the next one begins. An attempt
 after a crash or an error gets the recorded result, and does not make the step again.
@@ -49,9 +48,9 @@ _TITLES = {
 _BESIDE = {"steps": "Beside its type, a step can have", "sinks": "Beside its type, a sink can have"}
 
 
-def page() -> str:
-    """Return the page."""
-    parts = [_HEAD, "## The whole file\n\n", _settings(PipelineFile)]
+def part() -> str:
+    """Return the sections."""
+    parts = [_HEAD, "### At the top\n\n", _settings(PipelineFile)]
     told: set[type[Settings]] = {PipelineFile, *KEYS.values()}
     for one in settings_in(PipelineFile):
         if one not in told:

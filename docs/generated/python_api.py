@@ -1,8 +1,6 @@
-"""The Python API: a page for each public module, with the docstrings of its public names."""
+"""The Python API: each public module, with the docstrings of its public names."""
 
 import inspect
-from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -55,11 +53,12 @@ def _names(module: str) -> list[str]:
 PUBLIC = {module: _names(module) for module in sorted({*_packages(), *_MODULES, *_LISTED})}
 
 
-def page(module: str) -> str:
-    """Return the page of a module."""
+def page() -> str:
+    """Return the page."""
+    return "# Python API\n\n" + "\n".join(map(_module, PUBLIC))
+
+
+def _module(module: str) -> str:
     about = plain((inspect.getdoc(import_module(module)) or "").partition("\n\n")[0])
     entries = "\n".join(f"::: {module}.{name}\n" for name in PUBLIC[module])
-    return f"# {module}\n\n{about}\n\n{entries}"
-
-
-PAGES: dict[str, Callable[[], str]] = {f"reference/python/{module}.md": partial(page, module) for module in PUBLIC}
+    return f"## {module}\n\n{about}\n\n{entries}"

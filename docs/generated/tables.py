@@ -11,33 +11,33 @@ from onceward.core.record import Record
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.sqlite.schema import SCHEMA, TABLE
 
-_HEAD = """# Tables
+_HEAD = """## Tables
 
 A record has the same fields in every ledger: columns in SQL, attributes in DynamoDB. You can read them in the console
-of the store. [Records](records.md) says how they are used. `onceward init --store URL` makes the tables, and
+of the store. `onceward init --store URL` makes the tables, and
 `--print` prints what it would make.
 
 """
 _SQLITE = """
-## SQLite
+### SQLite
 A new file gets these statements at its first use. Times are seconds since 1970.
 
 """
 _POSTGRES = """
-## PostgreSQL
+### PostgreSQL
 `onceward init --print sql` prints these statements, and after them the ledger's functions and the rights of a worker.
 
 """
 _DYNAMODB = """
-## DynamoDB
+### DynamoDB
 `onceward init --print cloudformation` prints the table and the policies. An attribute whose field is nothing is absent.
 Numbers of seconds are `N`, so the table's TTL can use `expires_at`. A long result is compressed: `B`.
 
 """
 
 
-def page() -> str:
-    """Return the page."""
+def part() -> str:
+    """Return the section."""
     statements = _printed("postgresql://owner@db/shop", "sql")
     meanings = dict(re.findall(r"""COMMENT ON COLUMN \S+?\.(\w+) IS '(.*)';""", statements))
     made = statements[: statements.index("COMMENT ON")]

@@ -9,9 +9,8 @@ from servers.environments import environment, from_maven, run_page
 from servers.needs import free_port, listens, needs
 from servers.orphans import watched
 
-FRAMEWORKS = DOCS / "how-to" / "agent-frameworks.md"
-AIRFLOW = DOCS / "how-to" / "airflow.md"
-ENGINES = DOCS / "how-to" / "workflow-engines.md"
+FRAMEWORKS = DOCS / "how-to" / "agents.md"
+ENGINES = DOCS / "how-to" / "engines.md"
 NEEDS = [
     "langchain==1.5.2",
     "langgraph==1.2.24",
@@ -52,5 +51,5 @@ def test_activities_of_workflow_engines_take_effect_once(tmp_path, temporal):
 @pytest.mark.nightly
 def test_a_task_of_airflow_whose_process_is_killed_takes_effect_once(tmp_path):
     python = environment("airflow", ["apache-airflow==3.3.2", "apache-airflow-task-sdk==1.3.2"])
-    run_page(python, "airflow_tasks.py", AIRFLOW, tmp_path, status=-9)
-    assert "each once" in run_page(python, "airflow_tasks.py", AIRFLOW, tmp_path)
+    run_page(python, "airflow_tasks.py", ENGINES, tmp_path, status=-9)
+    assert "each once" in run_page(python, "airflow_tasks.py", ENGINES, tmp_path)

@@ -24,7 +24,12 @@ class Bank:
 
 def test_guarding_the_tools_of_an_mcp_server():
     bank = Bank()
-    page = run("docs/how-to/mcp-tools.md", {"__name__": "shop", "bank": bank}, {"sqlite:///tools.db": "memory:"})
+    page = run(
+        "docs/how-to/agents.md",
+        {"__name__": "shop", "bank": bank},
+        {"sqlite:///tools.db": "memory:"},
+        "The tools of an MCP server",
+    )
 
     async def main():
         async with Client(page["server"]) as client:

@@ -12,8 +12,7 @@ import yaml
 
 from onceward.cli.app import app
 from places import ROOT
-from printed import run as printed
-from printed.pages import PAGES, blocks
+from printed.pages import PAGES, blocks, parts
 
 LANGUAGES = {
     "python",
@@ -66,18 +65,11 @@ def test_a_mark_is_one_of_a_few():
 
 
 def _is_run(page):
-    text = PAGES[page].read_text(encoding="utf-8")
-    if page.startswith(("docs/tutorials/", "docs/explanation/")) or printed.MARK in text:
-        return True  # test_printed.py, test_explanation.py
+    if page.startswith("docs/explanation/") or parts(PAGES[page]):
+        return True  # test_explanation.py, test_printed.py
     folder, _, name = page.removeprefix("docs/").rpartition("/")
-    ways = (
-        f'run("{page}"',
-        f'blocks("{page}")',
-        f'"{folder}" / "{name}"',
-        f'"{folder}/{name}"',
-        f'"{folder}/{name.removesuffix(".md")}"',
-    )
-    return any(way in text and ("python" in text or "run(" in text) for text in TESTS.values() for way in ways)
+    ways = (f'"{page}"', f'"{folder}" / "{name}"')
+    return any(way in text for text in TESTS.values() for way in ways)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from places import DOCS
 from servers.environments import environment, run_page
 from servers.needs import needs
 
-PAGE = DOCS / "how-to" / "data-engines.md"
+PAGE = DOCS / "how-to" / "engines.md"
 NEEDS = ["pyspark==4.3.0", "distributed==2026.8.0", "dask==2026.8.0", "ray==2.60.0", "psycopg[binary,pool]==3.3.9"]
 
 

@@ -1,4 +1,4 @@
-"""Each row of the table in docs/reference/http-profiles.md holds for the rules that the page prints."""
+"""Each row of the table of profiles in docs/reference/http.md holds for the rules that the page prints."""
 
 import json
 
@@ -8,11 +8,11 @@ import pytest
 from onceward import Once
 from onceward.testing.http import check
 from onceward.web import AsgiIdempotency
-from places import DOCS
-from printed.pages import run
+from printed.pages import run, section
 from web.payments import Payments
 
-PAGE = (DOCS / "reference" / "http-profiles.md").read_text(encoding="utf-8")
+TITLE = "Whose rules: the draft, Stripe, PayPal, Adyen, Square"
+PAGE = section("docs/reference/http.md", TITLE)
 ROWS = {
     cells[0]: dict(
         zip(("as_draft", "as_stripe", "as_paypal", "as_adyen", "as_square", "default"), cells[1:], strict=True)
@@ -22,7 +22,7 @@ ROWS = {
     )
     if len(cells) == 7 and cells[0] != "rule"
 }
-RULES = run("docs/reference/http-profiles.md", {})
+RULES = run("docs/reference/http.md", {}, title=TITLE)
 PROFILES = ("default", "as_draft", "as_stripe", "as_paypal", "as_adyen", "as_square")
 HEADERS = {"as_paypal": "PayPal-Request-Id", "as_square": "body.idempotency_key"}
 REPORTS = {}

@@ -37,7 +37,7 @@ def test_the_page_runs(tmp_path):
 
 
 def test_the_page_of_sqlalchemy_declares_the_ledger(tmp_path):
-    page = run("docs/how-to/schema-migrations.md", {})
+    page = run("docs/how-to/deploy.md", {}, title="A ledger in your own migrations")
     engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
     page["Base"].metadata.create_all(engine)
     assert "onceward" in inspect(engine).get_table_names()

@@ -1,4 +1,4 @@
-"""The loop of how-to/own-consumer.md does with each outcome what the page's table says."""
+"""The loop of docs/how-to/engines.md does with each outcome what the page's table says."""
 
 import json
 import logging
@@ -32,7 +32,11 @@ def handle(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", SimpleNamespace(client=lambda _: sqs))
     monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(charge=charge))
     monkeypatch.setattr(logging, "exception", lambda *_: None)
-    (code,) = [block.text for block in blocks("docs/how-to/own-consumer.md") if block.title == "consumer.py"]
+    (code,) = [
+        block.text
+        for block in blocks("docs/how-to/engines.md", "A consumer loop of your own")
+        if block.title == "consumer.py"
+    ]
     exec(code.partition("\nwhile True:")[0], names := {})
     names["time"] = SimpleNamespace(sleep=lambda _: asked.append("pause"))  # the page's: other threads sleep, too
     charge({"id": "done", "total": 1})

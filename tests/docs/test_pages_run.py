@@ -17,14 +17,16 @@ from servers.needs import numbers
 from web.visitors import DashboardVisitor
 
 MEMORY = {"dynamodb://orders-ledger?region=eu-west-1": "memory:"}
+LEDGER = {"postgresql://db/shop": "memory:"}
 _NUMBERS = numbers()
 
 
 def test_choosing_a_lease_a_retention_and_a_scope(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    run("docs/how-to/choose-a-lease.md", {})["once"].close()
-    run("docs/how-to/choose-a-retention.md", {})["once"].close()
-    run("docs/how-to/choose-a-scope.md", {})
+    for title in ("How long a lease", "How long a retention"):
+        run("docs/reference/guards.md", {}, title=title)["once"].close()
+    for title in ("Whose key it is", "Why a 500 runs again"):
+        run("docs/reference/http.md", {}, title=title)
 
 
 def test_batches(ministack, aws, monkeypatch, tmp_path):
@@ -81,7 +83,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(charge=lambda line: None))
     (tmp_path / "orders.ndjson").write_text('{"id": 1}\n{"id": 2}\n{"id": 1}\n')
-    run("docs/reference/command-line.md", {})
+    run("docs/reference/commands.md", {})
     assert capsys.readouterr().out.startswith("done {'ran': 2, 'replayed': 1, 'failed': 0, ")
 
 
@@ -105,6 +107,13 @@ def test_postgres(postgres15):
     url = f"{postgres15.url}?schema=pages_{next(_NUMBERS)}"
     names = run("docs/reference/postgres.md", {"Once": Once}, {"postgresql://worker@db/shop": url})
     assert names["once"].using(name="pay").run("order-42", int) == 0
+    names["once"].close()
+
+
+def test_sqlite(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = run("docs/reference/sqlite.md", {})
+    assert capsys.readouterr().out == "order 42 is paid order 42 is paid\n"
     names["once"].close()
 
 
@@ -136,14 +145,48 @@ def test_a_worker_of_sqs():
 
 def test_a_worker_of_kafka(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    names = run("docs/reference/kafka.md", {"__name__": "shop"}, MEMORY)
+    names = run("docs/reference/brokers.md", {"__name__": "shop"}, MEMORY, "Kafka")
+    names["once"].close()
+
+
+def test_a_worker_of_rabbitmq(rabbitmq, monkeypatch):
+    monkeypatch.setenv("AMQP_URL", rabbitmq.url)
+    queue = f"pages-{next(_NUMBERS)}"
+    replaced = {"amqp://user:password@rabbit/": rabbitmq.url, '"orders"': f'"{queue}"', "amqp:orders": f"amqp:{queue}"}
+    works(run("docs/reference/brokers.md", {"__name__": "shop"}, replaced | LEDGER, "RabbitMQ"))
+
+
+def test_a_worker_of_nats(nats):
+    from onceward.nats import send
+
+    stream, subject = (f"pages-{next(_NUMBERS)}" for _ in range(2))
+    replaced = {"nats://user:password@nats": nats.url, '"ORDERS"': f'"{stream}"', "orders.new": subject}
+    names = run("docs/reference/brokers.md", {"__name__": "shop"}, replaced | LEDGER, "NATS JetStream")
+    send(names["once"], f"{nats.url}/{subject}", {"id": 7, "cents": 500}, key="order-7")
+    works(names)
+
+
+def test_a_worker_of_redis_streams(redis):
+    from onceward.redis_streams import send
+
+    stream, url = f"pages-{next(_NUMBERS)}", f"{redis.url.rstrip('/0')}/0"
+    replaced = {"redis://user:password@redis/0": url, '"orders"': f'"{stream}"'}
+    names = run("docs/reference/brokers.md", {"__name__": "shop"}, replaced | LEDGER, "Redis Streams")
+    send(names["once"], f"{url.replace('redis:', 'redis-stream:')}/{stream}", {"id": 7, "cents": 500}, key="order-7")
+    works(names)
+
+
+def works(names):
+    """Run the page's worker until its queue is empty, and check that the message took effect."""
+    names["worker"].run(until_empty=True)
+    assert names["once"].ledger.show("shop.charge:7")[0].status == "COMPLETED"
     names["once"].close()
 
 
 def test_a_store_of_your_own(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(SUPPORT / "toy")
-    run("docs/reference/stores.md", {})
+    run("docs/explanation/architecture.md", {}, title="Check it")
 
 
 def test_the_dashboard_in_an_application(monkeypatch):
@@ -164,7 +207,7 @@ def test_redrive(ministack, dynoxide, aws, monkeypatch, capsys):
     ministack.send(dead, {"id": 1})
     ledger = dynoxide.table(f"pages-{next(_NUMBERS)}")
     tables = {"orders-ledger": ledger, '"orders-dlq"': f'"{dead}"', '"orders"': f'"{alive}"'}
-    run("docs/how-to/redrive.md", {}, tables)["once"].close()
+    run("docs/how-to/runbook.md", {}, tables, "Move dead letters back: `onceward redrive`")["once"].close()
     assert capsys.readouterr().out.startswith("moved shop.charge:")
     assert ministack.left(dead) == 0
 

@@ -1,4 +1,4 @@
-"""Each tutorial, and each how-to page with commands, runs exactly as it is printed."""
+"""Each tutorial, and each page or section with the mark, runs exactly as it is printed."""
 
 import re
 
@@ -6,38 +6,52 @@ import pytest
 
 from places import DOCS
 from printed import run as printed
+from printed.pages import MARK, parts
 from servers.needs import numbers
 
 _NUMBERS = numbers()
-PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), *sorted((DOCS / "how-to").glob("*.md"))]
-LONG = {"agent", "celery", "crash-test", "faststream", "pipelines"}  # these take ten seconds of CPU and more
-RUN = [page for page in PAGES if page.parent.name == "tutorials" or printed.MARK in page.read_text(encoding="utf-8")]
+# These take ten seconds of CPU and more.
+LONG = {
+    "A crash test, step by step",
+    "A durable function, step by step",
+    "A pipeline, step by step",
+    "A task, step by step",
+    "An agent that pays once",
+    "Go and Java",
+}
+RUN = [
+    pytest.param(page.name, text, id=f"{page.stem}: {title}", marks=pytest.mark.nightly if title in LONG else ())
+    for page in sorted(DOCS.rglob("*.md"))
+    for title, text in parts(page).items()
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.stem, marks=pytest.mark.nightly if page.stem in LONG else ())
-        for page in RUN
-        if page.stem != "index"
-    ],
-)
-def test_the_page_runs_as_printed(page, tmp_path, request):
-    database = None
-    if "postgresql://" in page.read_text(encoding="utf-8"):
+@pytest.mark.parametrize(("page", "text"), RUN)
+def test_the_page_runs_as_printed(page, text, tmp_path, request):
+    servers = {}
+    if printed.SERVERS["postgresql"].search(text):
         server = request.getfixturevalue("postgres15")
         server.sql(f"CREATE DATABASE {(name := f'page_{next(_NUMBERS)}')}")
-        database = server.url.rpartition("/")[0] + f"/{name}"
-    printed.run(page, tmp_path, database)
+        servers["postgresql"] = server.url.rpartition("/")[0] + f"/{name}"
+    if printed.SERVERS["rabbitmq"].search(text):
+        servers["rabbitmq"] = request.getfixturevalue("rabbitmq").url
+    printed.run(page, text, tmp_path, servers)
 
 
 def test_a_page_that_prints_something_else_fails(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text('```python title="a.py"\nprint("b")\n```\n```console\n$ python a.py\nc\n```\n')
-    (tmp_path / "empty").mkdir()
+    page = '```python title="a.py"\nprint("b")\n```\n```console\n$ python a.py\nc\n```\n'
     with pytest.raises(AssertionError, match=r"page.md:5: \$ python a.py\nprints\nb\nand not\nc"):
-        printed.run(page, tmp_path / "empty")
+        printed.run("page.md", page, tmp_path)
+
+
+def test_a_section_that_is_run_ends_at_the_next_one_and_at_a_heading_of_its_level(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# A\n## B\n{MARK}\nb\n### C\nc\n### D\n{MARK}\n```\n# d\n```\n## E\ne\n")
+    assert parts(page) == {
+        "B": f"\n## B\n{MARK}\nb\n### C\nc\n",
+        "D": f"\n\n\n\n\n\n### D\n{MARK}\n```\n# d\n```\n",
+    }
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_the_page_on_task_queues(monkeypatch, tmp_path):
     broker = StubBroker()
     dramatiq.set_broker(broker)
 
-    names = run("docs/reference/task-queues.md", vars(module))
+    names = run("docs/reference/task-queues.md", vars(module), title="Dramatiq, Procrastinate, Taskiq")
 
     assert drain(30) == 0
     assert broker.queues["default"].qsize() == 1
@@ -41,7 +41,12 @@ def test_the_page_on_other_task_queues(redis, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     module = ModuleType("shop")
     monkeypatch.setitem(sys.modules, "shop", module)
-    names = run("docs/how-to/other-task-queues.md", {"__name__": "shop"}, {"redis://127.0.0.1:6379": redis.url})
+    names = run(
+        "docs/reference/task-queues.md",
+        {"__name__": "shop"},
+        {"redis://127.0.0.1:6379": redis.url},
+        "RQ, Huey, SAQ, arq",
+    )
     vars(module).update(names)
     once, ledger = names["once"], names["once"].ledger
     once.acquire(43, name="shop.charge", lease=600)

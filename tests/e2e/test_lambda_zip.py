@@ -1,4 +1,4 @@
-"""What docs/how-to/lambda-zip.md shows makes a zip from which a handler runs, with dependencies that pip really gets."""
+"""What docs/how-to/deploy.md shows makes a zip from which a handler runs, with dependencies that pip really gets."""
 
 import json
 import re
@@ -8,11 +8,12 @@ import zipfile
 
 import pytest
 
-from places import DOCS, ROOT
+from places import ROOT
+from printed.pages import section
 
 pytestmark = pytest.mark.nightly
 
-PAGE = (DOCS / "how-to" / "lambda-zip.md").read_text(encoding="utf-8")
+PAGE = section("docs/how-to/deploy.md", "The zip of a Lambda function")
 FUNCTION, LAYER, BYTECODE = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
 HANDLER = """
 from onceward import Once

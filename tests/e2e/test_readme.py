@@ -43,4 +43,4 @@ def test_the_figures_are_those_that_were_measured():
 def test_the_examples_run_as_printed(tmp_path):
     folder = tmp_path / "examples"
     shutil.copytree(EXAMPLES, folder)
-    printed.run(EXAMPLES / "README.md", folder)
+    printed.run("README.md", (EXAMPLES / "README.md").read_text(encoding="utf-8"), folder)

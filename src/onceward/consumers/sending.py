@@ -43,7 +43,7 @@ def send(once: Once, target: str, message: object, *, key: object, **options: Un
 
     Args:
         once: the ledger that remembers what was sent.
-        target: an address as for ``claim.send`` (docs/reference/outbox-targets.md).
+        target: an address as for ``claim.send`` (docs/reference/outbox.md).
         message: text, which is sent unchanged; anything else is sent as JSON.
         key: as for :meth:`Once.run`; unique among the messages to this target.
         **options: see :class:`TargetOptions`.

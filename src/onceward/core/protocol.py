@@ -1,7 +1,7 @@
 """The state machine: this file alone decides about a record's status.
 
 ``RULES`` says what a worker does about the record it meets. ``transitions.py`` lists every change a record can make. Both are
-data: ``docs/draw_states.py`` draws the diagram from them, and the interleaving explorer checks every write against them.
+data: ``docs/pictures/states.py`` draws the diagram from them, and the interleaving explorer checks every write against them.
 """
 
 from collections.abc import Callable

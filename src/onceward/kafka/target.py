@@ -61,7 +61,7 @@ class KafkaTarget:
         ):
             raise ValueError(
                 f"{shown_url(address)!r} is no topic: write kafka:TOPIC or kafka://HOST:PORT/TOPIC, without a user. Credentials come from "
-                "the environment (docs/reference/kafka.md)"
+                "the environment (docs/reference/brokers.md)"
             )
         self._reach = connection(servers or None, settings) | {"request_timeout_ms": int(_ANSWERED * 1000)}
         self._producer: Any = None

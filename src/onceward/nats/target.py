@@ -71,7 +71,7 @@ class NatsTarget:
         ):
             raise ValueError(
                 f"{shown_url(address)!r} is no subject: write nats://HOST:PORT/SUBJECT, without a user or wildcards. For credentials, register "
-                "a target of your own (docs/reference/outbox-targets.md)"
+                "a target of your own (docs/reference/outbox.md)"
             )
         servers = [f"nats://{one}" for one in parts.netloc.split(",")]
         self._connection = {"servers": servers, **_CONNECTING, **connection}

@@ -13,7 +13,7 @@ from onceward.rabbitmq.connection import TROUBLE, closed, connect, read_address,
 from onceward.rabbitmq.settings import QueueArguments, count_ready, read_arguments
 from onceward.stores.inspection import Finding
 
-_DOCS = "docs/reference/rabbitmq.md"
+_DOCS = "docs/reference/brokers.md"
 _RABBITMQ = "RabbitMQ, Quorum Queues"
 
 

@@ -45,7 +45,7 @@ def unpark_at(ledger: Ledger, key: str, address: str, seal: Seal | None = None) 
     Args:
         ledger: of the queue's workers.
         key: in the ledger.
-        address: where to send, as ``amqp:orders`` (docs/reference/rabbitmq.md).
+        address: where to send, as ``amqp:orders`` (docs/reference/brokers.md).
         seal: that of the workers.
 
     Raises:

@@ -129,7 +129,7 @@ class QueueArguments(NamedTuple):
         if self.arguments is None:
             yield (
                 "this user may not declare it, so its settings cannot be read: nobody checks whether it drops messages. Permit "
-                "`configure` on it, or look yourself (docs/reference/rabbitmq.md)"
+                "`configure` on it, or look yourself (docs/reference/brokers.md)"
             )
             return
         if self.kind == "classic":

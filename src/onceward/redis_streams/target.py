@@ -46,7 +46,7 @@ class RedisStreamTarget:
         if not (parts.hostname and number.isdecimal() and name) or "@" in parts.netloc or parts.query or parts.fragment:
             raise ValueError(
                 f"{shown_url(address)!r} is no stream: write redis-stream://HOST:PORT/DATABASE/STREAM, without a user. For a password, "
-                "register a target of your own (docs/reference/outbox-targets.md)"
+                "register a target of your own (docs/reference/outbox.md)"
             )
         given = {
             "host": parts.hostname,

@@ -1,4 +1,4 @@
-"""The examples of docs/reference/outbox-targets.md run as they are printed, against servers."""
+"""The examples of docs/reference/outbox.md run as they are printed, against servers."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from onceward.outbox import OutboxMessage, sender
 from onceward.outbox.targets import open_target
-from places import DOCS
+from printed.pages import section
 from servers.needs import numbers
 
 NAMES = numbers()
@@ -46,7 +46,7 @@ def test_the_examples_run(ministack, aws, billing, tmp_path, monkeypatch):
     parcels, mails, caught = (ministack.queue(f"docs-{next(NAMES)}{end}") for end in ("", ".fifo", ""))
     ministack.bus("shop", caught)
     names = {"sqs:parcels": f"sqs:{parcels}", "sqs:mails.fifo": f"sqs:{mails}", "https://billing.example": url}
-    text = (DOCS / "reference" / "outbox-targets.md").read_text(encoding="utf-8")
+    text = section("docs/reference/outbox.md", "Targets")
     for name, there in names.items():
         text = text.replace(name, there)
     mailed = []

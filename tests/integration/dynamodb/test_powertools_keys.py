@@ -24,7 +24,7 @@ from onceward.stores.dynamodb.layouts import powertools_keys
 from onceward.stores.dynamodb.layouts.powertools import Powertools
 from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key, powertools_name
 from onceward.stores.dynamodb.store import DynamoStore
-from places import DOCS
+from printed.pages import section
 from servers.needs import numbers
 from web.plain_wire import plain_wires
 
@@ -202,11 +202,11 @@ def test_every_record_of_powertools_has_a_key(name):
     assert layout.id_of(layout.key_of(f"{name}#{KEY}")) == f"{name}#{KEY}"
 
 
-# --- docs/how-to/existing-tables.md --------------------------------------------------------------------------------------
+# --- docs/how-to/migrate.md --------------------------------------------------------------------------------------
 
 
 def example(name):
-    text = (DOCS / "how-to" / "existing-tables.md").read_text()
+    text = section("docs/how-to/migrate.md", "Go on with an existing table")
     return text.split(f"<!-- run: {name} -->\n```python\n")[1].split("```")[0]
 
 

@@ -1,13 +1,13 @@
-"""The pipelines that docs/reference/pipeline-effects.md prints can run."""
+"""The pipelines that docs/reference/pipelines.md prints can run."""
 
 import re
 
 import pytest
 
 from onceward.pipelines.pipeline import examine
-from places import DOCS
+from printed.pages import section
 
-PAGE = (DOCS / "reference" / "pipeline-effects.md").read_text(encoding="utf-8")
+PAGE = section("docs/reference/pipelines.md", "What effects and sinks promise")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The examples in Go of docs/how-to/service-clients.md. Those in Java run with the page."""
+"""The examples in Go of docs/reference/service.md. Those in Java run with the page."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ LONG = 900  # seconds: Go compiles its HTTP library first
 @pytest.mark.nightly
 def test_the_example_in_go_works_once(tmp_path):
     go = needs("go", "https://go.dev/doc/install")
-    page = (DOCS / "how-to" / "service-clients.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "service.md").read_text(encoding="utf-8")
     source = re.search(r'```go title="claim.go"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL)[1]
     shown = re.search(r"^\$ go run claim.go order-1\n(.*?)\n\$ go run claim.go order-1\n(.*?)\n```", page, re.MULTILINE)
     with serving(f"sqlite:///{tmp_path}/ledger.db") as service:

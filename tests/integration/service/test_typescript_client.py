@@ -30,7 +30,7 @@ def compiled(tmp_path_factory):
     node, folder = needs("node", "apt-get install nodejs"), tmp_path_factory.mktemp("typescript")
     for file in (SOURCE / "onceward.ts", SOURCE / "tsconfig.json", ROOT / "tests/support/typescript/cases.ts"):
         shutil.copy(file, folder)
-    tutorial = (DOCS / "tutorials" / "service.md").read_text(encoding="utf-8")
+    tutorial = (DOCS / "reference" / "service.md").read_text(encoding="utf-8")
     (folder / "worker.ts").write_text(
         re.search(r'```ts title="worker.ts"\n(.*?)^```$', tutorial, re.MULTILINE | re.DOTALL)[1]
     )

@@ -1,1 +1,1 @@
-"""Histories of ledgers under faults, which another program judges: ``make histories`` (docs/explanation/histories.md)."""
+"""Histories of ledgers under faults, which another program judges: ``make histories`` (docs/reference/measured.md)."""

@@ -4,7 +4,7 @@ A block with ``title="shop.py"`` is that file. In a ``console`` block, a line ``
 page; the lines below it are what it must print. In them, ``...`` stands for any text, and alone on a line for any lines.
 ``text`` is for what is only read. Any other block must say why it is not run: ``<!-- not run: it needs an AWS account -->``.
 
-Three things differ from what is printed. Ports of 127.0.0.1 are free ones, the database is one of the tests' PostgreSQL, and
+Three things differ from what is printed. Ports of 127.0.0.1 are free ones, PostgreSQL and RabbitMQ are those of the tests, and
 ``pip install`` checks that the packages are there.
 """
 
@@ -15,8 +15,10 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from places import SOURCES, SUPPORT
@@ -24,14 +26,16 @@ from servers.ministack import ministack
 from servers.needs import free_port
 from servers.orphans import watched
 
-MARK = "<!-- run as printed -->"  # at the top of a how-to page whose blocks are run; tutorials need none
 PATIENCE = 180  # seconds that one command may take on a slow machine
 _BLOCK = re.compile(
-    r'(?:<!-- not run: (?P<why>[^>]+) -->\n+)?^```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?[^\n]*\n(?P<text>.*?)^```$',
+    r'(?:<!-- (?:not )?run: (?P<why>[^>]+) -->\n+)?^```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?[^\n]*\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )
 _PORT = re.compile(r"127\.0\.0\.1:(\d+)")
-_DATABASE = re.compile(r"postgresql://\w+@127\.0\.0\.1:\d+/\w+")
+SERVERS = {
+    "postgresql": re.compile(r"postgresql://\w+@127\.0\.0\.1:\d+/\w+"),
+    "rabbitmq": re.compile(r"amqp://\w+:\w+@127\.0\.0\.1:\d+/"),
+}
 
 
 class Printed(NamedTuple):
@@ -72,18 +76,18 @@ def _commands(line: int, text: str) -> list[Printed]:
     return found
 
 
-def run(page: Path, folder: Path, database: str | None = None) -> None:
-    """Run the page in the folder.
+def run(name: str, text: str, folder: Path, servers: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Run a page, or a part of one, in the folder.
 
     Args:
-        page: its file.
+        name: the page's name.
+        text: its text, with empty lines for what is above.
         folder: an empty one.
-        database: the URL of the database in place of the page's.
+        servers: the URLs of servers in place of the page's, by the names in ``SERVERS``.
     """
-    text = page.read_text(encoding="utf-8")
-    if database is not None:
-        text = _DATABASE.sub(database, text)
-    for port in sorted(set(_PORT.findall(text)) - {str(_port_of(database))}):
+    for server, url in servers.items():
+        text = SERVERS[server].sub(url, text)
+    for port in sorted({*_PORT.findall(text)} - {*_PORT.findall(" ".join(servers.values()))}):
         text = re.sub(rf"\b{port}\b", str(free_port()), text)
     shell = Shell(folder, aws="ministack" in text)
     try:
@@ -94,7 +98,7 @@ def run(page: Path, folder: Path, database: str | None = None) -> None:
                 file.write_text(block.text, encoding="utf-8")
                 continue
             said, status = shell.run(block.text)
-            where = f"{page.name}:{block.line}: $ {block.text}"
+            where = f"{name}:{block.line}: $ {block.text}"
             assert matches(block.shown, said), (
                 f"{where}\nprints\n{said.strip()}\nand not\n{block.shown.strip()}\n{_logs(folder)}"
             )
@@ -181,10 +185,6 @@ def _environment(folder: Path, *, aws: bool) -> dict[str, str]:
 def _script(path: Path, line: str) -> None:
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
-
-
-def _port_of(database: str | None) -> str:
-    return _PORT.findall(database or "127.0.0.1:0")[0]
 
 
 def _logs(folder: Path) -> str:

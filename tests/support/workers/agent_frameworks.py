@@ -45,9 +45,10 @@ def die(event):
 
 
 page = run(
-    "docs/how-to/agent-frameworks.md",
+    "docs/how-to/agents.md",
     {"bank": SimpleNamespace(charge=charge), "die": die},
     {'"sqlite:///agents.db"': f'"sqlite:///{folder}/a.db", observe=[die]'},
+    "The tools of an agent framework",
 )
 
 

@@ -29,6 +29,7 @@ page = run(
     document,
     {"bank": bank},
     {"sqlite:///flows.db": f"sqlite:///{folder}/flows.db", "lease=60": "lease=5", "seconds=5": "seconds=0"},
+    "Airflow",
 )
 shop = page["shop_dag"]
 

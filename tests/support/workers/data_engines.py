@@ -14,7 +14,8 @@ FOLDER = Path(folder)
 ORDERS = [{"id": f"o{number}", "cents": 5} for number in range(80)]
 CHARGED = [f"charged {order['id']}" for order in ORDERS]
 bank = Bank(FOLDER, "java" if part.startswith("spark") else "")
-page = run(document, {"bank": bank}, {"postgresql://worker@db/shop": url, "lease=30": "lease=4"})
+replaced = {"postgresql://worker@db/shop": url, "lease=30": "lease=4"}
+page = run(document, {"bank": bank}, replaced, "Spark, Dask, Ray")
 
 
 def spark(until):

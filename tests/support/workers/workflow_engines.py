@@ -23,7 +23,8 @@ from printed.pages import run
 
 document, folder, port, *parts = sys.argv[1:]
 bank = Bank(Path(folder))
-page = run(document, {"bank": bank}, {'"sqlite:///flows.db"': f'"sqlite:///{folder}/flows.db", lease=3'})
+url = {'"sqlite:///flows.db"': f'"sqlite:///{folder}/flows.db", lease=3'}
+page = run(document, {"bank": bank}, url, "Temporal, DBOS, Prefect")
 
 
 def paid(*orders):

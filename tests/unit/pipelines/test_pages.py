@@ -6,9 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from onceward.cli.app import app
-from places import DOCS, EXAMPLES
+from places import EXAMPLES
+from printed.pages import section
 
-PAGE = (DOCS / "how-to" / "pipeline-scenarios.md").read_text()
+PAGE = section("docs/how-to/pipelines.md", "Scenarios")
 
 
 @pytest.mark.parametrize("file", sorted((EXAMPLES / "pipelines").glob("*.yaml")), ids=lambda file: file.stem)
@@ -17,9 +18,8 @@ def test_a_scenario_is_printed_as_it_runs(file):
 
 
 def test_the_pipeline_for_lambda_does_what_its_example_says(tmp_path, aws):
-    (text,) = re.findall(
-        r'```yaml title="orders.yaml"\n(.*?)```', (DOCS / "how-to" / "pipelines-on-lambda.md").read_text(), re.DOTALL
-    )
+    page = section("docs/how-to/pipelines.md", "On AWS Lambda")
+    (text,) = re.findall(r'```yaml title="orders.yaml"\n(.*?)```', page, re.DOTALL)
     file = tmp_path / "orders.yaml"
     file.write_text(text)
     for command in ("vet", "test"):

@@ -13,7 +13,7 @@ from cryptography.fernet import Fernet
 from onceward import Completed, Once, Parked, ResultUnavailable
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import ResultWarning
-from places import DOCS
+from printed.pages import section
 from web.api_events import http, keyed
 from web.calls import AsgiIdempotency, WsgiIdempotency, call, on_api, post
 from web.wsgi import ask
@@ -349,9 +349,9 @@ def test_an_answer_can_be_redacted(once):
     check_nothing_is_plain(once)
 
 
-# --- docs/how-to/sealing.md --------------------------------------------------------------------------------------------------
+# --- docs/reference/records.md --------------------------------------------------------------------------------------------------
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", (DOCS / "how-to" / "sealing.md").read_text(encoding="utf-8"), re.DOTALL)
+EXAMPLES = re.findall(r"```python\n(.*?)```", section("docs/reference/records.md", "Encrypt results"), re.DOTALL)
 
 
 @pytest.fixture

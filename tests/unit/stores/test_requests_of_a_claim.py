@@ -1,4 +1,4 @@
-"""How many requests a claim takes: the counts that docs/reference/stores.md promises."""
+"""How many requests a claim takes: the counts that docs/explanation/architecture.md promises."""
 
 import pytest
 

@@ -32,5 +32,5 @@ class LambdaSource(SourceSettings, kw_only=True):
     def open(self, flow: "Flow") -> "Runs":
         raise OncewardError(
             f"{flow.model.name} runs in AWS Lambda, with the handler onceward.pipelines.lambda_handler: see "
-            "docs/how-to/pipelines-on-lambda.md"
+            "docs/how-to/pipelines.md"
         )

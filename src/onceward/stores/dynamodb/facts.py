@@ -56,7 +56,7 @@ def _checked(ledger: Table) -> Iterator[Finding]:
         yield Finding("error", "table", says, why, fix)
     elif ledger.keys != ledger.wanted:
         says = f"the table's key is {written(ledger.keys)}, and that of {ledger.url} is {written(ledger.wanted)}"
-        fix = "give the ledger another table, or say in its URL how records stand in this one (docs/how-to/existing-tables.md)"
+        fix = "give the ledger another table, or say in its URL how records stand in this one (docs/how-to/migrate.md)"
         yield Finding("error", "key schema", says, "DynamoDB refuses every write", fix)
     elif ledger.status not in {"ACTIVE", "UPDATING"}:
         says = f"the table of {ledger.url} is {ledger.status}"

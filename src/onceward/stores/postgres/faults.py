@@ -18,7 +18,7 @@ NO_TABLE: Final = frozenset({"42P01", "3F000"})  # undefined_table, invalid_sche
 DENIED: Final = "42501"
 
 _FIXES: Final = {
-    DENIED: "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on its _meta table (docs/reference/stores.md)",
+    DENIED: "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on its _meta table (docs/reference/postgres.md)",
     "42P01": "there is no such table: make it with `onceward init --store '{url}'`, or check table= and schema=",
     "3F000": "there is no such schema: make it with `onceward init --store '{url}'`, or check schema=",
     "42703": "the table lacks a column: run `onceward migrate --store '{url}'`",

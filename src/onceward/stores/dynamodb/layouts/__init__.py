@@ -13,7 +13,7 @@ PRESETS: Final = {"powertools": Powertools, "plain": Plain}
 def preset(
     name: str, partition: str | None = None, sort: str | None = None, names: Mapping[str, str] | None = None
 ) -> Layout:
-    """Return the layout of another system's table: "powertools" or "plain" (``docs/how-to/existing-tables.md``).
+    """Return the layout of another system's table: "powertools" or "plain" (``docs/how-to/migrate.md``).
 
     ``names`` are the table's names for attributes, by the names that they usually have: ``{"expiration": "ttl"}``.
 
