@@ -93,7 +93,7 @@ nightly: $(VENV)/installed
 
 # The docs site, in build/site: open build/site/index.html. `make docs-live` serves it and follows changes.
 docs: $(VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs-live: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --watch src --watch examples

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-from generated import commands, errors, options, pipeline_file, python_api, states, tables
+from generated import commands, compared, errors, options, pipeline_file, python_api, states, tables
 
 PAGES: dict[str, Callable[[], str]] = {"reference/errors.md": errors.page, "reference/python.md": python_api.page}
 # A page has the line `<!-- generated: options -->` where the part belongs.
 PARTS: dict[str, Callable[[], str]] = {
     "options": options.part,
     "commands": commands.part,
+    "compared": compared.part,
     "pipeline_file": pipeline_file.part,
     "states": states.part,
     "tables": tables.part,

@@ -55,7 +55,7 @@ PUBLIC = {module: _names(module) for module in sorted({*_packages(), *_MODULES, 
 
 def page() -> str:
     """Return the page."""
-    return "# Python API\n\n" + "\n".join(map(_module, PUBLIC))
+    return "---\nsearch:\n  boost: 0.5\n---\n# Python API\n\n" + "\n".join(map(_module, PUBLIC))
 
 
 def _module(module: str) -> str:

@@ -4,11 +4,12 @@ import sys
 from pathlib import Path
 
 import guarantees
+import idea
 import states
 import takeover
 
 PLACE = Path(__file__).parents[1] / "explanation" / "pictures"
-PICTURES = {"guarantees": guarantees.draw, "states": states.draw, "takeover": takeover.draw}
+PICTURES = {"guarantees": guarantees.draw, "idea": idea.draw, "states": states.draw, "takeover": takeover.draw}
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ def site(tmp_path_factory) -> Path:
     with open(folder / "site.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (made / "built").exists():
-            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(made)]
+            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)]
             environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
             built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
             assert built.returncode == 0, built.stderr

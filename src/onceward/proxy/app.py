@@ -38,7 +38,11 @@ class Proxy:
     Args:
         upstream: where the application is: an ``http://`` or ``https://`` URL, whose path stands before that of each request; or
             ``unix:`` and the path of a socket. Certificates are verified. SSL_CERT_FILE can name a file of trusted ones.
-        once, rules, name, wait, **options: as for :class:`onceward.web.AsgiIdempotency`.
+        once: the ledger.
+        rules: as for :class:`onceward.web.AsgiIdempotency`.
+        name: as there: the namespace of the keys.
+        wait: as there: seconds that a duplicate waits for the first answer.
+        options: as there.
         health: the path that says that the proxy runs; None passes every path on.
         silence: seconds for which the upstream, or a client in the middle of its body, can be silent.
         trusted_proxies: addresses of proxies in front of this one, whose Forwarded and X-Forwarded headers are kept.
