@@ -3,13 +3,15 @@
 import sys
 from pathlib import Path
 
+import crash
 import guarantees
+import house
 import idea
 import states
 import takeover
 
 PLACE = Path(__file__).parents[1] / "explanation" / "pictures"
-PICTURES = {"guarantees": guarantees.draw, "idea": idea.draw, "states": states.draw, "takeover": takeover.draw}
+PICTURES = {one.__name__: one.draw for one in (crash, guarantees, house, idea, states, takeover)}
 
 
 def main() -> None:
