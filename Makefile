@@ -47,7 +47,7 @@ torture: $(VENV)/installed
 	cd tests/support && $(abspath $(BIN))/python -m torture $(foreach option,seconds seed episodes jobs store shape plant until,$(call asked,$(option)))
 
 # Histories of what the stores are asked and answer under faults, judged by porcupine (Go), for ten minutes: `make histories SECONDS=60
-# STORE=redis`. KIND=failover, PLANT=blind-swap and SEED=7 choose more (docs/explanation/histories.md).
+# STORE=redis`. KIND=failover, PLANT=blind-swap and SEED=7 choose more (docs/reference/measured.md).
 histories: $(VENV)/installed
 	cd tests/support && $(abspath $(BIN))/python -m histories $(foreach option,seconds seed runs store kind plant,$(call asked,$(option))) $(if $(ASYNCHRONOUS),--asynchronous)
 
