@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from types import SimpleNamespace
 
+import httpx
 import psycopg
 import pytest
 from celery import current_app
@@ -14,6 +15,7 @@ from onceward import Claim, Completed, Once
 from places import SUPPORT
 from printed.pages import run
 from servers.needs import numbers
+from servers.redis import Redis
 from web.visitors import DashboardVisitor
 
 MEMORY = {"dynamodb://orders-ledger?region=eu-west-1": "memory:"}
@@ -166,14 +168,64 @@ def test_a_worker_of_nats(nats):
     works(names)
 
 
-def test_a_worker_of_redis_streams(redis):
+def test_a_worker_of_redis_streams():
     from onceward.redis_streams import send
 
-    stream, url = f"pages-{next(_NUMBERS)}", f"{redis.url.rstrip('/0')}/0"
-    replaced = {"redis://user:password@redis/0": url, '"orders"': f'"{stream}"'}
-    names = run("docs/reference/brokers.md", {"__name__": "shop"}, replaced | LEDGER, "Redis Streams")
-    send(names["once"], f"{url.replace('redis:', 'redis-stream:')}/{stream}", {"id": 7, "cents": 500}, key="order-7")
-    works(names)
+    server = Redis(appendonly="yes")
+    url = f"redis://127.0.0.1:{server.port}/0"
+    try:
+        names = run(
+            "docs/reference/brokers.md",
+            {"__name__": "shop"},
+            LEDGER | {"redis://user:password@redis/0": url},
+            "Redis Streams",
+        )
+        send(names["once"], f"{url.replace('redis:', 'redis-stream:')}/orders", {"id": 7, "cents": 500}, key="order-7")
+        works(names)
+    finally:
+        server.stop()
+
+
+def test_redis(redis):
+    import redis as clients
+
+    client = clients.Redis.from_url(redis.url)
+    replaced = {"redis://worker:password@host:6379/0": redis.url}
+    names = run("docs/reference/redis.md", {"Once": Once, "client": client}, replaced)
+    assert names["once"].using(name=f"pay{next(_NUMBERS)}").run("order-42", int) == 0
+    names["once"].close()
+    client.close()
+
+
+def test_the_proxy_in_a_server():
+    run("docs/reference/proxy.md", {}, LEDGER, "In your own server")
+
+
+def test_http_clients(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    posted = []
+    monkeypatch.setattr(httpx.Client, "post", lambda client, url, **given: posted.append(given["headers"]))
+    names = {"claim": SimpleNamespace(key=lambda *parts: f"{parts}"), "refund": {"id": 7}}
+    run("docs/reference/service.md", names, title="HTTP clients that send a key")
+    assert posted == [{"Idempotency-Key": "('refund', 7)"}]
+    names["client"].close()
+    names["once"].close()
+
+
+def test_webhooks():
+    from onceward.web.webhooks import GitHub, WebhookEvent, WebhookReceiver
+
+    names = {
+        "once": Once("memory:"),
+        "GitHub": GitHub,
+        "WebhookEvent": WebhookEvent,
+        "WebhookReceiver": WebhookReceiver,
+    }
+    names |= {"secret": "a secret", "on_github": print}
+    for title in ("Choose the answer", "Accept it, and handle it after", "Queue it"):
+        run("docs/how-to/webhooks.md", names, title=title)
+    assert names["on_twilio"](None).status == 200
+    names["once"].close()
 
 
 def works(names):
