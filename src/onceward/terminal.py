@@ -1,7 +1,7 @@
 """Makes text harmless before it reaches a terminal. All output of the command line passes here.
 
-Keys, errors, results and messages come from others, and a terminal obeys them: escape sequences change its clipboard, C1
-controls start other sequences, bidi overrides reorder text, and newlines forge lines of ours.
+Keys, errors, results and messages come from others, and a terminal obeys them. Escape sequences change its clipboard. C1
+controls start other sequences. Bidi overrides reorder text, and newlines forge lines of ours.
 
 ``guard`` puts a filter into the standard output and error, so no code can bypass it. Code that writes to a file descriptor
 itself (``pipe``'s output, progress bars) calls ``lines``. Call ``line`` for the text of others inside a line of ours.

@@ -16,8 +16,8 @@ class KeyReader:
     """Reads the key and the fingerprint of inputs by name.
 
     Args:
-        key: a JMESPath expression (jmespath.org) that begins with one of the roots, or a callable that gets the inputs that
-            it names (or the first one, if its only parameter has another name).
+        key: a JMESPath expression (jmespath.org) that begins with one of the roots, or a callable. A callable gets the inputs
+            that it names. If its only parameter has another name, it gets the first one.
         fingerprint: the same, or True for all inputs, or None for no fingerprint.
         roots: the names of the inputs.
         option: the name of the key in errors.

@@ -136,8 +136,8 @@ class QueueArguments(NamedTuple):
             yield "it is a classic queue, which one node holds: a lost node loses its messages. Use a quorum queue"
         elif version >= (4,) and "x-delivery-limit" not in self.arguments and not self.dead_letters:
             yield (
-                "RabbitMQ 4 drops messages that came back 20 times, as they do when workers are killed, unless a policy says "
-                "otherwise: declare the queue with x-delivery-limit -1, or with a dead-letter exchange"
+                "RabbitMQ 4 drops messages that came back 20 times, unless a policy says otherwise. Each killed worker brings one "
+                "back. Declare the queue with x-delivery-limit -1, or with a dead-letter exchange"
             )
 
 

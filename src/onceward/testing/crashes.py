@@ -21,8 +21,8 @@ _AGAIN = {408, 409, 425, 429}  # a client sends the request again after these, a
 def is_over(answer: object) -> bool:
     """Return whether the sender of a delivery is content with an answer.
 
-    It is not content with an HTTP response of 408, 409, 425, 429 or 5xx, with a Lambda response that lists
-    ``batchItemFailures``, and with a list of :class:`BatchOutcome` of which one has failed.
+    These ask for the delivery again: an HTTP response of 408, 409, 425, 429 or 5xx, a Lambda response that lists
+    ``batchItemFailures``, and a list of :class:`BatchOutcome` of which one has failed.
     """
     status = getattr(answer, "status_code", None)
     if isinstance(answer, dict):

@@ -43,7 +43,7 @@ _SNS: Final = BatchRules(
 class SnsTarget(BatchTarget):
     """A topic. A message's key is its attribute ``onceward-key``, and its deduplication id in a FIFO topic.
 
-    Its headers are further attributes. Onceward itself writes three, and a handler can give seven: a queue that is subscribed with
+    Its headers are further attributes. onceward itself writes three, and a handler can give seven. A queue that is subscribed with
     raw delivery gets no message with more than ten (SNS Developer Guide, "Amazon SNS message attributes").
 
     Args:

@@ -44,8 +44,8 @@ class EvenCalendar:
 class CronCalendar:
     """Windows that begin when an expression of cron says so, by the clocks on the walls of a time zone.
 
-    When these are put on or back, hours that are given as numbers happen once: an hour that comes twice counts the first time, and
-    an hour that is left out begins with the hour after it. With ``*`` for the hour, windows go on as time does. So does cron of Vixie.
+    When these are put on or back, hours that are given as numbers happen once. An hour that comes twice counts the first time. An
+    hour that is left out begins with the hour after it. With ``*`` for the hour, windows go on as time does. So does cron of Vixie.
     croniter itself goes back by days there.
     """
 

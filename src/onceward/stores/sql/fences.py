@@ -4,8 +4,8 @@ A claim's fence is larger than those of the record, of each deleted record and o
 server's time. The process's own count when its transaction was rolled back and the clock of a new primary is late: no row
 tells of that claim.
 
-The time is read right before the row is written. In between, a claim can be stopped, or wait for a lock, while another comes,
-uses its fence and goes, because its transaction is rolled back or its record is deleted. So each write also returns the time
+The time is read right before the row is written. In between, a claim can be stopped, or wait for a lock. Meanwhile another
+may come and use its fence, and go: its transaction is rolled back, or its record is deleted. So each write also returns the time
 after it. If that is a millisecond later, or earlier, the claim takes a new fence, now that the row is its own.
 """
 

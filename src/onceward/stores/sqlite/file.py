@@ -138,8 +138,8 @@ class SqliteFile:
         if not self._is_severed:
             return None
         return StoreError(
-            f"ledger {self.path}: this process was forked off in the middle of a request to the ledger, by a signal "
-            "handler, and cannot use the ledger; let the handler set a flag, and fork later"
+            f"ledger {self.path}: a signal handler forked this process in the middle of a request to the ledger, so it "
+            "cannot use the ledger. Let the handler set a flag, and fork later"
         )
 
     def forget(self) -> None:
