@@ -46,7 +46,12 @@ def _is_found(defect: Defect, tree: Path) -> bool:
     whole = file.read_text()
     file.write_text(planted(defect, whole))
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb", "no", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tree / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "ONCEWARD_NIGHTLY": "0",
+    }
     try:
         ran = subprocess.run(
             [*command, *(f"tests/{test}" for test in defect.tests.split())],

@@ -279,7 +279,7 @@ def test_it_flushes_when_the_oldest_item_is_old_enough(sink, form):
 
 def test_the_age_is_counted_on_the_owners_clock(sink, form):
     clock = ManualClock()
-    once = Once(MemoryStore(clock), clock=clock)
+    once = Once(MemoryStore(clock), clock=clock, lease=10_000)
     with form.open(once, sink, age=5_000) as checkpoint:  # a timer's real seconds are never over here
         checkpoint.add({"id": 1})
         clock.advance(4_000)
