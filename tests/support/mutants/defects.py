@@ -355,7 +355,7 @@ DEFECTS = (
         "core/many.py",
         "until = belief(store, bid.policy, sent, reply, held, lease=bid.policy.lease)",
         "until = belief(store, bid.policy, clock(), reply, held, lease=bid.policy.lease)",
-        f"{_BATCH} unit/core",
+        "unit/core/test_ending_many.py",
         6,
     ),
     Defect(

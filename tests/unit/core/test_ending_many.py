@@ -1,4 +1,4 @@
-"""The ends of many claims in one exchange."""
+"""Many claims in one exchange: their leases, and their ends."""
 
 from onceward.core import many, steps
 from onceward.core.drivers import drive
@@ -21,3 +21,20 @@ def test_a_claim_that_has_ended_is_not_ended_again_with_others():
     assert answers[1].record.result == "2"
     assert store.records["over"] == over
     assert drive(many.end_many(store, ends[:1], clock, clock), store) == [None]
+
+
+class SlowReplies(MemoryStore):
+    """A store whose replies are on their way for five seconds."""
+
+    def insert_many(self, writes):
+        replies = yield from super().insert_many(writes)
+        self.clock.advance(5.0)
+        return replies
+
+
+def test_claims_of_a_batch_count_their_leases_from_before_the_request():
+    clock = ManualClock()
+    store = SlowReplies(clock)
+    store.clock, sent = clock, clock()
+    bids = [steps.Bid(key, "a", None, Policy(lease=60.0), clock) for key in ("one", "two")]
+    assert all(won.until <= sent + 60.0 for won in drive(many.claim_many(store, bids), store))
