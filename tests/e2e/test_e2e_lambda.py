@@ -193,9 +193,9 @@ def test_a_function_that_times_out_mid_batch_loses_and_doubles_nothing(shop, han
 
 def poisoned(shop, receives=3):
     """Open a shop whose queue gets orders of which one is broken, and wait until that one is dead; return both queues."""
-    shop.open("sqs", 2)
+    shop.open("sqs", 6)  # a start takes seconds on a busy machine, and who is killed three times is dead too
     dead = shop.aws.queue(f"{shop.name}-dead")
-    queue = shop.aws.queue(shop.name, dead, receives, VisibilityTimeout=2)
+    queue = shop.aws.queue(shop.name, dead, receives, VisibilityTimeout=6)
     sent(shop, queue, ["a", {"id": "poison", "broken": True}, "b"])
     shop.listen(queue)
     shop.until(lambda: shop.aws.left(dead) == 1 and shop.aws.left(queue) == 0)
@@ -298,9 +298,9 @@ def test_a_fifo_function_that_times_out_in_the_middle_keeps_the_order(shop):
 @pytest.mark.sampled("10")
 @pytest.mark.parametrize("batch", [1, 10])
 def test_a_poison_message_of_a_fifo_queue_takes_along_what_follows_it(shop, batch):
-    shop.open("fifo_group", 2)
+    shop.open("fifo_group", 6)
     dead = shop.aws.queue(f"{shop.name}-dead.fifo")
-    queue = shop.aws.queue(f"{shop.name}.fifo", dead, 3, VisibilityTimeout=2)
+    queue = shop.aws.queue(f"{shop.name}.fifo", dead, 3, VisibilityTimeout=6)
     orders = ["a0", "poison", "a1", "a2"]
     sent(shop, queue, [{"id": order, "broken": order == "poison"} for order in orders], "a")
     shop.listen(queue, BatchSize=batch)
