@@ -7,7 +7,7 @@ from typing import Any, get_args
 import typer
 
 from generated.markdown import code, table
-from onceward.cli.app import app
+from onceward.cli.app import command_line
 
 _HEAD = """## All commands
 
@@ -18,7 +18,7 @@ _HEAD = """## All commands
 
 def part() -> str:
     """Return the section."""
-    found = commands(typer.main.get_command(app))
+    found = commands(typer.main.get_command(command_line()))
     return _HEAD + "\n".join(_command(name, found[name]) for name in sorted(found))
 
 

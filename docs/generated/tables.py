@@ -6,7 +6,7 @@ import sqlite3
 from typer.testing import CliRunner
 
 from generated.markdown import code, fence, table
-from onceward.cli.app import app
+from onceward.cli.app import command_line
 from onceward.core.record import Record
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.sqlite.schema import SCHEMA, TABLE
@@ -59,7 +59,7 @@ def part() -> str:
 
 
 def _printed(url: str, form: str) -> str:
-    return CliRunner().invoke(app, ["init", "--store", url, "--print", form], catch_exceptions=False).output
+    return CliRunner().invoke(command_line(), ["init", "--store", url, "--print", form], catch_exceptions=False).output
 
 
 def _types_of_sqlite() -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 import typer
 import yaml
 
-from onceward.cli.app import app
+from onceward.cli.app import command_line
 from places import ROOT
 from printed.pages import PAGES, blocks, parts
 
@@ -28,7 +28,7 @@ LANGUAGES = {
     "http",
     "text",
 }  # "text" is for what is only read
-COMMANDS = typer.main.get_command(app)
+COMMANDS = typer.main.get_command(command_line())
 ALL = [block for page in PAGES for block in blocks(page)]
 TESTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import onceward
 from onceward import OncewardError, Policy, Record
-from onceward.cli.app import app
+from onceward.cli.app import command_line
 from onceward.http import problem
 from places import DOCS, ROOT, SOURCES
 from printed.pages import PAGES, blocks
@@ -101,10 +101,12 @@ def test_what_the_pages_import_is_in_the_reference():
                         assert names <= known, f"{block.where}: {names - known}"
 
 
-@pytest.mark.parametrize("command", sorted(commands(typer.main.get_command(app))))
+@pytest.mark.parametrize("command", sorted(commands(typer.main.get_command(command_line()))))
 def test_every_option_of_a_command_is_in_the_reference(command):
     section = PARTS["commands"]().split(f"### onceward {command}\n")[1].split("\n### ")[0]
-    told = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "300", "NO_COLOR": "1"}).output
+    told = (
+        CliRunner().invoke(command_line(), [*command.split(), "--help"], env={"COLUMNS": "300", "NO_COLOR": "1"}).output
+    )
     options = set(re.findall(r"^\W*(--[a-z-]+)", told, re.MULTILINE)) - {"--help"}
     assert options
     assert [option for option in options if f"`{option}`" not in section] == []

@@ -18,7 +18,7 @@ from nats.js.api import StreamConfig
 from typer.testing import CliRunner
 
 from onceward import Once
-from onceward.cli.app import app
+from onceward.cli.app import command_line
 from places import EXAMPLES, SOURCES
 from servers.orphans import watched
 from servers.redis import Redis
@@ -133,7 +133,7 @@ def test_a_scenario_has_no_mistake_and_does_what_its_examples_say(file, tmp_path
     monkeypatch.setenv("OUT", str(tmp_path / "out"))
     monkeypatch.setenv("AUDIT", str(tmp_path / "audit"))
     for command in ("vet", "test"):
-        done = CliRunner().invoke(app, [command, str(file)])
+        done = CliRunner().invoke(command_line(), [command, str(file)])
         assert done.exit_code == 0, done.output
 
 

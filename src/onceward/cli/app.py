@@ -2,43 +2,58 @@
 
 import os
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
 from onceward import terminal
-from onceward.cli import (
-    complete,
-    dashboard,
-    demo,
-    doctor,
-    erase,
-    execute,
-    init,
-    mcp,
-    operate,
-    pipe,
-    pipeline_run,
-    proxy,
-    reconcile,
-    redrive,
-    relay,
-    scans,
-    serve,
-    work,
-)
 from onceward.cli.ledgers import TROUBLE, said
 from onceward.errors import OncewardError
 
-app = typer.Typer(
-    name="onceward",
-    help="Handlers of at-least-once messages take effect exactly once.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+class _Place(NamedTuple):
+    """Where a command is: its module, its function, and the name of its help text if that is not the function's docstring."""
+
+    module: str
+    function: str
+    help: str = "__doc__"
+
+
+COMMANDS: Final = {
+    "pipe": _Place("pipe", "pipe", "HELP"),
+    "exec": _Place("execute", "execute", "HELP"),
+    "run": _Place("pipeline_run", "run", "RUN_HELP"),
+    "vet": _Place("pipeline_run", "vet", "VET_HELP"),
+    "test": _Place("pipeline_run", "examples", "TEST_HELP"),
+    "work": _Place("work", "work", "HELP"),
+    "erase": _Place("erase", "erase", "HELP"),
+    "complete": _Place("complete", "complete", "HELP"),
+    "serve": _Place("serve", "serve", "HELP"),
+    "token": _Place("serve", "token", "MAKING"),
+    "relay": _Place("relay", "relay", "HELP"),
+    "proxy": _Place("proxy", "proxy", "HELP"),
+    "demo": _Place("demo", "demo"),
+    "init": _Place("init", "init"),
+    "migrate": _Place("init", "migrate"),
+    "ls": _Place("scans", "ls"),
+    "show": _Place("operate", "show"),
+    "clear": _Place("operate", "clear"),
+    "park": _Place("operate", "park"),
+    "unpark": _Place("operate", "unpark"),
+    "settle": _Place("operate", "settle"),
+    "retry": _Place("operate", "retry"),
+    "purge": _Place("scans", "purge"),
+    "stats": _Place("scans", "stats"),
+    "redrive": _Place("redrive", "redrive"),
+    "doctor": _Place("doctor", "doctor"),
+    "reconcile": _Place("reconcile", "reconcile"),
+    "dashboard": _Place("dashboard", "dashboard"),
+    "mcp": _Place("mcp", "mcp"),
+}
+_WITH_COMMAND: Final = ("pipe", "exec")  # which run the command after ``--``
 
 
 def _version(asked: bool) -> None:
@@ -49,7 +64,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _callback(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -70,38 +84,25 @@ class _WithCommand(TyperCommand):
         return [*super().collect_usage_pieces(ctx), "-- COMMAND [ARG]..."]
 
 
-app.command("pipe", cls=_WithCommand, help=_flowing(pipe.HELP))(pipe.pipe)
-app.command("exec", cls=_WithCommand, help=_flowing(execute.HELP))(execute.execute)
-app.command("run", help=_flowing(pipeline_run.RUN_HELP))(pipeline_run.run)
-app.command("vet", help=_flowing(pipeline_run.VET_HELP))(pipeline_run.vet)
-app.command("test", help=_flowing(pipeline_run.TEST_HELP))(pipeline_run.examples)
-app.command("work", help=_flowing(work.HELP))(work.work)
-app.command("erase", help=_flowing(erase.HELP))(erase.erase)
-app.command("complete", help=_flowing(complete.HELP))(complete.complete)
-app.command("serve", help=_flowing(serve.HELP))(serve.serve)
-app.command("token", help=_flowing(serve.MAKING))(serve.token)
-app.command("relay", help=_flowing(relay.HELP))(relay.relay)
-app.command("proxy", help=_flowing(proxy.HELP))(proxy.proxy)
-for _command in (
-    demo.demo,
-    init.init,
-    init.migrate,
-    scans.ls,
-    operate.show,
-    operate.clear,
-    operate.park,
-    operate.unpark,
-    operate.settle,
-    operate.retry,
-    scans.purge,
-    scans.stats,
-    redrive.redrive,
-    doctor.doctor,
-    reconcile.reconcile,
-    dashboard.dashboard,
-    mcp.mcp,
-):
-    app.command(help=_flowing(_command.__doc__ or ""))(_command)
+def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the command line with these commands. The import of all of them takes half a second."""
+    app = typer.Typer(
+        name="onceward",
+        help="Handlers of at-least-once messages take effect exactly once.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_callback)
+    for name in names:
+        place = COMMANDS[name]
+        module = import_module(f"onceward.cli.{place.module}")
+        function = getattr(module, place.function)
+        told = getattr(function if place.help == "__doc__" else module, place.help)
+        kind = _WithCommand if name in _WITH_COMMAND else TyperCommand
+        app.command(name, cls=kind, help=_flowing(told))(function)
+    return app
 
 
 def run(arguments: list[str] | None = None, name: str = "onceward") -> None:
@@ -112,12 +113,13 @@ def run(arguments: list[str] | None = None, name: str = "onceward") -> None:
     _open_standard_streams()
     terminal.guard()
     arguments, command = sys.argv[1:] if arguments is None else arguments, []
-    if arguments[:1] in (["pipe"], ["exec"]) and "--" in arguments:
+    names = arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS
+    if names is not COMMANDS and arguments[0] in _WITH_COMMAND and "--" in arguments:
         at = arguments.index("--")
         arguments, command = arguments[:at], arguments[at + 1 :]
     status: int | str | None = 0
     try:
-        app(args=arguments, obj=command, prog_name=name)
+        command_line(names)(args=arguments, obj=command, prog_name=name)
     except SystemExit as end:
         status = end.code
     except OncewardError as error:  # of a ledger or a broker: a traceback would say nothing more

@@ -11,7 +11,7 @@ import socket
 import struct
 import sys
 
-import onceward.cli.app
+from onceward.cli.app import command_line, run
 
 
 def received(channel: socket.socket) -> tuple[dict, list[int]]:
@@ -41,6 +41,7 @@ def forked(channel: socket.socket) -> tuple[dict, list[int]]:
 
 def next_command() -> list[str]:
     """Fork for each command that the socket brings; in the child, take its streams, folder and environment, and return its arguments."""
+    command_line()  # which imports all
     gc.freeze()
     asked, fds = forked(socket.socket(fileno=int(sys.argv[1])))
     for number, fd in enumerate(fds):
@@ -58,4 +59,4 @@ def next_command() -> list[str]:
 
 if __name__ == "__main__":
     sys.argv = ["onceward", *next_command()]
-    onceward.cli.main()
+    run()

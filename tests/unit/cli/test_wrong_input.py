@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onceward import Once
-from onceward.cli.app import app
+from onceward.cli.app import command_line
 from onceward.consumers.keeping import Place, keeping
 from onceward.core.drivers import drive
 
@@ -30,7 +30,7 @@ def run(tmp_path, monkeypatch):
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, arguments)
+    return CliRunner().invoke(command_line(), arguments)
 
 
 def refused(result, *texts):

@@ -5,7 +5,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from onceward.cli.app import app
+from onceward.cli.app import command_line
 from places import EXAMPLES
 from printed.pages import section
 
@@ -23,5 +23,5 @@ def test_the_pipeline_for_lambda_does_what_its_example_says(tmp_path, aws):
     file = tmp_path / "orders.yaml"
     file.write_text(text)
     for command in ("vet", "test"):
-        done = CliRunner().invoke(app, [command, str(file)])
+        done = CliRunner().invoke(command_line(), [command, str(file)])
         assert done.exit_code == 0, done.output
