@@ -46,7 +46,10 @@ def test_each_kind_of_run_is_here():
     "plant", [one if one in HERE_TOO else pytest.param(one, marks=pytest.mark.nightly) for one in PLANTS]
 )
 def test_no_order_explains_a_history_with_a_planted_defect(plant, program):
-    assert "no order of the operations" in run(Asked("memory", SEED, seconds=2, plant=plant), program).finding
+    asked = (Asked("memory", seed, seconds=2, plant=plant) for seed in range(SEED, SEED + 4))
+    assert any("no order of the operations" in run(one, program).finding for one in asked), (
+        "the plant was never seen"
+    )  # on a busy machine it may have met nobody
 
 
 @pytest.mark.nightly

@@ -371,6 +371,22 @@ def test_two_loops_have_lanes_of_their_own_and_take_them_with_them(server):
     assert [ref() for ref in refs] == [None, None]
 
 
+def test_lanes_go_with_their_loop_at_once_also_if_somebody_has_waited(server):
+    lanes = server.open()
+
+    async def work():
+        asyncio.get_running_loop().call_later(0.01, server.go.set)
+        await asyncio.gather(*(lanes.run_async(Write(key), asked) for key in ("first", "b", "c")))
+
+    gc.disable()
+    try:
+        asyncio.run(work())
+        lane = weakref.ref(server.lanes.pop())
+        assert lane() is None  # else the collector finds it, after the driver's connection has complained
+    finally:
+        gc.enable()
+
+
 def test_a_forked_child_makes_lanes_of_its_own_and_closes_none(server):
     lanes = server.open()
     lanes.run(Write("a"), asked)

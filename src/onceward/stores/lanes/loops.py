@@ -42,7 +42,7 @@ class LoopLanes(Lanes[L]):
         self._line: WaitingLine[_LoopTicket] = WaitingLine()
         self._tasks: set[asyncio.Task[None]] = set()  # a loop does not keep them alive
         self._waiting: set[_LoopTicket] = set()
-        self._timer: asyncio.TimerHandle | None = None  # one for all who wait
+        self._is_looking = False  # whether a timer runs, for all who wait. The loop has it: kept here, it would make a cycle
 
     async def run(self, request: LaneRequest, asked: Asked) -> Any:
         """Do one request, and return its reply."""
@@ -61,7 +61,7 @@ class LoopLanes(Lanes[L]):
         """Wait until a task has done the request."""
         self._line.add(ticket)
         self._waiting.add(ticket)
-        if self._timer is None:
+        if not self._is_looking:
             self._look_later()
         try:
             return await ticket.outcome
@@ -69,7 +69,8 @@ class LoopLanes(Lanes[L]):
             self._waiting.discard(ticket)
 
     def _look_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(min(_NAP, self._timeout / 4), self._look)
+        self._is_looking = True
+        asyncio.get_running_loop().call_later(min(_NAP, self._timeout / 4), self._look)
 
     def _look(self) -> None:
         """Fail requests that have waited for a lane too long. One that has left gets more time."""
@@ -79,7 +80,7 @@ class LoopLanes(Lanes[L]):
                 ticket.fail(self._no_word())
             elif now >= ticket.since + self._timeout and self._line.remove(ticket):
                 ticket.fail(self._in_use())
-        self._timer = None
+        self._is_looking = False
         if self._waiting:
             self._look_later()
 
