@@ -42,7 +42,9 @@ class LoopLanes(Lanes[L]):
         self._line: WaitingLine[_LoopTicket] = WaitingLine()
         self._tasks: set[asyncio.Task[None]] = set()  # a loop does not keep them alive
         self._waiting: set[_LoopTicket] = set()
-        self._is_looking = False  # whether a timer runs, for all who wait. The loop has it: kept here, it would make a cycle
+        self._is_looking = (
+            False  # whether a timer runs, for all who wait. The loop has it: kept here, it would make a cycle
+        )
 
     async def run(self, request: LaneRequest, asked: Asked) -> Any:
         """Do one request, and return its reply."""
