@@ -197,10 +197,7 @@ def last_write(record: Record, outcome: Outcome, policy: Policy) -> Write:
         return unclaimed(record, policy)
     status, result, error, unsent = outcome[:]
     keep = None if status == PARKED else policy.retention
-    if policy.history:
-        write = next_version(record, status, keep, result, error)
-    else:
-        write = next_version(record, status, keep, result, error, noting=False)
+    write = next_version(record, status, keep, result, error, noting=policy.history != 0)
     return write if unsent is None else with_messages(write, unsent, policy)
 
 
@@ -241,9 +238,7 @@ def judge(held: Record | None, owner: str, status: str) -> Ending:
 
 def is_mine(held: Record | None, owner: str) -> bool:
     """Return whether ``owner`` still has the claim."""
-    if held is None or held.owner != owner or held.status != IN_PROGRESS:
-        return False
-    return held.needs is None or not unknown_needs(held)
+    return held is not None and held.owner == owner and held.status == IN_PROGRESS and not unknown_needs(held)
 
 
 # --- for operators ------------------------------------------------------------------------------------------------

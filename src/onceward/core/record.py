@@ -68,6 +68,11 @@ class Record(NamedTuple):
     history: str | None = None
     trace: str | None = None
 
+    @property
+    def version(self) -> tuple[str, int, int]:
+        """Owner, fence and beat, which a conditional write compares."""
+        return self[2:5]
+
 
 RARE: Final = Record._fields[Record._fields.index("needs") :]  # fields that most records do not have
 

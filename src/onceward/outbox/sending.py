@@ -120,7 +120,7 @@ class SendingRecord:
             return self._looks < _LOOKS
         self.is_certain = True
         self.again_at = 0.0
-        return (record.owner, record.fence, record.beat) == (self.record.owner, self.record.fence, self.record.beat)
+        return record.version == self.record.version
 
     # --- what its target answered -------------------------------------------------------------------------------------
 

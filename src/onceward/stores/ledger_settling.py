@@ -55,7 +55,7 @@ class LedgerSettling(ABC):
         owner = os.urandom(16).hex()
 
         def write(record: Record, now: float) -> Write | None:
-            if seen is not None and _version(record) != _version(seen):
+            if seen is not None and record.version != seen.version:
                 raise OncewardError(f"{key}: it has changed since you looked at it. Nothing was done: look at it again")
             if protocol.is_live(record, now):
                 raise Busy(key, record.lease_until - now, record.worker)
@@ -78,7 +78,3 @@ def kept_for(record: Record) -> float | None:
 def _checked(retention: float) -> float | None:
     """Return a retention; raise ValueError or TypeError if it is none."""
     return None if retention == float("inf") else Policy(lease=1e-3, retention=retention).checked().retention
-
-
-def _version(record: Record) -> tuple[str, int, int]:
-    return record.owner, record.fence, record.beat

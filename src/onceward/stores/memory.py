@@ -110,7 +110,7 @@ class MemoryStore(OneByOne, Observed):
         return tuple.__new__(Reply, (True, record, now))
 
     def _matches(self, held: Record, seen: Record) -> bool:
-        return held[2:5] == seen[2:5]  # owner, fence and beat
+        return held.version == seen.version
 
     def _select(self, selection: Selection, after: str | None, limit: int) -> Page:
         now, by_time, start = self._clock(), isinstance(selection, DueWithin), (0.0, after or "")

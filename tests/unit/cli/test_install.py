@@ -45,6 +45,18 @@ def test_the_command_without_typer_and_rich_says_what_to_install(blocked, comman
     assert result.stderr == "onceward: the command line needs typer and rich: pip install 'onceward[cli]'\n"
 
 
+@pytest.mark.slow
+def test_a_command_imports_no_other_command():
+    code = (
+        "import sys\n"
+        "from onceward.cli.app import COMMANDS, command_line\n"
+        "command_line(['ls'])\n"
+        "print(*(name for name, place in COMMANDS.items() if f'onceward.cli.{place.module}' in sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ls", "purge", "stats"]  # which are in one module
+
+
 def test_another_missing_module_is_not_blamed_on_the_command_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "onceward.cli.app", None)
     with pytest.raises(ModuleNotFoundError, match=r"onceward\.cli\.app"):

@@ -15,7 +15,7 @@ from onceward.stores.postgres.statements import FIRST, WRITE
 from onceward.stores.sql.columns import FIELDS
 from onceward.stores.sql.finding import FOUND, Dialect, end_of, looking, next_page
 from onceward.stores.sql.queries import Met, Row, SqlQuery
-from onceward.stores.sql.verbs import BRISK, version_of
+from onceward.stores.sql.verbs import BRISK
 
 _OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
 _BRISK: Final = str(BRISK)
@@ -67,7 +67,7 @@ class WriteQuery(OneRow):
 
     def __init__(self, texts: tuple[str, str], write: Write, fence: int, seen: Record | None = None) -> None:
         text, self._many = texts
-        self.kind, version = ("insert", ()) if seen is None else ("swap", version_of(seen))
+        self.kind, version = ("insert", ()) if seen is None else ("swap", seen.version)
         super().__init__(self.kind, text, (*values_of(write, fence), *version))
         self.key, self.rank, self.write, self.seen = write.key, int(seen is None), write, seen
 

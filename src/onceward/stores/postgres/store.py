@@ -17,7 +17,7 @@ from onceward.stores.postgres.queries import (
 )
 from onceward.stores.postgres.schema import Names
 from onceward.stores.sql.refusals import SqlError
-from onceward.stores.sql.verbs import SqlVerbs, version_of
+from onceward.stores.sql.verbs import SqlVerbs
 
 
 class PostgresStore(PostgresExchange, SqlVerbs):
@@ -50,7 +50,7 @@ class PostgresStore(PostgresExchange, SqlVerbs):
 
     def _deleting(self, seen: Record) -> Query:
         """Return the deletion of one record."""
-        return OneRow("delete", self.statements.delete, (seen.key, *version_of(seen)))
+        return OneRow("delete", self.statements.delete, (seen.key, *seen.version))
 
     def _stops_all(self, error: StoreError) -> bool:
         """Return whether one key of a batch can have stopped the whole statement, also by the session's ``statement_timeout``."""

@@ -220,11 +220,6 @@ def _answered(verb: Steps[Reply]) -> Steps[Answered]:
         return error
 
 
-def version_of(record: Record) -> tuple[str, int, int]:
-    """Return what a conditional write compares."""
-    return record[2:5]
-
-
 def is_stale(reply: Reply, seen: Record) -> bool:
     """Return whether a refused write was shown the record that it asked for: as it was before another write was committed."""
-    return not reply.won and reply.record is not None and version_of(reply.record) == version_of(seen)
+    return not reply.won and reply.record is not None and reply.record.version == seen.version

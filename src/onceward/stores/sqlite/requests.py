@@ -96,7 +96,7 @@ def swap(write: Write, seen: Record, connection: sqlite3.Connection, now: float)
     record = write.at(now)
     plain = record.error is None and record[_FROM:] == _NOTHING_RARE
     fields = _of_last(record) if plain else record
-    bounds = (*fields[1:], record.key, seen.owner, seen.fence, seen.beat)
+    bounds = (*fields[1:], record.key, *seen.version)
     if connection.execute(UPDATE_LAST if plain else UPDATE, bounds).rowcount == 1:
         return tuple.__new__(Reply, (True, record, now))
     return Reply(False, find(connection, record.key), now)
@@ -107,7 +107,7 @@ def delete(seen: Record | Damaged, connection: sqlite3.Connection, now: float) -
     if isinstance(seen, Damaged):
         gone = connection.execute(*damage.deletion(TABLE, seen)).rowcount == 1
         return Reply(gone, None if gone else find(connection, seen.key), now)
-    if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
+    if connection.execute(DELETE, (seen.key, *seen.version)).rowcount == 1:
         return Reply(True, seen, now)
     return Reply(False, find(connection, seen.key), now)
 
