@@ -15,7 +15,7 @@ SOURCE = Path(onceward.__file__).parents[1]
 # What a newer build changes: each text stands once in its file.
 NEWER = {
     "core/record.py": [
-        ("trace: str | None = None\n\n\nRARE", "trace: str | None = None\n    colour: str | None = None\n\n\nRARE"),
+        ("trace: str | None = None\n\n    @property", "trace: str | None = None\n    colour: str | None = None\n\n    @property"),
         ("trace: str | None = None\n\n    def at", "trace: str | None = None\n    colour: str | None = None\n\n    def at"),
         ("history, trace) = self", "history, trace, colour) = self"),
         ("at, origin, given, history, trace)", "at, origin, given, history, trace, colour)"),

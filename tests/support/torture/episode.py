@@ -1,6 +1,7 @@
 """Runs one episode: starts its actors, does to them from outside what the plan says, and reads what is left."""
 
 import os
+import pickle
 import signal
 import sys
 import traceback
@@ -27,6 +28,7 @@ class Episode:
         self.plan, self.folder, self.plant = plan, folder, plant
         self._ground = GROUNDS[plan.store](plan, folder, server)
         self.journal = Journal(folder / "journal")
+        (folder / "plan").write_bytes(pickle.dumps(plan))
         self._pids: dict[int, int] = {}  # process → number of its actor
         self._stopped: dict[int, float] = {}  # process → when it is continued
         self._stops = 0
@@ -81,8 +83,7 @@ class Episode:
     def _be(self, number: int, url: str) -> None:
         skew = self.plan.workers[number].skew if number >= 0 else 0
         if skew and library() is not None:
-            shown = [str(self.plan.seed), self.plan.store, self.plan.shape, str(number), str(self.folder), url]
-            own = [sys.executable, "-m", "torture.skewed", *shown, self.plant or ""]
+            own = [sys.executable, "-m", "torture.skewed", str(number), str(self.folder), url, self.plant or ""]
             os.execve(sys.executable, own, {**os.environ, **wrong_clock(f"{skew:+d}h")})
         actor.run(self.plan, number, self.folder, url, self.plant)
 
