@@ -207,6 +207,27 @@ def test_what_waits_leaves_together(run, server):
     assert server.seen == [["first"], ["a", "b", "c"]]
 
 
+def test_callers_whom_a_batch_has_answered_leave_together_again(server):
+    class SlowLane(AwaitedLane):
+        async def fetch(self, *asked):
+            await asyncio.sleep(0.001)
+            return await super().fetch(*asked)
+
+    async def main():
+        lanes = LedgerLanes(server.lane, lambda: SlowLane(server), 1, 30.0)
+
+        async def call(number):
+            for turn in range(4):
+                await lanes.run_async(Write(f"{number} in turn {turn}"), asked)
+
+        await asyncio.gather(*(call(number) for number in range(5)))
+
+    asyncio.run(main())
+    sizes = [len(keys) for keys in server.seen]
+    assert sum(sizes) == 20
+    assert min(sizes[1:-1]) >= 4, "one of them took the lane alone, and the others waited for it"
+
+
 @both
 def test_a_batch_is_no_longer_than_the_servers_take(run, server):
     half = MOST_BYTES // 2

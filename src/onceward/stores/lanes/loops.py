@@ -93,6 +93,8 @@ class LoopLanes(Lanes[L]):
             self._line.fill(batch)
             try:
                 await self._carry(lane, batch)
+                if len(batch) > 1 and not self._line:
+                    await asyncio.sleep(0)  # those just answered ask again: else one takes the lane, and the rest wait
             except BaseException as error:
                 abandon(batch, error)
                 self._end(lane, error)
