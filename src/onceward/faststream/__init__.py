@@ -1,11 +1,9 @@
 """FastStream: handlers of NATS JetStream, Redis Streams, RabbitMQ and Kafka, each message once.
 
-``handler`` has the decorator :func:`exactly`, ``whole_broker`` guards all subscribers of a broker, and ``batches`` handles the
-messages of a batch together. What becomes of a message is a ``settlement``; ``on_nats``, ``on_redis``, ``on_rabbit`` and
+``handler`` has the decorator :func:`exactly`, and ``batches`` handles the messages of a batch together. What becomes of a message is a ``settlement``; ``on_nats``, ``on_redis``, ``on_rabbit`` and
 ``on_kafka`` say what that is at each broker, and which settings lose messages.
 """
 
 from onceward.faststream.handler import exactly
-from onceward.faststream.whole_broker import guard_broker
 
-__all__ = ["exactly", "guard_broker"]
+__all__ = ["exactly"]

@@ -136,8 +136,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         """Prepare a start: FastStream calls this before a subscriber begins."""
         if build["config"].get_dependent is not None:
             raise SetupError(
-                "FastStream's routers for FastAPI bind parameters in their own way: put @exactly under a plain broker, or guard the "
-                "router's broker with guard_broker"
+                "FastStream's routers for FastAPI bind parameters in their own way: put @exactly under a plain broker"
             )
         for subscriber in self._subscribers:
             self._settled(subscriber)
@@ -187,7 +186,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         except IgnoredException:
             raise  # the handler itself tells FastStream what to do
         except Exception as error:
-            told = await settlement.settle_failed(message, run, error, self._guard.policy)
+            told = await settlement.settle_failed(message, run, error)
             if told is error:
                 raise
             raise told from error

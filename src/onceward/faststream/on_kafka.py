@@ -78,9 +78,6 @@ class KafkaSettlement(Settlement):
         raw = message.raw_message
         return [self._delivery(message, one) for one in (raw if isinstance(raw, tuple) else (raw,))]
 
-    def message_id(self, message: Any, delivery: Delivery) -> str | None:
-        return _origin(delivery)  # FastStream's is not unique among partitions, and another one after a retry
-
     def readable(self, raw: Any) -> Any:
         return tuple(map(_readable, raw)) if isinstance(raw, tuple) else _readable(raw)
 

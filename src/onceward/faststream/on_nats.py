@@ -13,7 +13,7 @@ from nats.js.api import AckPolicy
 
 from onceward.consumers.broker import tell_outlived
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.nats_letters import ID_HEADER, fitting, letter_headers, letter_id, prepare_letters, store_letter
+from onceward.consumers.nats_letters import fitting, letter_headers, letter_id, prepare_letters, store_letter
 from onceward.faststream.settlement import NACK, Settlement
 
 _PATIENCE: Final = 10.0  # seconds for the stream of the dead letters to answer
@@ -53,11 +53,6 @@ class NatsSettlement(Settlement):
         if is_subject_match_wildcard(self.dead, self.source):
             return f"this subscriber would receive its own dead letters, {self.dead}: give another @exactly(dead=...)"
         return None
-
-    def message_id(self, message: Any, delivery: Delivery) -> str | None:
-        """Return the id that its sender gave it, or where it is in its stream."""
-        headers = delivery.raw.headers or {}
-        return headers.get("message_id") or headers.get(ID_HEADER) or delivery.id  # type: ignore[return-value]  # text
 
     def deliveries(self, message: Any) -> list[Delivery]:
         """Return the messages of a pull, or the one message."""

@@ -76,9 +76,6 @@ class RabbitSettlement(Settlement):
         channel = getattr(manager, "_ChannelManagerImpl__default_channel", None)  # as above
         return channel is None or channel.publisher_confirms
 
-    def message_id(self, message: Any, delivery: Delivery) -> str | None:
-        return delivery.raw.message_id or None
-
     async def prepare(self) -> None:
         """Declare the queues of retries and dead letters: a lone node that is killed soon after that may lose what they take."""
         self._version = version_of(await self._broker.connect())

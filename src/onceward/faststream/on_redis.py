@@ -65,10 +65,6 @@ class RedisSettlement(Settlement):
         connection = self.config.connection
         return connection.client if connection and isinstance(connection.client, Redis) else None
 
-    def message_id(self, message: Any, delivery: Delivery) -> str | None:
-        """Return the id that its sender gave it, or that of the entry."""
-        return delivery.header("message_id") or (delivery.id if delivery.id is None else str(delivery.id))
-
     def readable(self, raw: Any) -> Any:
         """Return the entry, or the batch, with content that can be parsed."""
         if raw.get("type") not in {"stream", "bstream"}:

@@ -118,10 +118,6 @@ class Settlement(ABC):
     def deliveries(self, message: Any) -> list[Delivery]:
         """Return the deliveries of a message: one, or all of a batch."""
 
-    def message_id(self, message: Any, delivery: Delivery) -> str | None:
-        """Return what names a message each time it comes; None if nothing does. FastStream invents an id for each delivery."""
-        return message.message_id or None
-
     def readable(self, raw: Any) -> Any:
         """Return a message of the broker's client as FastStream can parse it. One that it cannot parse is lost."""
         return raw
@@ -235,9 +231,9 @@ class Settlement(ABC):
             )  # fmt: skip
         await self.give_back(delivery, away, receives)
 
-    async def settle_failed(self, message: Any, run: HandlerCall, error: Exception, policy: Policy) -> Exception:
+    async def settle_failed(self, message: Any, run: HandlerCall, error: Exception) -> Exception:
         """Settle a message whose call raised ``error``; return what FastStream must see."""
-        status = status_of(error, policy, run)
+        status = status_of(error, self.policy, run)
         if status == "done":
             return AckMessage()
         if status == "malformed":

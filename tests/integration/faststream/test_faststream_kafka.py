@@ -10,8 +10,8 @@ from faststream import AckPolicy
 from faststream.kafka import KafkaBroker
 from stations import Order, Receipt, until
 
-from onceward import Once, current
-from onceward.faststream import exactly, guard_broker
+from onceward import Once
+from onceward.faststream import exactly
 from onceward.kafka.topics import configs_of
 from servers.redis import Redis
 
@@ -249,32 +249,6 @@ def test_a_batch_is_claimed_together_and_settled_one_by_one(shop, once, order):
     assert sorted(runs) == sorted([*(f"{n}" for n in range(10)), "poison", "poison"])
     assert {told(record)["onceward-status"] for record in letters} == {"malformed", "parked"}
     assert {json.loads(record.value)["id"] for record in letters if record.value[:1] == b"{"} == {"poison"}
-
-
-def test_a_message_id_is_a_records_own_through_its_retries(shop, once):
-    """FastStream's own is the offset and the timestamp, which a record of another partition can share."""
-    attempts = []
-
-    @shop.subscriber()
-    async def charge(order: Order) -> None:
-        attempts.append((order.id, current().attempt))
-        if current().attempt == 1:
-            raise ConnectionError("no bank")
-
-    guard_broker(shop.broker, once, key="message_id", backoff=(0.1, 0.1))
-
-    async def main():
-        async with shop:
-            for number in range(2):
-                await shop.publish(Order(id=f"{number}"), partition=number, timestamp_ms=1_700_000_000_000)
-            await until(lambda: len(attempts) == 4)
-            await until(all_committed)
-
-    async def all_committed():
-        return await shop.committed() == 2
-
-    asyncio.run(main())
-    assert sorted(attempts) == [("0", 1), ("0", 2), ("1", 1), ("1", 2)]
 
 
 def test_records_with_strange_headers_are_handled_and_copied_whole(shop, once):

@@ -12,9 +12,9 @@ from faststream.nats import JStream, NatsBroker, PullSub
 from nats.js.api import ConsumerConfig
 from stations import Order, Receipt, until
 
-from onceward import Once, current
+from onceward import Once
 from onceward.core.record import PARKED
-from onceward.faststream import exactly, guard_broker
+from onceward.faststream import exactly
 
 NACK = AckPolicy.NACK_ON_ERROR
 
@@ -241,20 +241,15 @@ def test_each_publisher_of_one_stream_gets_a_key_of_its_own(shop, once):
     assert len({key for _, key in came}) == 2
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_message_whose_result_is_not_published_comes_again_later(shop, once, whole):
+def test_a_message_whose_result_is_not_published_comes_again_later(shop, once):
     runs = []
 
+    @shop.subscriber()
+    @shop.broker.publisher(f"nobody-{shop.name}", stream=JStream(f"NOBODY-{shop.name}", declare=False))
+    @exactly(once, key="order.id", name="charge", backoff=(600, 600))
     def charge(order: Order) -> Receipt:
         runs.append(order.id)
         return Receipt(order=order.id, run=len(runs))
-
-    handler = charge if whole else exactly(once, key="order.id", name="charge", backoff=(600, 600))(charge)
-    shop.subscriber()(
-        shop.broker.publisher(f"nobody-{shop.name}", stream=JStream(f"NOBODY-{shop.name}", declare=False))(handler)
-    )
-    if whole:
-        guard_broker(shop.broker, once, key="body.id", backoff=(600, 600))
 
     async def main():
         async with shop:
@@ -337,29 +332,6 @@ def test_each_subject_of_a_stream_has_its_own_dead_letters(shop, once):
 
     letters = asyncio.run(main())
     assert [letter.headers["onceward-from"] for letter in letters] == [shop.orders, shop.paid]
-
-
-@pytest.mark.parametrize("headers", [{}, {"Nats-Msg-Id": "m-1"}])
-def test_a_message_id_is_the_same_each_time_it_comes(shop, once, headers):
-    attempts = []
-
-    @shop.subscriber()
-    async def charge(order: Order) -> None:
-        attempts.append(current().attempt)
-        if current().attempt == 1:
-            raise ConnectionError("no bank")
-
-    guard_broker(shop.broker, once, key="message_id", backoff=(0.1, 0.1))
-
-    async def main():
-        async with shop:
-            told = {"content-type": "application/json", **headers}
-            await shop.jetstream.publish(shop.orders, b'{"id": "1"}', headers=told)
-            await until(lambda: len(attempts) == 2)
-            await until(shop.settled)
-
-    asyncio.run(main())
-    assert attempts == [1, 2]
 
 
 def test_a_message_without_room_for_a_letters_headers_stays(shop, once):

@@ -11,8 +11,8 @@ from faststream.exceptions import SetupError
 from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue
 from stations import Order, Receipt, until
 
-from onceward import Once, current
-from onceward.faststream import exactly, guard_broker
+from onceward import Once
+from onceward.faststream import exactly
 
 NACK = AckPolicy.NACK_ON_ERROR
 
@@ -212,26 +212,6 @@ def test_an_ordered_queue_is_held_back_by_a_failed_message(shop, once):
     assert runs == ["0", "0", "0", "1", "2", "3", "4"]
 
 
-def test_a_guarded_broker_reads_its_key_before_parameters_are_bound(shop, once):
-    runs, last = [], []
-
-    @shop.subscriber()
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
-        if order.id == "end":
-            last.append(order)
-
-    guard_broker(shop.broker, once, key="body.id")
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"), Order(id="1"), Order(id="end"))
-            await until(lambda: last and "1" in runs)
-
-    asyncio.run(main())
-    assert sorted(runs) == ["1", "end"]  # the broker handles several at a time
-
-
 def test_queues_of_retries_and_letters_are_declared_at_the_start(shop, once):
     @shop.subscriber()
     @exactly(once, key="order.id", name="charge", backoff=(1.0, 60.0))
@@ -249,9 +229,8 @@ def test_a_queue_of_letters_with_other_arguments_is_told_at_the_start(shop, once
     rabbitmq.queue(shop.dead, "classic")
 
     @shop.subscriber()
+    @exactly(once, key="order.id", name="charge")
     async def charge(order: Order) -> None: ...
-
-    guard_broker(shop.broker, once, key="body.id")
 
     async def main():
         with pytest.raises(SetupError, match=r"onceward-dead cannot be declared"):
@@ -259,26 +238,6 @@ def test_a_queue_of_letters_with_other_arguments_is_told_at_the_start(shop, once
         await shop.broker.stop()
 
     asyncio.run(main())
-
-
-def test_a_message_id_is_the_senders_through_its_retries(shop, once):
-    attempts = []
-
-    @shop.subscriber()
-    async def charge(order: Order) -> None:
-        attempts.append((order.id, current().attempt))
-        if current().attempt == 1:
-            raise ConnectionError("no bank")
-
-    guard_broker(shop.broker, once, key="message_id", backoff=(0.1, 0.1))
-
-    async def main():
-        async with shop:
-            await shop.broker.publish(Order(id="1"), shop.orders, persist=True, message_id="m-1")
-            await until(lambda: len(attempts) == 2)
-
-    asyncio.run(main())
-    assert attempts == [("1", 1), ("1", 2)]
 
 
 def test_text_that_is_not_utf8_reaches_the_dead_letters(shop, once):

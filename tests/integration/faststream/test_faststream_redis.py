@@ -11,8 +11,8 @@ from faststream.redis import RedisBroker, StreamSub
 from redis.asyncio import Redis
 from stations import Order, Receipt, until
 
-from onceward import Once, current
-from onceward.faststream import exactly, guard_broker
+from onceward import Once
+from onceward.faststream import exactly
 from servers.redis import Redis as RedisServer
 
 NACK = AckPolicy.NACK_ON_ERROR
@@ -287,24 +287,3 @@ def test_letters_and_replies_are_readable_in_any_language(shop, once):
     assert headers["onceward-key"].startswith("größe:")
     assert "nicht möglich" in headers["onceward-reason"]
     assert (reply, told["onceward-parent"].partition(":")[0]) == ("Größe".encode(), "größe")
-
-
-def test_a_message_id_is_the_same_each_time_it_comes(shop, once):
-    attempts = []
-
-    @shop.subscriber()
-    async def charge(order: Order) -> None:
-        attempts.append(current().attempt)
-        if current().attempt == 1:
-            raise ConnectionError("no bank")
-
-    guard_broker(shop.broker, once, key="message_id", backoff=(0.1, 0.1))
-
-    async def main():
-        async with shop:
-            await shop.client.xadd(shop.orders, {"id": "1"})
-            await until(lambda: len(attempts) == 2)
-            await until(shop.settled)
-
-    asyncio.run(main())
-    assert attempts == [1, 2]

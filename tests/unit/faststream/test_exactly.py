@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from onceward import Busy, Claim, KeyMissing, Mismatch, Once, StepNotRecorded, StoreError, current
 from onceward.consumers.delivery import MalformedRecord
-from onceward.faststream import exactly, guard_broker
+from onceward.faststream import exactly
 from onceward.testing.faults import Faults, fail_before, when
 from printed.pages import run
 
@@ -143,8 +143,7 @@ def test_a_final_exception_is_an_outcome_that_publishes_nothing(once):
     assert came == []
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_step_that_was_not_recorded_is_behind_no_final_exception(once, whole):
+def test_a_step_that_was_not_recorded_is_behind_no_final_exception(once):
     broker, broken = NatsBroker(), []
     once = Once(Faults(once.store, when(lambda ask: bool(broken), fail_before(StoreError))))
 
@@ -154,11 +153,7 @@ def test_a_step_that_was_not_recorded_is_behind_no_final_exception(once, whole):
         except StepNotRecorded as error:
             raise Declined from error  # an outcome, for which FastStream would drop the message
 
-    if whole:
-        guard_broker(broker, once, key="body.id", final=(Declined,))
-    else:
-        pay = exactly(once, key="body.id", name="charge", final=(Declined,))(pay)
-    broker.subscriber("orders", **SAFE)(pay)
+    broker.subscriber("orders", **SAFE)(exactly(once, key="body.id", name="charge", final=(Declined,))(pay))
 
     async def main():
         async with TestNatsBroker(broker) as fake:
@@ -357,17 +352,14 @@ def test_each_test_broker_knows_replays_and_errors(once, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark_is_skipped(once, caplog, kind, whole):
+def test_a_payload_that_is_not_quite_json_is_refused_and_a_byte_order_mark_is_skipped(once, caplog, kind):
     make, testing, subscriber, where = KINDS[kind]
     broker, runs = make(), []
 
     def charge(order: dict) -> None:
         runs.append(order["id"])
 
-    subscriber(broker)(charge if whole else exactly(once, key="order.id", name="charge")(charge))
-    if whole:
-        guard_broker(broker, once, key="body.id")
+    subscriber(broker)(exactly(once, key="order.id", name="charge")(charge))
 
     async def main():
         async with testing(broker, connect_only=False) as fake:
@@ -414,77 +406,14 @@ def test_wrong_options_are_refused_when_decorating(once):
         exactly(once, key="order.id", name="b")(charge)
 
 
-def test_a_guarded_broker_is_checked_when_it_starts(once):
-    broker = NatsBroker()
-
-    @broker.subscriber("orders", stream="ORDERS", durable="shop", pull_sub=PullSub())
-    async def charge(order: Order) -> None: ...
-
-    guard_broker(broker, once, key="body.id")
-    with pytest.raises(SetupError, match="NACK_ON_ERROR"):
-        asyncio.run(broker.start())
-
-
-@pytest.mark.parametrize("guarded", [True, False])
-def test_a_guarded_broker_refuses_several_handlers_of_one_subscriber(once, guarded):
-    broker = NatsBroker()
-    subscriber = broker.subscriber("orders", **SAFE)
-
-    async def charge(order: Order) -> None: ...
-
-    async def refund(order: Order) -> None: ...
-
-    subscriber(exactly(once, key="order.id")(charge) if guarded else charge, filter=lambda message: False)
-    subscriber(refund)
-    guard_broker(broker, once, key="body.id")
-    with pytest.raises(SetupError, match="put @exactly over each"):
-        asyncio.run(broker.start())
-
-
-def test_a_guarded_broker_replays_under_a_test_broker(once):
-    broker, runs = NatsBroker(), []
-
-    @broker.subscriber("orders", **SAFE)
-    async def charge(order: Order) -> Receipt:
-        runs.append(order.id)
-        return Receipt(order.id, len(runs))
-
-    guard_broker(broker, once, key="[headers.tenant, body.id]")
-
-    async def main():
-        async with TestNatsBroker(broker) as fake:
-            for tenant in ("a", "a", "b"):
-                reply = await fake.request(Order(id="1"), "orders", headers={"tenant": tenant})
-                yielded.append(await reply.decode())
-
-    yielded = []
-    asyncio.run(main())
-    assert yielded == [{"order": "1", "run": 1}] * 2 + [{"order": "1", "run": 2}]
-
-
 @pytest.mark.filterwarnings("ignore:The integration has been moved")
-def test_a_router_of_fastapi_is_refused_and_its_broker_can_be_guarded(once):
+def test_a_router_of_fastapi_is_refused(once):
     from faststream.nats.fastapi import NatsRouter
 
     router = NatsRouter()
     router.subscriber("orders", **SAFE)(charging(once))
-    with pytest.raises(SetupError, match="guard_broker"):
+    with pytest.raises(SetupError, match="under a plain broker"):
         started(router.broker, TestNatsBroker)
-    router, runs = NatsRouter(), []
-
-    @router.subscriber("orders", **SAFE)
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
-
-    guard_broker(router.broker, once, key="body.id")
-
-    async def main():
-        async with TestNatsBroker(router.broker, connect_only=False) as fake:
-            for _ in range(2):
-                await fake.publish(Order(id="1"), "orders")
-
-    asyncio.run(main())
-    assert runs == ["1"]
 
 
 def test_the_page_runs(tmp_path, monkeypatch):

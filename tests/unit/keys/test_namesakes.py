@@ -313,9 +313,9 @@ def test_an_application_made_again_after_the_first_is_gone_keeps_working(once):
         del app
 
 
-def test_an_application_made_again_of_the_same_parts_keeps_working(tmp_path):
-    connection = []
-    apps = [application(Once(f"sqlite:///{tmp_path}/ledger.db"), {"currency": "EUR"}, connection) for _ in range(2)]
+def test_an_application_made_again_of_the_same_parts_keeps_working(once):
+    connection, settings = [], {"currency": "EUR"}
+    apps = [application(once, settings, connection) for _ in range(2)]
     assert [app(1) for app in apps] == ["EUR", "EUR"]
     assert len(connection) == 1
 
