@@ -13,6 +13,7 @@ from onceward.stores.sqlite import clock as sqlite_clock
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.conformance import CHECKS, MODES, Bench, NotConforming, conform
 from onceward.testing.faults import Faults
+from tables import each
 
 
 @pytest.fixture
@@ -21,8 +22,8 @@ def files(tmp_path):
     return lambda: tmp_path / f"ledger {next(numbers)}.db"
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+@each("mode", MODES)
+@each("check", CHECKS)
 def test_the_memory_store_conforms(check, mode):
     check.run(Bench(MemoryStore, mode=mode))
 
@@ -174,7 +175,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("store", BROKEN, ids=lambda store: store.__name__)
+@each("store", BROKEN)
 def test_a_broken_store_does_not_conform(store):
     with pytest.raises(NotConforming, match=BROKEN[store]):
         conform(store)

@@ -13,6 +13,7 @@ import yaml
 from onceward.cli.app import command_line
 from places import ROOT
 from printed.pages import PAGES, blocks, parts
+from tables import each
 
 LANGUAGES = {
     "python",
@@ -72,7 +73,7 @@ def _is_run(page):
     return any(way in text for text in TESTS.values() for way in ways)
 
 
-@pytest.mark.parametrize(
+@each(
     "page",
     sorted({block.page for block in ALL if block.language == "python" and block.mark != "not run"}),
 )
@@ -80,21 +81,17 @@ def test_a_test_runs_the_python_of_the_page(page):
     assert _is_run(page), "run it in tests/docs/test_pages_run.py, or write <!-- not run: why --> above each block"
 
 
-@pytest.mark.parametrize("block", [one for one in ALL if one.language == "python"], ids=lambda block: block.where)
+@each("block", [one for one in ALL if one.language == "python"])
 def test_python_is_python(block):
     compile(block.text, block.where, "exec")
 
 
-@pytest.mark.parametrize(
-    "block", [one for one in ALL if one.language in {"json", "toml", "yaml"}], ids=lambda block: block.where
-)
+@each("block", [one for one in ALL if one.language in {"json", "toml", "yaml"}])
 def test_data_can_be_read(block):
     {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load_all}[block.language](block.text)
 
 
-@pytest.mark.parametrize(
-    "block", [one for one in ALL if one.language in {"console", "bash"}], ids=lambda block: block.where
-)
+@each("block", [one for one in ALL if one.language in {"console", "bash"}])
 def test_each_command_is_one_that_onceward_takes(block):
     if block.language == "console":
         assert block.text.startswith(("$ ", "#")), "a console block begins with a command after a dollar"

@@ -4,12 +4,11 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from places import DOCS
 
 sys.path.insert(0, str(DOCS))
 from generated import states
+from tables import each
 
 PAGES = {
     page.stem: re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
@@ -18,7 +17,7 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if blocks])
+@each("page", [page for page, blocks in PAGES.items() if blocks])
 def test_the_code_of_the_page_runs(page):
     for block in PAGES[page]:
         exec(compile(block, f"docs/explanation/{page}.md", "exec"), {"__name__": "shop"})

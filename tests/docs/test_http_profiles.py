@@ -3,12 +3,12 @@
 import json
 
 import httpx
-import pytest
 
 from onceward import Once
 from onceward.testing.http import check
 from onceward.web import AsgiIdempotency
 from printed.pages import run, section
+from tables import each
 from web.payments import Payments
 
 TITLE = "Whose rules: the draft, Stripe, PayPal, Adyen, Square"
@@ -162,8 +162,8 @@ def test_each_row_has_a_check():
     assert ROWS.keys() == CHECKS.keys()
 
 
-@pytest.mark.parametrize("name", PROFILES)
-@pytest.mark.parametrize("row", CHECKS)
+@each("name", PROFILES)
+@each("row", CHECKS)
 def test_the_rules_do_what_the_row_says(row, name):
     CHECKS[row](name, ROWS[row][name])
 

@@ -4,7 +4,6 @@ import re
 import sys
 
 import markdown
-import pytest
 
 from places import DOCS
 from printed.pages import PAGES
@@ -12,6 +11,7 @@ from printed.pages import PAGES
 sys.path.insert(0, str(DOCS))
 from generated import PAGES as GENERATED
 from generated import PARTS
+from tables import each
 
 MADE = GENERATED | PARTS
 
@@ -26,12 +26,12 @@ def raw(text):
     return [found[0][:60] for found in _RAW.finditer(_CODE.sub("CODE", shown))]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@each("page", PAGES)
 def test_lists_and_tables_are_shown_as_such(page):
     assert raw(PAGES[page].read_text(encoding="utf-8")) == [], "put a blank line before the list or table"
 
 
-@pytest.mark.parametrize("page", MADE)
+@each("page", MADE)
 def test_generated_lists_and_tables_are_shown_as_such(page):
     assert raw(MADE[page]()) == []
 

@@ -8,6 +8,7 @@ from places import DOCS
 from printed import run as printed
 from printed.pages import MARK, parts
 from servers.needs import numbers
+from tables import each
 
 _NUMBERS = numbers()
 # These take ten seconds of CPU and more.
@@ -54,7 +55,7 @@ def test_a_section_that_is_run_ends_at_the_next_one_and_at_a_heading_of_its_leve
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("shown", "said", "same"),
     [
         ("a\n", "a", True),

@@ -6,15 +6,14 @@ import re
 import runpy
 import sys
 
-import pytest
-
-from places import DOCS, ROOT
+from places import DOCS
+from tables import each
 
 CHECK = runpy.run_path(str(DOCS / "sentences.py"))
 PAGES = CHECK["pages"]()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_no_sentence_is_too_long(page):
     assert CHECK["too_long"](page) == [], "make two sentences of each"
 

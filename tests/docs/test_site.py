@@ -23,6 +23,7 @@ from generated import PAGES as GENERATED
 from generated import PARTS, errors
 from generated.commands import commands
 from generated.python_api import PUBLIC
+from tables import each
 
 
 class Loads(HTMLParser):
@@ -101,7 +102,7 @@ def test_what_the_pages_import_is_in_the_reference():
                         assert names <= known, f"{block.where}: {names - known}"
 
 
-@pytest.mark.parametrize("command", sorted(commands(typer.main.get_command(command_line()))))
+@each("command", sorted(commands(typer.main.get_command(command_line()))))
 def test_every_option_of_a_command_is_in_the_reference(command):
     section = PARTS["commands"]().split(f"### onceward {command}\n")[1].split("\n### ")[0]
     told = (

@@ -1,8 +1,7 @@
 """The pages of ledgers, of sources of messages and tasks, and of web faces begin with the same five sections."""
 
-import pytest
-
 from printed.pages import PAGES, blocks, headings
+from tables import each
 
 SECTIONS = ["What it promises here", "Ten lines that work", "Options", "What can go wrong", "How to see it"]
 LEDGERS = ["reference/sqlite", "reference/postgres", "reference/mysql", "reference/dynamodb", "reference/redis"]
@@ -10,7 +9,7 @@ SOURCES = ["lambda", "sqs", "brokers", "faststream", "celery", "task-queues"]
 WEB = ["reference/http", "reference/proxy", "how-to/webhooks", "how-to/django"]
 
 
-@pytest.mark.parametrize("name", [*LEDGERS, *(f"reference/{one}" for one in SOURCES), *WEB])
+@each("name", [*LEDGERS, *(f"reference/{one}" for one in SOURCES), *WEB])
 def test_a_page_begins_with_the_sections_of_the_template(name):
     page = f"docs/{name}.md"
     text = PAGES[page].read_text(encoding="utf-8")

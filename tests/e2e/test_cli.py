@@ -21,6 +21,7 @@ from onceward.cli.records import details, heading, row
 from onceward.core.drivers import drive
 from onceward.keys.ledger_keys import ledger_key
 from onceward.testing.bench import claim_of
+from tables import each
 
 
 @pytest.fixture
@@ -449,7 +450,7 @@ def test_show_says_what_can_be_done_next_with_a_command_that_does_it(held, key, 
     assert held.run(*arguments).returncode == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "lease_until", "told"),
     [
         ("COMPLETED", 100.0, "30 s ago"),

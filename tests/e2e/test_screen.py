@@ -16,6 +16,7 @@ from onceward import Once, terminal
 from onceward.aws import on_sqs
 from onceward.cli.work_report import Heard, WorkReport
 from onceward.testing.bench import claim_of
+from tables import each
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"
 HOSTILE = f"a{CLIPBOARD}\x1b[2J\x9b31m\u202egnp\u2066\u2028b\x7f\r\nonceward: all is well"
@@ -93,7 +94,7 @@ PLAIN = ["n:a", "n:(a,1)", "n:it's", 'n:"1"', "n:$(id)`id`"]
 UNPRINTABLE = [f"n:'\\{HOSTILE}1", "n:\udcff1"]  # they take $'...', which dash does not know
 
 
-@pytest.mark.parametrize(
+@each(
     ("shell", "key"),
     [(shell, key) for shell in ("bash", "dash", "sh") for key in PLAIN] + [("bash", key) for key in UNPRINTABLE],
 )

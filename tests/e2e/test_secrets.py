@@ -11,6 +11,7 @@ from onceward.kafka.topics import connection
 from onceward.nats import NatsWorker
 from onceward.stores import url_parts
 from servers.needs import free_port
+from tables import each
 
 CHARACTERS = ["/", "@", "%", "?", "#", " ", ":", "&", "=", "+", "[", "%2F", "%zz", "/?#@", "@/", "12/", "\\", "ü"]
 SQL = ("postgresql", "mysql")
@@ -71,8 +72,8 @@ def test_run_prints_no_password_of_a_pipeline(tmp_path, port):
         assert not any(word in told.stderr for word in WORDS), told.stderr
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("character", CHARACTERS)
+@each("scheme", SCHEMES)
+@each("character", CHARACTERS)
 def test_a_password_is_taken_as_it_is_meant_or_the_error_names_what_to_write(scheme, character):
     from urllib.parse import unquote
 
@@ -90,12 +91,12 @@ def test_a_password_is_taken_as_it_is_meant_or_the_error_names_what_to_write(sch
     assert not any(word in told for word in WORDS)
 
 
-@pytest.mark.parametrize("name", ["password", "sslpassword", "sentinel_password", "PASSWD", "token"])
+@each("name", ["password", "sslpassword", "sentinel_password", "PASSWD", "token"])
 def test_a_value_of_the_query_that_is_named_like_a_secret_is_not_shown(name):
     assert shown_url(f"redis://host/0?{name}={password('&')}&timeout=1") == f"redis://host/0?{name}=***&***&timeout=1"
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "postgresql://h:5432/d?user=a@b&password={}",
@@ -109,7 +110,7 @@ def test_an_at_sign_in_the_query_uncovers_nothing(url):
     assert not any(word in told for word in WORDS), told
 
 
-@pytest.mark.parametrize(
+@each(
     ("url", "scheme"),
     [
         ("postgres://u@h/d", "postgresql"),
@@ -125,14 +126,14 @@ def test_a_url_as_other_libraries_write_it_is_understood(url, scheme):
     Once(url)
 
 
-@pytest.mark.parametrize("url", ["rediss+ssl://:pw@h/0", "redis+socket:///run/redis.sock", "dynamodb+https://t"])
+@each("url", ["rediss+ssl://:pw@h/0", "redis+socket:///run/redis.sock", "dynamodb+https://t"])
 def test_another_one_is_refused_with_the_url_to_write(url):
     with pytest.raises(ValueError, match=f"write {url.partition('+')[0]}://") as refused:
         Once(url)
     assert "pw" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "sqlite:///a.db?key=1&password={}",
@@ -154,16 +155,14 @@ def test_a_worker_that_is_given_a_url_in_place_of_a_ledger_shows_no_secret():
     assert WORDS[0] not in str(refused.value)
 
 
-@pytest.mark.parametrize("servers", ["user:{}@127.0.0.1:1", "kafka://user:{}@127.0.0.1:1"])
+@each("servers", ["user:{}@127.0.0.1:1", "kafka://user:{}@127.0.0.1:1"])
 def test_brokers_of_kafka_with_a_login_are_refused(servers):
     with pytest.raises(ValueError, match="sasl_plain_password") as refused:
         connection(servers.format(password("/")))
     assert WORDS[0] not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["redis://:{}", "postgresql:user:{}@host", "{}@host", "mysql://user:{}", "http//u:{}@h"]
-)
+@each("url", ["redis://:{}", "postgresql:user:{}@host", "{}@host", "mysql://user:{}", "http//u:{}@h"])
 def test_what_is_no_url_shows_nothing_either(url):
     assert WORDS[0] not in shown_url(url.format(password("/")))
     with pytest.raises((ValueError, TypeError)) as refused:

@@ -7,6 +7,7 @@ from onceward.kafka import KafkaTarget, KafkaWorker, send
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage
 from servers.kafka import Kafka
 from servers.needs import free_port
+from tables import each
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_what_kafka_never_takes_is_refused_before_it_is_stored(target):
         assert isinstance(target.send([message])[0], MessageRefused)
 
 
-@pytest.mark.parametrize("address", ["kafka:", "kafka://host:1", "kafka://anna:secret@host:1/orders", "kafka:a b"])
+@each("address", ["kafka:", "kafka://host:1", "kafka://anna:secret@host:1/orders", "kafka:a b"])
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ValueError, match="is no topic"):
         KafkaTarget(address)

@@ -12,6 +12,7 @@ from onceward.consumers.broker import BrokerError
 from onceward.nats import NatsWorker
 from onceward.nats.settings import takes
 from queues.shops import NatsShop
+from tables import each
 from waiting import PATIENCE, until, working
 
 
@@ -210,7 +211,7 @@ def test_a_consumer_deleted_under_a_worker_ends_it(shop, once):
     assert "was deleted" in ended[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "subject", "taken"),
     [
         ("a.b", "a.b", True),

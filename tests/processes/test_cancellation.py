@@ -21,6 +21,7 @@ from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling
+from tables import each
 
 LEASE = 1.0  # seconds; many times what a handler takes
 WORKERS = 36
@@ -321,8 +322,8 @@ class Slow(MemoryStore):
         return await super().exchange_async(request)
 
 
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("times", [1, 2, 3, 50])
+@each("fails", [False, True])
+@each("times", [1, 2, 3, 50])
 def test_however_often_a_settling_is_cancelled_it_reaches_its_end(times, fails):
     async def handle():
         if fails:
@@ -348,8 +349,8 @@ def test_however_often_a_settling_is_cancelled_it_reaches_its_end(times, fails):
     assert [record.status for record in store.records.values()] == [RELEASED if fails else COMPLETED]
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-@pytest.mark.parametrize("times", [1, 2, 3])
+@each("interrupt", [KeyboardInterrupt, SystemExit])
+@each("times", [1, 2, 3])
 def test_interrupts_of_a_settling_end_the_loop_and_reach_who_runs_it(times, interrupt):
     left = [fail_before(interrupt)] * times
     store = Faults(MemoryStore(), lambda ask: left.pop() if left and settling(ask) else None)

@@ -13,6 +13,7 @@ from onceward.stores.dynamodb import open_table
 from onceward.testing.faults import Faults
 from onceward.web import fastapi, flask
 from onceward.web.webhooks import GitHub, Shopify, Slack, Sns, StandardWebhooks, Stripe, meta_handshake
+from tables import each
 
 MADE = {
     "Once": Once,
@@ -33,15 +34,15 @@ MADE = {
 }
 
 
-@pytest.mark.parametrize("value", [None, 7, ["a"], b"bytes", object()], ids=lambda value: type(value).__name__)
-@pytest.mark.parametrize("name", MADE)
+@each("value", [None, 7, ["a"], b"bytes", object()])
+@each("name", MADE)
 def test_a_value_of_another_type_is_refused_with_what_to_give(name, value):
     with pytest.raises((TypeError, ValueError), match=r"give|a secret is missing") as refused:
         MADE[name](value)
     assert "bytes'" not in str(refused.value)  # the value can be a secret
 
 
-@pytest.mark.parametrize("value", [None, "text", {"a": 1}])
+@each("value", [None, "text", {"a": 1}])
 def test_what_is_no_response_is_no_answer(value):
     for answer in (fastapi.answer, flask.answer):
         with pytest.raises(TypeError, match="give a response"):

@@ -3,14 +3,13 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 from mutants.__main__ import planted
 from mutants.defects import DEFECTS
 from places import ROOT
+from tables import each
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.name)
+@each("defect", DEFECTS)
 def test_a_defect_can_be_planted_and_names_tests_that_are_there(defect):
     ast.parse(planted(defect, Path(ROOT, "src/onceward", defect.file).read_text()))
     assert all(Path(ROOT, "tests", test.partition("::")[0]).exists() for test in defect.tests.split())

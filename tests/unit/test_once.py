@@ -13,6 +13,7 @@ import pytest
 import onceward
 from onceward import Busy, Completed, Once, current
 from onceward.stores.memory import MemoryStore
+from tables import each
 
 SRC = os.path.dirname(os.path.dirname(onceward.__file__))
 
@@ -109,7 +110,7 @@ def test_leaving_a_context_that_was_not_entered_is_an_error():
         Once(MemoryStore()).claim("k").__exit__(None, None, None)
 
 
-@pytest.mark.parametrize("key", [None, "", (1, None), {}])
+@each("key", [None, "", (1, None), {}])
 def test_a_missing_key_never_becomes_an_unprotected_call(key):
     once = Once(MemoryStore())
     guarded = once(key="k", name="n")(lambda k: pytest.fail("it ran"))

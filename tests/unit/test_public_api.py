@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tables import each
+
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "release"))
 
@@ -31,7 +33,7 @@ def test_the_list_has_what_users_import():
     assert any(line.startswith("onceward.aws.on_sqs: def f(") for line in listed)
 
 
-@pytest.mark.parametrize(
+@each(
     ("old", "new", "said"),
     [
         ("f: def f(a)", "", "f is gone"),
@@ -49,7 +51,7 @@ def test_a_change_that_breaks_callers_is_found(old, new, said):
     assert breaking(old, new) == [said]
 
 
-@pytest.mark.parametrize(
+@each(
     ("old", "new"),
     [
         ("f: def f(a)", "f: def f(a)\ng: class"),

@@ -33,6 +33,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before, late, twice
 from servers.needs import numbers
 from servers.proxy import Proxy, Refuse
+from tables import each
 from waiting import until
 
 NAMES = numbers()
@@ -130,7 +131,7 @@ def test_a_message_is_kept_as_readable_json_and_reads_back_unchanged():
     assert read_kept(kept_text(grouped, ARN)).message.group == "a"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"message": 1}', '{"message": {"id": "a"}}', TEXT[:-3]])
+@each("text", ["", "[]", "{}", '{"message": 1}', '{"message": {"id": "a"}}', TEXT[:-3]])
 def test_a_text_that_is_no_message_is_refused(text):
     with pytest.raises(OncewardError, match="not a message of a queue"):
         read_kept(text)
@@ -235,7 +236,7 @@ def test_with_a_redrive_policy_nothing_is_kept_and_attempts_have_no_end(once, ma
     assert {record.status for record, _ in once.ledger.records()} == {RELEASED}
 
 
-@pytest.mark.parametrize(("given", "used"), [(None, 10), (3, 3), (50, 50)])
+@each(("given", "used"), [(None, 10), (3, 3), (50, 50)])
 def test_without_a_redrive_policy_and_max_attempts_there_is_a_default(given, used):
     policy = Policy(max_attempts=given)
     assert QueueSettings("orders", ARN).bounded(policy).max_attempts == used
@@ -447,8 +448,8 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("place", "before"), PLACES.values(), ids=PLACES)
-@pytest.mark.parametrize("fault", [fail_before(), fail_after(), late(1), late(2), twice()], ids=lambda f: f.kind.name)
+@each(("place", "before"), PLACES.values())
+@each("fault", [fail_before(), fail_after(), late(1), late(2), twice()])
 def test_a_fault_at_any_exchange_is_got_over(place, before, fault):
     for number in itertools.count(1):
         once = Once(Faults(MemoryStore(), at({})), name="shop")
@@ -464,8 +465,8 @@ def test_a_fault_at_any_exchange_is_got_over(place, before, fault):
             return
 
 
-@pytest.mark.parametrize(("place", "before"), PLACES.values(), ids=PLACES)
-@pytest.mark.parametrize("fault", [fail_before(Killed), fail_after(Killed), late(1, Killed)], ids=lambda f: f.kind.name)
+@each(("place", "before"), PLACES.values())
+@each("fault", [fail_before(Killed), fail_after(Killed), late(1, Killed)])
 def test_killed_at_any_exchange_the_message_is_kept_when_it_comes_again(place, before, fault):
     for number in itertools.count(1):
         once = Once(Faults(MemoryStore(), at({})), name="shop")

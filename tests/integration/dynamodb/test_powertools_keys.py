@@ -26,6 +26,7 @@ from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key, pow
 from onceward.stores.dynamodb.store import DynamoStore
 from printed.pages import section
 from servers.needs import numbers
+from tables import each
 from web.plain_wire import plain_wires
 
 NUMBERS = numbers()
@@ -110,9 +111,7 @@ def test_a_path_finds_what_it_finds_for_powertools(aws, path):
     assert f"{NAME}#{powertools_key(EVENT, path)}" == theirs_of(EVENT, event_key_jmespath=path)
 
 
-@pytest.mark.parametrize(
-    ("data", "path"), [({}, ""), ("", ""), (None, ""), (ORDER, "missing"), (ORDER, "[missing, nothing]"), ([], "")]
-)
+@each(("data", "path"), [({}, ""), ("", ""), (None, ""), (ORDER, "missing"), (ORDER, "[missing, nothing]"), ([], "")])
 def test_a_missing_key_is_an_error_where_powertools_would_run_unprotected(data, path):
     with pytest.raises(KeyMissing):
         powertools_key(data, path)
@@ -175,7 +174,7 @@ def test_a_key_prefix_of_any_characters_is_met(aws, prefix):
     assert Powertools().key_of(f"{prefix}#{KEY}") == f"{name}:{KEY}"
 
 
-@pytest.mark.parametrize("given", [{}, {"function": "f", "key_prefix": "p"}])
+@each("given", [{}, {"function": "f", "key_prefix": "p"}])
 def test_a_name_is_of_one_thing(given):
     with pytest.raises(ValueError, match="key_prefix"):
         powertools_name(**given)

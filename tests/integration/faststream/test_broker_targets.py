@@ -20,6 +20,7 @@ from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sende
 from onceward.outbox.targets import open_target
 from servers.nats import Nats
 from servers.redis import Redis
+from tables import each
 
 NACK = AckPolicy.NACK_ON_ERROR
 
@@ -174,7 +175,7 @@ def test_a_killed_redis_gets_the_message_later():
         server.stop()
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
         "nats://127.0.0.1:4222",
@@ -189,7 +190,7 @@ def test_an_address_that_is_not_valid_is_refused(address):
         open_target(address)
 
 
-@pytest.mark.parametrize("address", ["nats://127.0.0.1:4222/orders", "redis-stream://127.0.0.1/0/orders"])
+@each("address", ["nats://127.0.0.1:4222/orders", "redis-stream://127.0.0.1/0/orders"])
 def test_what_a_target_can_never_take_is_refused_before_it_is_sent(address):
     for more in ({"delay": 1.0}, {"group": "a"}):
         with pytest.raises(ValueError, match="leave it out"):

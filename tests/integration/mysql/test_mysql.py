@@ -27,6 +27,7 @@ from servers.certificates import certificate
 from servers.mysql import Mariadb
 from stores.line_cases import lose_the_answer_of
 from stores.mysql_hands import name_of, place_of
+from tables import each
 from timing import within
 
 
@@ -430,7 +431,7 @@ def test_tls_is_checked(secured, mode):
         run(f"ca={certificate(Path(folder))[0]}")
 
 
-@pytest.mark.parametrize(
+@each(
     ("says", "mariadb", "version"),
     [
         ("10.11.19-MariaDB-0+deb12u1", True, (10, 11, 19)),
@@ -449,7 +450,7 @@ def test_an_old_server_is_refused(database, monkeypatch):
         Once(database).run("k", int)
 
 
-@pytest.mark.parametrize(
+@each(
     ("url", "told"),
     [
         ("mysql://u@h", "name the database"),

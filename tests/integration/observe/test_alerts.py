@@ -7,7 +7,6 @@ import statistics
 import subprocess
 import sys
 
-import pytest
 import yaml
 
 from onceward import Once
@@ -21,6 +20,7 @@ from onceward.testing.clock import ManualClock
 from places import ROOT
 from queues.recorded_target import RecordedTarget
 from servers.needs import needs
+from tables import each
 
 FOLDER = ROOT / "observability"
 ALERTS = FOLDER / "prometheus-alerts.yml"
@@ -163,14 +163,14 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("name", BAD)
+@each("name", BAD)
 def test_an_alarm_of_cloudwatch_goes_off_when_it_must_and_only_then(name):
     alarm = alarms()[name]
     assert breaches(alarm, values(written(*BAD[name]), alarm))
     assert not breaches(alarm, values(written(*GOOD), alarm))
 
 
-@pytest.mark.parametrize("name", ["LapsedKeysStand", "OutboxAges"])
+@each("name", ["LapsedKeysStand", "OutboxAges"])
 def test_an_alarm_on_the_gauges_of_a_ledger_goes_off_when_it_must(name):
     clock, alarm, target = ManualClock(1000.0), alarms()[name], RecordedTarget()
     once = Once(MemoryStore(clock), name="n", lease=10, clock=clock)

@@ -17,6 +17,7 @@ from onceward.stores.capabilities import FOUND, INSPECT, MIGRATE, OUTBOX, PROVIS
 from onceward.stores.redis.confirmation import Confirmation
 from onceward.testing.bench import claim_of
 from servers.redis import Redis
+from tables import each
 
 Once = functools.partial(_Once, name="n")
 
@@ -220,7 +221,7 @@ def test_writes_wait_for_the_disk_or_no_handler_runs(server):
     assert levels(once.store)["appendfsync"] == "ok"
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "answer", "says"),
     [
         (Confirmation(1, False, 0.5), 1, None),
@@ -231,7 +232,6 @@ def test_writes_wait_for_the_disk_or_no_handler_runs(server):
         (Confirmation(1, True, 0.5), [1, 0], r"0 replica\(s\) have confirmed"),
         (Confirmation(1, True, 0.5), ResponseError("unknown command"), "unknown command"),
     ],
-    ids=str,
 )
 def test_what_a_confirmation_misses(asked, answer, says):
     missing = asked.missing(answer)

@@ -12,6 +12,7 @@ import pytest
 
 from onceward import Completed, LeaseLost, Once, ResultNotRecorded, StoreError
 from onceward.stores import open_store
+from tables import each
 from waiting import until
 
 
@@ -96,7 +97,7 @@ def test_three_slashes_are_a_relative_path_and_four_an_absolute_one(tmp_path, mo
     assert open_store("sqlite:////x/y.db?timeout=1.5&synchronous=normal").path == "/x/y.db"
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "",

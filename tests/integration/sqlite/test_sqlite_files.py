@@ -19,6 +19,7 @@ from onceward import Busy, Once, StoreError
 from onceward.core.selections import ByKey
 from places import SOURCES
 from servers.needs import missing
+from tables import each
 
 SOON = 0.03  # seconds after which a worker looks again where its file is
 
@@ -158,7 +159,7 @@ except StoreError as error:
 """
 
 
-@pytest.mark.parametrize("worker", [True, False], ids=["beside a worker", "alone"])
+@each("worker", [True, False])
 def test_a_user_who_may_only_read_can_list_and_show(worker):
     if os.geteuid() != 0:
         missing("only root can become another user")

@@ -15,6 +15,7 @@ from onceward import Once
 from onceward.core.record import COMPLETED
 from onceward.web import AsgiIdempotency, Route
 from servers.needs import free_port
+from tables import each
 from timing import TRIES
 from web.calls import Rules
 from web.servers import check_charged_once, keyed, kill_one_that_pays, pay_all, payment, uvicorn
@@ -256,7 +257,7 @@ def in_thread(app):
         thread.join(30)
 
 
-@pytest.mark.parametrize("framework", [starlette, fastapi, litestar, quart], ids=lambda made: made.__name__)
+@each("framework", [starlette, fastapi, litestar, quart])
 def test_every_framework_pays_once(framework):
     import httpx
 

@@ -44,6 +44,7 @@ from onceward.web.webhooks.django import view as django_view
 from onceward.web.webhooks.flask import view as flask_view
 from onceward.web.webhooks.starlette import endpoint
 from places import SOURCES
+from tables import each
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes, or").decode()
 BODY = b'{"type": "paid", "id": "evt_1"}'
@@ -88,7 +89,7 @@ PROVIDERS = {
 }
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@each("provider", PROVIDERS)
 def test_what_a_providers_library_signs_is_taken(provider):
     sign, verifier, body, key = PROVIDERS[provider]
     event = verifier(SECRET).verify(sign(), body)
@@ -97,7 +98,7 @@ def test_what_a_providers_library_signs_is_taken(provider):
     assert verifier(other, SECRET).verify(sign(), body) == event
 
 
-@pytest.mark.parametrize("provider", PROVIDERS)
+@each("provider", PROVIDERS)
 def test_a_changed_body_an_old_time_and_another_secret_are_refused(provider):
     sign, verifier, body, _ = PROVIDERS[provider]
     ours, other = verifier(SECRET), verifier("whsec_" + base64.b64encode(b"another secret").decode())
@@ -116,7 +117,7 @@ def test_a_changed_body_an_old_time_and_another_secret_are_refused(provider):
             one.verify(headers, sent)
 
 
-@pytest.mark.parametrize("name", ["id", "timestamp", "signature"])
+@each("name", ["id", "timestamp", "signature"])
 def test_the_two_names_of_a_header_are_never_mixed(name):
     headers = by_standard()
     headers[f"svix-{name}"] = headers.pop(f"webhook-{name}")
@@ -124,8 +125,8 @@ def test_the_two_names_of_a_header_are_never_mixed(name):
         StandardWebhooks(SECRET).verify(headers, BODY)
 
 
-@pytest.mark.parametrize("secret", [f"{SECRET}\n", f" {SECRET}", f"v1,{SECRET}", [SECRET], b"bytes", 7])
-@pytest.mark.parametrize("made", [GitHub, Stripe, StandardWebhooks, Slack, Shopify])
+@each("secret", [f"{SECRET}\n", f" {SECRET}", f"v1,{SECRET}", [SECRET], b"bytes", 7])
+@each("made", [GitHub, Stripe, StandardWebhooks, Slack, Shopify])
 def test_a_secret_that_was_pasted_wrongly_is_refused_with_what_to_do(made, secret):
     with pytest.raises((ValueError, TypeError), match=r"strip|from whsec_ on|as a text") as refused:
         made(secret)
@@ -270,7 +271,7 @@ def test_the_signed_lines_of_an_sns_message_cannot_give_it_another_id(authority)
             verifier.verify({}, json.dumps(data | forged).encode())
 
 
-@pytest.mark.parametrize("made", [GitHub, Stripe, StandardWebhooks, Slack, Shopify, Sns])
+@each("made", [GitHub, Stripe, StandardWebhooks, Slack, Shopify, Sns])
 def test_a_missing_secret_is_refused(made):
     with pytest.raises(ValueError, match=r"secret|ARN"):
         made()

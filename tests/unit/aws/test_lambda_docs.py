@@ -2,13 +2,12 @@
 
 import re
 
-import pytest
-
 import onceward.aws
 from onceward.consumers.delivery import DeliveryOptions
 from onceward.core.policy import Options
 from places import DOCS
 from queues import lambda_events as events
+from tables import each
 
 TEXT = (DOCS / "reference" / "lambda.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"(?<!-->\n)```python\n(.*?)```", TEXT, re.DOTALL)  # not those that are marked "not run"
@@ -27,7 +26,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+@each("number", range(len(EXAMPLES)))
 def test_the_examples_run(number):
     space = {"__name__": f"example_{number}"}
     source = EXAMPLES[number].replace("dynamodb://orders-ledger?region=eu-west-1", "memory:")

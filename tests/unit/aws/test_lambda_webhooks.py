@@ -9,6 +9,7 @@ import pytest
 from onceward import Once
 from onceward.aws import MalformedEvent, on_webhook
 from onceward.web.webhooks import GitHub, WebhookReceiver, meta_handshake
+from tables import each
 
 BODY = b'{"zen": "\xc3\xbc"}'
 HEADERS = {
@@ -52,8 +53,8 @@ def receiver(handler, **options):
     return WebhookReceiver(Once("memory:"), GitHub("secret"), handler, name="github", **options)
 
 
-@pytest.mark.parametrize("made", [url, rest])
-@pytest.mark.parametrize("is_async", [False, True])
+@each("made", [url, rest])
+@each("is_async", [False, True])
 def test_an_event_is_handled_once_and_a_forged_one_never(made, is_async):
     handled = []
 

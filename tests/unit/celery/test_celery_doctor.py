@@ -12,6 +12,7 @@ from onceward import Once
 from onceward.celery import OnceTask, exactly
 from onceward.celery.doctor import celery_findings
 from onceward.celery.ends import has_dead_letters
+from tables import each
 
 SAFE = {
     "task_acks_late": True,
@@ -45,7 +46,7 @@ def test_safe_settings_are_ok():
     assert unsafe(application("sqs://")) == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "check", "level"),
     [
         ({"task_acks_late": False}, "task_acks_late", "error"),

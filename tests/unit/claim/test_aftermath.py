@@ -11,6 +11,7 @@ from onceward.core.protocol import completed, last_write
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
+from tables import each
 
 LOST = StoreError("the reply to the COMMIT was lost", transient=True)
 
@@ -61,7 +62,7 @@ def test_renewals_whose_replies_were_lost_are_no_commit(once, claim, renewals):
     assert once.store.records[claim.record.key].status == COMPLETED
 
 
-@pytest.mark.parametrize("of", [OfClaim, OfStep])
+@each("of", [OfClaim, OfStep])
 def test_an_interrupt_leaves_nothing_that_was_not_committed(of):
     once = Once("memory:", name="n", lease=60)
     with pytest.raises(ZeroDivisionError), once.claim("k") as claim:

@@ -7,6 +7,7 @@ import pytest
 from onceward import Once
 from onceward.claim import factory
 from onceward.claim.guard import Guard
+from tables import each
 
 
 def guard_of(once: Once, name: Any = "orders", **options: Any) -> Guard:
@@ -42,7 +43,7 @@ def test_names_made_from_data_do_not_fill_the_memory(monkeypatch: pytest.MonkeyP
     assert len(once.guards._keyed) == 3
 
 
-@pytest.mark.parametrize("name", [["orders"], 7, "two words"])
+@each("name", [["orders"], 7, "two words"])
 def test_a_wrong_name_is_refused_each_time(name: object) -> None:
     once = Once("memory:")
     for _ in range(2):

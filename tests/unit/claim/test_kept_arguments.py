@@ -16,6 +16,7 @@ from onceward.core import protocol
 from onceward.core.record import Record
 from onceward.core.writes import NO_STEPS
 from onceward.results.classes import NotReplayable
+from tables import each
 
 fernet = Fernet(Fernet.generate_key())
 SEAL = (fernet.encrypt, fernet.decrypt)
@@ -262,7 +263,7 @@ def test_what_is_no_call_of_a_function_refuses_the_option(once, use):
 # --- code that has changed --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("today", "why"),
     [
         (lambda number: None, "its call had an argument 'n', which shop.f does not take today"),
@@ -285,7 +286,7 @@ def test_an_argument_that_does_not_fit_todays_type_says_which():
         codec(today).decode(read_input(text, None))
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"function":"f"}', '{"function":1,"arguments":{}}'])
+@each("text", ["", "{}", "[]", '{"function":"f"}', '{"function":1,"arguments":{}}'])
 def test_a_damaged_text_is_unreadable(text):
     with pytest.raises(NotReplayable, match="cannot be read"):
         read_input(text, None)

@@ -18,6 +18,7 @@ from onceward.claim.held import HeldClaim
 from onceward.claim.stepping.handler_steps import HandlerSteps
 from onceward.core.drivers import Sleep
 from onceward.stores.memory import MemoryStore
+from tables import each
 
 NAMES = [f"step-{number}" for number in range(8)]
 SHAPES = ("threads", "gather", "group", "threads in a group", "both forms")
@@ -149,7 +150,7 @@ class Handler:
             await asyncio.gather(*map(step, NAMES))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@each("shape", SHAPES)
 def test_nothing_of_an_earlier_attempt_acts_and_no_recorded_step_is_made_again(shape):
     found = {seed: wrong for seed in range(12) if (wrong := Handler(seed, shape).run())}
     assert not found

@@ -11,9 +11,10 @@ from onceward.consumers.settings import library_settings
 from onceward.core.policy import Policy
 from onceward.nats.broker import NatsBroker
 from onceward.pipelines.sources import brokers
+from tables import each
 
 
-@pytest.mark.parametrize("kind", work._BROKERS.values())
+@each("kind", work._BROKERS.values())
 def test_the_help_names_each_setting(kind):
     _, *settings = (field.name for field in msgspec.structs.fields(getattr(brokers, kind)))
     broker = next(name for name, one in work._BROKERS.items() if one == kind)

@@ -5,6 +5,7 @@ import pytest
 from onceward.cloudevents import cloud_event_key
 from onceward.consumers.delivery import Delivery
 from onceward.errors import KeyMissing
+from tables import each
 
 
 def delivery(headers=(), data=None):
@@ -20,7 +21,7 @@ def test_binary_http_and_nats_encode_their_headers_and_have_the_key_of_the_struc
     assert {cloud_event_key(each) for each in (structured, encoded, plain)} == {"/café 7 %"}
 
 
-@pytest.mark.parametrize("space", [" ", "\t", "\u00a0"])
+@each("space", [" ", "\t", "\u00a0"])
 def test_white_space_in_a_source_is_refused_because_another_event_could_have_its_key(space):
     source = f"/shop{space}eu"
     for event in (

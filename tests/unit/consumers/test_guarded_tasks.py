@@ -20,6 +20,7 @@ from onceward import (
 from onceward.consumers.delivery import MalformedRecord
 from onceward.consumers.tasks import GuardedTask, TaskCall
 from onceward.testing.faults import Faults, fail_before, when
+from tables import each
 
 
 class Declined(Exception):
@@ -106,7 +107,7 @@ def test_a_busy_key_comes_again_when_it_is_known_twice_as_long():
     assert 1 <= end.seconds < 2000
 
 
-@pytest.mark.parametrize(("known_for", "seconds"), [(None, 40), (0.1, 1), (8, 8), (99, 40)])
+@each(("known_for", "seconds"), [(None, 40), (0.1, 1), (8, 8), (99, 40)])
 def test_the_pause_of_a_busy_key_ends_with_its_lease(known_for, seconds):
     def charge():
         raise Busy("charge:t-1", 40, known_for=known_for)
@@ -124,8 +125,8 @@ def test_a_busy_key_of_an_inner_function_is_a_failure_of_the_task():
     assert isinstance(end.error, Busy)
 
 
-@pytest.mark.parametrize("options", [{}, {"per": "1h"}], ids=["id", "window"])
-@pytest.mark.parametrize(
+@each("options", [{}, {"per": "1h"}])
+@each(
     "error",
     [ResultNotRecorded("inner", "paid", "away"), ResultUnavailable("inner", "too large"), Parked("inner", 1, "why")],
 )
@@ -185,7 +186,7 @@ def test_another_input_under_the_same_key_is_refused():
     assert isinstance(ends[1].error, Mismatch)
 
 
-@pytest.mark.parametrize("args", [({},), (), (1, 2)], ids=["no key", "no argument", "too many arguments"])
+@each("args", [({},), (), (1, 2)])
 def test_arguments_that_do_not_fit_are_refused(args):
     end = task_of(lambda order: None, key="order.id").call(call(*args))
 
@@ -234,7 +235,7 @@ def test_an_interrupted_task_leaves_its_key_claimed():
     assert task.call(call()).status == "again"
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "says"),
     [
         ({"at": "when"}, "per="),
@@ -250,7 +251,7 @@ def test_options_that_do_not_fit_are_refused_at_once(options, says):
         task_of(lambda order: None, **options)
 
 
-@pytest.mark.parametrize("is_async", [False, True])
+@each("is_async", [False, True])
 def test_a_task_that_postpones_itself_gives_its_key_back(is_async):
     def charge():
         raise Later
@@ -267,7 +268,7 @@ def test_a_task_that_postpones_itself_gives_its_key_back(is_async):
         assert (end.status, type(end.error)) == ("failed", Later)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each("way", WAYS)
 def test_a_step_that_was_not_recorded_lets_the_task_come_again_however_that_is_raised(way):
     once, broken = breakable()
 
@@ -279,7 +280,7 @@ def test_a_step_that_was_not_recorded_lets_the_task_come_again_however_that_is_r
     assert (end.status, type(end.error)) == ("again", StepNotRecorded)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each("way", WAYS)
 def test_a_task_that_is_completed_in_vain_does_not_come_again_however_that_is_raised(way):
     once, broken = breakable()
 
@@ -292,7 +293,7 @@ def test_a_task_that_is_completed_in_vain_does_not_come_again_however_that_is_ra
     assert (end.status, end.result()) == ("done", "paid")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each("way", WAYS)
 def test_a_lost_lease_lets_the_task_come_again_however_that_is_raised(way):
     async def charge(claim: Claim):
         claim.lose()  # as a heartbeat does that finds another owner
@@ -303,7 +304,7 @@ def test_a_lost_lease_lets_the_task_come_again_however_that_is_raised(way):
     assert (end.status, type(end.error)) == ("again", LeaseLost)
 
 
-@pytest.mark.parametrize("is_async", [False, True])
+@each("is_async", [False, True])
 def test_a_task_that_is_completed_in_vain_does_not_give_its_key_back_when_it_postpones_itself(is_async):
     once, broken = breakable()
 

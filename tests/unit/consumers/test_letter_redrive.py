@@ -5,10 +5,11 @@ import pytest
 from onceward import Once
 from onceward.kafka import KafkaRedrive
 from onceward.rabbitmq import RabbitRedrive
+from tables import each
 
 
-@pytest.mark.parametrize("redrive", [KafkaRedrive, RabbitRedrive])
-@pytest.mark.parametrize("options", [{"limit": 0}, {"limit": -1}, {"completed": "rerun"}, {"in_doubt": "drop"}])
+@each("redrive", [KafkaRedrive, RabbitRedrive])
+@each("options", [{"limit": 0}, {"limit": -1}, {"completed": "rerun"}, {"in_doubt": "drop"}])
 def test_wrong_options_are_refused(redrive, options):
     with pytest.raises(ValueError, match=next(iter(options))):
         redrive(Once("memory:"), "orders", **options)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from onceward.core.drivers import drive, drive_async
+from tables import each
 
 
 class Interrupt(BaseException):
@@ -21,7 +22,7 @@ class Struck:
         raise Interrupt
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@each("mode", ["sync", "async"])
 def test_an_interrupt_closes_the_steps(mode):
     told = []
 
@@ -42,7 +43,7 @@ def test_an_interrupt_closes_the_steps(mode):
     assert kept.value.__traceback__ is not None
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@each("mode", ["sync", "async"])
 def test_the_caller_sees_the_interrupt_also_if_the_steps_yield_once_more(mode):
     def steps():
         try:

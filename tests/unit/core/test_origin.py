@@ -1,9 +1,8 @@
 """The origin of a call, from a message's headers to a record and on to the next message."""
 
-import pytest
-
 from onceward.core.origin import CallOrigin, beginning, decoded, encoded, headers_for, provenance_in, read_origin
 from onceward.core.writes import UNKNOWN
+from tables import each
 
 
 def origin_in(headers):
@@ -24,18 +23,18 @@ def test_without_a_root_the_parent_is_the_root():
     assert read_origin(origin_in({"onceward-parent": "shop:1"})) == CallOrigin("shop:1", "shop:1")
 
 
-@pytest.mark.parametrize("parent", [None, "", 7, "a" * 1025, "a\nb", "a\x7f", "a\x85"])
+@each("parent", [None, "", 7, "a" * 1025, "a\nb", "a\x7f", "a\x85"])
 def test_what_cannot_be_a_key_is_no_origin(parent):
     assert provenance_in({"onceward-root": "shop:1", "onceward-parent": parent}.get) is UNKNOWN
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"root": "a"}', '{"root": 1, "parent": "a"}'])
+@each("text", [None, "", "{", "[]", '{"root": "a"}', '{"root": 1, "parent": "a"}'])
 def test_a_damaged_origin_is_none(text):
     assert read_origin(text) is None
     assert headers_for("shop:1", text)["onceward-root"] == "shop:1"
 
 
-@pytest.mark.parametrize("root", ["shop:1", 'a","parent":"b', "a\\", 'shop:"é %"', "shop:1,", "a'b"])
+@each("root", ["shop:1", 'a","parent":"b', "a\\", 'shop:"é %"', "shop:1,", "a'b"])
 def test_an_origin_begins_as_its_root_says(root):
     others = ["shop:1", 'a","parent":"b', "a", 'shop:"é %"', "shop:1,", "a'b", "shop:12"]
     for other in {*others, root}:

@@ -7,6 +7,7 @@ import pytest
 
 from onceward import Busy, Once, Parked, Policy
 from onceward.stores.memory import MemoryStore
+from tables import each
 from timing import within
 
 
@@ -77,7 +78,7 @@ def test_a_contradiction_is_refused_with_both_values_at_decorating(once, options
             assert part in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"lease": 0},
@@ -109,7 +110,7 @@ def test_a_value_that_means_nothing_is_refused_by_name(options):
         Once(MemoryStore(), **options)
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"lease": "60"},
@@ -130,7 +131,7 @@ def test_a_value_of_another_type_is_refused(options):
         Once(MemoryStore(), **options)
 
 
-@pytest.mark.parametrize("retention", [float("inf"), 1e300])
+@each("retention", [float("inf"), 1e300])
 def test_a_retention_without_end_is_written_none(retention):
     with pytest.raises(ValueError, match=r"retention=.*None is for ever"):
         Once(MemoryStore(), retention=retention)

@@ -11,11 +11,12 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.core.steps import Bid, Refused, Won
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
+from tables import each
 
 MINE = {"owner": "mine"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("held", "verdict"),
     [
         (record(**MINE), Verdict.WON),
@@ -32,13 +33,13 @@ def test_an_owner_that_a_client_made_has_one_claim(held, verdict):
     assert decide(held, NOW, "mine", None, Policy(), single_use=True) is verdict
 
 
-@pytest.mark.parametrize(("mark", "verdict"), [("a", Verdict.WON), (None, Verdict.WON), ("b", Verdict.MISMATCH)])
+@each(("mark", "verdict"), [("a", Verdict.WON), (None, Verdict.WON), ("b", Verdict.MISMATCH)])
 def test_a_repeated_request_has_the_same_input(mark, verdict):
     held = record(**MINE, fingerprint="a")
     assert decide(held, NOW, "mine", mark, Policy(), single_use=True) is verdict
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if row.partition(" ")[0] != "my"])
+@each("row", [row for row in TABLE if row.partition(" ")[0] != "my"])
 def test_what_others_hold_is_decided_as_ever(row):
     held, asked, verdict = TABLE[row]
     policy, mark = asked.get("policy", Policy()), asked.get("fingerprint")
@@ -84,7 +85,7 @@ def test_a_repeated_request_after_the_lease_is_refused():
     assert other.record.attempts == 2
 
 
-@pytest.mark.parametrize("outcome", [completed("1"), released(), parked()], ids=lambda one: one.status)
+@each("outcome", [completed("1"), released(), parked()])
 def test_an_id_whose_claim_has_ended_is_refused(outcome):
     client = Client()
     client.end(client.claim(), outcome)

@@ -12,6 +12,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before
 from onceward.web import Rules, Scope, WsgiIdempotency
+from tables import each
 
 WITHIN = [None, 5.0]
 
@@ -77,7 +78,7 @@ def test_a_forked_child_that_raises_records_and_logs_nothing(tmp_path, within, c
 # --- frameworks replace exceptions by answers -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("within", WITHIN)
+@each("within", WITHIN)
 def test_an_endpoint_that_has_steps_has_begun_even_if_its_answer_is_a_refusal(within):
     once, charges = Once("memory:"), []
 
@@ -100,8 +101,8 @@ def test_an_endpoint_that_has_steps_has_begun_even_if_its_answer_is_a_refusal(wi
     assert len(charges) == 1
 
 
-@pytest.mark.parametrize("status", ["409 Conflict", "200 OK", "429 Too Many Requests", "500 Internal Server Error"])
-@pytest.mark.parametrize("within", WITHIN)
+@each("status", ["409 Conflict", "200 OK", "429 Too Many Requests", "500 Internal Server Error"])
+@each("within", WITHIN)
 def test_an_attempt_that_a_step_has_stopped_is_parked_whatever_is_answered(within, status):
     once = Once("memory:")
 
@@ -126,7 +127,7 @@ def test_an_attempt_that_a_step_has_stopped_is_parked_whatever_is_answered(withi
     assert post(app, once, within).status_code == 409
 
 
-@pytest.mark.parametrize("within", WITHIN)
+@each("within", WITHIN)
 def test_a_completion_that_is_not_recorded_is_known_behind_the_frameworks_answer(within):
     left = []
     once = Once(Faults(MemoryStore(), lambda _: left.pop() if left else None))

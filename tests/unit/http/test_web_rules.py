@@ -34,6 +34,7 @@ from onceward.http.verdict import KeyedRequest, PendingRequest
 from onceward.keys.ledger_keys import scoped_key
 from onceward.results.codec import Codec
 from onceward.web import Answer, Request, Route, Scope
+from tables import each
 from web.calls import Rules
 
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
@@ -74,7 +75,7 @@ def kind_of(answer):
 # --- the header: RFC 9651 -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "key"),
     [
         (f'"{UUID}"', UUID),  # the draft's first example
@@ -86,12 +87,12 @@ def kind_of(answer):
         ('"a"; q;  w=?1;e="x;y";r=tok/en:a;t=:YQ==:;z=-1.5;u=@1659578233;i=%"%c3%bc"', "a"),
     ],
 )
-@pytest.mark.parametrize("strict", [True, False])
+@each("strict", [True, False])
 def test_a_string_in_quotes_is_a_key(line, key, strict):
     assert read_key([line], strict=strict) == key
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "",
@@ -123,13 +124,13 @@ def test_a_string_in_quotes_is_a_key(line, key, strict):
         "a\n",
     ],
 )
-@pytest.mark.parametrize("strict", [True, False])
+@each("strict", [True, False])
 def test_everything_else_is_refused(line, strict):
     with pytest.raises(BadRequest):
         read_key([line], strict=strict)
 
 
-@pytest.mark.parametrize("line", [UUID, "abc", "a:b/c+d=", "order#7", "  abc\t", "7", "?1", "!'()*[]"])
+@each("line", [UUID, "abc", "a:b/c+d=", "order#7", "  abc\t", "7", "?1", "!'()*[]"])
 def test_a_bare_value_is_a_key_unless_strict(line):
     assert read_key([line]) == line.strip()
     with pytest.raises(BadRequest, match="quotes"):
@@ -171,7 +172,7 @@ def test_no_header_breaks_the_reader(line):
 # --- which requests -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "path", "covered"),
     [
         ("*", "/", True),
@@ -230,7 +231,7 @@ def test_a_missing_key_lets_through_where_it_is_optional():
     assert isinstance(asked(rules, keyed()), KeyedRequest)
 
 
-@pytest.mark.parametrize("line", ['"a" "b"', "a b", ""])
+@each("line", ['"a" "b"', "a b", ""])
 def test_a_bad_key_is_400_also_where_it_is_optional(line):
     answer = Rules(Route(required=False)).begin(keyed(line))
     assert problem(answer)["title"] == "Idempotency-Key is malformed"
@@ -276,9 +277,7 @@ def test_a_number_in_one_paths_bodies_is_not_that_of_another():
     assert asked(IN_BODY, post("/a"), body).key != asked(IN_BODY, post("/b"), body).key
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{}", b'{"payment": {}}', b'{"payment": {"id": null}}', b"no json", b"[" * 10**5]
-)
+@each("body", [b"", b"{}", b'{"payment": {}}', b'{"payment": {"id": null}}', b"no json", b"[" * 10**5])
 def test_a_body_without_the_key_is_refused_or_let_through(body):
     answer = asked(IN_BODY, post(), body)
     assert (answer.status, kind_of(answer)) == (400, "missing")
@@ -291,7 +290,7 @@ def test_a_byte_order_mark_before_a_body_is_skipped():
     assert asked(IN_BODY, post(), b"\xef\xbb\xbf" + body).key == asked(IN_BODY, post(), body).key
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "why"),
     [
         ('{"payment": {"id": "p-1"}}'.encode("utf-16"), "UTF-16"),
@@ -306,7 +305,7 @@ def test_a_body_that_some_applications_take_for_json_is_400_also_where_no_key_is
     assert why in problem(answer)["detail"]
 
 
-@pytest.mark.parametrize("value", ['"\\ud83d"', '""', '" "', "1.5", "true", "{}", '{"a": 1}', "[]", "[1.5]", "[[1]]"])
+@each("value", ['"\\ud83d"', '""', '" "', "1.5", "true", "{}", '{"a": 1}', "[]", "[1.5]", "[[1]]"])
 def test_a_key_of_another_kind_is_400(value):
     for required in (True, False):
         rules = Rules(Route(key="body.payment.id", required=required))
@@ -377,7 +376,7 @@ def test_cookies_say_nothing_of_a_credential():
     assert (answer.status, kind_of(answer)) == (400, "unscoped")
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         "AWS4-HMAC-SHA256 Credential=AKID/20261121/eu-west-1/execute-api/aws4_request, SignedHeaders=host, Signature=ab",
@@ -473,7 +472,7 @@ def test_only_the_path_may_be_compared():
     assert printed("path") != printed("path", method="PATCH")
 
 
-@pytest.mark.parametrize("kind", [str, bytes, lambda value: [value], lambda value: {"amount": value}])
+@each("kind", [str, bytes, lambda value: [value], lambda value: {"amount": value}])
 def test_what_is_compared_may_be_chosen(kind):
     def amount(request, body):
         return kind(str(json.loads(body)["amount"]).encode() if kind is bytes else json.loads(body)["amount"])
@@ -552,7 +551,7 @@ def test_other_headers_are_not():
     assert print_of(b"a", ("user-agent", "x"), ("date", "1")) == print_of(b"a")
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         (b'{"a": 1, "b": [1, 2]}', b'{"b":[1,2],"a":1}'),
@@ -571,7 +570,7 @@ def test_json_that_says_the_same_has_one_fingerprint(one, other):
     assert print_of(one) != print_of(other)  # not called JSON: byte by byte
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         (b"[1, 2]", b"[2, 1]"),
@@ -593,14 +592,12 @@ def test_json_that_says_something_else_has_another_fingerprint(one, other):
     assert print_of(one, JSON) != print_of(other, JSON)
 
 
-@pytest.mark.parametrize(
-    "kind", ["application/json", "application/json; charset=utf-8", "application/vnd.api+json", "Application/JSON"]
-)
+@each("kind", ["application/json", "application/json; charset=utf-8", "application/vnd.api+json", "Application/JSON"])
 def test_what_is_json_is_told_by_its_type(kind):
     assert print_of(b"[1, 2]", ("content-type", kind)) == print_of(b"[1,2]", ("content-type", kind))
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/jsonl", "application/json-seq", "text/json5"])
+@each("kind", ["text/plain", "application/jsonl", "application/json-seq", "text/json5"])
 def test_other_types_are_compared_byte_by_byte(kind):
     assert print_of(b"[1, 2]", ("content-type", kind)) != print_of(b"[1,2]", ("content-type", kind))
 
@@ -676,7 +673,7 @@ def test_requests_without_a_key_have_no_limit_of_ours():
     assert Rules(Route(required=False), max_request=10).begin(post("/orders", ("content-length", "11"))) is None
 
 
-@pytest.mark.parametrize("length", ["", "ten", "-1", "²", "9" * 5000])
+@each("length", ["", "ten", "-1", "²", "9" * 5000])
 def test_no_content_length_breaks_the_rules(length):
     found = Rules().begin(keyed(UUID, ("content-length", length)))
     assert isinstance(found, PendingRequest) is (length[:1] != "9")
@@ -685,12 +682,12 @@ def test_no_content_length_breaks_the_rules(length):
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [200, 201, 204, 302, 303, 400, 402, 404, 409, 422])
+@each("status", [200, 201, 204, 302, 303, 400, 402, 404, 409, 422])
 def test_outcomes_are_recorded(status):
     assert Rules().records(status)
 
 
-@pytest.mark.parametrize("status", [307, 308, 408, 425, 429, 500, 502, 503, 504, 599])
+@each("status", [307, 308, 408, 425, 429, 500, 502, 503, 504, 599])
 def test_what_may_pass_is_not_recorded(status):
     assert not Rules().records(status)
 
@@ -724,7 +721,7 @@ def test_cookies_and_hop_by_hop_headers_are_not_replayed():
     assert recorded(Answer(200, headers)).headers == (("ETag", '"a"'), ("Vary", "Accept"), ("Vary", "Origin"))
 
 
-@pytest.mark.parametrize("body", [b"", b'{"a": "\xc3\xbc"}', b"\x00", b"\xff\x00\xfe", bytes(range(256))])
+@each("body", [b"", b'{"a": "\xc3\xbc"}', b"\x00", b"\xff\x00\xfe", bytes(range(256))])
 def test_an_answer_comes_back_from_the_ledger_as_it_was(body):
     codec = Codec(Recorded)
     kept = recorded(Answer(200, [("x", "\xe9")], body))
@@ -747,7 +744,7 @@ def test_a_body_over_limit_is_recorded_without_it_and_duplicate_is_told():
     assert "status 201" in problem(answer)["detail"]
 
 
-@pytest.mark.parametrize("body", [b"a" * 1000, b"\x01" * 200, b"\xff" * 800])
+@each("body", [b"a" * 1000, b"\x01" * 200, b"\xff" * 800])
 def test_what_the_ledger_does_not_take_is_recorded_without_its_body(body):
     most = 1000
     kept = Rules().keep(Answer(200, [], body), most)
@@ -767,7 +764,7 @@ def test_what_is_kept_fits_the_ledger(body, most):
 ROUTE = "POST /orders"
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "status", "kind"),
     [
         (Busy("k", 40.0), 409, "in-flight"),
@@ -785,14 +782,14 @@ def test_each_refusal_has_its_answer(error, status, kind):
     problem(answer)
 
 
-@pytest.mark.parametrize(("left", "after"), [(0.0, "1"), (0.2, "1"), (2.1, "3"), (60.0, "5")])
+@each(("left", "after"), [(0.0, "1"), (0.2, "1"), (2.1, "3"), (60.0, "5")])
 def test_a_busy_key_says_when_to_come_back(left, after):
     answer = Rules().refusal(Busy("k", left))
     assert fields(answer)["retry-after"] == after
     assert int(after) >= min(5, math.ceil(left))
 
 
-@pytest.mark.parametrize("error", [Mismatch("k"), Parked("k", 1, None), ResultUnavailable("k", "")])
+@each("error", [Mismatch("k"), Parked("k", 1, None), ResultUnavailable("k", "")])
 def test_what_waiting_does_not_help_says_nothing_of_it(error):
     assert "retry-after" not in fields(Rules().refusal(error))
 
@@ -858,7 +855,7 @@ def test_an_answer_that_was_not_held_whole_counts_as_given(exchange):
 # --- bad options ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "says"),
     [
         (lambda: Route("orders"), "slash"),
@@ -897,7 +894,7 @@ def test_bad_options_are_refused_when_they_are_given(make, says):
 # --- credentials, paths and keys that are easily mistaken -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("empty", ["authorization", "x-api-key"])
+@each("empty", ["authorization", "x-api-key"])
 def test_an_empty_credential_says_nothing_of_the_caller(empty):
     refused = Rules(scope=Scope.CREDENTIAL).begin(keyed("k", (empty, " ")))
     assert kind_of(refused) == "unscoped"
@@ -913,13 +910,13 @@ def test_a_scopes_header_that_was_sent_empty_twice_is_missing():
     assert kind_of(refused) == "unscoped"
 
 
-@pytest.mark.parametrize("line", ["AWS AKID:c2ln", "SharedKey me:c2ln", "Digest\tusername=x", "HMAC-SHA256 c2ln"])
+@each("line", ["AWS AKID:c2ln", "SharedKey me:c2ln", "Digest\tusername=x", "HMAC-SHA256 c2ln"])
 def test_more_credentials_that_are_new_each_time_are_refused(line):
     refused = Rules(scope=Scope.CREDENTIAL).begin(keyed("k", ("authorization", line)))
     assert kind_of(refused) == "unscoped"
 
 
-@pytest.mark.parametrize("path", ["//orders", "/orders//", "/orders\n"])
+@each("path", ["//orders", "/orders//", "/orders\n"])
 def test_paths_that_frameworks_route_alike_are_covered_alike(path):
     assert Route("/orders").covers("POST", path)
     assert Route("/v1/orders/{id}").covers("POST", "//v1//orders/7")
@@ -940,14 +937,14 @@ def test_a_key_in_a_body_has_the_length_that_the_rules_say():
     assert asked(rules, post(), b'{"id":"12345678"}').key
 
 
-@pytest.mark.parametrize("path", ["/orders/<int:id>", "/f/{rest:path}", "/caf%C3%A9", "/orders?all=1", "/orders#top"])
+@each("path", ["/orders/<int:id>", "/f/{rest:path}", "/caf%C3%A9", "/orders?all=1", "/orders#top"])
 def test_a_path_that_no_request_can_have_is_refused(path):
     with pytest.raises(ValueError, match="is never in the path that a route is compared with"):
         Route(path)
     assert Route("/orders/{id:int}").covers("POST", "/orders/7")
 
 
-@pytest.mark.parametrize("record", ["2xx", ["200"], []])
+@each("record", ["2xx", ["200"], []])
 def test_statuses_that_no_answer_can_have_are_refused(record):
     with pytest.raises(TypeError, match="give statuses"):
         Rules(record=record)
@@ -977,7 +974,7 @@ def test_the_key_of_a_compressed_body_is_read():
     assert asked(rules, post("/orders", GZIP), gzip.compress(ORDER)).key[0] == "k"
 
 
-@pytest.mark.parametrize("body", [b"not gzip", gzip.compress(ORDER)[:-4], gzip.compress(ORDER) + b"more"], ids=len)
+@each("body", [b"not gzip", gzip.compress(ORDER)[:-4], gzip.compress(ORDER) + b"more"])
 def test_what_cannot_be_decoded_is_compared_as_it_is(body):
     assert mark_of(body, GZIP) == mark_of(body)
 

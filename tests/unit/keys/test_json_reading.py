@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.keys.json_reading import NotJson, read_json
+from tables import each
 
 FAULTS = [
     (b"", "it is empty"),
@@ -35,13 +36,13 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("body", "why"), FAULTS)
+@each(("body", "why"), FAULTS)
 def test_what_is_not_quite_json_is_refused_with_its_name_and_its_byte(body, why):
     with pytest.raises(NotJson, match=f"^not JSON: {why}$"):
         read_json(body)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '{"a": {"b": 1}, "c": {"b": 1}}',

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from onceward import KeyMissing, Once
 from onceward.keys.ledger_keys import LONGEST, derived_key, fingerprint_of, function_name, ledger_key
 from onceward.stores.memory import MemoryStore
+from tables import each
 
 atoms = (
     st.text(min_size=1).filter(lambda s: s.strip())
@@ -137,7 +138,7 @@ def test_flags_without_a_name_are_different_keys():
     assert len({ledger_key("n", Access(n)) for n in (0, 1, 2, 3, 4, 8)}) == 6
 
 
-@pytest.mark.parametrize(
+@each(
     "key",
     [
         None,
@@ -163,7 +164,7 @@ def test_a_missing_part_is_an_error(key):
         ledger_key("n", key)
 
 
-@pytest.mark.parametrize("key", [object(), {1, 2}, 1j, range(3), Exception()])
+@each("key", [object(), {1, 2}, 1j, range(3), Exception()])
 def test_what_is_no_key_is_refused_with_what_would_be(key):
     with pytest.raises(TypeError, match="give str, int, UUID, bytes, or a tuple"):
         ledger_key("n", key)
@@ -202,7 +203,7 @@ def test_a_str_subclass_counts_by_its_text():
     assert ledger_key("n", Loud("a")) == "n:a"
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a:b", "a\n", "\x00", 7, None, b"n"])
+@each("name", ["", "a b", "a:b", "a\n", "\x00", 7, None, b"n"])
 def test_a_name_that_could_be_mistaken_is_refused(name):
     if name is None:
         return
@@ -219,7 +220,7 @@ class Point:
     y: int
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
@@ -234,7 +235,7 @@ def test_equal_inputs_have_equal_fingerprints(one, other):
     assert fingerprint_of(one) == fingerprint_of(other)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         (1, "1"),
@@ -394,7 +395,7 @@ class Model(pydantic.BaseModel):
     y: int = 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "written"),
     [
         (True, "true"),
@@ -411,7 +412,7 @@ def test_keys_of_ledgers_that_exist_stay_what_they_are(key, written):
     assert ledger_key("n", key) == f"n:{written}"
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "digest"),
     [
         ({"a": [1, "x", None]}, "cf946966268a847c"),

@@ -3,13 +3,14 @@
 import pytest
 
 from onceward import KeyMissing, Once
+from tables import each
 
 
 def charge(order):
     raise AssertionError
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "named"),
     [
         ("order.id", "order.id"),

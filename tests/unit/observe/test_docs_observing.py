@@ -16,6 +16,7 @@ from onceward.observe.measures import GAUGES, MEASURES
 from places import ROOT
 from queues.lambda_events import sqs
 from servers.needs import free_port
+from tables import each
 
 PAGE = (ROOT / "docs" / "how-to" / "observing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -88,7 +89,7 @@ def test_every_measure_is_on_the_page():
         assert f"`{name}`" in PAGE, name
 
 
-@pytest.mark.parametrize("file", ["prometheus-alerts.yml", "cloudwatch-alarms.yaml"])
+@each("file", ["prometheus-alerts.yml", "cloudwatch-alarms.yaml"])
 def test_every_alert_and_alarm_is_on_the_page(file):
     told = yaml.safe_load((ROOT / "observability" / file).read_text())
     names = told["Resources"] if "Resources" in told else [rule["alert"] for rule in told["groups"][0]["rules"]]

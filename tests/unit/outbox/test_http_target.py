@@ -20,6 +20,7 @@ from onceward.outbox.targets import open_target
 from onceward.web import Rules, Scope, WsgiIdempotency
 from onceward.wire.sockets import Sockets
 from servers.needs import needs
+from tables import each
 
 KEY = "00000000-0000-4000-8000-000000000001"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -340,7 +341,7 @@ def test_what_no_endpoint_can_take_is_refused_without_a_request(endpoint, wrong,
     assert server.requests == []
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
         "https://",

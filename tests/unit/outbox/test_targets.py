@@ -9,9 +9,10 @@ import pytest
 from onceward.outbox import MessageRefused, OutboxMessage, register
 from onceward.outbox.targets import open_target
 from queues.recorded_target import RecordedTarget
+from tables import each
 
 
-@pytest.mark.parametrize("address", ["", "orders", "gopher:orders", ":orders", "SQS:orders"])
+@each("address", ["", "orders", "gopher:orders", ":orders", "SQS:orders"])
 def test_an_address_of_no_known_scheme_is_refused(address):
     with pytest.raises(ValueError, match=r"eventbridge, .*http, https, .*sns, .*sqs"):
         open_target(address)
@@ -38,7 +39,7 @@ def test_a_scheme_that_is_registered_again_opens_anew():
     assert open_target("again:x") is second
 
 
-@pytest.mark.parametrize("scheme", ["", "Mail", "mail:", "7up"])
+@each("scheme", ["", "Mail", "mail:", "7up"])
 def test_a_scheme_that_cannot_begin_an_address_is_refused(scheme):
     with pytest.raises(ValueError, match="lower-case letters"):
         register(scheme, lambda _: RecordedTarget())

@@ -2,17 +2,17 @@
 
 import re
 
-import pytest
 from typer.testing import CliRunner
 
 from onceward.cli.app import command_line
 from places import EXAMPLES
 from printed.pages import section
+from tables import each
 
 PAGE = section("docs/how-to/pipelines.md", "Scenarios")
 
 
-@pytest.mark.parametrize("file", sorted((EXAMPLES / "pipelines").glob("*.yaml")), ids=lambda file: file.stem)
+@each("file", sorted((EXAMPLES / "pipelines").glob("*.yaml")))
 def test_a_scenario_is_printed_as_it_runs_or_named(file):
     assert f'```yaml title="{file.name}"\n{file.read_text()}```\n' in PAGE or f"`{file.name}`" in PAGE
 

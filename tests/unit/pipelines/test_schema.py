@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from onceward.pipelines.reading import TABLES, kind, schema, text
+from tables import each
 
 LISTED = Path(__file__).parents[3] / "docs" / "reference" / "pipeline.schema.json"
 VALID = """
@@ -38,7 +39,7 @@ def test_the_schema_takes_a_pipeline():
     check(VALID)
 
 
-@pytest.mark.parametrize(
+@each(
     ("was", "now"),
     [
         ("name: orders", "nam: orders"),
@@ -53,7 +54,7 @@ def test_the_schema_refuses_what_is_wrong(was, now):
         check(VALID.replace(was, now))
 
 
-@pytest.mark.parametrize(("table", "name"), [(table, name) for table in TABLES for name in TABLES[table]])
+@each(("table", "name"), [(table, name) for table in TABLES for name in TABLES[table]])
 def test_each_field_of_each_kind_is_described(table, name):
     settings = kind(table, name)
     described = json.loads(json.dumps(schema()))["$defs"][settings.__name__]

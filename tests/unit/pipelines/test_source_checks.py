@@ -14,6 +14,7 @@ from onceward.pipelines.settings import fields_of
 from onceward.pipelines.sources.brokers import KafkaSource, NatsSource, RabbitmqSource, RedisStreamsSource, SqsSource
 from onceward.rabbitmq.broker import RabbitWorker
 from onceward.redis_streams.worker import RedisStreamsWorker
+from tables import each
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def vetted(tmp_path, aws):
     return load_with
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "worker"),
     [
         (KafkaSource, KafkaWorker),

@@ -10,6 +10,7 @@ from commands.command_line import Cli
 from onceward.pipelines.marks import parse
 from onceward.pipelines.pipeline import examine
 from onceward.pipelines.reading import schema
+from tables import each
 
 GOOD = """\
 name: orders
@@ -162,7 +163,7 @@ def test_variables_fill_texts(monkeypatch):
     assert (tree.plain(), mistakes) == ({"a": "x1y", "b": "else", "c": ""}, [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         ("on", "on"),

@@ -27,6 +27,7 @@ from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec, decode_exception, encode_exception
 from onceward.results.equality import same
 from onceward.stores.memory import MemoryStore
+from tables import each
 
 
 class Colour(enum.StrEnum):
@@ -218,7 +219,7 @@ NOW = dt.datetime(2026, 11, 21, 8, 0, tzinfo=dt.UTC)
 RECEIPT = Receipt(uuid.UUID(int=1), Money(decimal.Decimal("9.90")), NOW, (Row(1, ("a", "b")),))
 
 
-@pytest.mark.parametrize(
+@each(
     ("annotation", "value"),
     [
         (Receipt, RECEIPT),
@@ -248,7 +249,7 @@ def test_result_of_its_annotated_type_replays_with_and_without_annotation(annota
         assert type(back) is type(value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("annotation", "value"),
     [
         (list[float], [1]),
@@ -269,14 +270,12 @@ def test_part_that_only_equals_its_annotated_type_is_not_changed_into_it(annotat
     assert repr(replay(value, annotation)) == repr(value)
 
 
-@pytest.mark.parametrize(
-    "value", [None, 0, False, "", [], {}, (), set(), 0.0, -0.0, b"", math.nan, math.inf, -math.inf]
-)
+@each("value", [None, 0, False, "", [], {}, (), set(), 0.0, -0.0, b"", math.nan, math.inf, -math.inf])
 def test_empty_and_odd_values_replay_as_they_are(value):
     assert exact(replay(value)) == exact(value)
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         dt.datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
@@ -312,7 +311,7 @@ def test_ints_of_any_size_replay():
         assert replay(value) == value
 
 
-@pytest.mark.parametrize("make", [list, dict, set])
+@each("make", [list, dict, set])
 def test_what_contains_itself_is_refused(make):
     loop = [make()]
     loop.append(loop)
@@ -344,7 +343,7 @@ class Sub(Money):
     pass
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         object(),
@@ -434,7 +433,7 @@ def test_other_values_are_stored_readable():
     }
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         {"$onceward": 1, "value": 1},
@@ -449,7 +448,7 @@ def test_values_that_look_like_tags_are_not_taken_for_them(value):
     assert replay(value, dict[str, Any]) == value
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '{"$onceward":1,"value":{"$object":"os:system","fields":{}}}',
@@ -524,7 +523,7 @@ def test_looking_for_a_class_runs_nothing_and_finds_nothing_but_classes(name, mo
             Codec().decode(stored(tag, name))
 
 
-@pytest.mark.parametrize(
+@each(
     ("tag", "name"),
     [("$enum", "Money"), ("$object", "Colour"), ("$namedtuple", "Money"), ("$pydantic", "Row"), ("$object", "Row")],
 )
@@ -539,9 +538,7 @@ def test_a_record_sets_nothing_but_the_fields_of_a_class():
     assert vars(back) == {"amount": decimal.Decimal(1), "currency": "EUR"}
 
 
-@pytest.mark.parametrize(
-    "stored", [b"\x00", b'{"$onceward":1,"raised"', '{"$onceward":1,"raised":[]}', '{"$onceward":1,"raised"']
-)
+@each("stored", [b"\x00", b'{"$onceward":1,"raised"', '{"$onceward":1,"raised":[]}', '{"$onceward":1,"raised"'])
 def test_a_stored_result_that_is_no_text_or_makes_no_sense_is_unavailable(stored):
     once = Once(MemoryStore(), name="n", final=(ValueError,))
     once.run("k", int)
@@ -576,7 +573,7 @@ def with_item(value, name, given):
     return value
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         with_attribute(Named(1, ()), "extra", 5),
@@ -596,8 +593,8 @@ def test_an_object_that_has_its_fields_alone_replays():
         assert same(replay(value), value)
 
 
-@pytest.mark.parametrize("annotation", [object, Options, list[Options], MoreOptions, Any])
-@pytest.mark.parametrize(
+@each("annotation", [object, Options, list[Options], MoreOptions, Any])
+@each(
     "value",
     [
         Options(),
@@ -633,9 +630,7 @@ class NotEncodable:
     pass
 
 
-@pytest.mark.parametrize(
-    "annotation", [NotEncodable, list[NotEncodable], dict[str, NotEncodable], NotEncodable | None, type, complex]
-)
+@each("annotation", [NotEncodable, list[NotEncodable], dict[str, NotEncodable], NotEncodable | None, type, complex])
 def test_an_annotation_that_cannot_be_encoded_fails_at_decorating(annotation):
     def handle(order):
         raise AssertionError
@@ -645,7 +640,7 @@ def test_an_annotation_that_cannot_be_encoded_fails_at_decorating(annotation):
         Once(MemoryStore())(key="order")(handle)
 
 
-@pytest.mark.parametrize("annotation", [NoReturn, Never, Self, None, Any, object, "int", "None"])
+@each("annotation", [NoReturn, Never, Self, None, Any, object, "int", "None"])
 def test_annotations_that_leave_the_type_open_are_accepted(annotation):
     def handle(order):
         return order
@@ -655,7 +650,7 @@ def test_annotations_that_leave_the_type_open_are_accepted(annotation):
     assert guarded((1, 2)) == guarded((1, 2)) == (1, 2)
 
 
-@pytest.mark.parametrize("annotation", [dict[str, object], dict[str, list[object]]])
+@each("annotation", [dict[str, object], dict[str, list[object]]])
 def test_parts_that_may_be_anything_replay_as_what_they_were(annotation):
     codec = Codec(annotation)
     for value in ({"a": [1, (2, 3), {4}]}, {"b": [dt.date(2026, 11, 21)]}):
@@ -688,7 +683,7 @@ class Mute(Exception):
         raise RuntimeError("no text")
 
 
-@pytest.mark.parametrize(
+@each(
     "error",
     [
         ValueError("a", 1),
@@ -708,7 +703,7 @@ def test_exception_comes_back_with_its_type_text_arguments_and_attributes(error)
     assert getattr(back, "filename", None) == getattr(error, "filename", None)
 
 
-@pytest.mark.parametrize(
+@each(
     "error",
     [
         Awkward(needed=1),
@@ -733,7 +728,7 @@ def test_an_exception_is_only_raised_again_if_it_is_one_of_the_final_ones():
 # --- through a guard ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("result", [object(), Hostile(), "x" * 300_000, "ü" * 140_000])
+@each("result", [object(), Hostile(), "x" * 300_000, "ü" * 140_000])
 def test_a_result_that_cannot_be_stored_completes_the_key_all_the_same(result):
     runs = []
 

@@ -14,6 +14,7 @@ from onceward import Completed, Once, Parked, ResultUnavailable
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import ResultWarning
 from printed.pages import section
+from tables import each
 from web.api_events import http, keyed
 from web.calls import AsgiIdempotency, WsgiIdempotency, call, on_api, post
 from web.wsgi import ask
@@ -229,7 +230,7 @@ def test_a_result_is_measured_as_it_is_sealed(once):
         sealing.run("k", pay)
 
 
-@pytest.mark.parametrize("seal", [FERNET[0], (FERNET[0],), [*FERNET], (1, 2), "seal"])
+@each("seal", [FERNET[0], (FERNET[0],), [*FERNET], (1, 2), "seal"])
 def test_a_seal_that_is_no_pair_of_functions_is_refused(seal):
     with pytest.raises(TypeError, match=r"give a pair of functions, as in seal=\(fernet\.encrypt, fernet\.decrypt\)"):
         Once("memory:", seal=seal)

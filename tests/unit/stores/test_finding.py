@@ -18,6 +18,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.schema import STOPPED_INDEX
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
+from tables import each
 
 NOW = 1000.0
 TIMES = (NOW - 60, NOW - 59, NOW)
@@ -93,7 +94,7 @@ def test_an_age_is_that_of_the_last_change():
             assert meets(record, changed_within(age), NOW) == (changed >= NOW - age)
 
 
-@pytest.mark.parametrize(
+@each(
     ("states", "within"),
     [
         ((), False),

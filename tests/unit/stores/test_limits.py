@@ -9,6 +9,7 @@ import pytest
 
 from onceward.stores.sql.limits import limited
 from onceward.stores.sql.refusals import Broken
+from tables import each
 from timing import TRIES
 
 
@@ -63,7 +64,7 @@ class Alarmed:
         raise self.error
 
 
-@pytest.mark.parametrize("error", [TimeoutError("time is up"), Lost()], ids=lambda error: type(error).__name__)
+@each("error", [TimeoutError("time is up"), Lost()])
 def test_what_a_signal_handler_raises_there_comes_out(error):
     with pytest.raises(type(error)), limited(Alarmed(error), 60):
         pass

@@ -6,11 +6,12 @@ import pytest
 
 from commands.command_line import Cli
 from onceward.stores import open_store
+from tables import each
 
 SECRET = "hush"
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         f"postgresql://user:{SECRET}@host/db",

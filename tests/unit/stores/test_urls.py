@@ -8,12 +8,13 @@ import pytest
 from onceward import Once, stores
 from onceward.stores import open_store
 from onceward.stores.sqlite.store import SqliteStore
+from tables import each
 
 BASES = ["sqlite:///ledger.db", "dynamodb://ledger", "memory:"]
 
 
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("end", ["#", "#x", "?timeout=5#x", "?region=a#b"])
+@each("base", BASES)
+@each("end", ["#", "#x", "?timeout=5#x", "?region=a#b"])
 def test_a_fragment_is_refused_and_how_a_hash_is_written_is_told(base, end):
     with pytest.raises(ValueError, match="write it %23"):
         open_store(base + end)
@@ -25,15 +26,15 @@ def test_a_key_prefix_with_a_bare_hash_is_refused():
     assert open_store("dynamodb://ledger?partition=pk=ONCE%23{key}").layout.parts[0].prefix == "ONCE#"
 
 
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("query", ["timeout=1&timeout=2", "timeout=1&%74imeout=1", "region=a&region=b", "x=1&x=1"])
+@each("base", BASES)
+@each("query", ["timeout=1&timeout=2", "timeout=1&%74imeout=1", "region=a&region=b", "x=1&x=1"])
 def test_an_option_that_is_given_twice_is_refused(base, query):
     with pytest.raises(ValueError, match="is given twice"):
         open_store(f"{base}?{query}")
 
 
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("query", ["timeout=", "timeout", "region=&timeout=1", "probe", "name.owner="])
+@each("base", BASES)
+@each("query", ["timeout=", "timeout", "region=&timeout=1", "probe", "name.owner="])
 def test_an_option_without_a_value_is_refused(base, query):
     with pytest.raises(ValueError, match="has no value"):
         open_store(f"{base}?{query}")
@@ -44,7 +45,7 @@ def test_a_plus_is_a_plus_and_a_space_is_written_as_in_a_path():
     assert layout.parts[0][:2] == ("pk", "a+b c+")
 
 
-@pytest.mark.parametrize("prefix", ["a+b", "a b", "a%b", "a#b", "a&b", "a=b", "ä/:b"])
+@each("prefix", ["a+b", "a b", "a%b", "a#b", "a&b", "a=b", "ä/:b"])
 def test_a_stores_own_url_opens_the_same_store(prefix):
     from onceward.stores.dynamodb import open_table
 

@@ -9,6 +9,7 @@ import pytest
 from onceward import NOT_MADE, Claim, LeaseLost, Made, Once, OncewardError, current
 from onceward.stores.sqlite import SqliteStore
 from onceward.testing import Crashes, Killed, Mishap
+from tables import each
 
 shop = Once("sqlite:////nowhere/at/all/orders.db")  # as in a module of a user
 ORDER = {"id": "order-1"}
@@ -123,7 +124,7 @@ RIGHT = [
 ]
 
 
-@pytest.mark.parametrize("handler", RIGHT, ids=lambda one: one.__name__)
+@each("handler", RIGHT)
 def test_right_handlers_pass(handler):
     with Crashes() as crashes:
         for crash in crashes:
@@ -282,12 +283,12 @@ def test_the_advice_for_an_effect_after_which_the_handler_raised_is_on_error():
     assert 'on_lapse="park" and on_error="park" of the guard' in told
 
 
-@pytest.mark.parametrize("handler", TWICE, ids=lambda one: one.__name__)
+@each("handler", TWICE)
 def test_effects_that_happen_twice_are_found(handler):
     assert "happened twice instead of once" in complaint(handler)
 
 
-@pytest.mark.parametrize("handler", MISSING, ids=lambda one: one.__name__)
+@each("handler", MISSING)
 def test_effects_that_get_lost_are_found(handler):
     told = complaint(handler)
     assert "happened 0 times instead of once" in told

@@ -12,6 +12,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
 from onceward.testing.bench import claim_of, next_of
 from onceward.testing.faults import at, delay, fail_after, fail_before, late, randomly, settling, twice, when
+from tables import each
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -111,7 +112,7 @@ def test_other_verbs_pass_through(do, memory):
     assert store.max_result == memory.max_result
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_under_random_faults_every_handler_succeeds_once_or_is_refused(seed):
     clock = ManualClock()
     memory = MemoryStore(clock)

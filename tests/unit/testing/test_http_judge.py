@@ -11,6 +11,7 @@ from onceward import Once
 from onceward.proxy import Proxy
 from onceward.testing.http import check
 from onceward.web import AsgiIdempotency, Route, Rules, Scope
+from tables import each
 from waiting import until
 from web.payments import Payments, answer
 
@@ -24,8 +25,8 @@ def judged(target, payments=None, **more):
     return check(target, effects=effects, **{**BODIES, **CALLERS, **more})
 
 
-@pytest.mark.parametrize("counts", [True, False])
-@pytest.mark.parametrize("wait", [None, 5])
+@each("counts", [True, False])
+@each("wait", [None, 5])
 def test_our_middleware_holds_every_point(counts, wait):
     payments = Payments()
     guarded = AsgiIdempotency(payments, Once("memory:"), Rules(scope=Scope.CREDENTIAL), name="pay", wait=wait)
@@ -126,7 +127,7 @@ def test_a_server_that_replays_failures_holds_every_point_and_the_report_says_so
     assert [point.name for point in contradicted.failed] == ["failure"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("fault", "fails"),
     [
         ("first", {"first", "concurrent", "scope", "longest", "refusal"}),

@@ -15,6 +15,7 @@ from onceward.web import Answer, AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
 from onceward.web.fastapi import answer, document
 from onceward.web.openapi import document as document_schema
+from tables import each
 from web.calls import Rules, call, guards, post
 
 idempotent_route = guards(of_fastapi.idempotent_route)
@@ -200,8 +201,8 @@ def test_a_header_that_is_documented_already_is_left_as_it_is():
     assert document_schema(schema, Rules())["paths"]["/a"]["post"]["parameters"] == [own]
 
 
-@pytest.mark.parametrize("length", [(1, 255), (1, 1), (16, 36)])
-@pytest.mark.parametrize("strict", [True, False])
+@each("length", [(1, 255), (1, 1), (16, 36)])
+@each("strict", [True, False])
 def test_the_documented_pattern_takes_what_the_server_takes(strict, length):
     schema = {"paths": {"/a": {"post": {}}}}
     rules = Rules(strict=strict, length=length)

@@ -38,6 +38,7 @@ from onceward.web.webhooks import (
     Zoom,
     cloudevents_handshake,
 )
+from tables import each
 
 EVER = float("inf")
 SECRET = "a secret"
@@ -137,14 +138,14 @@ def first(found):
     return found[0] if isinstance(found, list) else found
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@each("name", VECTORS)
 def test_what_a_senders_own_library_signs_is_taken(name):
     verifier, headers, body, expected = VECTORS[name]
     event = first(verifier.verify(headers, body))
     assert (event.id, event.kind, event.source) == expected
 
 
-@pytest.mark.parametrize("name", VECTORS)
+@each("name", VECTORS)
 def test_any_change_of_it_is_refused(name):
     verifier, headers, body, _ = VECTORS[name]
     changed = body.replace(b"1", b"2", 1)

@@ -21,6 +21,7 @@ from onceward.wire.credentials import Credentials
 from onceward.wire.endpoints import Endpoints
 from onceward.wire.http_calls import Encoder
 from onceward.wire.sigv4 import Key, Signer
+from tables import each
 
 REGIONS = ["eu-west-1", "us-east-1", "cn-north-1", "us-gov-west-1", "ap-southeast-2"]
 ODD = "aZ09-_.~ !\"#$%&'()*+,/:;<=>?@[\\]^`{|}äß€漢字🔑\u202e\x7f"
@@ -107,7 +108,7 @@ def test_a_request_to_s3_is_signed_as_botocore_signs_it(botos):
 
 
 # S3 API Reference, "Signature Calculations for the Authorization Header: Transferring Payload in a Single Chunk"
-@pytest.mark.parametrize(
+@each(
     ("method", "path", "headers", "content", "signature"),
     [
         (
@@ -186,7 +187,7 @@ def test_the_environment_may_name_endpoints(monkeypatch):
     assert str(endpoints(dynamodb="http://given:3", s3="http://given:4").of("dynamodb")) == "http://given:3"
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "tables:8000",
@@ -204,7 +205,7 @@ def test_an_endpoint_that_is_none_is_refused_without_being_repeated(url):
     assert "pass" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "evil.example/", "a\r\nx: y", "@host", "bücket"])
+@each("name", ["", "a/b", "evil.example/", "a\r\nx: y", "@host", "bücket"])
 def test_a_name_that_no_bucket_has_is_refused(name):
     with pytest.raises(StoreError, match="not the name of a bucket") as caught:
         Endpoints("eu-west-1", s3=None).bucket(name)

@@ -1,0 +1,33 @@
+"""A table of cases that one test goes through."""
+
+import inspect
+from functools import wraps
+
+
+def each(names, rows):
+    """Call the test with each row, as ``pytest.mark.parametrize`` does, but within one test: a failure says its row.
+
+    What a test is given besides is the same for all rows, so a row must not meet what another one has left behind.
+    """
+    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    rows = [row if len(names) > 1 else (row,) for row in rows]
+    assert rows, "a table without rows tests nothing"
+
+    def table(test):
+        @wraps(test)
+        def run(**given):
+            for row in rows:
+                values = dict(zip(names, row, strict=True))
+                try:
+                    test(**given, **values)
+                except BaseException as error:
+                    error.add_note(f"row: {values!r}")
+                    raise
+
+        signature = inspect.signature(test)
+        others = [it for name, it in signature.parameters.items() if name not in names]
+        assert len(others) + len(names) == len(signature.parameters), f"{test.__name__} does not take {names}"
+        run.__signature__ = signature.replace(parameters=others)
+        return run
+
+    return table
