@@ -405,3 +405,6 @@ def test_what_is_no_client_is_refused(redis, redis_url):
     for wrong in ("timeout=0", "wait=-1", "eviction=no", "cluster=no", "cluster=yes&sentinel=x", "nonsense=1"):
         with pytest.raises(ValueError, match=wrong.partition("=")[0]):
             Once(f"redis://127.0.0.1:1/0?{wrong}").run("k", len, "")
+    for wrong in ("shop", "0/shop", "-1"):
+        with pytest.raises(ValueError, match="give the number of a database"):
+            Once(f"redis://127.0.0.1:1/{wrong}")

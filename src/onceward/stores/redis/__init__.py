@@ -87,6 +87,8 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
         raise ValueError(f"{shown!r}: disk=yes waits until a write is on the disk; leave it out otherwise")
     if ours.get("cluster", "yes") != "yes":
         raise ValueError(f"{shown!r}: cluster=yes is for a Redis Cluster; leave it out otherwise")
+    if not (parts.path.strip("/") or "0").isdecimal():  # redis-py would take database 0
+        raise ValueError(f"{shown!r}: give the number of a database after the host, as in redis://host:6379/0")
     if "cluster" in ours and "sentinel" in ours:
         raise ValueError(f"{shown!r}: cluster=yes goes without sentinel=")
     scheme = parts.scheme.replace("valkey", "redis")
