@@ -45,6 +45,9 @@ for _ignored in (signal.SIGHUP, signal.SIGQUIT):
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Collection makes a million things that stay, and looking for garbage among them takes a third of its time.
+gc.disable()
+
 # Examples are no measure of time on a machine that does much else.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
@@ -160,6 +163,7 @@ def pytest_collection_finish():
     """Keep what was imported out of every later collection: tests that collect garbage often take a tenth of the time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -72,7 +72,7 @@ def test_help_names_every_command(cli):
         assert f" {command} " in told
 
 
-@pytest.mark.parametrize("command", FLOWING)
+@each("command", FLOWING)
 def test_help_breaks_no_paragraph_but_at_the_terminals_edge(cli, command):
     cli.env["COLUMNS"] = "2000"
     told = cli.run(command, "--help").stdout.decode()
@@ -115,7 +115,7 @@ def test_the_version_is_told(cli):
     assert cli.run("--version").stdout.decode() == f"onceward {onceward.__version__}\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "told"),
     [
         (["--key", "line.id"], "no command"),

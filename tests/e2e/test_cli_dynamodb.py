@@ -20,6 +20,7 @@ from onceward.testing.clock import ManualClock
 from servers.needs import free_port, numbers
 from servers.proxy import Fault, Refuse
 from stores.templates import KEY, QUEUE, TOPIC
+from tables import each
 from waiting import until
 
 _NUMBERS = numbers()
@@ -132,7 +133,7 @@ def test_a_ledger_with_an_index_is_counted_and_listed_without_a_scan(cli, fresh,
     assert "needs no migration" in cli.run("migrate", "--store", url).stdout.decode()
 
 
-@pytest.mark.parametrize("kind", FORMS)
+@each("kind", FORMS)
 def test_init_prints_code_without_credentials_or_network(cli, kind):
     for name in [name for name in cli.env if name.startswith("AWS_")]:
         del cli.env[name]
@@ -142,7 +143,7 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "told"),
     [
         (["--store", "dynamodb://orders", "--print", "pulumi"], "there are cloudformation, terraform, sam"),

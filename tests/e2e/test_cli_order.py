@@ -11,6 +11,7 @@ from multiprocessing.connection import wait
 import pytest
 
 from commands.command_line import Cli
+from tables import each
 
 COLOUR = re.compile(rb"\x1b\[3[0-9]m")
 
@@ -79,7 +80,7 @@ def test_states_have_colours_on_a_terminal_only(cli):
         assert screen.end() == 0
 
 
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+@each("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_a_terminal_that_wants_no_colours_gets_none(cli, environment):
     screen = Screen(cli, "ls", **environment)
     screen.until(lambda text: b"CardDeclined" in text)

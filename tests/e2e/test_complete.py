@@ -9,6 +9,7 @@ import time
 import pytest
 
 from commands.command_line import Cli
+from tables import each
 
 SHOP = """
 import os, signal, sys, time
@@ -163,7 +164,7 @@ def wait_for(cli, line):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "said"),
     [
         ("shop:plain", "give a function that you decorate with @once(key=..., keep_input=True)"),

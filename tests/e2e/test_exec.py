@@ -12,6 +12,7 @@ import pytest
 
 from commands.command_line import Cli
 from onceward.core.record import COMPLETED
+from tables import each
 from waiting import until
 
 KEY = ("exec", "--key", "job")
@@ -228,7 +229,7 @@ def test_a_signal_ends_a_replay_that_nobody_reads(cli, job):
     assert replays.communicate()[1] == b""
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "says"),
     [
         (["--key", "k"], "no command"),

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from commands.command_line import Cli
+from tables import each
 
 
 @pytest.fixture
@@ -398,7 +399,7 @@ def test_a_bar_stays_below_the_output_on_a_terminal(cli):
 # --- data is never code -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "command",
     [
         ["sh", "-c", "echo {line.n}"],
@@ -411,7 +412,6 @@ def test_a_bar_stays_below_the_output_on_a_terminal(cli):
         ["node", "--eval={line.n}"],
         ["ssh", "host", "echo", "{line.n}"],
     ],
-    ids=" ".join,
 )
 def test_a_line_is_not_filled_into_code(cli, command):
     result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", *command)

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from commands.command_line import Cli
+from tables import each
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_no_rejects_file_is_made_when_nothing_is_malformed(cli):
     assert not (cli.folder / "rejects").exists()
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "kind"), [(gzip.compress(b'{"id": 1}\n', mtime=0), "gzip"), ('{"id": 1}\n'.encode("utf-16"), "UTF-16")]
 )
 def test_a_file_that_is_no_text_in_utf_8_is_named_and_not_read(cli, content, kind):
@@ -91,7 +92,7 @@ def test_no_input_is_a_run_that_is_done(cli):
     assert cli.run("pipe", "--key", "line.id", "--", "true").returncode == 0
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@each("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_standard_stream_that_is_closed_does_no_harm(cli, closed):
     cli.write("in.ndjson", {"id": 1})
     run = f'exec "$0" -m onceward pipe in.ndjson --key line.id -- touch ran {closed}'

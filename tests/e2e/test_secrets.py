@@ -51,7 +51,7 @@ def port():
     return free_port()
 
 
-@pytest.mark.parametrize(("scheme", "character", "command"), cases())
+@each(("scheme", "character", "command"), cases())
 def test_no_command_prints_a_password(scheme, character, command, tmp_path, port):
     url = f"{scheme}://user:{password(character)}@127.0.0.1:{port}/shop?timeout=1"
     result = Cli(tmp_path).run(*(url if part is None else part for part in COMMANDS[command]), input=b'{"id": 1}\n')
@@ -170,7 +170,7 @@ def test_what_is_no_url_shows_nothing_either(url):
     assert not any(word in str(refused.value) for word in WORDS)
 
 
-@pytest.mark.parametrize("character", CHARACTERS)
+@each("character", CHARACTERS)
 def test_no_worker_prints_a_password(character, port):
     from onceward.nats import NatsWorker
     from onceward.rabbitmq import RabbitWorker

@@ -17,6 +17,7 @@ from onceward.sqlalchemy import make_ledger, tables
 from places import SOURCES
 from servers.environments import environment
 from stores.schemas import provisioned, schema_of
+from tables import each
 
 pytestmark = pytest.mark.sampled(empty=1)
 
@@ -95,7 +96,7 @@ def test_ledgers_of_other_names_are_named(postgres_url):
     engine.dispose()
 
 
-@pytest.mark.parametrize("given", [(Once("memory:"),), (None,)])
+@each("given", [(Once("memory:"),), (None,)])
 def test_what_is_no_name_is_refused(given):
     with pytest.raises(TypeError, match="give names of tables"):
         without_ledger(*given)

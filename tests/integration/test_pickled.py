@@ -20,6 +20,7 @@ from onceward.observe.json_lines import JsonLines
 from onceward.observe.otel_metrics import OtelMetrics
 from onceward.observe.prometheus import PrometheusMetrics
 from onceward.stores import open_store
+from tables import each
 
 pytestmark = pytest.mark.sampled(url=1)
 
@@ -109,7 +110,7 @@ def test_observers_that_write_lines_travel_and_those_that_count_in_memory_are_re
             pickle.dumps(Once(url, observe=[counts]))
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "why"),
     [
         (lambda _: Once("memory:"), "memory: cannot be pickled, because another process"),

@@ -14,6 +14,7 @@ from observing import note_outcomes
 from onceward.consumers.broker import BrokerError
 from onceward.redis_streams import RedisStreamsWorker, send
 from servers.redis import Redis
+from tables import each
 from waiting import PATIENCE, until
 
 
@@ -233,7 +234,7 @@ def test_a_deleted_stream_is_made_again(client, stream, work, caplog):
     assert "was deleted" in caplog.text
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "what"),
     [
         ({}, "append-only file is off"),
@@ -261,7 +262,7 @@ def test_what_is_no_stream_is_refused(server, client, stream, once):
         RedisStreamsWorker(once, stream, print, url=server.url).run()
 
 
-@pytest.mark.parametrize("options", [{"idle": 0}, {"dead": "orders"}])
+@each("options", [{"idle": 0}, {"dead": "orders"}])
 def test_options_that_are_not_valid_are_refused(once, options):
     with pytest.raises(ValueError):
         RedisStreamsWorker(once, "orders", print, **options)

@@ -17,6 +17,7 @@ from onceward.outbox.targets import open_target
 from queues import lambda_events
 from servers.needs import numbers
 from servers.proxy import Fault, Refuse
+from tables import each
 
 pytestmark = pytest.mark.sampled(code=2, status=1, fault=1)
 
@@ -426,7 +427,7 @@ def test_what_can_never_be_taken_is_refused_without_a_request(placed, kind, fifo
     assert place.front.seen == []
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
         "sqs:",

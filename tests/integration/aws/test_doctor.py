@@ -19,6 +19,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.inspection import File, _kind
 from servers.needs import numbers
 from servers.proxy import Proxy, Refuse
+from tables import each
 
 pytestmark = pytest.mark.sampled(lease=2)
 
@@ -175,7 +176,7 @@ def test_doctor_and_a_worker_warn_of_the_same_leases(lease, receives):
     assert warned is any(check == "lease" for _, check in bad(facts))
 
 
-@pytest.mark.parametrize(("facts", "level", "check", "text"), RULES, ids=lambda value: None)
+@each(("facts", "level", "check", "text"), RULES)
 def test_one_unsafe_setting_is_found_and_nothing_else(facts, level, check, text):
     assert bad(facts) == [(level, check)]
     finding = diagnosis(facts)[0]
@@ -184,7 +185,7 @@ def test_one_unsafe_setting_is_found_and_nothing_else(facts, level, check, text)
     assert finding.fix
 
 
-@pytest.mark.parametrize(
+@each(
     "facts",
     [
         policy(retention=None),
@@ -206,7 +207,6 @@ def test_one_unsafe_setting_is_found_and_nothing_else(facts, level, check, text)
         SAFE._replace(triggers=(TRIGGER, Trigger("b", enabled=False)), function="charge"),
         policy(lease=5.0),
     ],
-    ids=lambda value: None,
 )
 def test_what_is_just_safe_enough_is_ok(facts):
     assert bad(facts) == []
@@ -414,7 +414,7 @@ def test_the_file_system_of_a_file_is_found():
     assert _kind("/proc/self/fd") == "proc"
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "text"),
     [
         ([], "say what to check"),
@@ -514,7 +514,7 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize(("facts", "found"), REAL.values(), ids=REAL)
+@each(("facts", "found"), REAL.values())
 def test_settings_of_real_life(facts, found):
     assert [(finding.level, finding.check) for finding in diagnosis(facts) if finding.level != "ok"] == found
 
@@ -528,7 +528,7 @@ def test_what_is_to_be_done_about_a_concurrency_can_be_done():
     assert finding.fix == "give the mapping a MaximumConcurrency of 2, and the function a reserved concurrency of 2"
 
 
-@pytest.mark.parametrize(
+@each(
     "function",
     [
         "charge",
@@ -541,9 +541,7 @@ def test_a_function_is_known_by_each_of_its_names(function):
     assert _name(function) == "charge"
 
 
-@pytest.mark.parametrize(
-    ("consistency", "regions"), [("STRONG", ()), ("EVENTUAL", ("us-east-1",)), (None, ("us-east-1",))]
-)
+@each(("consistency", "regions"), [("STRONG", ()), ("EVENTUAL", ("us-east-1",)), (None, ("us-east-1",))])
 def test_replicas_that_are_strongly_consistent_are_no_danger(consistency, regions):
     described = {"Replicas": [{"RegionName": "us-east-1"}], "MultiRegionConsistency": consistency}
     assert _lagging(described) == regions

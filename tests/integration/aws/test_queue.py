@@ -14,6 +14,7 @@ from onceward.aws.sqs.message import TOGETHER
 from onceward.aws.sqs.queue import Attribute, Outgoing, Queue, QueueError
 from servers.needs import numbers
 from servers.proxy import Fault, Refuse
+from tables import each
 
 pytestmark = pytest.mark.sampled(ask=1)
 
@@ -504,7 +505,7 @@ def test_requests_go_where_the_caller_or_the_environment_or_the_url_says(blockin
         assert front.actions == ["ReceiveMessage"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("queue", "address"),
     [
         ("orders", Address("orders")),
@@ -537,7 +538,7 @@ def test_what_a_queues_name_tells(queue, address):
     assert address_of(queue, where) == address._replace(region=where)
 
 
-@pytest.mark.parametrize(
+@each(
     "queue",
     [
         "",

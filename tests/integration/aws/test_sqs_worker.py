@@ -30,6 +30,7 @@ from onceward.testing.faults import Faults, delay
 from places import SOURCES
 from servers.needs import numbers
 from servers.proxy import Refuse
+from tables import each
 from waiting import until
 
 NAMES = numbers()
@@ -629,7 +630,7 @@ def test_while_the_ledger_is_away_nothing_runs_and_one_message_is_tried(made, fr
 # --- what is said before anything runs --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "says"),
     [
         ({"visibility": 0}, "visibility=0"),

@@ -22,6 +22,7 @@ from places import ROOT
 from servers.needs import REGION, numbers
 from stores.hcl import Hcl
 from stores.templates import CASES, QUEUE, TOPIC, text_of
+from tables import each
 from waiting import until
 
 pytestmark = pytest.mark.sampled(form=1)
@@ -63,7 +64,7 @@ def test_cfn_lint_would_find_a_wrong_property(tmp_path):
     assert "BillingMood" in subprocess.run(command, capture_output=True, text=True, timeout=300).stdout
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_terraform_has_only_what_the_provider_knows_and_all_it_requires(case):
     checked = set()
     for name, body in Hcl(text_of(case, "terraform")).blocks:
@@ -86,7 +87,7 @@ def check(schema, body, where):
             check(schema["blocks"][name], value, f"{where}.{name}")
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_terraform_makes_as_many_of_each_as_cloudformation(case):
     kinds = {
         "aws_dynamodb_table": "AWS::DynamoDB::Table",
@@ -157,7 +158,7 @@ def test_a_key_of_yours_is_used_and_handlers_may_decrypt_with_it():
 # --- what feeds a function ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ["mapped", "full"])
+@each("case", ["mapped", "full"])
 def test_a_mapping_takes_partial_responses(case):
     (mapping,) = of_type(document(case), "AWS::Lambda::EventSourceMapping").values()
     assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]

@@ -19,6 +19,7 @@ import onceward
 from onceward import LeaseLost, Once
 from onceward.clients import AiohttpIdempotency, AsyncHttpxTransport, HttpxTransport, RequestsAdapter, SendAgain
 from onceward.http.header import read_key
+from tables import each
 
 pytestmark = pytest.mark.sampled(ask=2)
 
@@ -308,7 +309,7 @@ def test_a_killed_worker_and_its_successor_send_the_same_key(downstream, once):
     assert len(set(downstream.keys)) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [{"times": 0}, {"times": True}, {"within": -1}, {"methods": "POST"}, {"methods": ("post",)}, {"header": "a b"}],
 )

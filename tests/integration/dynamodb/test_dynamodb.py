@@ -15,6 +15,7 @@ from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from servers.proxy import Fault, Refuse
+from tables import each
 
 pytestmark = pytest.mark.sampled(mode=1, awaiting=1)
 
@@ -325,7 +326,7 @@ def test_without_batch_permissions_single_writes_are_sent_and_told_once(url, pro
 # --- opening ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("url", "says"),
     [
         ("dynamodb://", "no name"),

@@ -14,6 +14,7 @@ from onceward.stores.dynamodb.store import DynamoStore
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from servers.needs import numbers
+from tables import each
 from web.plain_wire import plain_wires
 
 pytestmark = pytest.mark.sampled(mode=1)
@@ -137,7 +138,7 @@ def test_an_item_under_a_records_key_that_is_none_is_an_error_and_stays(opened, 
     assert dynoxide.items(store.requests.table) == [STRANGERS[0]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "message"),
     [
         ({"partition": "pk"}, "write a key attribute as"),
@@ -156,7 +157,7 @@ def test_a_layout_that_cannot_be_is_an_error(options, message):
         Layout(**options)
 
 
-@pytest.mark.parametrize(
+@each(
     ("args", "message"),
     [
         (("powertool",), "there are powertools and plain"),
@@ -205,7 +206,7 @@ def test_a_result_of_the_limit_is_read():
     assert len(Layout().record(packed(zeros(UNPACKED))).result) == UNPACKED
 
 
-@pytest.mark.parametrize("content", [b"", b"no zlib", zlib.compress(b"x" * 5000)[:-3], zlib.compress(b"\xff" * 9)])
+@each("content", [b"", b"no zlib", zlib.compress(b"x" * 5000)[:-3], zlib.compress(b"\xff" * 9)])
 def test_a_result_that_is_no_compressed_text_is_refused(content):
     with pytest.raises(StoreError, match="not a record of onceward"):
         Layout().record(packed(content))

@@ -75,12 +75,12 @@ def theirs_of(data, **config):
         layer.client.close()
 
 
-@pytest.mark.parametrize("data", DATA, ids=lambda data: repr(data)[:40])
+@each("data", DATA)
 def test_a_key_is_the_one_that_powertools_makes(aws, data):
     assert f"{NAME}#{powertools_key(data)}" == theirs_of(data)
 
 
-@pytest.mark.parametrize("hash_function", ["md5", "sha1", "sha256", "sha512"])
+@each("hash_function", ["md5", "sha1", "sha256", "sha512"])
 def test_a_key_is_made_with_the_same_hash_function(aws, hash_function):
     made = f"{NAME}#{powertools_key(ORDER, hash_function=hash_function)}"
     assert made == theirs_of(ORDER, hash_function=hash_function)
@@ -96,7 +96,7 @@ EVENT = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         "powertools_json(body).[user, product]",
@@ -167,7 +167,7 @@ def test_a_decorated_handler_and_a_guard_of_its_name_meet(dynoxide, proxy, monke
     layer.client.close()
 
 
-@pytest.mark.parametrize("prefix", ["svc:orders", "with space", "100%", "v2#orders", "%3A", "a\u00a0b"])
+@each("prefix", ["svc:orders", "with space", "100%", "v2#orders", "%3A", "a\u00a0b"])
 def test_a_key_prefix_of_any_characters_is_met(aws, prefix):
     name = powertools_name(key_prefix=prefix)
     assert Powertools().id_of(ledger_key(name, KEY)) == f"{prefix}#{KEY}"

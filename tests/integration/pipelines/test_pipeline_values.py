@@ -25,6 +25,7 @@ from places import SOURCES
 from servers.mysql import Mariadb
 from servers.needs import numbers
 from servers.postgres import Postgres
+from tables import each
 
 pytestmark = pytest.mark.sampled(place=1)
 
@@ -318,7 +319,7 @@ def test_a_csv_file_with_a_byte_order_mark_has_the_same_columns(tmp_path):
     assert CsvValues("csv:prices.csv?key=sku", "", tmp_path).get("tea") == {"sku": "tea", "price": "2"}
 
 
-@pytest.mark.parametrize("row", ["soap,3,4", "soap", "soap," + "x" * 200_000], ids=["long", "short", "huge"])
+@each("row", ["soap,3,4", "soap", "soap," + "x" * 200_000])
 def test_a_row_that_does_not_fit_is_told_and_finds_no_wrong_value(tmp_path, row):
     file = tmp_path / "prices.csv"
     file.write_text("sku,price\ntea,2\n")
@@ -329,7 +330,7 @@ def test_a_row_that_does_not_fit_is_told_and_finds_no_wrong_value(tmp_path, row)
             use()
 
 
-@pytest.mark.parametrize(
+@each(
     ("step", "says"),
     [
         ("lookup: {at: 'etcd://x', key: message.id}", "is no place of values"),

@@ -10,6 +10,7 @@ import pytest
 
 from onceward import Once
 from onceward.core.drivers import drive
+from tables import each
 from waiting import until
 from web.services import PATIENCE, Api, Service, new_id, serving
 
@@ -117,7 +118,7 @@ def test_each_request_can_be_repeated(api):
         assert {**told[0].body, "lease": 0} == {**told[1].body, "lease": 0}
 
 
-@pytest.mark.parametrize(("action", "outcome"), [("release", "released"), ("park", "parked")])
+@each(("action", "outcome"), [("release", "released"), ("park", "parked")])
 def test_an_end_without_a_result_can_be_repeated(api, action, outcome):
     claim = api.claimed("k")
     assert [api(action, **claim, error="why").body for _ in range(2)] == [{"outcome": outcome}] * 2
@@ -358,7 +359,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("body", BAD)
+@each("body", BAD)
 def test_a_bad_body_is_refused(api, body):
     data, status, word = BAD[body]
     refused = api.send("POST", f"/v1/{api.namespace}/claim", data, **{"Content-Type": "application/json"})

@@ -24,6 +24,7 @@ from onceward.service.heads import TimedHeads
 from onceward.service.tokens import Tokens, add, made, read
 from places import SOURCES
 from servers.certificates import certificate
+from tables import each
 from web.services import PATIENCE, Api, new_id, serving
 
 pytestmark = pytest.mark.xdist_group("service_door")
@@ -145,7 +146,7 @@ def test_health_tells_of_a_wrong_file_of_tokens(tmp_path):
         assert "tokens.txt:2" in "".join(service.said)
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     ["a", "a shop claim sha256:00", "a shop steal sha256:" + "0" * 64, "a sh:op claim sha256:" + "0" * 64, "ä b claim sha256:" + "0" * 64],
 )  # fmt: skip
@@ -184,7 +185,7 @@ def test_two_tokens_with_one_name_are_refused(tmp_path):
     assert "Delete its line first" in done.stderr
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "why"),
     [
         (["--host", "0.0.0.0"], "needs --tokens"),

@@ -16,6 +16,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, when
 from servers.proxy import Fault
+from tables import each
 from waiting import until
 from web.calls import AsgiIdempotency, Rules, call, post
 from web.servers import gunicorn, keyed, uvicorn
@@ -217,7 +218,7 @@ async def first_of(app):
     return task
 
 
-@pytest.mark.parametrize("wrong", ["5", True, -1, float("inf")])
+@each("wrong", ["5", True, -1, float("inf")])
 def test_record_within_is_a_number_of_seconds(wrong):
     with pytest.raises((TypeError, ValueError), match="record_within="):
         Rules(record_within=wrong)

@@ -337,7 +337,7 @@ def test_a_failure_is_the_frameworks_and_a_busy_key_comes_again(once, handled):
     assert (answer.status, int(dict(answer.headers)["Retry-After"]) > 0) == (503, True)
 
 
-@pytest.mark.parametrize("error", [ResultUnavailable("other", "too large"), Busy("other", 5.0)])
+@each("error", [ResultUnavailable("other", "too large"), Busy("other", 5.0)])
 def test_an_error_of_a_function_that_the_handler_calls_is_a_failure(once, error):
     def handle(event):
         raise error

@@ -26,6 +26,7 @@ from onceward.testing import Faults
 from onceward.testing.faults import fail_before, settling, when
 from onceward.web import Answer, Route, Scope
 from places import DOCS
+from tables import each
 from timing import within
 from web.api_events import BODY, balancer, balancer_lines, http, keyed, rest, url
 from web.calls import Rules, on_api
@@ -638,7 +639,7 @@ def test_a_response_that_is_inferred_is_replayed_as_its_client_got_it(once, sour
 LINES = Answer(200, [("Vary", "Accept"), ("Vary", "Origin"), ("X", "1")], b"ok")
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "fields"),
     [
         (rest, {"headers": {"X": "1"}, "multiValueHeaders": {"Vary": ["Accept", "Origin"]}}),

@@ -37,6 +37,7 @@ from onceward.aws.events.kpl import user_records
 from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
 from queues.lambda_events import changed
+from tables import each
 
 pytestmark = pytest.mark.sampled(other=2)
 
@@ -162,7 +163,7 @@ def test_the_kpls_format_is_read_as_the_kpl_writes_it():
     assert user_records(EMPTY) == [("a", None, b"")]
 
 
-@pytest.mark.parametrize("data", [b"", THREE[:4], THREE[:20], THREE[:-1], THREE[:-1] + b"x", b"x" + THREE, THREE[4:]])
+@each("data", [b"", THREE[:4], THREE[:20], THREE[:-1], THREE[:-1] + b"x", b"x" + THREE, THREE[4:]])
 def test_what_lacks_magic_or_digest_is_no_aggregate(data):
     assert user_records(data) is None
 
@@ -255,7 +256,7 @@ def test_dynamodb_keys_by_event_id(once):
     assert keys(once) == ["n:c4ca4238a0b923820dcc509a6f758400", "n:c4ca4238a0b923820dcc509a6f758401"]
 
 
-@pytest.mark.parametrize(
+@each(
     "value", [{}, {"S": 1}, {"N": "x"}, {"N": 1}, {"B": "?"}, {"X": "1"}, {"S": "a", "N": "1"}, {"L": [1]}, {"M": 1}, 1]
 )
 def test_a_change_that_is_none_is_malformed(once, value):
@@ -464,13 +465,13 @@ def test_a_message_of_another_kind_of_queue_is_reported_alone(once):
     assert payloads == ["x", "y"]
 
 
-@pytest.mark.parametrize("wrapper", [on_kinesis, on_dynamodb_stream])
+@each("wrapper", [on_kinesis, on_dynamodb_stream])
 def test_a_time_window_is_refused(once, wrapper):
     with pytest.raises(MalformedEvent, match="TumblingWindowInSeconds"):
         given(once, wrapper, WRAPPERS[wrapper] | {"window": {"start": "a", "end": "b"}, "state": {}})
 
 
-@pytest.mark.parametrize("wrapper", [on_sqs, on_kinesis, on_dynamodb_stream])
+@each("wrapper", [on_sqs, on_kinesis, on_dynamodb_stream])
 def test_an_event_without_records_is_a_success(once, wrapper):
     assert wrapper(once)(lambda payload: None)({"Records": []}) == {"batchItemFailures": []}
 
@@ -609,7 +610,7 @@ def converted(function, event, wrapper=on_sqs):
     return outcomes[0].error or seen[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("function", "body", "expected"),
     [
         (as_dataclass, '{"id": 1, "note": "x"}', Order(1, "x")),
@@ -634,7 +635,7 @@ def test_the_payload_is_made_what_the_parameter_is_annotated_with(function, body
     assert converted(function, events.kinesis(body), on_kinesis) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("function", "body"),
     [
         (as_dataclass, '{"id": "1"}'),
@@ -774,7 +775,7 @@ def test_a_key_is_a_jmespath_over_the_payload_or_a_callable(once, key, expected)
     assert keys(once) == [expected]
 
 
-@pytest.mark.parametrize(
+@each(
     "key",
     [
         "order.missing",
@@ -806,7 +807,7 @@ def test_a_record_without_what_its_key_is_made_of_is_malformed(once):
         on_eventbridge(once)(lambda event: None)(changed(events.eventbridge({}), "id"))
 
 
-@pytest.mark.parametrize("key", ["'constant'", "`1`"])
+@each("key", ["'constant'", "`1`"])
 def test_a_key_that_is_the_same_for_all_is_refused_when_decorated(once, key):
     with pytest.raises(ValueError, match="the same for every input"):
         on_sqs(once, key=key)(lambda payload: None)

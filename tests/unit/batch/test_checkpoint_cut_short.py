@@ -11,6 +11,7 @@ from onceward.batch.checkpoint.blocking import Checkpoint
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
 from queues.batches import PATIENCE, within_patience
+from tables import each
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_a_plain_flush_that_raises_stop_iteration_does_not_hang_its_block(once):
     assert status(once, "a") == RELEASED
 
 
-@pytest.mark.parametrize("how", ["task", "thread"])
+@each("how", ["task", "thread"])
 def test_a_flush_that_uses_its_checkpoint_in_another_task_does_not_hang(once, how):
     async def write_in_a_task(items):
         await asyncio.gather(sink.add(item("b")))

@@ -12,6 +12,7 @@ from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import EPOCH, ManualClock
 from onceward.testing.faults import Faults, fail_after, fail_before, when
+from tables import each
 
 pytestmark = pytest.mark.sampled(started=1)
 
@@ -164,7 +165,7 @@ def test_what_the_ledgers_imprecise_clock_may_hide_counts_to_next_window(clock, 
 # --- the time it was scheduled for ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "at",
     [
         datetime(2026, 3, 4, 5, 59, 59, 999999, tzinfo=UTC),
@@ -172,7 +173,6 @@ def test_what_the_ledgers_imprecise_clock_may_hide_counts_to_next_window(clock, 
         datetime(2026, 3, 4, 5, tzinfo=UTC).timestamp(),
         int(datetime(2026, 3, 4, 5, 30, tzinfo=UTC).timestamp()),
     ],
-    ids=str,
 )
 def test_a_time_given_says_which_window_it_is_exactly(once, at):
     assert window_of(once, "1h", at=at) == "2026-03-04T05:00:00Z"
@@ -329,17 +329,16 @@ def test_workers_whose_clocks_are_hours_off_start_nothing_twice_on_dynamo(url, t
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "window",
     ["", "1", "h", "0h", "-1h", "1 h", "1w", "1.5h", "1h30m", 0, 0.5, -1, True, None, float("nan"), 1e12],
-    ids=str,
 )
 def test_a_window_that_is_none_is_refused_when_decorating(once, window):
     with pytest.raises((ValueError, TypeError), match="window="):
         once.per(window)
 
 
-@pytest.mark.parametrize("offset", ["1h", True, float("inf"), float("nan"), None], ids=str)
+@each("offset", ["1h", True, float("inf"), float("nan"), None])
 def test_an_offset_that_is_none_is_refused_when_decorating(once, offset):
     with pytest.raises(ValueError, match="offset="):
         once.per("1h", offset=offset)

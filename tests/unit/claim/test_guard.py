@@ -29,6 +29,7 @@ from onceward import (
     current,
 )
 from onceward.stores.memory import MemoryStore
+from tables import each
 
 pytestmark = pytest.mark.sampled(call=1, form=1)
 
@@ -106,12 +107,12 @@ class Service:
         return order
 
 
-@pytest.mark.parametrize("name", ["method", "of_class", "of_class_below"])
+@each("name", ["method", "of_class", "of_class_below"])
 def test_methods_and_classmethods_are_guarded(name):
     assert getattr(Service(), name)(1) == getattr(Service(), name)(1) == ["Service", 1]
 
 
-@pytest.mark.parametrize("name", ["static", "static_below"])
+@each("name", ["static", "static_below"])
 def test_staticmethods_are_guarded(name):
     assert getattr(Service, name)(1) == getattr(Service(), name)(1) == 1
 
@@ -708,11 +709,10 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize(
+@each("error", ERRORS)
+@each(
     "how",
     [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))],
-    ids=["copy", "deepcopy", "pickle"],
 )
 def test_errors_can_be_copied_and_pickled(error, how):
     again = how(error)

@@ -235,7 +235,7 @@ def test_self_cannot_be_kept(once):
         once(key="n", keep_input=True)(Shop.place)
 
 
-@pytest.mark.parametrize("function", [lambda n: n, partial(lambda currency, n: n, "EUR")])
+@each("function", [lambda n: n, partial(lambda currency, n: n, "EUR")])
 def test_a_function_without_a_name_of_its_own_is_refused(once, function):
     keeping = once.using(keep_input=True, name="shop")
     for use in (lambda: keeping.run(7, function, 1), lambda: keeping(key="n")(function)):
@@ -244,7 +244,7 @@ def test_a_function_without_a_name_of_its_own_is_refused(once, function):
     assert list(once.ledger.records()) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "use",
     [
         lambda once: once.claim(7),

@@ -9,6 +9,7 @@ from onceward import Once
 from onceward.cli.app import command_line
 from onceward.consumers.keeping import Place, keeping
 from onceward.core.drivers import drive
+from tables import each
 
 NOBODY = "127.0.0.1:9"  # a port at which nothing listens
 
@@ -59,7 +60,7 @@ def test_the_service_without_its_extra_names_it(run, monkeypatch):
     refused(run("serve"), "pip install 'onceward[cli,service]'")
 
 
-@pytest.mark.parametrize("url", [f"mysql://u@{NOBODY}/x", f"redis://{NOBODY}/0", f"postgresql://u@{NOBODY}/x"])
+@each("url", [f"mysql://u@{NOBODY}/x", f"redis://{NOBODY}/0", f"postgresql://u@{NOBODY}/x"])
 def test_a_server_that_does_not_answer_is_asked_about(run, url):
     refused(run("ls", "--store", url), "refused", "s the server running")
 
@@ -77,7 +78,7 @@ def test_doctor_does_not_call_a_file_that_is_not_there_safe(run):
     assert "ok 1" not in result.output
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "text"),
     [
         (["--call", "wrong_syntax:charge"], "(wrong_syntax.py:1)"),
@@ -89,7 +90,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, argum
     refused(run("pipe", "lines.ndjson", "--key", "line.id", *arguments), "cannot be imported", text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "text"),
     [
         (["serve", "--unix", ""], "--unix: give the path of a socket"),
@@ -120,7 +121,7 @@ def test_a_wrong_input_is_told_in_one_line(run, capfd, arguments, text):
     assert text in result.output + capfd.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["show"], ["clear"], ["park"], ["unpark"], ["settle", "--result", "1"]])
+@each("command", [["show"], ["clear"], ["park"], ["unpark"], ["settle", "--result", "1"]])
 def test_an_empty_key_is_refused_before_the_ledger_is_asked(run, command):
     refused(run(*command, "", "--store", f"redis://{NOBODY}/0"), "KEY is empty")
 

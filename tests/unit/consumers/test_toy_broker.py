@@ -19,6 +19,7 @@ from onceward.consumers.worker import Worker
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.testing.faults import Faults, fail_before, when
+from tables import each
 from waiting import until
 
 PATIENCE = 20.0
@@ -311,7 +312,7 @@ class Mute(ToyBroker):
     kept_text, dead_letter = Broker.kept_text, Broker.dead_letter
 
 
-@pytest.mark.parametrize(("mode", "lacks"), [("ledger", "kept_text"), ("publish", "dead_letter"), ("none", "give one")])
+@each(("mode", "lacks"), [("ledger", "kept_text"), ("publish", "dead_letter"), ("none", "give one")])
 def test_a_broker_without_what_its_letters_need_is_refused(once, mode, lacks):
     with pytest.raises(TypeError, match=lacks):
         Worker(once, Mute(dead_letters=mode), print)

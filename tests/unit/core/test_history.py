@@ -13,6 +13,7 @@ from onceward.core.writes import next_version
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
+from tables import each
 
 
 class Failure(Exception):
@@ -200,7 +201,7 @@ def test_a_text_that_is_no_traceparent_is_not_kept(scene, trace):
     assert traced(scene) == [None] * 3
 
 
-@pytest.mark.parametrize("traced", [True, False])
+@each("traced", [True, False])
 def test_the_longest_lines_of_workers_that_vanish_fit(scene, traced):
     scene.tracing.trace = TRACES[0] if traced else None
     named = worker.NAMED.set('"' * 300)
@@ -346,9 +347,7 @@ def test_a_line_that_an_earlier_version_left_open_is_not_closed_by_another_attem
     assert last.error == "Failure: third"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "\n{", '\n{"attempt":"1"}', "\nnull\n1\n{}", '\n{"attempt":1,"fence":2,"outcome":3}']
-)
+@each("text", ["", "[]", "\n{", '\n{"attempt":"1"}', "\nnull\n1\n{}", '\n{"attempt":1,"fence":2,"outcome":3}'])
 def test_a_history_that_cannot_be_read_shows_nothing(scene, text):
     scene.attempt("first")
     assert attempts_of(scene.record._replace(history=text), 0.0) == []

@@ -51,7 +51,7 @@ def test_the_defaults_are_safe():
     assert Policy().beat_every == 20.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "named"),
     [
         ({"lease": 10, "retention": 5}, ["retention=5", "lease=10"]),

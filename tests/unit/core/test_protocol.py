@@ -27,6 +27,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
 from onceward.testing.bench import claim_of
 from onceward.testing.faults import Kind, at, fail_after, fail_before, late, settling, twice, when
+from tables import each
 
 pytestmark = pytest.mark.sampled(face=1)
 
@@ -71,7 +72,7 @@ TABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("row", TABLE)
+@each("row", TABLE)
 def test_the_decision_table(row):
     held, asked, verdict = TABLE[row]
     policy = asked.get("policy", Policy())
@@ -815,7 +816,7 @@ def test_a_cancelled_claim_is_given_back_and_cancelled_settle_is_recorded(number
 # --- 10. a missing key is an error before anything runs ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", [{}, {"id": None}, {"id": ""}, None, {"id": []}], ids=repr)
+@each("order", [{}, {"id": None}, {"id": ""}, None, {"id": []}])
 def test_10_a_missing_key_is_an_error_and_nothing_runs(stage, order):
     @stage.once()(key="order.id")
     def handle(order):

@@ -7,6 +7,7 @@ from onceward.dashboard import dashboard
 from onceward.dashboard.access import FORM, SESSION, Access, WrongTokens
 from onceward.dashboard.app import assembled
 from onceward.dashboard.shield import COOKIE
+from tables import each
 from web.visitors import DashboardVisitor
 
 TOKEN = "correct horse battery staple"
@@ -57,7 +58,7 @@ def status(once):
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "told"),
     [
         ({"allow_actions": True}, "give a token, or the identity header"),

@@ -20,6 +20,7 @@ from onceward.consumers.delivery import MalformedRecord
 from onceward.faststream import exactly
 from onceward.testing.faults import Faults, fail_before, when
 from printed.pages import run
+from tables import each
 
 NACK = AckPolicy.NACK_ON_ERROR
 SAFE = {"stream": "ORDERS", "durable": "shop", "pull_sub": PullSub(), "ack_policy": NACK}
@@ -231,7 +232,7 @@ def test_order_on_jetstream_needs_one_message_at_a_time(once):
     started(broker, TestNatsBroker)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "fix"),
     [
         ({"channel": "orders"}, "give stream="),
@@ -249,7 +250,7 @@ def test_a_redis_subscriber_that_loses_messages_is_refused(once, options, fix):
         started(broker, TestRedisBroker)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "broker", "fix"),
     [
         ({"ack_policy": AckPolicy.ACK_FIRST}, {}, "ack_policy=AckPolicy.NACK_ON_ERROR"),
@@ -270,7 +271,7 @@ def test_a_kafka_subscriber_that_loses_records_is_refused(once, options, broker,
         started(kafka, TestKafkaBroker)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "queue", "fix"),
     [
         ({"ack_policy": AckPolicy.REJECT_ON_ERROR}, {}, "ack_policy=AckPolicy.NACK_ON_ERROR"),

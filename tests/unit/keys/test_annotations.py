@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from onceward import Once
+from tables import each
 
 TEXT = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 
@@ -39,7 +40,7 @@ def handler(once, annotation, key="value"):
     return once(key=key, name=f"n{abs(hash((str(annotation), str(key))))}")(handle)
 
 
-@pytest.mark.parametrize(
+@each(
     ("annotation", "given"),
     [
         (UUID, TEXT),
@@ -54,7 +55,7 @@ def handler(once, annotation, key="value"):
         (float, 1),
     ],
 )
-@pytest.mark.parametrize("key", ["value", "[value]", "{a: 'a', b: [value]}.b"])
+@each("key", ["value", "[value]", "{a: 'a', b: [value]}.b"])
 def test_an_argument_of_another_type_than_annotated_is_warned_of_once(once, annotation, given, key):
     handle = handler(once, annotation, key)
     with pytest.warns(UserWarning, match="value is annotated with another type") as told:
@@ -65,7 +66,7 @@ def test_an_argument_of_another_type_than_annotated_is_warned_of_once(once, anno
         handle(given)
 
 
-@pytest.mark.parametrize(
+@each(
     ("annotation", "given"),
     [(UUID, UUID(TEXT)), (UUID | str, TEXT), (Size, "big"), (str, Size.BIG), (int, 1), (object, TEXT), ("Unknown", 1)],
 )

@@ -11,6 +11,7 @@ import pytest
 
 from onceward import Claim, KeyMissing, Mismatch, Once, current
 from onceward.stores.memory import MemoryStore
+from tables import each
 
 if TYPE_CHECKING:
     from decimal import Context
@@ -34,7 +35,7 @@ def key_of(once, key, *args, function=handler, **kwargs):
     return once(key=key, name="n")(function).key_of(*args, **kwargs)
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "expected"),
     [
         ("order.id", "n:7"),
@@ -60,7 +61,7 @@ def test_a_key_is_a_jmespath_or_a_callable_over_the_arguments(once, key, expecte
     assert key_of(once, key, ORDER, region="eu") == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "key",
     [
         "order.missing",
@@ -101,7 +102,7 @@ def test_a_missing_part_is_key_missing_and_nothing_runs(once, key):
     assert once.store.records == {}
 
 
-@pytest.mark.parametrize(
+@each(
     "key", ["order[].id", "order.lines[*].sku", "order.*", "order.lines[?sku=='x']", "[order.lines[*].sku, order.id]"]
 )
 def test_a_projection_is_refused_when_decorated(once, key):
@@ -109,19 +110,19 @@ def test_a_projection_is_refused_when_decorated(once, key):
         once(key=key)(handler)
 
 
-@pytest.mark.parametrize("key", ["'constant'", "`1`"])
+@each("key", ["'constant'", "`1`"])
 def test_an_expression_that_never_changes_is_refused_when_decorated(once, key):
     with pytest.raises(ValueError, match="the same for every input"):
         once(key=key)(handler)
 
 
-@pytest.mark.parametrize("key", ["order..id", "", "order[", "to_string(", "\ud800"])
+@each("key", ["order..id", "", "order[", "to_string(", "\ud800"])
 def test_an_expression_that_is_none_is_refused_when_decorated(once, key):
     with pytest.raises(ValueError, match="key="):
         once(key=key)(handler)
 
 
-@pytest.mark.parametrize("key", [7, None, b"order", ("order", "id")])
+@each("key", [7, None, b"order", ("order", "id")])
 def test_a_key_that_is_neither_expression_nor_callable_is_refused(once, key):
     with pytest.raises(TypeError, match="key="):
         once(key=key)(handler)
@@ -132,7 +133,7 @@ def test_callable_that_asks_for_other_arguments_is_refused_when_decorated(once):
         once(key=lambda customer, country: customer)(handler)
 
 
-@pytest.mark.parametrize("order", [None, "", b"\xff\xfe", 7, [], object(), "x" * 1_000_000, {"id": {}}, {"\ud800": 1}])
+@each("order", [None, "", b"\xff\xfe", 7, [], object(), "x" * 1_000_000, {"id": {}}, {"\ud800": 1}])
 def test_input_that_is_not_what_was_expected_is_key_missing(once, order):
     with pytest.raises(KeyMissing):
         key_of(once, "order.id", order)
@@ -219,7 +220,7 @@ class Opaque:
     amount = 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("fingerprint", "order"),
     [
         ("order.amount", Money(1)),

@@ -14,6 +14,7 @@ from onceward import Claim, Once
 from onceward.aws import SqsWorker, on_sqs
 from onceward.stores.memory import MemoryStore
 from places import DOCS
+from tables import each
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_two_closures_of_one_factory_are_refused_before_the_second_is_run(once):
     assert len(once.store.records) == 1
 
 
-@pytest.mark.parametrize("factory", FACTORIES)
+@each("factory", FACTORIES)
 def test_closures_that_differ_in_any_way_are_refused(once, factory):
     first = once(key="n")(factory(contents(factory, "sms")))
     with pytest.raises(ValueError, match="name="):
@@ -130,7 +131,7 @@ def test_closures_that_differ_in_any_way_are_refused(once, factory):
     assert first.key_of(1).endswith("send:1") or factory is decorated
 
 
-@pytest.mark.parametrize("factory", FACTORIES)
+@each("factory", FACTORIES)
 def test_closures_that_differ_in_any_way_are_not_run(once, factory):
     once.run(1, factory(contents(factory, "sms")), 1)
     gc.collect()
@@ -166,14 +167,14 @@ APPLIED = {
 }
 
 
-@pytest.mark.parametrize("apply", APPLIED.values(), ids=APPLIED)
+@each("apply", APPLIED.values())
 def test_wherever_a_function_gives_its_name_a_namesake_is_refused(once, apply):
     kept = [apply(once, sender("sms", []))]
     with pytest.raises(ValueError, match="name="):
         kept.append(apply(once, sender("email", [])))
 
 
-@pytest.mark.parametrize("apply", APPLIED.values(), ids=APPLIED)
+@each("apply", APPLIED.values())
 def test_a_partial_needs_a_name_as_a_lambda_does(once, apply):
     def send(channel, n):
         return channel

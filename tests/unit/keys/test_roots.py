@@ -27,6 +27,7 @@ from onceward.pipe import Command, Function, Pipe
 from onceward.stores.memory import MemoryStore
 from onceward.web import Route
 from queues import lambda_events as events
+from tables import each
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
 SOURCES = (
@@ -54,7 +55,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@each("place", PLACES.values())
 def test_a_name_that_is_no_parameter_is_refused_with_the_right_spelling(once, place):
     def handle(order):
         raise AssertionError
@@ -80,7 +81,7 @@ def test_the_same_key_is_read_from_the_same_input_everywhere():
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "right"),
     [
         ("id", "order.id"),
@@ -142,7 +143,7 @@ def test_no_key_is_read_from_the_claim_nor_from_no_input(once):
         once(key="order.id")(alone)
 
 
-@pytest.mark.parametrize("option", ["fingerprint", "at"])
+@each("option", ["fingerprint", "at"])
 def test_other_options_are_checked_in_the_same_way(once, option):
     with pytest.raises(
         ValueError, match=rf"{option}='time' names no parameter of charge.*; write {option}='order\.time'"
@@ -153,7 +154,7 @@ def test_other_options_are_checked_in_the_same_way(once, option):
             once(key="order.id", fingerprint="time")(charge)
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "says"),
     [
         (lambda once: once.checkpoint(print, name="n", key="id"), "key='id' does not start with item, .*; write key='item.id'"),

@@ -16,6 +16,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_before
+from tables import each
 
 pytestmark = pytest.mark.sampled(store_on=1, house=1)
 
@@ -500,7 +501,7 @@ def test_an_observer_may_use_the_ledger_and_is_not_told_of_that(store_on):
     once.close()
 
 
-@pytest.mark.parametrize("wrong", [print, [1], [make_async()]])
+@each("wrong", [print, [1], [make_async()]])
 def test_what_cannot_be_called_with_an_event_is_refused(wrong):
     with pytest.raises(TypeError, match="observe="):
         Once("memory:", observe=wrong)

@@ -28,6 +28,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.taskiq import exactly as exactly_taskiq
 from onceward.taskiq.jobs import TaskiqJobs
 from onceward.testing import off
+from tables import each
 from waiting import until
 
 broker = StubBroker()
@@ -161,7 +162,7 @@ def test_two_services_on_one_ledger_have_keys_of_their_own(once, monkeypatch):
     assert once.enqueue(inner.report, 7, key="k")
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "args", "kwargs", "says"),
     [
         (charge, (), {}, "missing a required argument: 'order'"),

@@ -186,14 +186,12 @@ def test_headers_that_cannot_be_made_are_asked_for_again(endpoint):
 # --- what an answer means ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+@each("status", [200, 201, 202, 204, 299])
 def test_a_2xx_is_sent(endpoint, status):
     assert send(endpoint(answer(status)).url) is None
 
 
-@pytest.mark.parametrize(
-    "status", [302, 303, 307, 401, 403, 404, 407, 408, 409, 421, 423, 425, 429, 500, 501, 502, 503, 504, 599]
-)
+@each("status", [302, 303, 307, 401, 403, 404, 407, 408, 409, 421, 423, 425, 429, 500, 501, 502, 503, 504, 599])
 def test_what_may_pass_is_sent_later(endpoint, status):
     told = send(endpoint(answer(status, body="why")).url)
     assert type(told) is MessageNotSent
@@ -205,14 +203,14 @@ def test_an_error_does_not_show_a_secret_of_the_query(endpoint):
     assert "/hook?token=***&a=1 answered 500" in str(told)
 
 
-@pytest.mark.parametrize("status", [301, 308, 400, 402, 405, 406, 410, 411, 413, 415, 422, 451])
+@each("status", [301, 308, 400, 402, 405, 406, 410, 411, 413, 415, 422, 451])
 def test_what_does_not_pass_refuses_the_message(endpoint, status):
     told = send(endpoint(answer(status, body="why")).url)
     assert type(told) is MessageRefused
     assert f"answered {status}: 'why'" in str(told)
 
 
-@pytest.mark.parametrize(
+@each(
     ("headers", "seconds"),
     [
         ([], None),
@@ -233,10 +231,9 @@ def test_a_retry_after_says_how_long_to_wait(endpoint, headers, seconds):
 # --- no answer --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "fault",
     [None, RESET, (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",), b"220 mail.example ESMTP\r\n\r\n"],
-    ids=["closed", "reset", "half an answer", "no HTTP"],
 )
 def test_a_connection_that_breaks_is_sent_later(endpoint, fault):
     server = endpoint(fault)
@@ -318,7 +315,7 @@ def test_ssl_cert_file_says_whom_to_trust_and_aws_ca_bundle_does_not(endpoint, c
 # --- what can never be sent -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "says"),
     [
         ({"delay": 1}, "no delay="),

@@ -7,6 +7,7 @@ from onceward.core.drivers import drive
 from onceward.outbox import OutboxMessage, register
 from onceward.stores.memory import MemoryStore
 from onceward.testing import ManualClock
+from tables import each
 
 FAILS = "def pay(order):\n    made.append(order['id'])\n    raise OSError('card declined')\n"
 STEP = "steps:\n  - name: pay\n    call: {function: SHOP:pay}\n    into: paid\n"
@@ -176,7 +177,7 @@ def test_a_step_that_died_can_be_found_out_about(pipelines, made, count, paid):
     assert len(pipelines.made) == count
 
 
-@pytest.mark.parametrize(("pattern", "status_after"), [("declined", "RELEASED"), ("timed out", "PARKED")])
+@each(("pattern", "status_after"), [("declined", "RELEASED"), ("timed out", "PARKED")])
 def test_an_error_can_say_that_a_step_was_not_made(pipelines, pattern, status_after):
     pipelines.functions(FAILS)
     pipelines.write(STEP + f"    on_lapse: park\n    not_made: ['{pattern}']\n")

@@ -11,6 +11,7 @@ from onceward.core.drivers import drive
 from onceward.pipelines.run import PipelineRun
 from onceward.stores.memory import MemoryStore
 from onceward.testing import ManualClock
+from tables import each
 from waiting import until
 
 PAY = "def pay(order):\n    made.append(order['id'])\n    return len(made)\n"
@@ -41,7 +42,7 @@ def test_a_message_without_its_key_is_malformed(pipelines):
     assert "pay" not in pipelines.folder.joinpath("orders.ndjson").read_text()
 
 
-@pytest.mark.parametrize("until", [1_767_225_600 + 5000, "2026-01-01T01:23:20Z", "2026-01-01T02:23:20+01:00"])
+@each("until", [1_767_225_600 + 5000, "2026-01-01T01:23:20Z", "2026-01-01T02:23:20+01:00"])
 def test_a_record_stays_until_a_time_in_the_message(pipelines, until):
     pipelines.functions(PAY)
     guard = "guard: {key: message.id, retention: {until: message.until, plus: 1000}}\n"

@@ -51,7 +51,7 @@ def test_a_queues_settings_are_its_workers_arguments(source, worker):
     assert {name: field.default for name, field in fields_of(source) if name in defaults} == defaults
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         {"kafka": {"topic": "orders"}},
@@ -70,7 +70,7 @@ def test_a_source_that_is_right_is_accepted(vetted, source):
     assert vetted(source).model.source.kind == next(iter(source))
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "what"),
     [
         ({"kafka": {"topic": "orders", "settings": {"enable_auto_commit": True}}}, "enable_auto_commit"),

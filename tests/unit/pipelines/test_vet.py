@@ -27,7 +27,7 @@ sinks:
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("was", "now", "line", "column", "text"),
     [
         ("name: orders\n", "", 1, 1, "name: is missing"),
@@ -181,7 +181,7 @@ def test_scalars_are_those_of_yaml_1_2(text, value):
     assert parse(f"a: {text}")[0].plain() == {"a": value}
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "a: &a [*a]",

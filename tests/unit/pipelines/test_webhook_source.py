@@ -19,6 +19,7 @@ from onceward.pipelines import load
 from onceward.pipelines.run import opened
 from onceward.pipelines.sources import inbox
 from onceward.service.heads import TimedHeads
+from tables import each
 from waiting import until
 
 PATIENCE = 60
@@ -88,7 +89,7 @@ def test_an_event_with_a_key_is_accepted_and_takes_effect_once(endpoint):
     assert {one.key for one in shop.outcomes} == {"hooks:order-7"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("headers", "body", "status"),
     [
         ({"Idempotency_Key": "k"}, b"{}", 401),

@@ -13,6 +13,7 @@ from onceward.keys.ledger_keys import derived_key
 from onceward.proxy import Proxy
 from onceward.web import Route
 from servers.needs import free_port
+from tables import each
 from web.asgi import JSON, KEY, Client, ask, scope, statuses
 from web.calls import Rules
 from web.upstream import CLOSE, OK, with_upstream
@@ -452,7 +453,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each("case", REFUSED)
 def test_a_request_that_two_could_read_in_two_ways_is_refused(once, case):
     given, status = REFUSED[case]
 
@@ -465,7 +466,7 @@ def test_a_request_that_two_could_read_in_two_ways_is_refused(once, case):
     with_upstream()(main)
 
 
-@pytest.mark.parametrize("path", [b"/orders;a=b", b"/orders%3Ba", b"/a%2Forders", b"/log/in;a=b", b"/x%5cpay"])
+@each("path", [b"/orders;a=b", b"/orders%3Ba", b"/a%2Forders", b"/log/in;a=b", b"/x%5cpay"])
 def test_a_path_that_only_some_servers_see_among_the_routes_is_refused(once, path):
     rules = Rules(*map(Route, ("/orders", "/a/{name}", "/x/*", "/log/*")), exempt=["/log/in"])
     plain = scope([], "POST", raw_path=path)
@@ -521,7 +522,7 @@ def test_its_own_health_is_answered_without_the_upstream(once):
     with_upstream()(main)
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"upstream": "ftp://a"},
@@ -536,7 +537,6 @@ def test_its_own_health_is_answered_without_the_upstream(once):
         {"rules": None},
         {"name": None},
     ],
-    ids=str,
 )
 def test_options_that_make_no_sense_are_refused(once, options):
     with pytest.raises((TypeError, ValueError)) as refused:
@@ -625,7 +625,7 @@ def test_a_trusted_proxy_in_front_is_believed(once):
     with_upstream()(main)
 
 
-@pytest.mark.parametrize(
+@each(
     ("raw", "query", "base", "target"),
     [
         (b"/a%20b/%2Fc", b"q=%20&r", "", "/a%20b/%2Fc?q=%20&r"),

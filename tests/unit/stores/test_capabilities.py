@@ -14,6 +14,7 @@ from onceward.stores.capabilities import PROVISION, TRANSACT, TRANSACTION, Capab
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from places import SUPPORT
 from printed.pages import section
+from tables import each
 
 pytestmark = pytest.mark.sampled(mode=1)
 
@@ -32,7 +33,7 @@ def toy(monkeypatch):
 # --- asking ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", STORES)
+@each("scheme", STORES)
 def test_each_capability_of_a_store_is_there_and_asked_for(scheme):
     told = importlib.import_module(STORES[scheme]).CAPABILITIES
     assert told.keys() <= NAMES

@@ -4,12 +4,11 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from printed.pages import section
+from tables import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("page", "title"),
     [
         ("docs/how-to/runbook.md", "Compare the ledger with the downstream"),

@@ -55,7 +55,7 @@ def test_a_stores_own_url_opens_the_same_store(prefix):
     assert again.layout.names == store.layout.names
 
 
-@pytest.mark.parametrize("name", ["a?timeout=1.db", "100%.db", "50%25.db", "#1.db", "a b.db"])
+@each("name", ["a?timeout=1.db", "100%.db", "50%25.db", "#1.db", "a b.db"])
 def test_the_url_of_a_store_opens_the_same_file(tmp_path, name):
     store = SqliteStore(tmp_path / name)
     Once(store).run("k", int)

@@ -13,6 +13,7 @@ from onceward.web import AsgiIdempotency, Request, Route, WsgiIdempotency
 from onceward.web import django as of_django
 from onceward.web import fastapi as of_fastapi
 from onceward.web import flask as of_flask
+from tables import each
 from web.calls import Rules
 
 pytestmark = pytest.mark.sampled(rules=2, wait=1, given=1)
@@ -34,7 +35,7 @@ def once():
 # --- once= ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("give", "example"),
     [
         (lambda once: AsgiIdempotency(None, once), f"AsgiIdempotency(app, once=Once({URL!r}))"),
@@ -58,7 +59,7 @@ def test_a_url_in_place_of_a_once_is_told_with_what_to_give(give, example):
             give(other)
 
 
-@pytest.mark.parametrize("decorator", DECORATORS)
+@each("decorator", DECORATORS)
 def test_a_decorator_without_its_once_says_so_when_decorating(decorator):
     def pay(payload):
         raise AssertionError("ran")
@@ -99,7 +100,7 @@ def test_a_wait_that_is_no_number_of_seconds_is_refused_by_its_own_name(guard, w
         guard(once, rules=Rules(), name="shop", wait=wait)
 
 
-@pytest.mark.parametrize("guard", GUARDS[:-1])
+@each("guard", GUARDS[:-1])
 def test_a_guard_without_a_name_is_refused(guard, once):
     with pytest.raises(TypeError, match=r"^name= is missing: give the namespace"):
         guard(once, rules=Rules())
@@ -129,7 +130,7 @@ def test_a_hook_that_nobody_would_await_is_refused(option, given):
 # --- options --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "says"),
     [
         (lambda: Route(5), "^path=5: give"),
@@ -172,17 +173,17 @@ def begun(scope):
     return Rules(scope=lambda _: scope).begin(request)
 
 
-@pytest.mark.parametrize("scope", ["ann", 7, 0, ("shop", 7), {"shop": ["a", 1]}, b"x"])
+@each("scope", ["ann", 7, 0, ("shop", 7), {"shop": ["a", 1]}, b"x"])
 def test_a_scope_of_which_keys_can_be_made_is_taken(scope):
     assert isinstance(begun(scope), PendingRequest)
 
 
-@pytest.mark.parametrize("scope", [None, "", " ", ("shop", None), (), {}, float("nan")])
+@each("scope", [None, "", " ", ("shop", None), (), {}, float("nan")])
 def test_a_scope_with_a_part_missing_is_a_request_of_nobody(scope):
     assert begun(scope).status == 400
 
 
-@pytest.mark.parametrize("scope", [object(), {1, 2}, True, False])
+@each("scope", [object(), {1, 2}, True, False])
 def test_a_scope_of_which_no_key_can_be_made_is_told_with_what_to_return(scope):
     with pytest.raises(TypeError, match=rf"^scope= returned a {type(scope).__name__}, .*: return a str or an int"):
         begun(scope)
@@ -199,7 +200,7 @@ def test_a_scope_that_is_to_be_awaited_is_told_so():
 # --- frameworks that are not there ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("module", "name"), [("fastapi", "fastapi"), ("flask", "flask"), ("django", "django")])
+@each(("module", "name"), [("fastapi", "fastapi"), ("flask", "flask"), ("django", "django")])
 def test_a_framework_that_is_not_installed_is_told_with_what_to_install(module, name):
     code = f"import sys; sys.modules[{name!r}] = None\nimport onceward.web.{module}"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -17,6 +17,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Route
 from onceward.web.sending_async import to_its_end
+from tables import each
 from web.asgi import JSON, KEY, PATIENCE, Client, Counter, answer, ask, read, records, run, scope, statuses
 from web.calls import AsgiIdempotency, Rules
 
@@ -29,7 +30,7 @@ def once():
 # --- what is let through --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "given",
     [
         {"type": "lifespan"},
@@ -38,7 +39,6 @@ def once():
         scope(path="/other"),
         scope(headers=[], path="/free"),
     ],
-    ids=lambda given: given["type"],
 )
 def test_what_carries_no_key_reaches_the_application_as_it_is(once, given):
     seen = []

@@ -23,6 +23,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.web import Route
 from onceward.web import django as of_django
 from onceward.web.django import IdempotencyMiddleware, answer
+from tables import each
 from web.calls import Rules, guards
 from web.django_site import MIDDLEWARE, PATIENCE, VIEWS, Order, post, post_async, problem, run, statuses
 
@@ -165,7 +166,7 @@ def test_a_site_mounted_elsewhere_has_keys_of_its_own_and_the_same_routes(site):
     assert problem(post(SCRIPT_NAME="/other")) == "reused"
 
 
-@pytest.mark.parametrize("given", [None, {}, {"once": "sqlite://"}, {"lease": 3}, "sqlite://"])
+@each("given", [None, {}, {"once": "sqlite://"}, {"lease": 3}, "sqlite://"])
 def test_settings_that_do_not_fit_are_told(given):
     with override_settings(ONCEWARD=given), pytest.raises(ImproperlyConfigured, match=r"settings\.ONCEWARD"):
         IdempotencyMiddleware(lambda request: None)

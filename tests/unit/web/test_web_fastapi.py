@@ -14,6 +14,7 @@ from onceward.core.record import COMPLETED
 from onceward.web import AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
 from onceward.web.fastapi import IdempotentRoute, claim_or_none, unguarded
+from tables import each
 from web.calls import Rules, call, guards, post
 
 idempotent, idempotent_route = guards(of_fastapi.idempotent), guards(of_fastapi.idempotent_route)
@@ -312,7 +313,7 @@ class Session:
 def nested(inner: Annotated[None, Depends(session)]): ...
 
 
-@pytest.mark.parametrize("dependency", [session, session_async, Session(), nested])
+@each("dependency", [session, session_async, Session(), nested])
 def test_a_dependency_that_ends_after_the_answer_is_warned_of(once, dependency):
     router = APIRouter(route_class=idempotent_route(once))
     with pytest.warns(UserWarning, match=r'^/a: .*ends after the answer.*scope="function"') as warned:

@@ -15,6 +15,7 @@ from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
 from onceward.web import Route
 from onceward.web import fastapi as of_fastapi
+from tables import each
 from web import asgi, django_site, wsgi
 from web.calls import AsgiIdempotency, Rules, WsgiIdempotency, guards, on_api
 
@@ -30,7 +31,7 @@ def once():
     made.close()
 
 
-@pytest.mark.parametrize("guarded_by", ["middleware", "route"])
+@each("guarded_by", ["middleware", "route"])
 def test_client_may_follow_redirect_that_asks_for_same_request_elsewhere(once, guarded_by):
     app, runs = FastAPI(), []
     router = APIRouter(route_class=idempotent_route(once)) if guarded_by == "route" else APIRouter()

@@ -17,6 +17,7 @@ from onceward.errors import LeaseLost, OncewardError, ResultWarning
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Route, Scope
+from tables import each
 from web.calls import AsgiIdempotency, Rules, WsgiIdempotency
 from web.wsgi import EVENTS, JSON, Exchange, Shop, ask, environ, records, statuses
 
@@ -90,7 +91,7 @@ def test_a_request_without_an_optional_key_in_its_body_gets_through_whole(once):
     assert records(once) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("how", "status", "problem"),
     [
         ({"key": None}, 400, "missing"),

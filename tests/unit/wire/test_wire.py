@@ -28,6 +28,7 @@ from onceward.wire.credentials import CredentialSource
 from onceward.wire.endpoints import Endpoints, Origin, check_direct
 from onceward.wire.nonblocking import AsyncHttpWire
 from servers.needs import needs
+from tables import each
 
 pytestmark = pytest.mark.sampled(carrier=1)
 
@@ -297,7 +298,7 @@ def test_what_comes_unasked_on_a_kept_connection_answers_no_later_request(carrie
     assert server.connections == 2
 
 
-@pytest.mark.parametrize("size", [b"", b"-1", b"+3", b"0x3", b"1_0", b"3 3", b"g"])
+@each("size", [b"", b"-1", b"+3", b"0x3", b"1_0", b"3 3", b"g"])
 def test_the_size_of_a_chunk_is_a_hexadecimal_number_and_nothing_else(size):
     steps = http1.reply(1000)
     next(steps)
@@ -888,7 +889,7 @@ def test_a_date_is_read_as_the_standard_library_reads_it(seconds):
     assert http_calls.read_date(email.utils.formatdate(seconds, usegmt=True).lower().encode()) == seconds
 
 
-@pytest.mark.parametrize(
+@each(
     "date",
     [
         b"",
