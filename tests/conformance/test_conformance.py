@@ -29,7 +29,7 @@ def test_the_memory_store_conforms(check, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+@each("check", CHECKS)
 def test_the_sqlite_store_conforms(check, mode, files):
     def again(store, clock):
         return SqliteStore(store.path, clock=clock)
@@ -70,7 +70,7 @@ def test_a_store_behind_faults_that_never_happen_conforms():
     conform(lambda clock: Faults(MemoryStore(clock), lambda ask: None))
 
 
-@pytest.mark.parametrize("check", ["times_are_the_stores", "every_reply_has_the_time", "purge_deletes_the_expired"])
+@each("check", ["times_are_the_stores", "every_reply_has_the_time", "purge_deletes_the_expired"])
 def test_the_sqlite_store_on_its_own_clock_conforms(check, files, monkeypatch):
     passed = []
     monkeypatch.setattr(sqlite_clock, "boottime", lambda: boottime() + sum(passed))

@@ -6,12 +6,13 @@ import pytest
 
 from onceward.stores import open_store
 from onceward.testing.conformance import CHECKS, MODES, Bench
+from tables import each
 
 pytestmark = pytest.mark.sampled(mode=1)
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+@each("check", CHECKS)
 def test_the_redis_store_conforms(check, mode, moved_redis):
     url = moved_redis.fresh()
     make = lambda *_: open_store(url)

@@ -46,7 +46,7 @@ def attribute(dynoxide):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+@each("check", CHECKS)
 def test_the_dynamodb_store_conforms(check, mode, make, proxy, attribute):
     def again(store, clock):
         return open_table(store.requests.table, endpoint=proxy.url, clock=clock)
@@ -54,7 +54,7 @@ def test_the_dynamodb_store_conforms(check, mode, make, proxy, attribute):
     check.run(Bench(make, again, mode=mode, unknown=attribute))
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+@each("check", CHECKS)
 def test_the_dynamodb_store_with_an_index_of_the_unfinished_conforms(check, dynoxide, proxy, attribute):
     numbers = itertools.count(time.time_ns())
 

@@ -56,7 +56,7 @@ def opened(dynoxide, proxy):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+@each("check", CHECKS)
 def test_a_store_conforms_whatever_its_layout(check, mode, layout, opened):
     made, keys = LAYOUTS[layout]
     bench = Bench(

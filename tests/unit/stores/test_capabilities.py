@@ -75,12 +75,12 @@ def test_a_store_whose_driver_is_missing_is_not_offered(monkeypatch):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+@each("check", CHECKS)
 def test_the_toy_store_conforms(check, mode, toy, tmp_path):
     numbers = itertools.count()
     check.run(
         Bench(
-            lambda clock: toy.ToyStore(tmp_path / str(next(numbers)), clock),
+            lambda clock: toy.ToyStore(tmp_path / f"{check} {next(numbers)}", clock),
             lambda store, clock: toy.ToyStore(store.path, clock),
             mode=mode,
         )
