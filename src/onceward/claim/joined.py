@@ -13,6 +13,7 @@ from onceward.claim.ends import EndingClaim
 from onceward.core import retries, steps, worker
 from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
+from onceward.core.record import Record
 from onceward.core.steps import Lost
 from onceward.errors import ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
 from onceward.results.outcomes import warn_of_missing
@@ -56,6 +57,8 @@ class Joined:
         self._key = key
         self._undo = undo
         self._after: Aftermath | None = None
+        self._before: Record | None = None  # of a claim that was made before,
+        self._inside: Record | None = None  # and as it was last written here
         self._raised: BaseException | None = None  # by the body
         self._process = worker.generation
 
@@ -101,8 +104,8 @@ class Joined:
         if isinstance(outcome, Lost):
             held.renewed(outcome)
             raise LeaseLost(self._key, "begin its transaction")
-        self._after = self._aftermath(held)
-        held.record = outcome.record
+        self._after, self._before = self._aftermath(held), held.record
+        held.record = self._inside = outcome.record
 
     def _aftermath(self, held: EndingClaim) -> Aftermath:
         """Return what follows if a transaction of a claim that was made before it does not commit."""
@@ -211,6 +214,9 @@ class Joined:
         self.entered = False
         _OPEN.pop(self._place, None)
         if self.held is not None:
+            if not self.committed and self._before is not None and self.held.record is self._inside:
+                # Two troubles in a row leave it so. This version can come again, as another state of the key.
+                self.held.record = self._before
             self.held.paused = None
 
     @property

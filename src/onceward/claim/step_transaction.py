@@ -17,7 +17,7 @@ from onceward.claim.transaction import ClaimTransaction
 from onceward.core.drivers import Steps
 from onceward.core.step_writes import write_steps
 from onceward.core.steps import Lost, Won
-from onceward.errors import LeaseLost, OncewardError, StepMade
+from onceward.errors import LeaseLost, OncewardError, StepMade, StoreError
 from onceward.keys.ledger_keys import step_name
 from onceward.results.codec import Codec
 from onceward.results.step_entries import entries_of
@@ -115,7 +115,8 @@ class JoinedStep(Joined):
         if isinstance(outcome, Lost):
             held.lose()
             raise LeaseLost(held.record.key, f"record its step {note.name!r}")
-        held.record, self._won = outcome.record, outcome
+        held.record = self._inside = outcome.record
+        self._won = outcome
 
     def _commit(self, held: EndingClaim, after: Aftermath, result: object) -> Steps[None]:
         yield from super()._commit(held, after, result)
@@ -126,6 +127,9 @@ class JoinedStep(Joined):
         """Note that the transaction is over."""
         if self.entered:
             self._chain.transacts = None
+            if not self.committed and self._won is not None and self._claim.record is self._won.record:
+                why = f"{self._claim.record.key}: nobody could say whether its step {self._name!r} was committed"
+                self._chain.notes.failed = StoreError(why, transient=True)
         super().forget()
         self._chain.notes.room.leave(self._name)
         if not self.committed:

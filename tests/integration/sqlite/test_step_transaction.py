@@ -7,11 +7,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from onceward import Busy, Claim, LeaseLost, Once, OncewardError, Parked, ResultWarning, StepMade, StoreError
 from onceward.claim.stepping.handler_steps import HandlerSteps
+from onceward.core import steps
+from onceward.core.drivers import drive
+from onceward.core.steps import Lost
 from stores.sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
 
 
@@ -298,6 +302,54 @@ def test_an_interrupt_at_the_commit_leaves_both_or_neither(once, path, at_commit
     steps = next(once.ledger.records())[0].steps
     assert made == (["effect"] if at_commit is commits_and_raises else [])
     assert bool(made) == (steps is not None)
+    connection.close()
+
+
+class InTrouble(Commits):
+    """A connection that fails to roll back, too."""
+
+    def __init__(self, path, at_commit, second):
+        super().__init__(sqlite3.connect(path, isolation_level=None), at_commit)
+        self._second = second
+
+    def execute(self, sql, *parameters):
+        if sql.startswith("ROLLBACK TO") and self._second is not None:
+            self._second, second = None, self._second
+            raise second
+        return super().execute(sql, *parameters)
+
+
+SECOND = pytest.mark.parametrize("second", [KeyboardInterrupt(), sqlite3.DatabaseError("the file is gone")])
+
+
+@SECOND
+@pytest.mark.parametrize("first", [KeyboardInterrupt(), IO_ERROR])
+def test_after_a_second_trouble_at_the_commit_no_step_begins_and_nothing_undone_is_written(once, path, first, second):
+    connection = InTrouble(path, raises(first), second)
+    ran = []
+
+    def handle(claim: Claim):
+        with suppress(KeyboardInterrupt, StoreError), claim.step_transaction("stock", connection):
+            act(connection)
+        claim.step("stock", ran.append, 1)
+
+    with pytest.raises(StoreError, match="nobody could say whether its step 'stock' was committed"):
+        once.run("k", handle)
+    record = next(once.ledger.records())[0]
+    assert (ran, effects(path), record.status, record.steps) == ([], [], "IN_PROGRESS", None)
+    connection.close()
+
+
+@SECOND
+def test_a_renewal_that_was_rolled_back_does_not_bring_a_released_key_back(once, path, second):
+    connection = InTrouble(path, None, second)
+    claim = once.acquire("k")
+    with pytest.raises((KeyboardInterrupt, StoreError)), claim.step_transaction("stock", connection):
+        raise ZeroDivisionError
+    beat = partial(steps.heartbeat, once.store, [(claim.record, 60.0)], [claim.policy], claim.clock)
+    claim.release("failed")
+    assert [type(one) for one in drive(beat(), once.store)] == [Lost]
+    assert [record.status for record, _ in once.ledger.records()] == ["RELEASED"]
     connection.close()
 
 
