@@ -48,10 +48,6 @@ sys.dont_write_bytecode = False
 # Collection makes a million things that stay, and looking for garbage among them takes a third of its time.
 gc.disable()
 
-# Examples are no measure of time on a machine that does much else.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy")
-
 
 @pytest.fixture(autouse=True)
 def own_sender():
@@ -107,6 +103,11 @@ FIRST = (
 SAMPLED = {"hand": 2, "layout": 1, "pool": 1}
 ASKED = os.environ.get("ONCEWARD_NIGHTLY")  # "1" runs all, "0" leaves tests out of a named file, too
 NIGHTLY = ASKED == "1"
+# Examples are no measure of time on a machine that does much else.
+settings.register_profile(
+    "busy", deadline=None, max_examples=300 if NIGHTLY else 40, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy")
 POSTGRES = {"15": Postgres, "18": Postgres18} if NIGHTLY else {"15": Postgres}
 
 

@@ -34,7 +34,7 @@ def test_the_example_does_what_its_openapi_says(example, mode):
     seen = collections.Counter()
     pays = schemathesis.openapi.from_asgi("/openapi.json", example.app)["/payments"]["POST"]
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(case=pays.as_strategy(mode))
     def check(case):
         for record, _ in example.once.ledger.records():
@@ -42,7 +42,7 @@ def test_the_example_does_what_its_openapi_says(example, mode):
         seen[case.call_and_validate().status_code] += 1
 
     check()
-    assert sum(seen.values()) >= 12
+    assert sum(seen.values()) >= 6
     assert (201 if mode is GenerationMode.POSITIVE else 400) in seen, seen
 
 

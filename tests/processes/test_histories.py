@@ -32,7 +32,7 @@ def program(run_folder):
 @pytest.mark.usefixtures("faketime")
 @pytest.mark.parametrize("store", GROUNDS)
 def test_some_order_explains_what_each_client_of_a_store_was_answered(store, program):
-    found = run(Asked(store, SEED, seconds=3, kind=HERE[store]), program)
+    found = run(Asked(store, SEED, seconds=2, kind=HERE[store]), program)
     assert not found.finding, found.finding
     assert found.told
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.sampled(times=1), pytest.mark.xdist_group("dynamodb_bl
 
 BUCKET = "results"
 chance = random.Random(5)
-LARGE = "".join(map(chr, (chance.randrange(0x4E00, 0x9FFF) for _ in range(350_000))))  # a megabyte, hard to compress
+LARGE = "".join(map(chr, chance.choices(range(0x4E00, 0x9FFF), k=350_000)))  # a megabyte, hard to compress
 SMALL = {"receipt": 1}
 
 

@@ -396,14 +396,14 @@ def test_a_ledger_that_is_closed_under_calls_in_threads_lets_them_have_their_ans
     once, threads = Once(server.url), 4
 
     def work(number):
-        return [once.run(f"{number}-{turn}", str, "v") for turn in range(200)]
+        return [once.run(f"{number}-{turn}", str, "v") for turn in range(50)]
 
     with ThreadPoolExecutor(threads) as pool:
         calls = [pool.submit(work, number) for number in range(threads)]
         while not all(call.done() for call in calls):
             once.close()
             wait(calls, timeout=0.01)
-    assert all(call.result() == ["v"] * 200 for call in calls)
+    assert all(call.result() == ["v"] * 50 for call in calls)
     once.close()
 
 

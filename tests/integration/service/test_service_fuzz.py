@@ -7,7 +7,7 @@ import os
 from unittest.mock import AsyncMock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -70,7 +70,6 @@ def asked(app, path, body, headers):
     return client.status, told
 
 
-@settings(max_examples=300, deadline=None)
 @given(action=st.sampled_from(ACTIONS), body=BODIES)
 def test_any_body_is_answered_and_fails_nothing(once, action, body):
     app = service(once, log_requests=False)
@@ -78,7 +77,6 @@ def test_any_body_is_answered_and_fails_nothing(once, action, body):
         asked(app, f"/v1/bodies/{action}", body, [])
 
 
-@settings(max_examples=150, deadline=None)
 @given(value=VALUES.filter(lambda value: "\\ud" not in json.dumps(value)))
 def test_any_result_comes_back_as_its_own_text(once, value):
     app, text = service(once, log_requests=False), json.dumps(value)
@@ -96,7 +94,6 @@ def test_any_result_comes_back_as_its_own_text(once, value):
     assert f'"result":{text},'.encode() in client.body
 
 
-@settings(max_examples=200, deadline=None)
 @given(path=st.lists(TEXT | st.sampled_from(["v1", "n", "..", ".", "claim", "look", "%2e", "/", "//"])).map("/".join))
 def test_any_path_is_answered_and_redirects_nowhere(once, path):
     path = "/" + path.encode("utf-8", "replace").decode()
@@ -114,7 +111,6 @@ def guarded(once, tmp_path_factory):
     return service(once, tokens=path, log_requests=False), token
 
 
-@settings(max_examples=200, deadline=None)
 @given(cut=st.integers(0, 60), more=st.binary(max_size=20) | st.just(b""), kind=st.sampled_from([b"Bearer", b"bearer", b"Basic", b""]))  # fmt: skip
 def test_only_the_whole_token_gets_in(guarded, cut, more, kind):
     app, token = guarded

@@ -46,7 +46,7 @@ def once(path):
     made.close()
 
 
-LEVELS = ["", "DEFERRED", "IMMEDIATE", "EXCLUSIVE", None]
+LEVELS = ["", "IMMEDIATE", None]
 
 
 @pytest.fixture(params=LEVELS, ids=lambda level: f"isolation_level={level!r}")

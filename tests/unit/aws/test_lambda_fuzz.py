@@ -104,7 +104,7 @@ def records(event):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("wrapper", "options", "event"), CASES)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_no_record_of_any_event_is_lost(wrapper, options, event, data):
     event = data.draw(mutated(event))
@@ -146,7 +146,6 @@ def test_no_record_of_any_event_is_lost(wrapper, options, event, data):
         assert handled == {id(record) for record in records(event)}
 
 
-@settings(max_examples=250, deadline=None)
 @given(st.one_of(st.binary(), st.binary().map(aggregate), st.sampled_from([THREE, HASHED])), st.data())
 def test_an_aggregate_is_read_or_refused_whatever_is_in_it(data, draw):
     cut = draw.draw(st.integers(0, len(data)))

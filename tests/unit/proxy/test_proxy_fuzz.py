@@ -3,7 +3,7 @@
 import re
 from types import SimpleNamespace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.proxy.headers import RequestHeaders, answer_lines
@@ -36,7 +36,6 @@ VALUES = st.sampled_from([b"close", b"x-a, x-forwarded-for", b"1", b"", b"chunke
 CLAIM = SimpleNamespace(key=lambda _: "key", attempt=1, fence=7)
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=12), st.booleans())
 def test_no_client_sets_what_the_proxy_says(headers, keyed):
     scope = {"headers": headers, "client": ("10.0.0.1", 1), "scheme": "http", "http_version": "1.1", "method": "GET"}
@@ -52,7 +51,6 @@ def test_no_client_sets_what_the_proxy_says(headers, keyed):
     assert not {b"idempotency_key", b"onceward_attempt", b"x_forwarded_for"} & found.keys()
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=12), st.sampled_from([200, 204, 304, 502]))
 def test_no_header_of_a_connection_reaches_the_client(headers, status):
     names = {name for name, _ in answer_lines(status, headers)}

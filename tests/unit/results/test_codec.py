@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import Once, ResultUnavailable, ResultWarning
@@ -180,7 +180,6 @@ values = st.recursive(
 
 
 @given(values)
-@settings(max_examples=300, deadline=None)
 def test_any_standard_value_replays_equal_and_of_the_same_type(value):
     assert exact(replay(value)) == exact(value)
 
@@ -210,7 +209,6 @@ def test_any_standard_value_replays_equal_and_of_the_same_type(value):
         ]
     ),
 )
-@settings(max_examples=300, deadline=None)
 def test_a_value_of_another_type_than_annotated_replays_as_what_it_was(value, annotation):
     assert exact(replay(value, annotation)) == exact(value)
 

@@ -134,7 +134,7 @@ def test_memory_does_not_grow_with_the_keys(once):
         return most
 
     peak(2_000)
-    assert peak(40_000) < peak(4_000) + 500_000
+    assert peak(12_000) < peak(3_000) + 300_000
 
 
 def test_a_csv_file_is_read(tmp_path):
