@@ -354,6 +354,6 @@ def _nothing_told():
     observing = sys.modules.get("observing")
     if observing is not None:
         observing.Noted.tell = staticmethod(lambda outcome: None)
-    trouble = sys.modules.get("onceward.http.trouble")
+    trouble = sys.modules.get("onceward.http.recording")
     if trouble is not None:
         trouble._KINDS.clear()

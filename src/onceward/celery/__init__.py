@@ -1,7 +1,7 @@
 """Celery: tasks that take effect once, although brokers and retries deliver them again.
 
 - ``guarding`` has the decorator under ``@app.task``, and the class for ``base=``.
-- ``delivery`` translates how a guarded call ends, and ``ends`` publishes what must come again.
+- ``ends`` publishes what must come again.
 - ``doctor`` says which settings of an application lose tasks.
 - ``target`` sends messages of the outbox as tasks.
 """

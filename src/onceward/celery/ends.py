@@ -16,17 +16,14 @@ from celery.exceptions import Ignore, Reject, Retry
 from kombu.entity import Queue
 from kombu.pools import producers
 
-from onceward.batch.outcomes import BatchOutcome, Status
 from onceward.consumers.dead_letters import RECEIVES, dead_headers, dead_name, receives_in
-from onceward.consumers.tasks import TaskEnd
-from onceward.errors import Mismatch, Parked
+from onceward.consumers.tasks import TaskEnd, dead_outcome
 from onceward.observe.logs import logger
 
 _DELAY: Final = re.compile(r"^(?:[01]\.){28}")  # kombu's prefix of a routing key in native delayed delivery
 _AMQP: Final = frozenset({"amqp", "amqps", "pyamqp", "librabbitmq", "confluentamqp"})  # transports of RabbitMQ
 _EXCHANGE: Final = re.compile(r"^celery_delayed.*")  # the same for the exchange
 _DEATH: Final = re.compile(r"x-(first-|last-)?death")
-_STATUSES: Final[dict[type[Exception], Status]] = {Parked: "parked", Mismatch: "mismatch"}
 _REFUSED: Final = 1.0  # seconds: a task that the broker does not take must not come again in a hot loop
 _DEAD_AGAIN: Final = 60.0  # seconds: a worker that reads dead letters must not meet the same one in a loop
 
@@ -59,9 +56,7 @@ def dead_letter(task: Task, end: TaskEnd) -> Exception:
     if has_dead_letters(task.app, queue):
         return rejected
     dead = queue if queue.endswith(dead_name("")) else dead_name(queue)
-    status: Status = next((status for kind, status in _STATUSES.items() if isinstance(end.error, kind)), "malformed")
-    outcome = BatchOutcome(status, None, getattr(end.error, "key", None), error=end.error)
-    headers = dead_headers(outcome, queue, _receives(task) + 1)
+    headers = dead_headers(dead_outcome(end), queue, _receives(task) + 1)
     away = _DEAD_AGAIN if dead == queue else None
     logger().warning("%s[%s] goes to %s: %s", task.name, task.request.id, dead, end.error)
     return _published(task, end, headers, queue=dead, countdown=away, expires=None) or rejected

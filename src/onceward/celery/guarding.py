@@ -17,7 +17,6 @@ from onceward.claim.called import TIME_LIMITS
 from onceward.claim.lease import CURRENT
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskOptions
 from onceward.core.policy import Options, Policy
-from onceward.errors import ResultUnavailable
 from onceward.once import Once, check_once
 
 Function = Callable[..., object]
@@ -69,7 +68,7 @@ def deliver(task: Task, guarded: GuardedTask, args: tuple[Any, ...], kwargs: dic
         _RETURNED.reset(token)
     if end.error is not None and is_message and end.status == "again":
         raise come_again(task, end) from end.error
-    if end.status == "refused" and is_message and not isinstance(end.error, (*guarded.final, ResultUnavailable)):
+    if end.status == "refused" and is_message:
         raise dead_letter(task, end) from end.error
     if end.error is None and is_message:
         _name_links(task)

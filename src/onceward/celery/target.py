@@ -1,7 +1,8 @@
 """Celery's tasks as targets of the outbox: a task leaves if the record that sends it is there, and only then."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -14,7 +15,8 @@ from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.arguments import check_type
 from onceward.core.clock import boottime
 from onceward.core.urls import shown_url
-from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
+from onceward.outbox.targets import MessageNotSent, OutboxMessage, answers_of, not_sent, refuse_options
+from onceward.outbox.tasks import TaskJobs
 
 _ANSWERED: Final = 4.0  # seconds; with the time to connect less than SENT_WITHIN
 _BEGIN_WITHIN: Final = 1.0  # seconds; a task of a batch that comes later is sent later, before its send lease can end
@@ -58,27 +60,25 @@ class CeleryTarget:
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if the message is not the arguments of a task."""
-        if message.group is not None:
-            raise ValueError(f"{self._name}: Celery has no group=; leave it out")
+        refuse_options(f"{self._name}: Celery", message, "group")
         if own := sorted(_OWN & message.headers.keys()):
             raise ValueError(f"{self._name}: the header {own[0]} is one of the queue's own; give yours another name")
         _arguments(self._name, message)
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
         """Send tasks. On AMQP, wait until the broker has them."""
+        return answers_of(self, messages, self._send, partial(not_sent, self._name))
+
+    def _send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
         end = boottime() + _BEGIN_WITHIN
-        told: list[Exception | None] = [refusal_of(self, message) for message in messages]
-        try:
-            connection = self._app.connection_for_write(connect_timeout=2.0, transport_options=_TRANSPORT)
-            with producers[connection].acquire(block=True, timeout=_ANSWERED) as producer:
-                for place, message in enumerate(messages):
-                    if told[place] is not None:
-                        continue
-                    is_late = place > 0 and boottime() > end
-                    told[place] = MessageNotSent(f"{self._name}: {_LATE}") if is_late else self._sent(producer, message)
-        except Exception as error:  # each transport has errors of its own
-            return [one or self._trouble(error) for one in told]
-        return told
+        connection = self._app.connection_for_write(connect_timeout=2.0, transport_options=_TRANSPORT)
+        with producers[connection].acquire(block=True, timeout=_ANSWERED) as producer:
+            return [
+                MessageNotSent(f"{self._name}: {_LATE}")
+                if place > 0 and boottime() > end
+                else self._sent(producer, message)
+                for place, message in enumerate(messages)
+            ]
 
     def close(self) -> None:
         """Do nothing: the connections are those of the process's pool."""
@@ -99,16 +99,11 @@ class CeleryTarget:
                 **self._options,
             )
         except Exception as error:
-            return self._trouble(error)
+            return error
         return None
 
     def _publish(self, args: Sequence[object], kwargs: Mapping[str, object], **options: object) -> None:
         self._app.send_task(self._name, args, kwargs, **options)
-
-    def _trouble(self, error: Exception) -> MessageNotSent:
-        told = MessageNotSent(f"{self._name}: {type(error).__name__}: {error}")
-        told.__cause__ = error
-        return told
 
 
 def _arguments(name: str, message: OutboxMessage) -> tuple[list[object], dict[str, object]]:
@@ -122,3 +117,28 @@ def _arguments(name: str, message: OutboxMessage) -> tuple[list[object], dict[st
     if isinstance(given, list):
         return given, {}
     raise ValueError(f"{name}: give the task's arguments, as in {{'order': 42}} or [42]")
+
+
+class CeleryJobs(TaskJobs):
+    """The messages of a task, with the options of its decorator. See :class:`onceward.outbox.tasks.TaskJobs`."""
+
+    def __init__(self, task: Any) -> None:
+        self.function = task.run
+        self._target = _TaskTarget(task)
+
+    def put(self, key: str, arguments: dict[str, object], headers: Mapping[str, str]) -> None:
+        """Publish the task. A second message of the same id is delivered, too."""
+        (error,) = self._target.send([OutboxMessage(key, msgspec.json.encode(arguments).decode(), headers)])
+        if error is not None:
+            raise error
+
+
+class _TaskTarget(CeleryTarget):
+    """Publishes with the task's own options, such as its queue."""
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(task.app, f"celery:{task.name}")
+        self._task = task
+
+    def _publish(self, args: Sequence[object], kwargs: Mapping[str, object], **options: object) -> None:
+        self._task.apply_async(args, kwargs, **options)

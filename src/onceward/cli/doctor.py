@@ -15,8 +15,7 @@ from rich.text import Text
 from typer import Option
 
 from onceward import terminal
-from onceward.aws.doctor.diagnosis import diagnosis
-from onceward.aws.doctor.look import Inspection
+from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse, said, seconds
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError

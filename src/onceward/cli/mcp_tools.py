@@ -10,8 +10,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic import Field, JsonValue
 
-from onceward.aws.doctor.diagnosis import diagnosis
-from onceward.aws.doctor.look import Inspection
+from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.cli.records import next_words
 from onceward.core.attempts import attempts_of
 from onceward.core.policy import Policy

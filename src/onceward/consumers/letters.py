@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Literal, NamedTuple
 
-from onceward.consumers.redriving import InDoubt, OnCompleted, Plan, planned
+from onceward.consumers.redriving import InDoubt, OnCompleted, Plan, check_redrive, planned
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
@@ -43,15 +43,22 @@ class LetterRedrive(ABC):
     def __init__(
         self, once: Once, completed: OnCompleted, in_doubt: InDoubt, limit: int | None, *, dry_run: bool
     ) -> None:
-        if completed not in {"keep", "drop"}:
-            raise ValueError(f'completed={completed!r}: give "keep" or "drop"')
-        if in_doubt not in {"keep", "rerun"}:
-            raise ValueError(f'in_doubt={in_doubt!r}: give "keep" or "rerun"')
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit={limit!r}: give a whole number, at least 1")
+        check_redrive(completed, ("keep", "drop"), in_doubt, limit)
         self._once, self._left, self._dry_run = once, limit, dry_run
         self._completed: OnCompleted = completed
         self._in_doubt: InDoubt = in_doubt
+
+    def judged(self, place: str, key: str | None, was: str | None) -> DeadLetter:
+        """Return what becomes of a letter, whose key is ready to run again if it moves. See :func:`readied`."""
+        told = DeadLetter("failed", place, "", key, was)
+        try:
+            plan = readied(self._once, key, self._completed, self._in_doubt, dry_run=self._dry_run)
+        except StoreError:
+            raise
+        except OncewardError as error:
+            return told._replace(reason=str(error))
+        outcome: LetterOutcome = "moved" if plan.moves else "dropped" if plan.step == "drop" else "refused"
+        return told._replace(outcome=outcome, reason=plan.reason)
 
     @abstractmethod
     def run_async(self, stopped: Callable[[], bool] = lambda: False) -> AsyncGenerator[DeadLetter, None]:
@@ -109,8 +116,3 @@ def readied(once: Once, key: str | None, completed: OnCompleted, in_doubt: InDou
         except OncewardError:
             continue  # another process was faster: look again
         return plan
-
-
-def outcome_of(plan: Plan) -> LetterOutcome:
-    """Return what becomes of a letter."""
-    return "moved" if plan.moves else "dropped" if plan.step == "drop" else "refused"

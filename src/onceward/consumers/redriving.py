@@ -71,6 +71,15 @@ class Plan(NamedTuple):
         return self.step in {"move", "unpark", "reset", "rerun"}
 
 
+def check_redrive(completed: str, known: tuple[str, ...], in_doubt: str, limit: int | None) -> None:
+    """Raise ValueError if an option of a redrive is not valid. ``known`` is what ``completed`` can be."""
+    for name, value, values in (("completed", completed, known), ("in_doubt", in_doubt, ("keep", "rerun"))):
+        if value not in values:
+            raise ValueError(f"{name}={value!r}: give {' or '.join(map(repr, values))}")
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit!r}: give a whole number, at least 1")
+
+
 def planned(
     record: Record | None,
     now: float,

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from itertools import takewhile
 from typing import Any, Final
 
+from aio_pika import DeliveryMode, Message
 from pamqp.header import ContentHeader
 
 from onceward.consumers.dead_letters import REASON, retry_name
@@ -29,6 +30,35 @@ def headers_for_copy(headers: Mapping[str, Any], without: Collection[str] = ()) 
         for name, value in headers.items()
         if not (_BROKERS.fullmatch(name) or name.lower() in without)
     }
+
+
+def copy_of(
+    message: Any,
+    headers: Mapping[str, str],
+    seconds: float | None = None,
+    without: Collection[str] = (),
+    message_id: str | None = None,
+) -> Message:
+    """Return a persistent copy of a message with these headers besides its own; it expires in ``seconds``.
+
+    Headers ``without`` are left out, and the sender's user id: the broker accepts only our own. Without a ``message_id`` it is the
+    message's.
+    """
+    return Message(
+        message.body,
+        headers={**headers_for_copy(message.headers, without), **headers},
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+        delivery_mode=DeliveryMode.PERSISTENT,
+        priority=message.priority,
+        correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        expiration=seconds,
+        message_id=message_id or message.message_id,
+        timestamp=message.timestamp,
+        type=message.type,
+        app_id=message.app_id,
+    )
 
 
 def fit(message: Any, frame_max: int) -> None:

@@ -11,10 +11,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import TopicAlreadyExistsError, for_code
 
+from onceward.consumers.broker import BrokerError, tell_outlived
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, RECEIVES
 from onceward.core.clock import boottime
+from onceward.core.policy import Policy
 
 _log: Final = logging.getLogger("onceward")
 # Settings of topics for retries and dead letters: a cluster's own defaults could delete or compact what waits for a person.
@@ -26,7 +30,9 @@ CLOCK: Final = "onceward-clock"  # the group of a record that only asks for the 
 # Headers that count in a retry topic only. Elsewhere they were copied from there by a handler that forwards headers.
 OF_RETRIES: Final = frozenset({DELAY, FROM, GROUP, RECEIVES})
 # Settings of a topic that say what survives a lost node. Those for its retries and dead letters have the same.
-_LASTING: Final = ("min.insync.replicas", "unclean.leader.election.enable")
+_LASTING: Final[tuple[str, ...]] = ("min.insync.replicas", "unclean.leader.election.enable")
+ROOM: Final = 65536  # bytes that our headers may add to a record
+_LARGEST: Final = 1048588  # bytes of a record batch: Kafka's own default of message.max.bytes
 _LONGEST: Final = 86400.0 * 7  # seconds
 _STAMPED_BY_BROKER: Final = 1
 
@@ -39,9 +45,56 @@ async def configs_of(admin: Any, topic: str) -> dict[str, str]:
     }
 
 
-def configs_like(configs: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a topic that keeps what waits in it, and is as durable as the one with these ``configs``."""
-    return {**KEEPS, **{name: configs[name] for name in _LASTING if name in configs}}
+async def prepare_topics(
+    admin: Any,
+    main: str,
+    beside: Mapping[str, Mapping[str, str]],
+    policy: Policy | None = None,
+    *,
+    needed: bool = True,
+    make: bool = True,
+) -> dict[str, int]:
+    """Look at a topic, and make those for its retries and dead letters like it if they are missing.
+
+    Args:
+        admin: of the cluster.
+        main: the topic.
+        beside: those beside it, by name, with what is special about their settings.
+        policy: of the worker. It is warned if the topic keeps records for longer than the ledger their keys.
+        needed: whether the topic must be there.
+        make: whether to make topics.
+
+    Returns:
+        How many partitions each has that is there.
+
+    Raises:
+        BrokerError: the topic is missing, or another one is and cannot be made.
+        ValueError: a topic beside it loses what is in it.
+    """
+    known: dict[str, list[Any]] = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
+    if needed and main not in known:
+        raise BrokerError(f"topic {main} does not exist: create it, or correct its name")
+    for name in beside.keys() & known.keys():
+        check_keeps(name, await configs_of(admin, name))
+    configs = await configs_of(admin, main) if main in known else {}
+    if policy is not None and "retention.ms" in configs:
+        kept = int(configs["retention.ms"]) / 1000
+        tell_outlived(f"topic {main}", None if kept < 0 else kept, policy)
+    partitions = known.get(main, [{"replicas": [0]}])
+    copies = max(1, min(len(partition["replicas"]) for partition in partitions))
+    room = {"max.message.bytes": str(int(configs.get("max.message.bytes", _LARGEST)) + ROOM)}
+    lasting = {name: configs[name] for name in _LASTING if name in configs}
+    for name in sorted(beside.keys() - known.keys()) if make else []:
+        settings: dict[str, str] = {**room, **KEEPS, **lasting, **beside[name]}
+        made = NewTopic(name, len(partitions), copies, topic_configs=settings)
+        (answer,) = (await admin.create_topics([made])).topic_errors
+        error = for_code(answer[1])
+        if answer[1] and error is not TopicAlreadyExistsError:
+            raise BrokerError(
+                f"topic {name} is missing and cannot be made ({error.__name__}): create it with {len(partitions)} partition(s), {copies} "
+                f"replica(s), {', '.join(f'{name}={value}' for name, value in settings.items())}"
+            )
+    return {name: len(known.get(name, partitions)) for name in (main, *beside)}
 
 
 def check_keeps(topic: str, configs: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar, cast
 from onceward.batch.batch import Batch
 from onceward.batch.outcomes import BatchOutcome
 from onceward.batch.runner import Run
-from onceward.consumers.broker import Broker
+from onceward.consumers.broker import Broker, Tasks
 from onceward.consumers.dead_letters import dead_headers, is_unhandled
 from onceward.consumers.delivery import Backoff, Delivery, time_away
 from onceward.consumers.keeping import Keeper, KeepOutcome, Place
@@ -66,7 +66,7 @@ class Serving(Generic[M]):
         self._backoff, self._grace = backoff, grace
         self.held: dict[Delivery, M] = {}  # messages that have no outcome yet
         self._keeper = Keeper(batch, broker) if broker.dead_letters == "ledger" else None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._stop = asyncio.Event()
         self._forced = False
         self._ready = ready
@@ -138,7 +138,7 @@ class Serving(Generic[M]):
             self._polls.ledger.over()
         put_away = None if self._forced else self._put_away(outcome, message, delivery)
         if put_away is not None:
-            self._begin(put_away)
+            self._tasks.begin(put_away)
             return
         self._polls.done()
         if outcome.ok:
@@ -216,12 +216,7 @@ class Serving(Generic[M]):
             return
         taken = {self._broker.delivery(message): message for message in messages}
         self.held |= taken
-        self._begin(self._handle(taken))
-
-    def _begin(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._handle(taken))
 
     async def _handle(self, taken: dict[Delivery, M]) -> None:
         try:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
+from onceward.batch.outcomes import BatchOutcome
+from onceward.batch.outcomes import Status as Outcome
 from onceward.claim.behind import trouble_behind
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.handler import describe
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from onceward.observe.spans import Incoming
 
 Postpones = Callable[[Exception], bool]
-Status = Literal["done", "again", "refused", "failed"]
+Status = Literal["done", "ended", "again", "refused", "failed"]
 
 _SOON: Final = 1.0  # seconds, the least pause of a busy key
 _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked again
@@ -54,8 +56,7 @@ _BROKEN: Final = 60.0  # the same for a ledger that refuses, or a record of a ne
 
 # The ledger's own trouble. It says nothing of the task, so it must not use up the task's retries.
 _PAUSES: Final = {LeaseLost: _SOON, StepNotRecorded: _TROUBLE, UnknownNeed: _BROKEN, UnknownStatus: _BROKEN}
-_REFUSED: Final = (Parked, Mismatch, ResultUnavailable)
-_REFUSALS: Final = (*_REFUSED, KeyMissing, MalformedRecord)
+_REFUSALS: Final = (Parked, Mismatch, KeyMissing, MalformedRecord)
 
 
 class TaskOptions(Options, total=False):
@@ -96,8 +97,9 @@ class TaskEnd(NamedTuple):
     """What a queue does with a task.
 
     Attributes:
-        status: "done" (the effect is recorded, now or before), "again" (it must come again, and that is no retry), "refused"
-            (another try does not help: it goes to the dead letters), or "failed" (the queue's own retries decide).
+        status: "done" (the effect is recorded, now or before), "ended" (its recorded outcome is an error, or cannot be shown: another
+            try does not help), "again" (it must come again, and that is no retry), "refused" (another try does not help: it goes
+            to the dead letters), or "failed" (the queue's own retries decide).
         value: the result, also of an earlier run.
         error: why it is not done, or the ``final`` exception that is its recorded outcome.
         seconds: after how many seconds it comes again.
@@ -129,7 +131,7 @@ class GuardedTask:
     Attributes:
         is_async: whether to use :meth:`call_async`.
         final: exceptions that are recorded outcomes; a retry only raises them again.
-        refusals: the errors of ``refused`` tasks, those included.
+        refusals: the errors of tasks for which another try does not help, those included.
         signature: the function's, without the claim.
 
     Raises:
@@ -165,7 +167,7 @@ class GuardedTask:
                 'on_busy="raise". A busy task comes again by itself'
             )
         self.final = defaults.final
-        self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, *self.final)
+        self.refusals: tuple[type[Exception], ...] = (*_REFUSALS, ResultUnavailable, *self.final)
         self._window: WindowKey | None = None
         if per is not None:
             from onceward.batch.windows import WindowDecorator, Windows
@@ -260,7 +262,20 @@ class GuardedTask:
             return TaskEnd("again", error=error, seconds=_pause(error))
         if type(error) in _PAUSES:
             return TaskEnd("again", error=error, seconds=_PAUSES[type(error)])
-        return TaskEnd("refused" if isinstance(error, self.refusals) else "failed", error=error)
+        if isinstance(error, (*self.final, ResultUnavailable)):
+            return TaskEnd("ended", error=error)
+        return TaskEnd("refused" if isinstance(error, _REFUSALS) else "failed", error=error)
+
+
+def dead_outcome(end: TaskEnd) -> BatchOutcome:
+    """Return what the headers of a refused task's dead letter tell."""
+    kinds: tuple[tuple[type[Exception], Outcome], ...] = (
+        (Parked, "parked"),
+        (Mismatch, "mismatch"),
+        (Exception, "malformed"),
+    )
+    status = next(status for kind, status in kinds if isinstance(end.error, kind))
+    return BatchOutcome(status, None, getattr(end.error, "key", None), error=end.error)
 
 
 def _pause(busy: Busy) -> float:

@@ -4,11 +4,11 @@ Dramatiq's middleware is told before and after a call, but cannot make or skip i
 stays Dramatiq's: its retries, time limits, results, pipelines and dead letters.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import iscoroutinefunction
 from math import ceil
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 from dramatiq import Actor, Retry
 from dramatiq.asyncio import async_to_sync
@@ -18,6 +18,7 @@ from onceward.claim.held import held
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
 from onceward.dramatiq.consuming import Resending, mend_consumers
 from onceward.observe.logs import logger
+from onceward.outbox.tasks import TaskJobs
 
 if TYPE_CHECKING:
     from dramatiq import Broker, Message
@@ -109,7 +110,7 @@ class _GuardedActor:
                 seconds = min(end.seconds, _LONGEST)
                 logger().info("%s %s comes again in %.1f s: %s", self._name, message.message_id, seconds, end.error)
                 raise _ComesAgain(str(end.error), delay=ceil(seconds * 1000)) from end.error
-            if end.status == "refused":
+            if end.status in {"ended", "refused"}:
                 logger().warning("%s %s goes to the dead letters: %s", self._name, message.message_id, end.error)
             return end.result()
         finally:
@@ -174,3 +175,17 @@ def _tuple(given: object) -> tuple[type[BaseException], ...]:
     return cast(
         "tuple[type[BaseException], ...]", () if given is None else given if isinstance(given, tuple) else (given,)
     )
+
+
+class DramatiqJobs(TaskJobs):
+    """The messages of an actor. See :class:`onceward.outbox.tasks.TaskJobs`."""
+
+    def __init__(self, task: Any) -> None:
+        check_confirms(task.broker, task.actor_name)
+        self.function = own_function(task)
+        self._actor = task
+
+    def put(self, key: str, arguments: dict[str, object], headers: Mapping[str, str]) -> None:
+        """Enqueue a message. A second one of the same id is delivered, too."""
+        message = self._actor.message_with_options(kwargs=arguments, **headers)
+        self._actor.broker.enqueue(message.copy(message_id=key))

@@ -1,6 +1,7 @@
 """The decorator of FastStream's handlers."""
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import wraps
@@ -10,14 +11,15 @@ from faststream._internal.configs import BrokerConfig
 from faststream._internal.endpoint.call_wrapper import HandlerCallWrapper  # it has no public name
 from faststream.exceptions import IgnoredException, NackMessage, SetupError
 
+from onceward.batch.batch import Batch
 from onceward.claim.behind import revealing
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.replays import CallOutcome
-from onceward.consumers.delivery import Backoff
+from onceward.consumers.delivery import Backoff, Delivery
+from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.worker import PAUSES
 from onceward.core.origin import provenance_in
 from onceward.core.policy import Options
-from onceward.faststream.batches import HandlerBatch
 from onceward.faststream.replies import DONE, add_replies, reply
 from onceward.faststream.settlement import (
     HandlerCall,
@@ -31,6 +33,9 @@ from onceward.faststream.settlement import (
 from onceward.keys.reading import KeySource
 from onceward.keys.signatures import CallReader
 from onceward.once import Once, check_once
+
+_log: Final = logging.getLogger("onceward")
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,7 +89,19 @@ def exactly(
         if isinstance(function, HandlerCallWrapper):
             raise TypeError("put @exactly right above the function, under all decorators of the broker")
         refuse_guarded(function)
-        batch = HandlerBatch(once, function, key, fingerprint, name, concurrency, options)
+
+        def batch() -> Batch:
+            return Batch(
+                once.guards,
+                function,
+                DeliveryReader(function, key, fingerprint).read,
+                name=name,
+                concurrency=concurrency,
+                group=(lambda delivery: delivery.group) if order else None,
+                values=False,
+                **options,
+            )
+
         return GuardedHandler(once, function, key, fingerprint, name, settling, batch, options)
 
     return decorate
@@ -114,14 +131,15 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         fingerprint: KeySource | bool | None,
         name: str | None,
         settling: Settling,
-        batch: HandlerBatch,
+        new_batch: Callable[[], Batch],
         options: Options,
     ) -> None:
         self._guard, handler = once.guards.for_function(function, name, options, keeps=True)
         self._reader = CallReader(function, key, fingerprint, handler.claim)
         self._read = self._reader.under(self._guard.name)
         self._function, self._is_async = function, handler.is_async
-        self._settling, self._batch = settling, batch
+        self._settling, self._new_batch = settling, new_batch
+        self._batch: Batch | None = None  # of a subscriber with batch=True
         self._settlements: dict[int, Settlement] = {}  # by the subscriber's id
         super().__init__(cast("Callable[P, R]", self._under_call()), BrokerConfig())
         self._subscribers = _Subscribers(self._prepare)
@@ -157,7 +175,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         if settlement.batched and self._publishers:
             raise SetupError(f"{settlement.source}: results of a batch are not published; use claim.send() instead")
         if settlement.batched:
-            self._batch.open(ordered=self._settling.order)
+            self._batch = self._batch or self._new_batch()
         self._settlements[id(subscriber)] = settlement
         return settlement
 
@@ -168,7 +186,7 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         if self.is_test and settlement.batched:
             await self._recorder.record(message)
         if settlement.batched:
-            await self._batch.handle(settlement, deliveries)
+            await self._handle_batch(settlement, deliveries)
             await settlement.close(message)
             message.reply_to = ""  # several results are no reply
             return None
@@ -193,6 +211,15 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
         assert run.key is not None
         setattr(message, DONE, (settlement, message, run.delivery))
         return reply(run.key, found.value)
+
+    async def _handle_batch(self, settlement: Settlement, deliveries: list[Delivery]) -> None:
+        assert self._batch is not None
+        ready = [delivery for delivery in deliveries if await settlement.ready(delivery)]
+        for outcome in await self._batch.run_async(ready):
+            delivery: Any = outcome.record
+            if outcome.status == "failed":
+                _log.error("%s: message %s failed", settlement.source, delivery.id, exc_info=outcome.error)
+            await settlement.settle(delivery, outcome)
 
     def _current(self) -> Settlement:
         """Return the settlement of the subscriber that handles the current message."""
@@ -232,5 +259,4 @@ class GuardedHandler(HandlerCallWrapper[P, R]):
     def _begin(self, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[HandlerCall, str, str | None, Any]:
         run = _CALL.get()
         run.key, mark = self._read(args, kwargs)
-        run.begun = True
         return run, run.key, mark, provenance_in(run.delivery.header)

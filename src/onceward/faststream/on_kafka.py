@@ -12,11 +12,10 @@ from copy import copy
 from typing import Any, Final
 
 from aiokafka import TopicPartition
-from aiokafka.admin import NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError
 from faststream.exceptions import SetupError
 
-from onceward.consumers.broker import tell_outlived
+from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, OURS, RECEIVES, receives_in, retry_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import (
@@ -24,9 +23,7 @@ from onceward.consumers.retry_topics import (
     OF_RETRIES,
     TIMESTAMPS,
     BrokerClock,
-    check_keeps,
-    configs_like,
-    configs_of,
+    prepare_topics,
 )
 from onceward.faststream.settlement import Settlement, Settling
 
@@ -83,31 +80,12 @@ class KafkaSettlement(Settlement):
 
     async def prepare(self) -> None:
         """Make the topics of retries and dead letters, which keep what waits in them."""
-        admin = self.config.admin.client
-        known = {told["topic"]: told["partitions"] for told in await admin.describe_topics()}
         beside = {self.dead: {}} if self.order else {self.dead: {}, retry_name(self.source): TIMESTAMPS}
+        make = self.config.allow_auto_create_topics
         try:
-            for name in beside.keys() & known.keys():
-                check_keeps(name, await configs_of(admin, name))
-        except ValueError as error:
+            await prepare_topics(self.config.admin.client, self.source, beside, self.policy, needed=False, make=make)
+        except (BrokerError, ValueError) as error:
             raise SetupError(str(error)) from error
-        main = await configs_of(admin, self.source) if self.source in known else {}
-        if "retention.ms" in main:
-            kept = int(main["retention.ms"]) / 1000
-            tell_outlived(f"topic {self.source}", None if kept < 0 else kept, self.policy)
-        if not self.config.allow_auto_create_topics:
-            return
-        configs = configs_like(main)
-        partitions = known.get(self.source, [{"replicas": [0]}])
-        copies = max(1, min(len(partition["replicas"]) for partition in partitions))
-        made = [
-            NewTopic(name, len(partitions), copies, topic_configs={**configs, **more})
-            for name, more in beside.items()
-            if name not in known
-        ]
-        for answer in (await admin.create_topics(made)).topic_errors if made else ():
-            if answer[1] and for_code(answer[1]) is not TopicAlreadyExistsError:
-                raise SetupError(f"topic {answer[0]} is missing and cannot be made: {for_code(answer[1]).__name__}")
 
     async def ready(self, delivery: Delivery) -> bool:
         _, record = delivery.raw

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from aio_pika import DeliveryMode, Message
 from aio_pika.exceptions import AMQPError
 from aiormq.abc import DeliveredMessage
 from faststream.exceptions import SetupError
@@ -16,9 +15,9 @@ from onceward.consumers.dead_letters import OURS, RECEIVES, receives_in
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_queues import (
     InTurn,
+    copy_of,
     dead_arguments,
     fit,
-    headers_for_copy,
     length_for,
     lengths,
     retry_arguments,
@@ -153,21 +152,7 @@ class RabbitSettlement(Settlement):
         """Send a copy to a queue, which is declared; return when RabbitMQ has stored it."""
         raw, broker = delivery.raw, self._broker
         await broker.declare_queue(queue)  # FastStream remembers that it is
-        copy = Message(
-            raw.body,
-            headers={**headers_for_copy(raw.headers, without), **headers},
-            content_type=raw.content_type,
-            content_encoding=raw.content_encoding,
-            delivery_mode=DeliveryMode.PERSISTENT,
-            priority=raw.priority,
-            correlation_id=raw.correlation_id,
-            reply_to=raw.reply_to,
-            expiration=expiration,
-            message_id=raw.message_id,
-            timestamp=raw.timestamp,
-            type=raw.type,
-            app_id=raw.app_id,
-        )
+        copy = copy_of(raw, headers, expiration, without)
         frame_max = raw.channel.connection.connection_tune.frame_max
         fit(copy, frame_max if isinstance(frame_max, int) else 0)  # FastStream's TestRabbitBroker has none
         turns = _TURNS.setdefault(broker, InTurn())

@@ -66,12 +66,11 @@ def config_of(subscriber: Any) -> Any:
 
 
 class HandlerCall:
-    """One call of a handler: the message's header for its origin, and what the call learned."""
+    """One call of a handler. It has its key once the message was read."""
 
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
         self.key: str | None = None
-        self.begun = False  # whether the message was read, and its key with it
 
 
 class Settlement(ABC):
@@ -245,7 +244,7 @@ class Settlement(ABC):
 
 def status_of(error: Exception, policy: Policy, run: HandlerCall) -> Status:
     """Return the outcome's status of a call that raised ``error``."""
-    if not run.begun:
+    if run.key is None:
         return "malformed" if isinstance(error, (*_UNREADABLE, KeyMissing)) else "failed"
     if getattr(error, "key", run.key) != run.key:
         return "failed"  # the handler itself called another guarded function

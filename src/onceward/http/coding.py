@@ -23,23 +23,26 @@ def suited(answer: Answer, accepted: Sequence[str]) -> Answer:
     codings = [value.strip().lower() for name, value in answer.headers if name.lower() == _CODING]
     if len(codings) != 1 or codings[0] not in _WINDOWS or _takes(codings[0], accepted):
         return answer
-    body = _decoded(answer.body, _WINDOWS[codings[0]])
-    if body is None:
+    try:
+        body = plain(answer.body, codings)
+    except TooLargeDecoded:
+        return answer
+    if body is answer.body:
         return answer
     headers = [(name, value) for name, value in answer.headers if name.lower() not in _OF_THE_BYTES]
     return Answer(answer.status, headers, body)
 
 
 class TooLargeDecoded(ValueError):
-    """The decoded body of a request has more bytes than :data:`LARGEST`."""
+    """A decoded body has more bytes than :data:`LARGEST`."""
 
 
 def plain(body: bytes, codings: Sequence[str]) -> bytes:
-    """Return the decoded body of a request. What cannot be decoded here, such as brotli, is returned as it is.
+    """Return the decoded body of a request or an answer. What cannot be decoded here, such as brotli, is returned as it is.
 
     Args:
         body: as it was sent.
-        codings: the lines of the request's Content-Encoding.
+        codings: the lines of Content-Encoding.
 
     Raises:
         TooLargeDecoded: it is too large.
@@ -70,12 +73,3 @@ def _takes(coding: str, accepted: Sequence[str]) -> bool:
         name, _, weight = choice.replace(" ", "").replace("\t", "").partition(";q=")
         weights[name] = weight.strip("0.") != "" or not weight
     return weights.get(coding.removeprefix("x-"), weights.get(coding, weights.get("*", False)))
-
-
-def _decoded(body: bytes, window: int) -> bytes | None:
-    decoder = zlib.decompressobj(window)
-    try:
-        data = decoder.decompress(body, LARGEST)
-    except zlib.error:
-        return None
-    return data if decoder.eof and not decoder.unused_data else None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 
 from onceward.core.policy import Options
-from onceward.errors import ResultUnavailable
-from onceward.http.answer import Answer, Recorded, recorded
+from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError
+from onceward.http.answer import Answer, Recorded, bodiless, recorded
+from onceward.http.coding import suited
 from onceward.http.coverage import Coverage
-from onceward.http.exchange import Exchange
 from onceward.http.options import with_wait
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest
@@ -19,9 +19,73 @@ from onceward.keys.ledger_keys import scoped_key
 from onceward.once import check_once
 from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec
+from onceward.results.outcomes import GivenBack
 
 if TYPE_CHECKING:
     from onceward.once import Once
+
+
+class Unrecorded(OncewardError):
+    """The handler's answer is not recorded, so its key is given back (or parked, if ``on_error`` says so)."""
+
+
+class Exchange:
+    """One request under a guard. ``most`` is how many bytes of an answer the ledger takes (``Policy.max_result``)."""
+
+    def __init__(self, rules: Rules, ask: KeyedRequest, most: int) -> None:
+        self._rules = rules
+        self._route = ask.route
+        self._lines = ask.lines
+        self._most = most
+
+    def outcome(self, answer: Answer, began: bool | None = None, cut: str | None = None) -> Recorded | Exception:
+        """Take in the handler's answer. Return what the guard must record, or the error to fail with.
+
+        Args:
+            answer: the answer.
+            began: whether the endpoint itself began; None if unknown.
+            cut: why the body cannot be replayed; None if it is complete.
+
+        Returns:
+            Unrecorded if the rules do not record this answer; GivenBack if the endpoint has not begun.
+        """
+        status = answer.status
+        if self._rules.records(status, began):
+            return self._rules.keep(answer, self._most) if cut is None else bodiless(status, answer.headers, cut)
+        if self._rules.failed(status, began):
+            return Unrecorded(f"answered with status {status}")
+        return GivenBack(f"refused with status {status}")
+
+    def raised(self, error: Exception, began: bool | None = None) -> Recorded | Exception:
+        """Take in the handler's exception. Return what the guard must record, or the error to fail with."""
+        if began is False:
+            return GivenBack("the endpoint has not begun")
+        if self._rules.records(500, began):
+            return self._rules.keep(self._rules.failure(), self._most)
+        return error
+
+    def repeated(self, record: Recorded) -> Answer:
+        """Return what the client gets if its key has an answer already."""
+        return suited(self._rules.repeat(record), self._lines("accept-encoding"))
+
+    def refused(self, error: Exception, *, done: bool = False) -> Answer | None:
+        """Return what the client gets if the guard raised ``error``; None is the handler's own answer, if that is ``done``.
+
+        Raises:
+            Exception: ``error``, if it is recorded as ``final``, or a mistake in the program.
+        """
+        if not isinstance(error, OncewardError):
+            raise error
+        if isinstance(error, LeaseLost | ResultNotRecorded | StoreError):
+            from onceward.http.recording import tell
+
+            tell(self._route, error)
+        if done and isinstance(error, ResultNotRecorded):
+            return None  # it has run: a client that gets the answer need not send it again
+        answer = self._rules.refusal(error)
+        if answer is None:
+            raise error
+        return answer
 
 
 _NAME: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+").fullmatch  # a token of RFC 9110, section 5.6.2

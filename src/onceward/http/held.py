@@ -7,10 +7,8 @@ from typing import TypeVar
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import Under
 from onceward.http.answer import Answer, Recorded
-from onceward.http.exchange import Exchange
-from onceward.http.guarded import Guarded
-from onceward.http.recording import Recording
-from onceward.http.trouble import tell
+from onceward.http.guarded import Exchange, Guarded
+from onceward.http.recording import Recording, tell
 from onceward.http.verdict import KeyedRequest
 from onceward.observe.events import ROUTE
 
@@ -29,7 +27,7 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
         entry = guarded.guard.enter(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
-        found = exchange.repeated(guarded.recorded(key, entry.value))
+        return exchange.repeated(guarded.recorded(key, entry.value))
     except Exception as error:
         found = exchange.refused(error)
     finally:
@@ -46,7 +44,7 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Ans
         entry = await guarded.guard.enter_async(key, ask.fingerprint, ask.provenance, comes=ask.comes)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
-        found = exchange.repeated(guarded.recorded(key, entry.value))
+        return exchange.repeated(guarded.recorded(key, entry.value))
     except Exception as error:
         found = exchange.refused(error)
     finally:
@@ -113,9 +111,13 @@ class HeldRequest:
         Returns:
             What the client gets instead of it; None for the answer itself.
         """
+        return self.settle(self.exchange.outcome(answer, self.began, cut))
+
+    def settle(self, outcome: Recorded | Exception) -> Answer | None:
+        """Record an outcome of the exchange, and return what :meth:`end` returns."""
         instead: Answer | None = None
         try:
-            self._record(self.exchange.outcome(answer, self.began, cut))
+            self._record(outcome)
         except Exception as error:
             instead = self._refused(error)
         self.is_over = True  # last: after an interrupt the server's close() must settle again
@@ -129,7 +131,7 @@ class HeldRequest:
         return instead
 
     async def settle_async(self, outcome: Recorded | Exception) -> Answer | None:
-        """Record an outcome of the exchange, and return what :meth:`end` returns. The caller runs what is pending."""
+        """As :meth:`settle`, for a coroutine. The caller runs what is pending."""
         recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
         try:
             await recording.settle_async()
@@ -163,6 +165,6 @@ class HeldRequest:
             self.recorder = self.pending.start()
 
     def _refused(self, error: Exception) -> Answer | None:
-        instead = self.exchange.refused(error)
+        instead = self.exchange.refused(error, done=True)
         self.error = None if instead is None else error
         return instead

@@ -1,6 +1,6 @@
 """The rules of the Idempotency-Key header (draft-ietf-httpapi-idempotency-key-header-07), without I/O or a framework.
 
-A shell calls them like this, and gives the result to an :class:`onceward.http.exchange.Exchange`::
+A shell calls them like this, and gives the result to an :class:`onceward.http.guarded.Exchange`::
 
     pending = rules.begin(request)           # None: not ours, call the application; an Answer: send it
     asked = rules.ask(pending, body)         # the same; else a key and a fingerprint for the guard

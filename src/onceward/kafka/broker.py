@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Unpack
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
+from onceward.consumers.broker import Broker, BrokerError, Tasks, bounded
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, RECEIVES
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import CLOCK
@@ -85,13 +85,11 @@ class KafkaBroker(Broker[KafkaMessage]):
         self.group = ""
         self._topics, self._servers, self._settings = topics, servers, settings
         self._stopping = False
-        self._sending: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def open(self, policy: Policy) -> Policy:
         reach = connection(self._servers, self._settings)
-        await self._topics.prepare(reach)
-        if self._topics.keeps is not None:
-            tell_outlived(f"topic {self.name}", None if self._topics.keeps < 0 else self._topics.keeps, policy)
+        await self._topics.prepare(reach, policy)
         self._reading = TopicReader(
             self._topics.main, self._topics.retry, self.group, self._ask_time, order=self.ordered
         )
@@ -135,7 +133,7 @@ class KafkaBroker(Broker[KafkaMessage]):
         elif self.ordered or not seconds:
             partition.put_back(message._replace(receives=message.receives + bool(seconds)), boottime() + seconds)
         else:
-            self._begin(self._retry(message, seconds))
+            self._tasks.begin(self._retry(message, seconds))
         self._reading.changed.set()
 
     def leave(self, message: KafkaMessage) -> None:
@@ -155,11 +153,7 @@ class KafkaBroker(Broker[KafkaMessage]):
 
     async def close(self) -> None:
         self._stopping = True
-        if self._sending:
-            await asyncio.wait(self._sending, timeout=PATIENCE)
-        for task in self._sending:
-            task.cancel()
-        await asyncio.gather(*self._sending, return_exceptions=True)
+        await self._tasks.end(PATIENCE)
         ends = [self._reading.stop()] if self._producer is None else [self._reading.stop(), self._producer.stop()]
         for end in ends:
             try:
@@ -196,8 +190,3 @@ class KafkaBroker(Broker[KafkaMessage]):
 
     def _learn(self, sent: Any) -> None:
         self._reading.clock.learn(sent.timestamp_type, sent.timestamp, self._topics.retry)
-
-    def _begin(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)

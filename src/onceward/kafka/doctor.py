@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from onceward.consumers.retry_topics import TIMESTAMPS, configs_of
+from onceward.consumers.retry_topics import ROOM, TIMESTAMPS, configs_of
 from onceward.core.policy import DAY, Policy
-from onceward.kafka.topics import ROOM, Topics, connection, said
+from onceward.kafka.topics import Topics, connection, said
 from onceward.stores.inspection import Finding
 
 _TOPIC: Final = "Apache Kafka documentation, Topic Configs"

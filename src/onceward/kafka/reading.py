@@ -136,8 +136,8 @@ class TopicReader:
             try:
                 found = await self._consumer.getmany(timeout_ms=200, max_records=_READ)
             except Exception as error:  # what is no error of Kafka must end the worker, too: nobody reads any more
-                self._trouble = BrokerError(f"{self._topics[0]}: {error!r}")
-                self._trouble.gone = not getattr(error, "retriable", False)
+                gone = not getattr(error, "retriable", False)
+                self._trouble = BrokerError(f"{self._topics[0]}: {error!r}", gone=gone)
                 self.changed.set()
                 await asyncio.sleep(WAIT)
                 continue

@@ -8,9 +8,8 @@ from aiokafka.errors import KafkaError
 
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import DELAY, GROUP, LEDGER_KEY, REASON, RECEIVES, STATUS
-from onceward.consumers.letters import DeadLetter, LetterRedrive, outcome_of, readied
+from onceward.consumers.letters import DeadLetter, LetterRedrive
 from onceward.consumers.redriving import InDoubt, OnCompleted
-from onceward.errors import OncewardError, StoreError
 from onceward.kafka.partitions import KafkaMessage, Partition, received
 from onceward.kafka.topics import COPIES, Topics, connection, send_copy
 from onceward.once import Once, check_once
@@ -101,16 +100,7 @@ class KafkaRedrive(LetterRedrive):
         """Decide about a letter, and send it on or back; None if it is another group's."""
         if self._group is not None and letter.header(GROUP) not in {None, self._group}:
             return None
-        key, was = letter.header(LEDGER_KEY), letter.header(STATUS)
-        told = DeadLetter("failed", letter.place, "", key, was)
-        try:
-            plan = readied(self._once, key, self._completed, self._in_doubt, dry_run=self._dry_run)
-        except StoreError:
-            raise
-        except OncewardError as error:
-            told = told._replace(reason=str(error))
-        else:
-            told = told._replace(outcome=outcome_of(plan), reason=plan.reason)
+        told = self.judged(letter.place, letter.header(LEDGER_KEY), letter.header(STATUS))
         if not self._dry_run and told.outcome != "dropped":
             moves = told.outcome == "moved"
             await self._send(letter, self._topics.retry if moves else self._topics.dead, _DROPPED if moves else ())

@@ -7,13 +7,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from onceward.consumers.broker import BrokerError
+from onceward.consumers.broker import BrokerError, library_settings
 from onceward.consumers.dead_letters import dead_name, retry_name
-from onceward.consumers.retry_topics import TIMESTAMPS, check_keeps, configs_like, configs_of
-from onceward.consumers.settings import library_settings
+from onceward.consumers.retry_topics import TIMESTAMPS, prepare_topics
+from onceward.core.policy import Policy
 from onceward.kafka.partitions import KafkaMessage
 
 SERVERS: Final = "localhost:9092"
@@ -91,8 +91,6 @@ def consumer_settings(settings: Mapping[str, object] | None) -> dict[str, object
     return found
 
 
-ROOM: Final = 65536  # bytes that our headers may add to a record
-_LARGEST: Final = 1048588  # bytes of a record batch: Kafka's own default of message.max.bytes
 # Settings of a producer of copies. The broker limits a record's compressed size. So a copy is compressed, as the original may be, and
 # aiokafka, which counts before that, sets no limit.
 COPIES: Final[Mapping[str, Any]] = MappingProxyType(
@@ -107,63 +105,25 @@ class Topics:
         main: the topic whose records are handled.
         retry: where records wait for their next try.
         dead: where records go that cannot be handled.
-        largest: the most bytes of a record in ``retry`` and ``dead``; known after :meth:`prepare`, as the next.
-        partitions: how many partitions ``retry`` and ``dead`` have.
-        keeps: for how many seconds ``main`` keeps a record; negative for ever, None if that is not known.
+        partitions: how many partitions each has; known after :meth:`prepare`.
     """
 
     def __init__(self, main: str, retry: str | None = None, dead: str | None = None) -> None:
         self.main, self.retry, self.dead = main, retry or retry_name(main), dead or dead_name(main)
-        self.largest = _LARGEST + ROOM
         self.partitions: dict[str, int] = {}
-        self.keeps: float | None = None
         if len({self.main, self.retry, self.dead}) < 3:
             raise ValueError(f"topic {main!r}, retry={self.retry!r}, dead={self.dead!r}: give three different topics")
 
-    async def prepare(self, reach: Mapping[str, object]) -> None:
-        """Look for the topics, and make those for retries and dead letters like the main one if they are missing.
-
-        Raises:
-            BrokerError: the topic is missing, or another one is and cannot be made.
-            ValueError: the topic for retries or dead letters loses them.
-        """
+    async def prepare(self, reach: Mapping[str, object], policy: Policy | None = None) -> None:
+        """As :func:`onceward.consumers.retry_topics.prepare_topics`."""
         admin = AIOKafkaAdminClient(**reach)
         try:
             await admin.start()
-            await self._prepare(admin)
+            self.partitions = await prepare_topics(admin, self.main, {self.retry: TIMESTAMPS, self.dead: {}}, policy)
         except KafkaError as error:
             raise BrokerError(f"topic {self.main}: {said(error, reach['bootstrap_servers'])}") from error
         finally:
             await admin.close()
-
-    async def _prepare(self, admin: Any) -> None:
-        known = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
-        if self.main not in known:
-            raise BrokerError(f"topic {self.main} does not exist: create it, or correct its name")
-        configs = await configs_of(admin, self.main)
-        self.largest = int(configs.get("max.message.bytes", _LARGEST)) + ROOM
-        self.keeps = int(configs["retention.ms"]) / 1000 if "retention.ms" in configs else None
-        partitions = known[self.main]
-        copies = max(1, min(len(partition["replicas"]) for partition in partitions))
-        for name in (self.retry, self.dead):
-            if name in known:
-                check_keeps(name, await configs_of(admin, name))
-            else:
-                await self._make(admin, name, len(partitions), copies, configs_like(configs))
-            self.partitions[name] = len(known.get(name, partitions))
-
-    async def _make(self, admin: Any, name: str, partitions: int, copies: int, configs: dict[str, str]) -> None:
-        configs = {"max.message.bytes": str(self.largest), **configs}
-        if name == self.retry:
-            configs |= TIMESTAMPS
-        made = NewTopic(name, partitions, copies, topic_configs=configs)
-        (answer,) = (await admin.create_topics([made])).topic_errors
-        error = for_code(answer[1])
-        if answer[1] and error is not TopicAlreadyExistsError:
-            raise BrokerError(
-                f"topic {name} is missing and cannot be made ({error.__name__}): create it with {partitions} partition(s), {copies} "
-                f"replica(s), {', '.join(f'{name}={value}' for name, value in configs.items())}"
-            )
 
 
 async def send_copy(

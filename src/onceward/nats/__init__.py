@@ -1,7 +1,6 @@
 """NATS JetStream: a worker for a subject, with dead letters, and messages that leave with a record.
 
-``worker`` is over its ``broker``, which has ``settings`` (what a stream and a consumer lose), and ``message``. ``target`` is the
-outbox's. FastStream's handlers of NATS are in ``faststream/``.
+``broker`` has the worker; ``settings`` is what a stream and a consumer lose. ``target`` is the outbox's. FastStream's handlers of NATS are in ``faststream/``.
 """
 
 from typing import TYPE_CHECKING
@@ -10,13 +9,13 @@ from onceward.lazily import lazily, required
 
 if TYPE_CHECKING:
     from onceward.consumers.sending import send, send_async
+    from onceward.nats.broker import NatsWorker
     from onceward.nats.target import NatsTarget
-    from onceward.nats.worker import NatsWorker
 
 __all__ = ["NatsTarget", "NatsWorker", "send", "send_async"]
 
 required("nats", "NATS", "nats")
 
 __getattr__, __dir__ = lazily(
-    __name__, {"..consumers.sending": ("send", "send_async"), ".target": ("NatsTarget",), ".worker": ("NatsWorker",)}
+    __name__, {"..consumers.sending": ("send", "send_async"), ".target": ("NatsTarget",), ".broker": ("NatsWorker",)}
 )

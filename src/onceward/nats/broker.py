@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import os
 import re
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import nats
 from nats.aio.client import Client
@@ -16,8 +17,8 @@ from nats.js.api import ConsumerInfo, PubAck, StreamConfig
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
-from onceward.consumers.dead_letters import KEY_HEADER
+from onceward.consumers.broker import Broker, BrokerError, Tasks, bounded, library_settings, tell_outlived
+from onceward.consumers.dead_letters import KEY_HEADER, dead_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.nats_letters import (
     ID_HEADER,
@@ -28,8 +29,11 @@ from onceward.consumers.nats_letters import (
     prepare_letters,
     store_letter,
 )
+from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.policy import Policy
+from onceward.core.urls import encoded_url
 from onceward.nats.settings import ACK_WAIT, consumer_of, is_queue, losses, risks, takes, unfit
+from onceward.once import Once, check_once
 
 SOURCE: Final = "nats"
 
@@ -88,7 +92,7 @@ class NatsBroker(Broker[Msg]):
         self._held: dict[int, Msg] = {}
         self._at_work: asyncio.Task[None] | None = None
         self._stopped = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(*TROUBLE)  # what is not settled comes again, and replays
 
     async def open(self, policy: Policy) -> Policy:
         self._client = await self._connected()
@@ -152,9 +156,7 @@ class NatsBroker(Broker[Msg]):
             return stream, (await self._jetstream.stream_info(stream)).config
         except NotFoundError as error:
             missing = f"there is no stream {self._stream}" if self._stream else f"no stream takes {self.name}"
-            gone = BrokerError(f"{missing}: make one, with storage=file")
-            gone.gone = True
-            raise gone from error
+            raise BrokerError(f"{missing}: make one, with storage=file", gone=True) from error
 
     async def receive(self, count: int) -> Sequence[Msg]:
         async with self._pulling:  # answers to two requests would get mixed
@@ -182,9 +184,7 @@ class NatsBroker(Broker[Msg]):
         try:
             return (await self._pulled.consumer_info()).num_pending or 0
         except NotFoundError as error:
-            gone = BrokerError(f"the consumer {self.durable} of subject {self.name} was deleted")
-            gone.gone = True
-            raise gone from error
+            raise BrokerError(f"the consumer {self.durable} of subject {self.name} was deleted", gone=True) from error
 
     async def _tell_at_work(self, every: float) -> None:
         """Tell JetStream of what is held, so that nobody else gets it."""
@@ -224,14 +224,7 @@ class NatsBroker(Broker[Msg]):
 
     def _settle(self, message: Msg, work: Coroutine[object, object, None]) -> None:
         self._held.pop(id(message), None)
-
-        async def done() -> None:
-            with contextlib.suppress(*TROUBLE):  # it comes again, and replays
-                await work
-
-        task = asyncio.get_running_loop().create_task(done())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(work)
 
     def stop(self) -> None:
         self._stopped = True
@@ -239,9 +232,60 @@ class NatsBroker(Broker[Msg]):
     async def close(self) -> None:
         if self._at_work is not None:
             self._at_work.cancel()
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
+        await self._tasks.end()
         with contextlib.suppress(*TROUBLE):
             await self._client.flush(_PATIENCE)
         with contextlib.suppress(*TROUBLE):
             await self._client.close()
+
+
+LOCAL: Final = "nats://127.0.0.1:4222"
+
+
+class NatsWorker(Worker[Msg]):
+    """Handles the messages of a subject, each once: ``NatsWorker(once, "orders.new", charge, key="order.id").run()``.
+
+    A message is acknowledged when its effect is recorded, also by an earlier handler. While its handler runs, JetStream is told so. A
+    failed message comes again after a pause that doubles with each delivery, and a busy key's message when the other worker's
+    lease ends. Messages that cannot be handled (a parked key, another input under the same key, a malformed message) go to the dead
+    letters. Their headers say why.
+
+    A stream or a consumer whose settings lose messages is refused at the start. The durable consumer, and a stream for the dead
+    letters, are made then if they are missing.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        subject: of a stream, which must be there. It may have wildcards; then give ``dead=``.
+        handler: takes the payload. A plain function is called in threads.
+        url: of the server, as ``nats://user:password@host:4222``; several with commas. By default that of NATS_URL, else the one on
+            this machine.
+        stream: its name; by default the one that takes the subject.
+        durable: the name of the consumer; by default the namespace of the keys. Two handlers must not share one.
+        dead: the subject of the dead letters; by default ``SUBJECT.onceward-dead``.
+        settings: more of ``nats.connect``, such as ``{"user_credentials": "shop.creds"}``.
+        **options: those of :class:`onceward.consumers.worker.Worker`; the key is by default the header ``Idempotency-Key``, else
+            ``Nats-Msg-Id``, else the message's place in its stream. ``max_attempts`` is 10 by default.
+
+    Raises:
+        ValueError, TypeError: an argument is not valid, or does not fit the handler.
+    """
+
+    def __init__(
+        self,
+        once: Once,
+        subject: str,
+        handler: Callable[..., object],
+        *,
+        url: str | None = None,
+        stream: str | None = None,
+        durable: str | None = None,
+        dead: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        **options: Unpack[WorkerOptions],
+    ) -> None:
+        check_once(once, "NatsWorker({}, 'orders.new', charge)")
+        where = ",".join(map(encoded_url, (url or os.environ.get("NATS_URL") or LOCAL).split(",")))
+        found = library_settings(settings, Client.connect, "nats.connect")
+        broker = NatsBroker(where, subject, stream=stream, dead=dead or dead_name(subject), settings=found)
+        super().__init__(once, broker, handler, **options)
+        broker.durable = durable or self._batch.name

@@ -53,7 +53,7 @@ class Enqueuing:
         full = ledger_key(f"{'.'.join(filter(None, (self._prefix, 'enqueue')))}:{place}", key)
         owner = os.urandom(16).hex()
         pending = PendingMessages(full, owner, self._policy)
-        pending.add(address, arguments, None, None, None, None, _nothing)
+        pending.add(address, arguments)
         jobs.settle(awaited=awaited)
         check_outbox(self._store)
         since, text = boottime(), pending.text()
@@ -86,7 +86,3 @@ class Enqueuing:
                 f"{write.key}: its record is held by an open transaction, or of a newer version", transient=True
             )
         return reply
-
-
-def _nothing() -> None:
-    pass

@@ -10,7 +10,15 @@ from onceward.core.arguments import check_type
 from onceward.core.origin import ENCODED, encoded
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
-from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, MessageRefused, OutboxMessage
+from onceward.outbox.targets import (
+    SENT_WITHIN,
+    MessageNotSent,
+    MessageRefused,
+    OutboxMessage,
+    not_sent,
+    refusal_of,
+    refuse_options,
+)
 from onceward.wire import tls
 from onceward.wire.endpoints import split_url
 from onceward.wire.http1 import Raw, Unreadable, header
@@ -77,9 +85,7 @@ class HttpTarget:
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if no endpoint can take the message."""
-        for name in ("delay", "group"):
-            if getattr(message, name) is not None:
-                raise ValueError(f"{self._origin}: HTTP has no {name}=; leave it out")
+        refuse_options(f"{self._origin}: HTTP", message, "delay", "group")
         message.body.encode()
         _check(message.headers)
 
@@ -91,23 +97,15 @@ class HttpTarget:
         """Do nothing: all HTTP targets share their idle connections."""
 
     def _send(self, message: OutboxMessage) -> Exception | None:
-        try:
-            self.check(message)
-        except ValueError as error:
-            return MessageRefused(str(error))
+        if (refused := refusal_of(self, message)) is not None:
+            return refused
         try:
             more = {} if self._headers is None else self._headers(message)
             _check(more)
             raw = _SOCKETS.exchange(self._request(message, more))
-        except (OSError, Unreadable, UnicodeError) as error:  # UnicodeError: the host name is not possible
-            reason = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
-            told = MessageNotSent(f"{self._origin}: {reason}")
-            told.__cause__ = error
-            return told
-        except StoreError as error:  # the wire's own word for a proxy or a certificate
-            told = MessageNotSent(str(error))
-            told.__cause__ = error
-            return told
+        except (OSError, Unreadable, UnicodeError, StoreError) as error:
+            # UnicodeError: the host name is not possible. StoreError: the wire's own word for a proxy or a certificate.
+            return not_sent(str(self._origin), error)
         except Exception as error:  # the user's callable can raise anything
             return error
         return self._told(raw)

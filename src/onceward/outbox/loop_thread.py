@@ -3,9 +3,14 @@
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
+from onceward.outbox.targets import SENT_WITHIN, MessageRefused, OutboxMessage, answers_of, not_sent
+
+C = TypeVar("C")
 T = TypeVar("T")
 _lock = threading.Lock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}  # by process: a fork has no threads of its parent
@@ -39,6 +44,72 @@ def awaited(work: Coroutine[Any, Any, T], seconds: float, loop: asyncio.Abstract
         return future.result(seconds + _SPARE)
     finally:
         future.cancel()
+
+
+class LoopTarget(ABC, Generic[C]):
+    """A target whose client is awaited: all sends share one client ``C``, in the loop of :func:`own_loop`.
+
+    Attributes:
+        where: its name, for errors.
+        refused: the client's errors that speak of a message itself.
+    """
+
+    refused: tuple[type[Exception], ...] = ()
+    _client: C | None = None
+    _loop: asyncio.AbstractEventLoop | None = None  # of the client; another one after a fork
+    _opening: asyncio.Lock
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    @abstractmethod
+    def check(self, message: OutboxMessage) -> None:
+        """Raise ValueError if the target can never take the message."""
+
+    @abstractmethod
+    async def connect(self) -> C:
+        """Return a client that is connected."""
+
+    @abstractmethod
+    async def disconnect(self, client: C) -> None:
+        """Close a client."""
+
+    @abstractmethod
+    async def deliver(self, client: C, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
+        """Send messages together, and return the answer or error of each."""
+
+    def is_closed(self, client: C) -> bool:
+        """Return whether a client must be replaced."""
+        return False
+
+    def told(self, error: Exception) -> Exception:
+        """Return the answer that an error means."""
+        answer = not_sent(self.where, error)
+        return MessageRefused(str(answer)) if isinstance(error, self.refused) else answer
+
+    def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
+        """Send messages, and wait until they are stored."""
+        return answers_of(self, messages, lambda fit: awaited(self._send(fit), SENT_WITHIN - 1), self.told)  # type: ignore[arg-type]  # each target has its batch
+
+    def close(self) -> None:
+        """Close the connection; the next send opens another."""
+        client, self._client = self._client, None
+        if client is not None and self._loop is own_loop():
+            with suppress(Exception):  # it is gone anyway
+                awaited(self.disconnect(client), SENT_WITHIN)
+
+    async def _send(self, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._opening, self._client = loop, asyncio.Lock(), None
+        async with self._opening:
+            if self._client is not None and self.is_closed(self._client):
+                client, self._client = self._client, None
+                await self.disconnect(client)
+            if self._client is None:
+                self._client = await self.connect()
+            client = self._client
+        return await self.deliver(client, messages)
 
 
 def _forked() -> None:

@@ -121,11 +121,11 @@ class PendingMessages:
         self,
         target: str,
         message: object,
-        key: object,
-        delay: float | None,
-        group: str | None,
-        headers: Mapping[str, str] | None,
-        check: Callable[[], None],
+        key: object = None,
+        delay: float | None = None,
+        group: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        check: Callable[[], None] = lambda: None,
         trace: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
         """Check a message and keep it. Return its idempotency key.

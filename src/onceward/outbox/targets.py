@@ -176,6 +176,46 @@ def refusal_of(target: Target, message: OutboxMessage) -> MessageRefused | None:
     return None
 
 
+def refuse_options(whose: str, message: OutboxMessage, *names: str) -> None:
+    """Raise ValueError if a message has a delay or a group, and the target has no such thing."""
+    for name in names:
+        if getattr(message, name) is not None:
+            raise ValueError(f"{whose} has no {name}=; leave it out")
+
+
+def not_sent(where: str, error: BaseException) -> MessageNotSent:
+    """Return the answer for a message whose send has raised ``error``."""
+    told = MessageNotSent(f"{where}: {str(error) or type(error).__name__}")
+    told.__cause__ = error
+    return told
+
+
+def answers_of(
+    target: Target,
+    messages: Sequence[OutboxMessage],
+    send: Callable[[list[OutboxMessage]], Sequence[Exception | None]],
+    told: Callable[[Exception], Exception],
+) -> list[Exception | None]:
+    """Return the answers of ``messages``, each in its place.
+
+    Args:
+        target: refuses what it can never take.
+        messages: what to send.
+        send: sends the others together, and returns the answer of each. What it raises is the answer of all.
+        told: makes an answer of an error that is none.
+    """
+    answers: list[Exception | None] = [refusal_of(target, message) for message in messages]
+    fit = [place for place, refused in enumerate(answers) if refused is None]
+    sent: Sequence[Exception | None]
+    try:
+        sent = send([messages[place] for place in fit]) if fit else []
+    except Exception as error:  # whatever the client raises: it is sent again later
+        sent = [error] * len(fit)
+    for place, one in zip(fit, sent, strict=True):
+        answers[place] = one if one is None or isinstance(one, MessageRefused | MessageNotSent) else told(one)
+    return answers
+
+
 def scheme_of(address: str) -> str:
     """Return what an address begins with; "" if it has no scheme."""
     if not isinstance(address, str):

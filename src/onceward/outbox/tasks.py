@@ -12,15 +12,15 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from onceward.core.origin import PARENT, ROOT
-from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
+from onceward.outbox.targets import OutboxMessage, not_sent, refusal_of
 from onceward.results.outcomes import describe
 
 # The class of a task → module and class of its jobs.
 LIBRARIES: Final = {
-    "celery.app.task.Task": "onceward.celery.jobs:CeleryJobs",
-    "dramatiq.actor.Actor": "onceward.dramatiq.jobs:DramatiqJobs",
-    "procrastinate.tasks.Task": "onceward.procrastinate.jobs:ProcrastinateJobs",
-    "taskiq.decor.AsyncTaskiqDecoratedTask": "onceward.taskiq.jobs:TaskiqJobs",
+    "celery.app.task.Task": "onceward.celery.target:CeleryJobs",
+    "dramatiq.actor.Actor": "onceward.dramatiq.exactly:DramatiqJobs",
+    "procrastinate.tasks.Task": "onceward.procrastinate.exactly:ProcrastinateJobs",
+    "taskiq.decor.AsyncTaskiqDecoratedTask": "onceward.taskiq.exactly:TaskiqJobs",
 }
 HOMES: Final[WeakKeyDictionary[object, asyncio.AbstractEventLoop]] = WeakKeyDictionary()
 _JSON: Final = "what JSON gives back unchanged: text, numbers, True, False, None, lists, and dicts by text"
@@ -127,9 +127,7 @@ class TaskTarget:
         try:
             self._jobs.put(message.key, self._arguments(message), message.headers)
         except Exception as error:  # each library and transport has errors of its own
-            met = MessageNotSent(f"{self._address}: {describe(error.__cause__ or error)}")
-            met.__cause__ = error
-            return met
+            return not_sent(self._address, error.__cause__ or error)
         return None
 
     def _arguments(self, message: OutboxMessage) -> dict[str, object]:

@@ -106,7 +106,7 @@ class TransactionOutbox:
         full = ledger_key(self._name, uuid4() if key is None else key)
         owner = os.urandom(16).hex()
         pending = PendingMessages(full, owner, policy)
-        pending.add(target, message, None, delay, group, headers, _nothing)
+        pending.add(target, message, None, delay, group, headers)
         yield from session.attach()
         text = pending.text()
         assert text is not None
@@ -132,7 +132,3 @@ class _Both:
         if type(request) is Apart:
             return await self._store.exchange_async(request.request)
         return await self._session.exchange_async(request)
-
-
-def _nothing() -> None:
-    pass

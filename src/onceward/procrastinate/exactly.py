@@ -5,23 +5,27 @@ Procrastinate's: its retries, locks, periodic tasks and failed jobs.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import CancelledError
 from contextvars import ContextVar
 from functools import wraps
+from inspect import Signature
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 from asgiref.sync import async_to_sync
-from procrastinate import BaseRetryStrategy, JobContext, RetryDecision
-from procrastinate.exceptions import JobAborted, JobRetry
+from procrastinate import BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision
+from procrastinate.exceptions import AlreadyEnqueued, AppNotOpen, JobAborted, JobRetry
 from procrastinate.job_context import AbortReason
 from procrastinate.jobs import DeleteJobCondition
 from procrastinate.tasks import Task
 from procrastinate.testing import InMemoryConnector
 
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
-from onceward.errors import ResultUnavailable
 from onceward.observe.logs import logger
+from onceward.outbox.loop_thread import awaited
+from onceward.outbox.targets import SENT_WITHIN
+from onceward.outbox.tasks import TaskJobs
 
 if TYPE_CHECKING:
     from procrastinate.jobs import Job
@@ -119,7 +123,7 @@ def _run(task: "Task[Any, Any, Any]", guarded: GuardedTask) -> Callable[..., obj
     def run(*args: object, **kwargs: object) -> object:
         context = _of(task)
         end = guarded.call(_call(context, args, kwargs))
-        if (again := _again(context, end, guarded)) is not None:
+        if (again := _again(context, end)) is not None:
             async_to_sync(_uncount)(context)  # in the worker's event loop
             raise again from end.error
         return end.result()
@@ -138,7 +142,7 @@ def _run_async(task: "Task[Any, Any, Any]", guarded: GuardedTask) -> Callable[..
                 raise
             await _uncount(context)  # the worker is told to stop, which is no failure of the job
             raise _ComesAgain("the worker was stopped", _SOON) from error
-        if (again := _again(context, end, guarded)) is not None:
+        if (again := _again(context, end)) is not None:
             await _uncount(context)
             raise again from end.error
         return end.result()
@@ -160,13 +164,13 @@ def _call(context: JobContext | None, args: tuple[object, ...], kwargs: dict[str
     return TaskCall(lock if lock.startswith(ENQUEUED) else str(job.id), args, kwargs, job.queue)
 
 
-def _again(context: JobContext | None, end: TaskEnd, guarded: GuardedTask) -> _ComesAgain | None:
+def _again(context: JobContext | None, end: TaskEnd) -> _ComesAgain | None:
     """Return what lets the job come again, if that is no failure."""
     if context is None:
         return None
     if _stopped(context) and isinstance(end.error, JobAborted):
         return _ComesAgain("the worker was stopped", _SOON)
-    if end.status == "refused" and not isinstance(end.error, (*guarded.final, ResultUnavailable)):
+    if end.status == "refused":
         if _DELETES.get():
             logger().warning(
                 "%s comes again, because delete_jobs=always would delete it: %s", context.job.call_string, end.error
@@ -191,3 +195,54 @@ async def _uncount(context: JobContext | None) -> None:
             await connector.execute_query_async(_UNCOUNT, job_id=context.job.id)
     except Exception as error:  # the job must come again, even if that is counted
         logger().warning("%s: an attempt is counted that was none: %s", context.job.call_string, error)
+
+
+class ProcrastinateJobs(TaskJobs):
+    """The jobs of a task. See :class:`onceward.outbox.tasks.TaskJobs`."""
+
+    broker: Any
+
+    def __init__(self, task: Any) -> None:
+        if task.queueing_lock is not None:
+            raise ValueError(
+                f"{task.name}: once.enqueue gives each job a queueing lock of its own. Leave out the task's queueing_lock=, or defer the "
+                "task without once.enqueue"
+            )
+        task.blueprint.will_configure_task()  # raises if the task belongs to no App yet
+        self.function, self.broker = task.func, task.blueprint
+        self._task, self._is_opened = task, False
+
+    def signature(self) -> Signature:
+        """Return the parameters without the job's context."""
+        own = super().signature()
+        return own.replace(parameters=list(own.parameters.values())[1:]) if self._task.pass_context else own
+
+    def put(self, key: str, arguments: dict[str, object], headers: Mapping[str, str]) -> None:
+        """Defer a job. If a job of this key still waits, it is there already."""
+        job = self._task.configure(queueing_lock=f"{ENQUEUED}{key}")
+        try:
+            try:
+                if (loop := self.home()) is not None:
+                    awaited(job.defer_async(**arguments), SENT_WITHIN, loop)
+                    return
+            except CancelledError:  # the loop has ended meanwhile
+                pass
+            self._defer(job, arguments)
+        except AlreadyEnqueued:
+            pass
+
+    def close(self) -> None:
+        """Close the app, if this has opened it."""
+        if self._is_opened:
+            self._is_opened = False
+            self.broker.close()
+
+    def _defer(self, job: Any, arguments: dict[str, object]) -> None:
+        if isinstance(self.broker.connector.get_sync_connector(), PsycopgConnector):  # it is open, in some event loop
+            raise RuntimeError("its app is open in an event loop: call await once.enqueue_async(...) there")
+        try:
+            job.defer(**arguments)
+        except AppNotOpen:
+            self.broker.open()
+            self._is_opened = True
+            job.defer(**arguments)

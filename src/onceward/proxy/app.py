@@ -11,8 +11,8 @@ from onceward.http.answer import Answer
 from onceward.http.options import check_seconds
 from onceward.http.paths import ambiguity
 from onceward.http.problem import Problem
+from onceward.http.recording import tell
 from onceward.http.rules import Rules, rules_of
-from onceward.http.trouble import tell
 from onceward.once import Once
 from onceward.proxy.headers import RequestHeaders
 from onceward.proxy.passing import Passing

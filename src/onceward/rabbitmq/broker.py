@@ -4,23 +4,70 @@ import asyncio
 import logging
 import shlex
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Final, TypeVar, Unpack
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Final, TypeVar, Unpack, cast
 
 from aio_pika import Message
-from aio_pika.abc import AbstractIncomingMessage
+from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
+from aiormq import Channel
 
-from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.broker import Broker, BrokerError, Tasks, bounded
 from onceward.consumers.dead_letters import OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_queues import length_for, lengths, retry_arguments, retry_queue, version_of
 from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
 from onceward.core.policy import Policy
 from onceward.once import Once, check_once
-from onceward.rabbitmq.connection import TROUBLE, closed, connect, copy_of, place, refused
-from onceward.rabbitmq.consumer import RabbitConsumer
+from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, copy_of, place, refused
 from onceward.rabbitmq.message import alike, kept_text, message_delivery, receives_of
 from onceward.rabbitmq.settings import count_ready, declare, prepare_dead, read_arguments
+
+
+class RabbitConsumer:
+    """One connection that messages come from, and its channel for copies."""
+
+    def __init__(self, connection: AbstractConnection, publisher: Publisher, channel: Channel, tag: str) -> None:
+        self.connection, self.publisher = connection, publisher
+        self._channel, self._tag = channel, tag
+
+    @classmethod
+    async def begin(
+        cls,
+        url: str,
+        queue: str,
+        prefetch: int,
+        arrived: Callable[[AbstractIncomingMessage], Awaitable[None]],
+        broken: Callable[[], None],
+    ) -> "RabbitConsumer":
+        """Connect and consume; ``broken`` is called when the channel is closed.
+
+        Raises:
+            BrokerError: the broker is away, or there is no such queue.
+        """
+        connection = await connect(url)
+        try:
+            await count_ready(connection, queue)  # says whether it was deleted
+            publisher = await Publisher.on(connection)
+            channel = await connection.channel(publisher_confirms=False)
+            channel.close_callbacks.add(lambda *_: broken())
+            await channel.set_qos(prefetch_count=prefetch)
+            tag = await (await channel.get_queue(queue, ensure=False)).consume(arrived)
+            return cls(connection, publisher, cast("Channel", await channel.get_underlay_channel()), tag)
+        except BaseException as error:
+            await closed(connection)
+            if isinstance(error, TROUBLE):
+                raise refused(f"queue {queue}", error) from error
+            raise
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes from it: the channel is closed, or the broker has cancelled the consumer."""
+        return self.connection.is_closed or self._channel.is_closed or self._tag not in self._channel.consumers
+
+    async def cancel(self) -> None:
+        """Let no more messages come."""
+        await self._channel.basic_cancel(self._tag)
+
 
 AHEAD: Final = 2  # messages in this process for each handler that may run
 
@@ -106,7 +153,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         self._came = asyncio.Event()
         self._waiting: deque[AbstractIncomingMessage] = deque()
         self._stopped = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(*TROUBLE)  # what a closed channel does not acknowledge comes again
 
     async def open(self, policy: Policy) -> Policy:
         connection = await connect(self._url)
@@ -203,13 +250,13 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         return receives_of(message)
 
     def acknowledge(self, message: AbstractIncomingMessage) -> None:
-        self._begin(message.ack())
+        self._tasks.begin(message.ack())
 
     def give_back(self, message: AbstractIncomingMessage, seconds: float = 0.0) -> None:
-        self._begin(self._retry(message, seconds) if seconds > 0 else message.nack(requeue=True))
+        self._tasks.begin(self._retry(message, seconds) if seconds > 0 else message.nack(requeue=True))
 
     def leave(self, message: AbstractIncomingMessage) -> None:
-        self._begin(message.nack(requeue=True))
+        self._tasks.begin(message.nack(requeue=True))
 
     async def _retry(self, message: AbstractIncomingMessage, seconds: float) -> None:
         """Store a copy in a retry queue, and only then acknowledge the message."""
@@ -232,24 +279,13 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
             raise BrokerError("RabbitMQ: the connection is lost")
         await self._consumer.publisher.send(message, queue)
 
-    def _begin(self, work: Coroutine[object, object, None]) -> None:
-        async def done() -> None:
-            try:
-                await work
-            except TROUBLE:
-                pass  # its channel is closed, so it comes again
-
-        task = asyncio.get_running_loop().create_task(done())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def stop(self) -> None:
         self._stopped.set()
         self._came.set()
         if self._consumer is not None:
-            self._begin(self._consumer.cancel())  # before what is given back, which would come here again
+            self._tasks.begin(self._consumer.cancel())  # before what is given back, which would come here again
         while self._waiting:
-            self._begin(self._waiting.popleft().nack(requeue=True))
+            self._tasks.begin(self._waiting.popleft().nack(requeue=True))
 
     def kept_text(self, message: AbstractIncomingMessage) -> str:
         return kept_text(message, self.name)
@@ -261,9 +297,5 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         return alike(one, other)
 
     async def close(self) -> None:
-        if self._tasks:
-            await asyncio.wait(set(self._tasks), timeout=_ANSWERED)
-        for task in self._tasks:  # the broker hangs: what is not acknowledged comes again
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.end(_ANSWERED)
         await self._end_consumer()

@@ -11,8 +11,9 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from aio_pika.exceptions import CONNECTION_EXCEPTIONS, PublishError
 from yarl import URL
 
+from onceward.consumers import retry_queues
 from onceward.consumers.broker import BrokerError
-from onceward.consumers.retry_queues import InTurn, fit, headers_for_copy
+from onceward.consumers.retry_queues import InTurn, fit
 from onceward.core.urls import encoded_url, shown_url
 
 _FORMS = "amqp:orders, amqp://host/vhost?queue=orders or amqp://host/vhost?exchange=shop&key=order.paid"
@@ -113,14 +114,30 @@ async def closed(connection: AbstractConnection) -> None:
 class Publisher:
     """Publishes messages to queues, each confirmed. It belongs to one event loop."""
 
-    def __init__(self, channel: AbstractChannel) -> None:
-        self._channel = channel
+    def __init__(self, connection: AbstractConnection, channel: AbstractChannel) -> None:
+        self._connection, self._channel = connection, channel
         self._turns = InTurn()
 
     @classmethod
     async def on(cls, connection: AbstractConnection) -> "Publisher":
         """Return one with a channel of its own."""
-        return cls(await connection.channel(publisher_confirms=True, on_return_raises=True))
+        return cls(connection, await connection.channel(publisher_confirms=True, on_return_raises=True))
+
+    @classmethod
+    async def to(cls, url: str) -> "Publisher":
+        """Return one with a connection of its own; raises BrokerError if there is none."""
+        connection = await connect(url)
+        try:
+            return await cls.on(connection)
+        except BaseException as error:
+            await closed(connection)
+            if isinstance(error, TROUBLE):
+                raise refused("a channel", error) from error
+            raise
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await closed(self._connection)
 
     @property
     def closed(self) -> bool:
@@ -162,24 +179,5 @@ def copy_of(
     seconds: float | None = None,
     without: Collection[str] = (),
 ) -> aio_pika.Message:
-    """Return a persistent copy of a message with these headers besides its own; it expires in ``seconds``.
-
-    Headers ``without`` are left out.
-
-    The sender's user id is left out: the broker accepts only our own.
-    """
-    return aio_pika.Message(
-        message.body,
-        headers={**headers_for_copy(message.headers, without), **headers},
-        content_type=message.content_type,
-        content_encoding=message.content_encoding,
-        delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
-        priority=message.priority,
-        correlation_id=message.correlation_id,
-        reply_to=message.reply_to,
-        expiration=seconds,
-        message_id=message.message_id or NO_ID + os.urandom(16).hex(),
-        timestamp=message.timestamp,
-        type=message.type,
-        app_id=message.app_id,
-    )
+    """As that of ``retry_queues``. A copy whose original has no id gets one that says so, because aio-pika would invent one."""
+    return retry_queues.copy_of(message, headers, seconds, without, message.message_id or NO_ID + os.urandom(16).hex())

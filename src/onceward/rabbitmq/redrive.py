@@ -13,11 +13,10 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from onceward.consumers.dead_letters import FROM, LEDGER_KEY, OURS, STATUS, dead_name
 from onceward.consumers.keeping import opened_kept
-from onceward.consumers.letters import DeadLetter, LetterRedrive, outcome_of, readied
+from onceward.consumers.letters import DeadLetter, LetterRedrive
 from onceward.consumers.redriving import InDoubt, OnCompleted, check_keeps, unparked_after
 from onceward.core.policy import Seal
 from onceward.core.record import Record
-from onceward.errors import OncewardError, StoreError
 from onceward.once import Once, check_once
 from onceward.rabbitmq.connection import (
     NO_ID,
@@ -75,13 +74,11 @@ def _copy(record: Record, seal: Seal | None) -> Message:
 
 
 async def _sent(place: RabbitPlace, message: Message) -> None:
-    connection = await connect(place.url)
+    publisher = await Publisher.to(place.url)
     try:
-        await (await Publisher.on(connection)).send(message, place.key, place.exchange)
-    except TROUBLE as error:
-        raise refused(place.shown, error) from error
+        await publisher.send(message, place.key, place.exchange)
     finally:
-        await closed(connection)
+        await publisher.close()
 
 
 class RabbitRedrive(LetterRedrive):
@@ -142,16 +139,10 @@ class RabbitRedrive(LetterRedrive):
     async def _judged(self, message: AbstractIncomingMessage, publisher: Publisher) -> DeadLetter:
         """Decide about a letter, and send it on."""
         key, was = header_of(message.headers, LEDGER_KEY), header_of(message.headers, STATUS)
-        told = DeadLetter("failed", message.message_id or "(no id)", "", key, was)
+        place = message.message_id or "(no id)"
         if (came := header_of(message.headers, FROM)) not in {None, self.queue}:
-            return told._replace(outcome="refused", reason=f"it comes from queue {came}")
-        try:
-            plan = readied(self._once, key, self._completed, self._in_doubt, dry_run=self._dry_run)
-        except StoreError:
-            raise
-        except OncewardError as error:
-            return told._replace(reason=str(error))
-        told = told._replace(outcome=outcome_of(plan), reason=plan.reason)
+            return DeadLetter("refused", place, f"it comes from queue {came}", key, was)
+        told = self.judged(place, key, was)
         if told.outcome in {"moved", "dropped"}:
             self._left = None if self._left is None else self._left - 1
             if not self._dry_run:

@@ -185,9 +185,7 @@ async def count_ready(connection: AbstractConnection, queue: str) -> int:
     except ChannelNotFoundEntity as error:
         if "down or inaccessible" in str(error):  # the node of a classic queue is away, and comes back
             raise refused(f"queue {queue}", error) from error
-        gone = BrokerError(f"there is no queue {queue}: declare it, as a durable quorum queue")
-        gone.gone = True
-        raise gone from error
+        raise BrokerError(f"there is no queue {queue}: declare it, as a durable quorum queue", gone=True) from error
     except ChannelClosed as error:
         raise refused(f"queue {queue}", error) from error
 

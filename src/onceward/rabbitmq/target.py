@@ -2,26 +2,21 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 from aio_pika import DeliveryMode, Message
 
-from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.urls import shown_url
-from onceward.outbox.loop_thread import awaited
-from onceward.outbox.targets import SENT_WITHIN, MessageNotSent, OutboxMessage, refusal_of
-from onceward.rabbitmq.connection import TROUBLE, Publisher, closed, connect, read_address, refused
-
-if TYPE_CHECKING:
-    from aio_pika.abc import AbstractConnection
+from onceward.outbox.loop_thread import LoopTarget
+from onceward.outbox.targets import OutboxMessage, refuse_options
+from onceward.rabbitmq.connection import Publisher, read_address
 
 _ROUTES = frozenset({"CC", "BCC"})  # lists of routing keys: as text, they end the channel, and with it a whole batch
 _LONGEST_NAME = 255  # bytes of a queue, an exchange, a routing key or a header's name (AMQP 0-9-1, shortstr)
 
 
-class RabbitTarget:
+class RabbitTarget(LoopTarget[Publisher]):
     """A queue or an exchange. A message's key is its header ``Idempotency-Key`` and its message id.
 
     A message is sent when the broker has confirmed it. One that no queue takes is not sent, and is tried again later.
@@ -40,16 +35,11 @@ class RabbitTarget:
         self._place = read_address(address)
         if max(len(text.encode()) for text in (self._place.exchange, self._place.key)) > _LONGEST_NAME:
             raise ValueError(f"{shown_url(address)!r}: RabbitMQ's names have up to {_LONGEST_NAME} bytes")
-        self._loop: asyncio.AbstractEventLoop | None = None  # of the connection; another one after a fork
-        self._opening = asyncio.Lock()
-        self._connection: AbstractConnection | None = None
-        self._publisher: Publisher | None = None
+        super().__init__(self._place.shown)
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if RabbitMQ can never take the message."""
-        for name in ("delay", "group"):
-            if getattr(message, name) is not None:
-                raise ValueError(f"{self._place.shown}: RabbitMQ has no {name}=; leave it out")
+        refuse_options(f"{self.where}: RabbitMQ", message, "delay", "group")
         for name in message.headers:
             if name.lower() == KEY_HEADER.lower():
                 raise ValueError(f"headers: onceward itself writes {KEY_HEADER}; leave it out")
@@ -59,57 +49,23 @@ class RabbitTarget:
                 raise ValueError(f"headers: a name has up to {_LONGEST_NAME} bytes, and {name[:20]}... has more")
         message.body.encode()
 
-    def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
+    async def connect(self) -> Publisher:
+        """Return a publisher with a connection of its own."""
+        return await Publisher.to(self._place.url)
+
+    async def disconnect(self, client: Publisher) -> None:
+        """Close its connection."""
+        await client.close()
+
+    def is_closed(self, client: Publisher) -> bool:
+        """Return whether its channel is closed, as by a missing exchange."""
+        return client.closed
+
+    async def deliver(self, client: Publisher, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
         """Publish messages together, and wait for their confirms."""
-        told: list[Exception | None] = [refusal_of(self, message) for message in messages]
-        fit = [number for number, error in enumerate(told) if error is None]
-        answers: list[Exception | None]
-        try:
-            answers = awaited(self._send([messages[number] for number in fit]), SENT_WITHIN)
-        except Exception as error:  # no confirm in time, or the interpreter ends
-            answers = [error] * len(fit)
-        for number, answer in zip(fit, answers, strict=True):
-            if answer is not None:
-                told[number] = MessageNotSent(f"{self._place.shown}: {str(answer) or 'no confirm came in time'}")
-        return told
-
-    def close(self) -> None:
-        """Close the connection; the next send opens another."""
-        if self._connection is not None:
-            awaited(self._close(), SENT_WITHIN)
-
-    async def _send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
-        try:
-            publisher = await self._open()
-        except BrokerError as error:
-            return [error] * len(messages)
-        return await asyncio.gather(*(self._publish(publisher, message) for message in messages))
-
-    async def _publish(self, publisher: Publisher, message: OutboxMessage) -> Exception | None:
-        try:
-            await publisher.send(_written(message), self._place.key, self._place.exchange)
-        except BrokerError as error:
-            return error
-        return None
-
-    async def _open(self) -> Publisher:
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop, self._opening, self._connection, self._publisher = loop, asyncio.Lock(), None, None
-        async with self._opening:
-            if self._connection is None or self._connection.is_closed:
-                self._connection, self._publisher = await connect(self._place.url), None
-            if self._publisher is None or self._publisher.closed:
-                try:
-                    self._publisher = await Publisher.on(self._connection)
-                except TROUBLE as error:
-                    raise refused("a channel", error) from error
-            return self._publisher
-
-    async def _close(self) -> None:
-        connection, self._connection, self._publisher = self._connection, None, None
-        if connection is not None and self._loop is asyncio.get_running_loop():
-            await closed(connection)
+        place = self._place
+        sends = (client.send(_written(message), place.key, place.exchange) for message in messages)
+        return await asyncio.gather(*sends, return_exceptions=True)  # type: ignore[return-value]  # an interrupt is raised
 
 
 def _written(message: OutboxMessage) -> Message:

@@ -1,7 +1,7 @@
 """Redis Streams: a worker for a stream, with dead letters, and messages that leave with a record.
 
-``worker`` is over its ``broker``, which has ``scripts`` (what Redis does in one step), ``settings`` (what a server loses), and
-``message``. ``target`` is the outbox's. FastStream's handlers of streams are in ``faststream/``.
+``broker`` has the worker, and what a server loses; ``message`` has the scripts, which Redis runs in one step. ``target`` is the
+outbox's. FastStream's handlers of streams are in ``faststream/``.
 """
 
 from typing import TYPE_CHECKING
@@ -10,8 +10,8 @@ from onceward.lazily import lazily, required
 
 if TYPE_CHECKING:
     from onceward.consumers.sending import send, send_async
+    from onceward.redis_streams.broker import RedisStreamsWorker
     from onceward.redis_streams.target import RedisStreamTarget
-    from onceward.redis_streams.worker import RedisStreamsWorker
 
 __all__ = ["RedisStreamTarget", "RedisStreamsWorker", "send", "send_async"]
 
@@ -22,6 +22,6 @@ __getattr__, __dir__ = lazily(
     {
         "..consumers.sending": ("send", "send_async"),
         ".target": ("RedisStreamTarget",),
-        ".worker": ("RedisStreamsWorker",),
+        ".broker": ("RedisStreamsWorker",),
     },
 )

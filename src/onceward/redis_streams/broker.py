@@ -10,19 +10,22 @@ import heapq
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Unpack
 
 import redis.asyncio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
-from onceward.consumers.dead_letters import add_letter
+from onceward.consumers.broker import Broker, BrokerError, Tasks, bounded, tell_outlived
+from onceward.consumers.dead_letters import add_letter, dead_name
 from onceward.consumers.delivery import Delivery
+from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
+from onceward.core.urls import encoded_url
+from onceward.once import Once, check_once
 from onceward.redis_streams.message import (
     AGAIN,
     CLAIM,
@@ -82,7 +85,7 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         self._looked = 0.0  # when others' entries were looked at
         self._renewing: asyncio.Task[None] | None = None
         self._stopped = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(*TROUBLE)  # what is not acknowledged comes again, and replays
 
     async def open(self, policy: Policy) -> Policy:
         try:
@@ -213,14 +216,14 @@ class RedisStreamsBroker(Broker[StreamEntry]):
 
     def acknowledge(self, message: StreamEntry) -> None:
         self._held.discard(message.id)
-        self._begin(self._client.xack(self.name, self.group, message.id))
+        self._tasks.begin(self._client.xack(self.name, self.group, message.id))
 
     def give_back(self, message: StreamEntry, seconds: float = 0.0) -> None:
         if seconds > 0 and not self._stopped:
             self._keep(message.id, seconds)
         else:
             self._held.discard(message.id)
-            self._begin(self._free(message.id, seconds))
+            self._tasks.begin(self._free(message.id, seconds))
 
     def leave(self, message: StreamEntry) -> None:
         self._held.discard(message.id)
@@ -243,15 +246,6 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         except TROUBLE as error:
             raise self._refused(error) from error
 
-    def _begin(self, work: Awaitable[object]) -> None:
-        async def done() -> None:
-            with contextlib.suppress(*TROUBLE):  # it comes again, and replays
-                await work
-
-        task = asyncio.get_running_loop().create_task(done())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _refused(self, error: BaseException) -> BrokerError:
         advice = " Is the server running, and is REDIS_URL right?" if isinstance(error.__context__, OSError) else ""
         return BrokerError(f"stream {self.name}: {str(error) or type(error).__name__}{advice}")
@@ -260,13 +254,12 @@ class RedisStreamsBroker(Broker[StreamEntry]):
         self._stopped = True
         waiting, self._waiting = self._waiting, {}
         for name, due in waiting.items():
-            self._begin(self._free(name, max(0.0, due - boottime())))
+            self._tasks.begin(self._free(name, max(0.0, due - boottime())))
 
     async def close(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
-        while self._tasks:
-            await asyncio.wait(set(self._tasks))
+        await self._tasks.end()
         with contextlib.suppress(*TROUBLE):
             await self._client.eval(FORGET, 1, self.name, self.group, self._consumer, 0)
         await self._client.aclose()
@@ -286,3 +279,52 @@ def risks(info: Mapping[str, str]) -> Iterator[str]:
     """Yield what can lose entries, but does not have to."""
     if info.get("connected_slaves", "0") != "0":
         yield "its replicas follow asynchronously, so a failover loses the last entries"
+
+
+LOCAL: Final = "redis://127.0.0.1:6379/0"
+
+
+class RedisStreamsWorker(Worker[StreamEntry]):
+    """Handles the entries of a stream, each once: ``RedisStreamsWorker(once, "orders", charge, key="order.id").run()``.
+
+    An entry is acknowledged when its effect is recorded, also by an earlier handler. A failed entry comes again after a pause that
+    doubles with each receive, and a busy key's entry when the other worker's lease ends. It stays pending in the meantime. The
+    entries of a killed worker are claimed by another one. Entries that cannot be handled (a parked key, another input under the
+    same key, a malformed entry) go to the dead letters. Their headers say why.
+
+    A server whose settings lose entries is refused at the start. The stream and the group are made then if they are missing.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        stream: its name.
+        handler: takes the payload: the field ``__data__`` as :func:`onceward.redis_streams.send` writes it, else an object of all
+            fields. A plain function is called in threads.
+        url: of the server, as ``redis://user:password@host:6379/0``; ``rediss://`` for TLS. By default that of REDIS_URL, else the
+            one on this machine.
+        group: the consumer group; by default the namespace of the keys. Two handlers must not share one.
+        dead: the stream of the dead letters; by default ``STREAM.onceward-dead``.
+        idle: seconds after which the entries of a killed worker are claimed. All workers of a group must give the same.
+        **options: those of :class:`onceward.consumers.worker.Worker`; the key is by default the header ``Idempotency-Key``, else the
+            stream and the entry's id. ``max_attempts`` is 10 by default.
+
+    Raises:
+        ValueError, TypeError: an argument is not valid, or does not fit the handler.
+    """
+
+    def __init__(
+        self,
+        once: Once,
+        stream: str,
+        handler: Callable[..., object],
+        *,
+        url: str | None = None,
+        group: str | None = None,
+        dead: str | None = None,
+        idle: float = 60.0,
+        **options: Unpack[WorkerOptions],
+    ) -> None:
+        check_once(once, "RedisStreamsWorker({}, 'orders', charge)")
+        where = encoded_url(url or os.environ.get("REDIS_URL") or LOCAL)
+        broker = RedisStreamsBroker(where, stream, dead=dead or dead_name(stream), idle=idle)
+        super().__init__(once, broker, handler, **options)
+        broker.group = group or self._batch.name

@@ -1,6 +1,7 @@
 """Redis Streams as targets."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -9,7 +10,6 @@ import msgspec
 try:
     import redis
     from redis.backoff import NoBackoff
-    from redis.exceptions import RedisError
     from redis.retry import Retry
 except ImportError as error:
     raise ImportError("Redis needs its client: pip install 'onceward[redis]'") from error
@@ -17,7 +17,7 @@ except ImportError as error:
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.core.arguments import check_type
 from onceward.core.urls import shown_url
-from onceward.outbox.targets import MessageNotSent, OutboxMessage, refusal_of
+from onceward.outbox.targets import OutboxMessage, answers_of, not_sent, refuse_options
 
 _TIMEOUT: Final = 2.5  # seconds for a connection, and for an answer
 
@@ -59,29 +59,21 @@ class RedisStreamTarget:
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if no stream can take the message."""
-        for name in ("delay", "group"):
-            if getattr(message, name) is not None:
-                raise ValueError(f"{self._stream}: a stream of Redis has no {name}=; leave it out")
+        refuse_options(f"{self._stream}: a stream of Redis", message, "delay", "group")
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
         """Add messages, all with one request."""
-        told: list[Exception | None] = [refusal_of(self, message) for message in messages]
-        places = [place for place, refused in enumerate(told) if refused is None]
-        answers: list[object]
-        try:
-            with self._client.pipeline(transaction=False) as pipeline:
-                for place in places:
-                    headers = {**messages[place].headers, KEY_HEADER: messages[place].key}
-                    content = msgspec.json.encode({"data": messages[place].body, "headers": headers})
-                    pipeline.xadd(self._stream, {"__data__": content})
-                answers = pipeline.execute(raise_on_error=False)
-        except (RedisError, OSError) as error:
-            answers = [error] * len(places)
-        for place, answer in zip(places, answers, strict=True):
-            if isinstance(answer, Exception):
-                told[place] = not_sent = MessageNotSent(f"{self._stream}: {answer}")
-                not_sent.__cause__ = answer
-        return told
+        return answers_of(self, messages, self._send, partial(not_sent, self._stream))
+
+    def _send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
+        with self._client.pipeline(transaction=False) as pipeline:
+            for message in messages:
+                headers = {**message.headers, KEY_HEADER: message.key}
+                pipeline.xadd(
+                    self._stream, {"__data__": msgspec.json.encode({"data": message.body, "headers": headers})}
+                )
+            answers = pipeline.execute(raise_on_error=False)
+        return [answer if isinstance(answer, Exception) else None for answer in answers]
 
     def close(self) -> None:
         """Close idle connections."""

@@ -5,28 +5,32 @@ tells it of which message it is called. All else stays Taskiq's: its retries, ti
 """
 
 import asyncio
-from asyncio import CancelledError, current_task
-from collections.abc import Awaitable, Callable
+from asyncio import AbstractEventLoop, CancelledError, current_task
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+from inspect import Signature, get_annotations
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast, get_args
+from weakref import WeakKeyDictionary
 
-from taskiq import AsyncTaskiqDecoratedTask, InMemoryBroker, TaskiqMessage, TaskiqMiddleware
+from taskiq import AsyncBroker, AsyncTaskiqDecoratedTask, InMemoryBroker, TaskiqMessage, TaskiqMiddleware
 from taskiq.exceptions import NoResultError
 from taskiq.kicker import AsyncKicker
+from taskiq_dependencies.dependency import Dependency
 
-from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.dead_letters import dead_headers, dead_name
 from onceward.consumers.delivery import Backoff
-from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
-from onceward.errors import Mismatch, Parked, ResultUnavailable
+from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions, dead_outcome
 from onceward.observe.logs import logger
+from onceward.outbox.loop_thread import awaited, own_loop
+from onceward.outbox.targets import SENT_WITHIN
+from onceward.outbox.tasks import HOMES, TaskJobs
 from onceward.taskiq.settings import ACK, check_broker, check_retries
 
 if TYPE_CHECKING:
-    from taskiq import AsyncBroker, ScheduleSource
+    from taskiq import ScheduleSource
 
     from onceward.once import Once
 
@@ -65,12 +69,8 @@ async def dead_letter(broker: "AsyncBroker", message: "TaskiqMessage", end: "Tas
     logger().warning("%s %s becomes a dead letter: %s", message.task_name, message.task_id, end.error)
     if not isinstance(queue, str):
         return
-    status = (
-        "parked" if isinstance(end.error, Parked) else "mismatch" if isinstance(end.error, Mismatch) else "malformed"
-    )
-    outcome = BatchOutcome(status, message, getattr(end.error, "key", None), None, end.error)  # type: ignore[arg-type]
     tries = int(message.labels.get("_retries", 0)) + 1
-    labels = {**dead_headers(outcome, queue, tries), "queue_name": dead_name(queue)}
+    labels = {**dead_headers(dead_outcome(end), queue, tries), "queue_name": dead_name(queue)}
     kicker = _kicker(broker, message, labels)
     await _sent(lambda: kicker.kiq(*message.args, **message.kwargs))
 
@@ -225,16 +225,15 @@ class _GuardedTaskiq:
     async def _follow(self, message: TaskiqMessage, end: TaskEnd) -> object:
         """Do what follows from the end of a message, and return its result or raise."""
         broker = self._task.broker
-        is_dead = end.status == "refused" and not isinstance(end.error, (*self._guarded.final, ResultUnavailable))
-        if is_dead and not has_dead_letters(broker, message):
+        if end.status == "refused" and not has_dead_letters(broker, message):
             end = TaskEnd("again", error=end.error, seconds=LONGEST)  # Taskiq would acknowledge it, and forget it
         if end.status == "again":
             await send_again(broker, message, end, self._later)
             raise NoResultError  # so that Taskiq saves no result and counts no retry
-        if end.status == "refused":
+        if end.status in {"ended", "refused"}:
             message.labels["retry_on_error"] = False
-            if is_dead:
-                await dead_letter(broker, message, end)
+        if end.status == "refused":
+            await dead_letter(broker, message, end)
         return end.result()
 
 
@@ -248,3 +247,47 @@ def _is_requeue(error: Exception) -> bool:
     """Return whether the task has sent itself again with ``Context.requeue()``."""
     message = _MESSAGE.get()
     return isinstance(error, NoResultError) and message is not None and message.labels.get(_REQUEUES) != _BEFORE.get()
+
+
+_STARTED: Final[WeakKeyDictionary[AsyncBroker, AbstractEventLoop]] = WeakKeyDictionary()  # in a loop of onceward's own
+
+
+class TaskiqJobs(TaskJobs):
+    """The messages of a task. See :class:`onceward.outbox.tasks.TaskJobs`."""
+
+    broker: AsyncBroker
+
+    def __init__(self, task: Any) -> None:
+        check_broker(task.broker, task.task_name)
+        self.function, self.broker, self._task = task.original_func, task.broker, task
+
+    def signature(self) -> Signature:
+        """Return the parameters that Taskiq does not fill in itself."""
+        own = super().signature()
+        try:
+            hints = get_annotations(self.function, eval_str=True)
+        except Exception:  # names that are there for type checkers only
+            hints = {}
+        told = [one for one in own.parameters.values() if not _is_dependency(one.default, hints.get(one.name))]
+        return own.replace(parameters=told)
+
+    def settle(self, *, awaited: bool) -> None:
+        """As there. A caller that is no coroutine uses onceward's own loop, unless another one is known."""
+        super().settle(awaited=awaited)
+        if not awaited and self.home() is None:
+            HOMES[self.broker] = own_loop()
+
+    def put(self, key: str, arguments: dict[str, object], headers: Mapping[str, str]) -> None:
+        """Send the task. A second message of the same id is delivered, too."""
+        loop = self.home() or (own_loop() if TaskJobs.alone else None)
+        if loop is None:
+            raise RuntimeError("this process does not know the event loop of its broker: another process sends it")
+        if loop is own_loop() and _STARTED.get(self.broker) is not loop:
+            awaited(self.broker.startup(), SENT_WITHIN)
+            _STARTED[self.broker] = loop
+        kicker = self._task.kicker().with_task_id(key).with_labels(**headers)
+        awaited(kicker.kiq(**arguments), SENT_WITHIN, loop)
+
+
+def _is_dependency(default: object, hint: object) -> bool:
+    return any(isinstance(one, Dependency) for one in (default, *get_args(hint)))

@@ -14,8 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from onceward.errors import OncewardError
-from onceward.http.answer import PENDING, Answer
-from onceward.http.gate import AnswerGate
+from onceward.http.answer import PENDING, Answer, AnswerGate
 from onceward.web.asgi_cut import is_invalid, is_torn
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Send, lines_of, reply
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from onceward.claim.lease import CURRENT
 from onceward.claim.running import Under
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
-from onceward.http.exchange import Unrecorded
+from onceward.http.guarded import Unrecorded
 from onceward.http.held import HeldRequest
 from onceward.observe.logs import logger
 from onceward.web.asgi_cut import BEGAN, MAY_HAVE_RUN, UNROUTED, is_unrouted

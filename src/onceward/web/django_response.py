@@ -7,8 +7,7 @@ from asgiref.sync import async_to_sync
 from django.http import HttpResponse, HttpResponseBase
 
 from onceward.core.arguments import check_type
-from onceward.http.answer import PENDING, Answer
-from onceward.http.gate import AnswerGate
+from onceward.http.answer import PENDING, Answer, AnswerGate
 from onceward.http.held import HeldRequest
 from onceward.web.sending import Sending
 from onceward.web.sending_async import SendingAsync

@@ -12,8 +12,7 @@ except ModuleNotFoundError as error:
 
 from onceward.core.arguments import check_type
 from onceward.core.policy import Options
-from onceward.http.answer import PENDING, Answer
-from onceward.http.gate import AnswerGate
+from onceward.http.answer import PENDING, Answer, AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
 from onceward.http.rules import Rules, endpoint_rules

@@ -7,8 +7,7 @@ If the client leaves early, the rest is still made and recorded.
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from onceward.http.answer import CUT_SHORT, PENDING, Answer
-from onceward.http.gate import AnswerGate
+from onceward.http.answer import CUT_SHORT, PENDING, Answer, AnswerGate
 from onceward.http.held import HeldRequest
 
 

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
-from onceward.http.answer import CUT_SHORT
-from onceward.http.gate import AnswerGate
+from onceward.http.answer import CUT_SHORT, AnswerGate
 from onceward.http.held import HeldRequest
 
 T = TypeVar("T")

@@ -7,9 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeAlias, Unpack
 
 from onceward.core.policy import Options
-from onceward.http.answer import Answer, sized
+from onceward.http.answer import Answer, AnswerGate, sized
 from onceward.http.coverage import known_routes
-from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
 from onceward.http.rules import Rules

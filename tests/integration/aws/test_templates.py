@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from onceward import Once
-from onceward.aws.doctor.diagnosis import diagnosis
-from onceward.aws.doctor.look import Inspection
+from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.aws.templates import Consumer, printed
 from onceward.core.policy import Policy
 from onceward.observe.alarms import ALARMS

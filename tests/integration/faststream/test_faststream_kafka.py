@@ -11,8 +11,8 @@ from faststream.kafka import KafkaBroker
 from stations import Order, Receipt, until
 
 from onceward import Once
+from onceward.consumers.retry_topics import configs_of
 from onceward.faststream import exactly
-from onceward.kafka.topics import configs_of
 from servers.redis import Redis
 
 NACK = AckPolicy.NACK_ON_ERROR

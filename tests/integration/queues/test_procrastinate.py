@@ -11,7 +11,7 @@ from procrastinate.testing import InMemoryConnector
 
 from onceward import Claim, Once
 from onceward.procrastinate import exactly
-from onceward.procrastinate.jobs import ProcrastinateJobs
+from onceward.procrastinate.exactly import ProcrastinateJobs
 
 pytestmark = pytest.mark.sampled(is_async=1)
 

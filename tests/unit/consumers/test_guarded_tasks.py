@@ -210,7 +210,7 @@ def test_a_final_exception_is_recorded_and_not_retried():
 
     ends = [task.call(call()), task.call(call())]
 
-    assert [(end.status, str(end.error)) for end in ends] == [("refused", "card 42")] * 2
+    assert [(end.status, str(end.error)) for end in ends] == [("ended", "card 42")] * 2
     assert runs == [1]
 
 

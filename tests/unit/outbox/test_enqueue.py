@@ -23,10 +23,10 @@ from onceward.dramatiq import exactly
 from onceward.outbox import OutboxMessage, drain
 from onceward.outbox.targets import open_target
 from onceward.procrastinate import exactly as exactly_procrastinate
-from onceward.procrastinate.jobs import ProcrastinateJobs
+from onceward.procrastinate.exactly import ProcrastinateJobs
 from onceward.stores.memory import MemoryStore
 from onceward.taskiq import exactly as exactly_taskiq
-from onceward.taskiq.jobs import TaskiqJobs
+from onceward.taskiq.exactly import TaskiqJobs
 from onceward.testing import off
 from tables import each
 from waiting import until

@@ -8,12 +8,12 @@ import pytest
 from onceward.aws.sqs.broker import SqsWorker
 from onceward.consumers.worker import Worker
 from onceward.kafka.broker import KafkaWorker
-from onceward.nats.worker import NatsWorker
+from onceward.nats.broker import NatsWorker
 from onceward.pipelines import PipelineInvalid, load
 from onceward.pipelines.settings import fields_of
 from onceward.pipelines.sources.brokers import KafkaSource, NatsSource, RabbitmqSource, RedisStreamsSource, SqsSource
 from onceward.rabbitmq.broker import RabbitWorker
-from onceward.redis_streams.worker import RedisStreamsWorker
+from onceward.redis_streams.broker import RedisStreamsWorker
 from tables import each
 
 

@@ -14,7 +14,7 @@ from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.settings import QueueSettings
 from onceward.aws.sqs.visibility import Visibility
-from onceward.consumers.redriving import InDoubt, OnCompleted
+from onceward.consumers.redriving import InDoubt, OnCompleted, check_redrive
 from onceward.errors import OncewardError, StoreError
 from onceward.keys.ledger_keys import checked_name
 from onceward.once import Once, check_once
@@ -89,14 +89,9 @@ class Redrive:
         dry_run: bool = False,
     ) -> None:
         check_once(once, "Redrive({}, source, target, name='billing.charge')")
-        if completed not in {"keep", "rerun", "drop"}:
-            raise ValueError(f'completed={completed!r}: give "keep", "rerun" or "drop"')
-        if in_doubt not in {"keep", "rerun"}:
-            raise ValueError(f'in_doubt={in_doubt!r}: give "keep" or "rerun"')
+        check_redrive(completed, ("keep", "rerun", "drop"), in_doubt, limit)
         if not 1 <= visibility <= 43200:
             raise ValueError(f"visibility={visibility!r}: give 1 to 43200 whole seconds")
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit={limit!r}: give a whole number, at least 1")
         self._source, self._target = source, target
         self._letters = Letters(checked_name(name), key, where, unwrap, fingerprint)
         self._visibility, self._limit, self._dry_run = visibility, limit, dry_run

@@ -1,6 +1,11 @@
 """Reads the facts that the checks of ``diagnosis.py`` are about. Nothing is changed anywhere."""
 
-from onceward.aws.doctor.facts import Facts, Trigger
+from collections.abc import Iterator
+from typing import Final
+
+from onceward.aws.doctor.facts import Facts, Trigger, days
+from onceward.aws.doctor.mapping import functions
+from onceward.aws.doctor.queue import QUEUE_CHECKS
 from onceward.aws.sqs.address import address_of
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.settings import QueueSettings
@@ -9,7 +14,7 @@ from onceward.core.policy import Policy
 from onceward.core.selections import DueWithin
 from onceward.stores.capabilities import FOUND, INSPECT, OUTBOX
 from onceward.stores.contract import Page, Store
-from onceward.stores.inspection import Gaps
+from onceward.stores.inspection import LEVELS, Finding, Gaps
 from onceward.wire.credentials import client_of
 
 
@@ -121,3 +126,26 @@ def _triggers(arn: str) -> tuple[Trigger, ...]:
                 )
             )
     return tuple(found)
+
+
+_LONG: Final = 600.0  # seconds: relays look every minute, and a target that fails is tried after 5 minutes
+
+
+def diagnosis(facts: Facts) -> list[Finding]:
+    """Return what all checks find, the worst first."""
+    found = list(facts.gaps)
+    if facts.queue is not None:
+        for check in (*QUEUE_CHECKS, functions):
+            found += check(facts.queue, facts)
+    if facts.ledger is not None:
+        found += facts.ledger.findings()
+        found += _messages(facts.overdue)
+    return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+
+
+def _messages(overdue: float) -> Iterator[Finding]:
+    """Check that somebody sends what crashed processes leave. A message that was tried in vain is not due."""
+    if overdue >= _LONG:
+        says = f"the longest message is due for {days(overdue)}, and nobody has tried to send it since"
+        why = "a process that sent it has ended, and no relay runs on this ledger, or none knows its target or its seal"
+        yield Finding("warning", "messages", says, why, "run `onceward relay` (docs/reference/outbox.md)")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, Unpack
 
 from onceward.aws.events.handler import LambdaHandler, Source, wrapping
-from onceward.aws.events.records import MalformedEvent, at, filled, from_base64, needed, other_source, text_at, unfit
+from onceward.aws.events.records import at, filled, from_base64, grouped, needed, source_of, text_at, unfit
 from onceward.aws.events.response import raise_failed
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.delivery import Delivery, DeliveryOptions
@@ -55,9 +55,8 @@ def on_activemq(
 
 
 def _of_activemq(event: object) -> list[Delivery]:
-    found, messages = at(event, "eventSource"), at(event, "messages")
-    if isinstance(found, str) and found != ACTIVEMQ:
-        raise MalformedEvent(f"{other_source(ACTIVEMQ, found)}; nothing has run")
+    source_of(event, ACTIVEMQ)
+    messages = at(event, "messages")
     if not isinstance(messages, list):
         raise unfit(event, "events of ActiveMQ, which have a list of messages")
     return [filled(ACTIVEMQ, message, _jms_message) for message in messages]
@@ -76,16 +75,9 @@ def _property(properties: object, name: str) -> str | None:
 
 
 def _deliveries(event: object) -> list[Delivery]:
-    found, queues = at(event, "eventSource"), at(event, "rmqMessagesByQueue")
-    if isinstance(found, str) and found != RABBITMQ:
-        raise MalformedEvent(f"{other_source(RABBITMQ, found)}; nothing has run")
-    if not isinstance(queues, dict) or not all(isinstance(messages, list) for messages in queues.values()):
-        raise unfit(event, "events of RabbitMQ, which have a dict of rmqMessagesByQueue")
-    return [
-        filled(RABBITMQ, message, partial(_message, queue=str(name)))
-        for name, messages in queues.items()
-        for message in messages
-    ]
+    source_of(event, RABBITMQ)
+    messages = grouped(event, "rmqMessagesByQueue", "events of RabbitMQ, which have a dict of rmqMessagesByQueue")
+    return [filled(RABBITMQ, message, partial(_message, queue=name)) for name, message in messages]
 
 
 def _message(delivery: Delivery, queue: str) -> None:

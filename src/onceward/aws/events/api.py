@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
+from copy import copy
 from typing import Final, Unpack, cast
 
 from onceward.aws.events import api_event
@@ -9,20 +10,16 @@ from onceward.aws.events.handler import LambdaHandler, naming_worker, time_left
 from onceward.claim.called import refuse_not_begun
 from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
-from onceward.claim.guard import Guard
-from onceward.claim.held import held
 from onceward.core.belief import within
 from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.coverage import Coverage
-from onceward.http.exchange import Exchange
+from onceward.http.guarded import AnswerCodec, Guarded
+from onceward.http.held import HeldRequest, claim, claim_async
 from onceward.http.options import with_wait
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
-from onceward.keys.ledger_keys import scoped_key
-from onceward.observe.events import ROUTE
 from onceward.once import Once, check_once
-from onceward.results.codec import Codec
 
 Function = Callable[..., object]
 # The handler has run, so it does not run again, even if its caller cannot read the response.
@@ -79,14 +76,15 @@ def on_api(
     return decorate
 
 
-class _Api:
+class _Api(Guarded):
     """A function and its fixed settings."""
+
+    within = None
 
     def __init__(self, once: Once, rules: Rules, function: Function, name: str | None, options: Options) -> None:
         refuse_guarded(function)
-        guard, handler = once.guards.for_function(function, name, options)
-        self.name = guard.name
-        if guard.policy.on_busy == "skip":
+        self.guard, handler = once.guards.for_function(function, name, options)
+        if self.guard.policy.on_busy == "skip":
             raise ValueError(
                 'on_busy="skip" does not fit HTTP, where each request needs an answer; give wait=SECONDS or nothing'
             )
@@ -95,17 +93,25 @@ class _Api:
         self.function = function
         self.is_async = handler.is_async
         self.parameter = handler.parameter
-        self._guard = guard
-        self._codec = Codec(Recorded)
+        self.shape = api_event.REST
 
-    def guard(self, left: float | None) -> Guard:
-        """Return a guard whose leases and waits end with the invocation, ``left`` seconds from now."""
-        policy, store = self._guard.policy, self._guard.store
+    def under(self, shape: api_event.Shape, left: float | None) -> "_Api":
+        """Return this for one invocation: its leases and waits end ``left`` seconds from now."""
+        policy, store = self.guard.policy, self.guard.store
         if left is not None:
             policy = within(store, policy, left)
             if policy.wait:
                 policy = policy._replace(on_busy=min(policy.wait, max(0.0, left - RESERVE)))
-        return self._guard.under(policy, self._codec)
+        own = copy(self)
+        own.guard, own.shape = self.guard.under(policy, AnswerCodec()), shape
+        return own
+
+    def recorded(self, key: str, value: object) -> Recorded:
+        """Return the recorded answer. A function that completes its claim itself records its unchanged response."""
+        if isinstance(value, Recorded):
+            return value
+        answer = api_event.answer_of(self.shape, value)
+        return _NO_RESPONSE if answer is None else recorded(answer)
 
 
 class _Request:
@@ -116,106 +122,58 @@ class _Request:
     """
 
     def __init__(self, api: _Api, event: object, context: object) -> None:
-        self._api = api
         self._given = (event, context)
         self._shape, request, body = api_event.read(event)
         asked = api.rules.begin(request)
         if asked is None:
             api.coverage.passed(request.method, request.path)
         self._asked = api.rules.ask(asked, body) if isinstance(asked, PendingRequest) else asked
-        self._response: object = None
-        self._failure: Exception | None = None  # the function's exception, if that is recorded
-        self._deadline: float | None = None  # when the invocation is stopped, on the guard's clock
+        self._left = left = time_left(context)
+        self._api = api.under(self._shape, left) if isinstance(self._asked, KeyedRequest) else api
 
     def answer(self) -> object:
         asked = self._asked
+        if isinstance(asked, KeyedRequest):
+            held = claim(self._api, asked)
+            if isinstance(held, HeldRequest):
+                response = held.call(lambda: self._called(self._claim(held)))
+                return self._instead(held.settle(self._outcome(held, response)), response)
+            asked = held
         if isinstance(asked, Answer):
-            return self._translated(asked)
-        if not isinstance(asked, KeyedRequest):
-            with asked or nullcontext():
-                return self._watched(asked, self._called(None))
-        guard, exchange, key = self._begin(asked)
-        told = ROUTE.set(asked.route)
-        try:
-            run = lambda: self._run(exchange)
-            record = guard.call(key, asked.fingerprint, run, (), {}, comes=asked.comes, provenance=asked.provenance)
-        except Exception as error:
-            return self._translated(exchange.refused(error))
-        finally:
-            ROUTE.reset(told)
-        return self._ended(exchange, record)
+            return api_event.response_of(self._shape, asked)
+        with asked or nullcontext():
+            return self._watched(asked, self._called(None))
 
     async def answer_async(self) -> object:
         asked = self._asked
+        if isinstance(asked, KeyedRequest):
+            held = await claim_async(self._api, asked)
+            if isinstance(held, HeldRequest):
+                response = await held.call_async(lambda: self._called_async(self._claim(held)))
+                return self._instead(await held.settle_async(self._outcome(held, response)), response)
+            asked = held
         if isinstance(asked, Answer):
-            return self._translated(asked)
-        if not isinstance(asked, KeyedRequest):
-            with asked or nullcontext():
-                return self._watched(asked, await self._called_async(None))
-        guard, exchange, key = self._begin(asked)
-        told = ROUTE.set(asked.route)
-        try:
-            run = lambda: self._run_async(exchange)
-            record = await guard.call_async(
-                key, asked.fingerprint, run, (), {}, comes=asked.comes, provenance=asked.provenance
-            )
-        except Exception as error:
-            return self._translated(exchange.refused(error))
-        finally:
-            ROUTE.reset(told)
-        return self._ended(exchange, record)
+            return api_event.response_of(self._shape, asked)
+        with asked or nullcontext():
+            return self._watched(asked, await self._called_async(None))
 
-    def _begin(self, asked: KeyedRequest) -> tuple[Guard, Exchange, str]:
-        left = time_left(self._given[1])
-        guard = self._api.guard(left)
-        self._deadline = None if left is None else guard.clock() + left
-        most = guard.policy.max_result
-        assert most is not None  # the guard has asked the store
-        return guard, Exchange(self._api.rules, asked, most), scoped_key(self._api.name, asked.key)
+    def _claim(self, held: HeldRequest) -> Claim:
+        if self._left is not None:
+            held.claim.deadline = self._api.guard.clock() + self._left
+        return held.claim
+
+    def _outcome(self, held: HeldRequest, response: object) -> Recorded | Exception:
+        answer = api_event.answer_of(self._shape, response)
+        return _NO_RESPONSE if answer is None else held.exchange.outcome(answer)
+
+    def _instead(self, answer: Answer | None, response: object) -> object:
+        return response if answer is None else api_event.response_of(self._shape, answer)
 
     def _watched(self, passed: PassedRequest | None, response: object) -> object:
         if passed is not None:
             answer = api_event.answer_of(self._shape, response)
             passed.answered(502 if answer is None else answer.status)
         return response
-
-    def _ended(self, exchange: Exchange, record: object) -> object:
-        if self._failure is not None:
-            raise self._failure
-        return self._translated(exchange.repeated(self._recorded(record)))
-
-    def _translated(self, answer: Answer | None) -> object:
-        return self._response if answer is None else api_event.response_of(self._shape, answer)
-
-    def _run(self, exchange: Exchange) -> Recorded:
-        claim = self._claimed()
-        try:
-            self._response = self._called(claim)
-        except Exception as error:
-            return self._failed(exchange, error)
-        return self._kept(exchange)
-
-    async def _run_async(self, exchange: Exchange) -> Recorded:
-        claim = self._claimed()
-        try:
-            self._response = await self._called_async(claim)
-        except Exception as error:
-            return self._failed(exchange, error)
-        return self._kept(exchange)
-
-    def _failed(self, exchange: Exchange, error: Exception) -> Recorded:
-        """Return what to record of a function that raised, or raise the error that gives the key back."""
-        record = exchange.raised(error)
-        if isinstance(record, Exception):
-            raise record
-        self._failure = error
-        held().send_nothing()
-        return exchange.ended(record)
-
-    def _claimed(self) -> Claim:
-        claim = held()
-        claim.deadline = self._deadline
-        return claim
 
     def _called(self, claim: Claim | None) -> object:
         args, kwargs = self._arguments(claim)
@@ -230,17 +188,3 @@ class _Request:
     def _arguments(self, claim: Claim | None) -> tuple[tuple[object, ...], Mapping[str, object]]:
         parameter = self._api.parameter
         return (self._given, {}) if parameter is None else parameter.fill(cast("Claim", claim), self._given, {})
-
-    def _kept(self, exchange: Exchange) -> Recorded:
-        answer = api_event.answer_of(self._shape, self._response)
-        record = exchange.ended(_NO_RESPONSE) if answer is None else exchange.answered(answer)
-        if record.is_failure:
-            held().send_nothing()
-        return record
-
-    def _recorded(self, record: object) -> Recorded:
-        """Return the recorded answer. A function that completes its claim itself records its unchanged response."""
-        if isinstance(record, Recorded):
-            return record
-        answer = api_event.answer_of(self._shape, record)
-        return _NO_RESPONSE if answer is None else recorded(answer)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final, Unpack
 
 from onceward.aws.events.handler import LambdaHandler
-from onceward.aws.events.records import MalformedEvent, at, filled, from_base64, needed, other_source, text_at, unfit
+from onceward.aws.events.records import at, filled, from_base64, grouped, needed, source_of, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.dead_letters import KEY_HEADER
 from onceward.consumers.delivery import Delivery, MalformedRecord
@@ -58,18 +58,10 @@ def _identifier(delivery: Delivery) -> dict[str, object]:
 
 
 def _deliveries(event: object) -> list[Delivery]:
-    found, partitions = at(event, "eventSource"), at(event, "records")
-    if isinstance(found, str) and found not in SOURCES:
-        raise MalformedEvent(f"{other_source(SOURCES[0], found)}; nothing has run")
-    if not isinstance(partitions, dict) or not all(isinstance(records, list) for records in partitions.values()):
-        raise unfit(event, "events of Kafka, which have a dict of records by topic and partition")
-    source = found if isinstance(found, str) else SOURCES[0]
+    source = source_of(event, *SOURCES)
+    records = grouped(event, "records", "events of Kafka, which have a dict of records by topic and partition")
     cluster = text_at(event, "eventSourceArn") or _servers(text_at(event, "bootstrapServers"))
-    return [
-        filled(source, record, partial(_record, cluster=cluster, group=str(name)))
-        for name, records in partitions.items()
-        for record in records
-    ]
+    return [filled(source, record, partial(_record, cluster=cluster, group=name)) for name, record in records]
 
 
 def _servers(servers: str | None) -> str | None:

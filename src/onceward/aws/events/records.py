@@ -51,6 +51,22 @@ def deliveries_of(
     return deliveries
 
 
+def source_of(event: object, *sources: str) -> str:
+    """Return the source of a whole event, the first of ``sources`` if it names none; raises MalformedEvent for another one."""
+    found = at(event, "eventSource")
+    if isinstance(found, str) and found not in sources:
+        raise MalformedEvent(f"{_other_source(sources[0], found)}; nothing has run")
+    return found if isinstance(found, str) else sources[0]
+
+
+def grouped(event: object, field: str, takes: str) -> list[tuple[str, object]]:
+    """Return the records of an event that has lists of them by a name, each with that name; raises MalformedEvent."""
+    groups = at(event, field)
+    if not isinstance(groups, dict) or not all(isinstance(records, list) for records in groups.values()):
+        raise unfit(event, takes)
+    return [(str(name), record) for name, records in groups.items() for record in records]
+
+
 def filled(source: str, record: object, fill: Fill) -> Delivery:
     """Return a record as a delivery. ``fill`` sets its fields from ``raw``; a MalformedRecord from it becomes the fault."""
     delivery = Delivery(source, record)
@@ -69,7 +85,7 @@ def unfit(event: object, takes: str) -> MalformedEvent:
     return MalformedEvent(f"this handler takes {takes}, and was given {given}; nothing has run")
 
 
-def other_source(source: str, found: str) -> str:
+def _other_source(source: str, found: str) -> str:
     """Return what is wrong with a record or event of the source ``found``, and what to do."""
     other = _WRAPPERS.get(found)
     right = f"Use onceward.aws.{other}" if other else "Check what invokes the function"
@@ -78,7 +94,7 @@ def other_source(source: str, found: str) -> str:
 
 def _of_another(record: object, source: str) -> str | None:
     found = at(record, "eventSource") or at(record, "EventSource")  # SNS writes it with a capital
-    return other_source(source, found) if isinstance(found, str) and found != source else None
+    return _other_source(source, found) if isinstance(found, str) and found != source else None
 
 
 def at(value: object, *path: str) -> object:

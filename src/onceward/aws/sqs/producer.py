@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
-from onceward.aws.sqs.keyed import keyed
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, AttributeValue, Outgoing, entry_of, size_of
-from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.queue import Queue, keyed
 from onceward.aws.sqs.settings import LARGEST
 from onceward.core.policy import Options
 from onceward.keys.ledger_keys import derived_key, ledger_key

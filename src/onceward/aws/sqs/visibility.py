@@ -13,6 +13,7 @@ from typing import Final
 from onceward.aws.sqs.message import ENTRIES, Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD
+from onceward.consumers.broker import Tasks
 from onceward.core.clock import Clock, boottime
 from onceward.observe.logs import logger
 
@@ -31,7 +32,7 @@ class Deletes:
         self._queue, self._deleted = queue, deleted
         self._waiting: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def add(self, receipt: str) -> None:
         """Delete a message soon."""
@@ -44,8 +45,7 @@ class Deletes:
     async def close(self) -> None:
         """Delete the waiting messages, and wait until all deletes have ended."""
         self._send()
-        if self._tasks:
-            await asyncio.wait(set(self._tasks))
+        await self._tasks.end()
 
     def _send(self) -> None:
         if self._timer is not None:
@@ -53,9 +53,7 @@ class Deletes:
             self._timer = None
         receipts, self._waiting = self._waiting, []
         if receipts:
-            task = self._loop.create_task(self._delete(receipts))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.begin(self._delete(receipts))
 
     async def _delete(self, receipts: list[str]) -> None:
         errors: list[Exception | None]

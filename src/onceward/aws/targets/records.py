@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from onceward.aws.targets.sending import BatchRules, BatchTarget, enveloped, options_of
 from onceward.core.urls import shown_url
-from onceward.outbox.targets import OutboxMessage
+from onceward.outbox.targets import OutboxMessage, refuse_options
 from onceward.wire.calls import Document, Service, ServiceAnswer
 from onceward.wire.codes import short
 
@@ -60,9 +60,7 @@ class _RecordTarget(BatchTarget):
 
     def size(self, message: OutboxMessage) -> int:
         """See :class:`BatchTarget`."""
-        for name in self.unknown:
-            if getattr(message, name) is not None:
-                raise ValueError(f"{self.where}: {self._rules.service.title} has no {name}=; leave it out")
+        refuse_options(f"{self.where}: {self._rules.service.title}", message, *self.unknown)
         return len(self._text(message).encode())
 
     def codes(self, answer: ServiceAnswer, count: int) -> list[tuple[str | None, str]] | None:

@@ -10,7 +10,7 @@ from onceward.aws.events import ENVELOPE, KEY_ATTRIBUTE
 from onceward.core.clock import boottime
 from onceward.core.urls import shown_url
 from onceward.errors import StoreError
-from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage
+from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, Target, not_sent, refusal_of
 from onceward.wire.calls import Call, Document, Service, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import FIXES, code_of, message_of
@@ -72,22 +72,22 @@ def told_of(where: str, code: str, message: str, refused: Collection[str]) -> Me
 
 
 def send_batches(
+    target: Target,
     messages: Sequence[OutboxMessage],
-    check: Callable[[OutboxMessage], None],
     divide: Callable[[list[OutboxMessage]], Iterable[Sequence[int]]],
     send: Callable[[list[OutboxMessage], float], list[Told] | MessageRefused | MessageNotSent],
 ) -> list[Told]:
     """Send messages in batches, and return the answer of each. What has not begun in time is not sent.
 
     Args:
+        target: refuses what it can never take; a version before this one may have let a message pass.
         messages: the messages.
-        check: the target's own; a version before this one may have let a message pass.
         divide: returns indexes of the messages, one list for each request.
         send: makes one request, and no other one after so many seconds. It returns the answer of each message, or one error for all. If that is a refusal, each of them
             is sent alone, to find the one that is meant.
     """
     end = boottime() + BEGIN_WITHIN
-    told: list[Told] = [_refusal(message, check) for message in messages]
+    told: list[Told] = [refusal_of(target, message) for message in messages]
     places = [place for place, error in enumerate(told) if error is None]
     fit = [messages[place] for place in places]
     todo = [list(batch) for batch in divide(fit)]
@@ -103,14 +103,6 @@ def send_batches(
         for number, index in enumerate(batch):
             told[places[index]] = answers if isinstance(answers, Exception) else answers[number]
     return told
-
-
-def _refusal(message: OutboxMessage, check: Callable[[OutboxMessage], None]) -> MessageRefused | None:
-    try:
-        check(message)
-    except (ValueError, TypeError) as error:
-        return MessageRefused(str(error))
-    return None
 
 
 class BatchRules(NamedTuple):
@@ -164,7 +156,7 @@ class BatchTarget(ABC):
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Told]:
         """Send messages, as many as possible with one request."""
-        return send_batches(messages, self.check, self._divided, self._batch)
+        return send_batches(self, messages, self._divided, self._batch)
 
     def close(self) -> None:
         """Close idle connections."""
@@ -178,9 +170,7 @@ class BatchTarget(ABC):
         try:
             answer = self._client.ask(self._rules.action, self.body(messages))
         except StoreError as error:
-            told = MessageNotSent(f"{self.where}: {error}")  # nobody knows what became of it
-            told.__cause__ = error
-            return told
+            return not_sent(self.where, error)  # nobody knows what became of it
         if answer.status != 200:
             return told_of(self.where, code_of(answer), message_of(answer), refused)
         found = self.codes(answer, len(messages))

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from onceward.aws.events import KEY_ATTRIBUTE
-from onceward.aws.sqs.keyed import check_group
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, check_attribute_name, check_text
+from onceward.aws.sqs.queue import check_group
 from onceward.aws.targets.sending import BatchRules, BatchTarget
 from onceward.core.urls import shown_url
-from onceward.outbox.targets import OutboxMessage
+from onceward.outbox.targets import OutboxMessage, refuse_options
 from onceward.wire.calls import QUERY, Document, Service, ServiceAnswer
 from onceward.wire.codes import short
 
@@ -65,8 +65,7 @@ class SnsTarget(BatchTarget):
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if the topic can never take the message."""
-        if message.delay is not None:
-            raise ValueError(f"{self.where}: SNS has no delay=; leave it out")
+        refuse_options(f"{self.where}: SNS", message, "delay")
         if self._fifo and message.group is None:
             raise ValueError(f"{self.where} is a FIFO topic: give group=, within which it keeps the order")
         check_group(message.group)

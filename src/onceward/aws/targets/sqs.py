@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from onceward.aws.sqs.keyed import keyed
 from onceward.aws.sqs.message import ENTRIES, Outgoing, chunks, entry_of
-from onceward.aws.sqs.queue import Queue, QueueError
+from onceward.aws.sqs.queue import Queue, QueueError, keyed
 from onceward.aws.targets.sending import TIMEOUT, Told, options_of, send_batches
 from onceward.errors import OncewardError
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage
@@ -51,7 +50,7 @@ class SqsTarget:
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Told]:
         """Send messages, ten with one request."""
-        return send_batches(messages, self.check, self._divided, self._batch)
+        return send_batches(self, messages, self._divided, self._batch)
 
     def close(self) -> None:
         """Close idle connections."""

@@ -99,7 +99,7 @@ class NatsSource(WorkerSource, kw_only=True):
         Meta(description="More settings of the connection, such as user_credentials: shop.creds."),
     ] = None
 
-    worker: ClassVar[str] = "onceward.nats.worker:NatsWorker"
+    worker: ClassVar[str] = "onceward.nats.broker:NatsWorker"
     library: ClassVar[tuple[str, str] | None] = ("nats", "nats")
 
 
@@ -148,7 +148,7 @@ class RedisStreamsSource(WorkerSource, kw_only=True):
         ),
     ] = 60
 
-    worker: ClassVar[str] = "onceward.redis_streams.worker:RedisStreamsWorker"
+    worker: ClassVar[str] = "onceward.redis_streams.broker:RedisStreamsWorker"
     library: ClassVar[tuple[str, str] | None] = ("redis", "redis")
 
 
