@@ -21,25 +21,22 @@ application, add :class:`onceward.web.AsgiIdempotency` and call :func:`document`
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from fastapi import FastAPI, routing
-from starlette.routing import Mount
-
-from onceward.http.rules import Rules
-from onceward.web.asgi import AsgiIdempotency
-
 try:
-    from fastapi import FastAPI
+    from fastapi import FastAPI, routing
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.fastapi needs fastapi, which is not installed: pip install fastapi") from error
 from fastapi.responses import Response
+from starlette.routing import Mount
 
 from onceward.claim.claim import Claim
 from onceward.claim.held import innermost
 from onceward.core.arguments import check_type
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
+from onceward.http.rules import Rules
 from onceward.once import check_once
 from onceward.web import openapi
+from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_messages import lines_of
 from onceward.web.fastapi_caller import dependency
 from onceward.web.fastapi_route import Idempotent, IdempotentRoute
