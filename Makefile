@@ -39,7 +39,7 @@ test: $(VENV)/installed
 
 # What needs no server and no process: a minute, for while you work.
 test-fast: $(VENV)/installed
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m 'not slow' tests/unit tests/conformance
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' tests/unit tests/conformance
 
 # Random faults at random points, for an hour: `make torture SECONDS=600 SEED=7`; `make torture SEED=7 EPISODES=1` replays one.
 # Also STORE=postgresql, SHAPE=batch, JOBS=3.

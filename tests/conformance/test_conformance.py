@@ -28,6 +28,7 @@ def test_the_memory_store_conforms(check, mode):
     check.run(Bench(MemoryStore, mode=mode))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @each("check", CHECKS)
 def test_the_sqlite_store_conforms(check, mode, files):
@@ -175,6 +176,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @each("store", BROKEN)
 def test_a_broken_store_does_not_conform(store):
     with pytest.raises(NotConforming, match=BROKEN[store]):

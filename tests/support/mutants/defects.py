@@ -222,7 +222,7 @@ DEFECTS = (
         "core/steps.py",
         "            elif held is not None and is_mine(held, before.owner):\n                again[i] = held",
         "            elif held is not None and held.owner:\n                again[i] = held._replace(owner=before.owner)",
-        _STEPS,
+        "unit/core/test_ending_many.py",
         2,
     ),
     Defect(

@@ -38,3 +38,24 @@ def test_claims_of_a_batch_count_their_leases_from_before_the_request():
     store.clock, sent = clock, clock()
     bids = [steps.Bid(key, "a", None, Policy(lease=60.0), clock) for key in ("one", "two")]
     assert all(won.until <= sent + 60.0 for won in drive(many.claim_many(store, bids), store))
+
+
+class Impatient(MemoryStore):
+    """A store that takes one request of a heartbeat, and no second one."""
+
+    asked = 0
+
+    def swap_many(self, pairs):
+        self.asked += 1
+        assert self.asked == 1, "a refused heartbeat is sent again and again"
+        return (yield from super().swap_many(pairs))
+
+
+def test_a_heartbeat_of_a_key_that_another_has_taken_over_is_refused_at_once():
+    clock = ManualClock()
+    store, policy = Impatient(clock), Policy(lease=60.0)
+    mine = drive(steps.claim(store, steps.Bid("k", "mine", None, policy, clock)), store).record
+    clock.advance(61.0)
+    other = drive(steps.claim(store, steps.Bid("k", "other", None, policy, clock)), store).record
+    assert drive(steps.renewals(store, [(mine, 60.0)], [policy], clock), store) == [steps.Lost(other)]
+    assert store.records["k"] == other

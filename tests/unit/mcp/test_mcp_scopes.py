@@ -22,6 +22,8 @@ from onceward.mcp import ToolKey, ToolScope, exactly
 from servers.needs import free_port
 from waiting import until
 
+pytestmark = pytest.mark.slow
+
 TOKENS = {
     "old": AccessToken(token="old", client_id="app", scopes=[], subject="alice"),
     "renewed": AccessToken(token="renewed", client_id="app", scopes=[], subject="alice"),

@@ -112,6 +112,7 @@ def test_prometheus_never_gets_a_key(registry):
     assert SECRET not in generate_latest(registry).decode()
 
 
+@pytest.mark.slow
 def test_namespaces_beyond_the_limit_share_one_label(registry):
     metrics = PrometheusMetrics(registry)
     for number in range(MOST_NAMES + 50):

@@ -54,6 +54,7 @@ def test_the_schema_refuses_what_is_wrong(was, now):
         check(VALID.replace(was, now))
 
 
+@pytest.mark.slow
 @each(("table", "name"), [(table, name) for table in TABLES for name in TABLES[table]])
 def test_each_field_of_each_kind_is_described(table, name):
     settings = kind(table, name)

@@ -95,6 +95,7 @@ def test_a_quote_that_nothing_closes_is_looked_for_once_and_not_again_at_each_li
     assert pipelines.folder.joinpath("bad.csv").read_text() == value
 
 
+@pytest.mark.slow
 def test_a_file_that_is_cut_off_while_it_is_read_does_not_end_like_a_whole_one(pipelines):
     pipelines.functions(
         "import os\ndef pay(order):\n    os.truncate('CUT', 0)\n".replace(

@@ -181,6 +181,7 @@ def test_scalars_are_those_of_yaml_1_2(text, value):
     assert parse(f"a: {text}")[0].plain() == {"a": value}
 
 
+@pytest.mark.slow
 @each(
     "text",
     [
@@ -269,6 +270,7 @@ TREES = st.recursive(
 FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.dictionaries(WORDS, TREES, max_size=8))
 def test_any_tree_gives_mistakes_with_places_in_the_file(tmp_path, tree):
@@ -289,6 +291,7 @@ def test_any_text_gives_mistakes_or_a_pipeline(tmp_path, text):
     assert examine(file, ledger="memory:")[0] is None
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.data())
 def test_what_the_check_takes_the_schema_takes(tmp_path, data):

@@ -103,6 +103,7 @@ def test_forged_headers_that_make_a_circle_end(store, key):
     assert str([top, *rest]).count("'b'") == 1
 
 
+@pytest.mark.slow
 def test_a_chain_of_five_thousand_keys_is_one_tree(store):
     drive(
         store.insert_many(

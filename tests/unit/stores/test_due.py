@@ -43,6 +43,7 @@ def found(store, limit=10):
     return drive(store.select(DueWithin(), None, limit), store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "values"), [(finding.DUE, (1e12, 0.0, "", 100)), (finding.NEXT, (0.0, 1e12))], ids=["page", "wait"]
 )

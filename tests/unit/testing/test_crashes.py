@@ -11,6 +11,8 @@ from onceward.stores.sqlite import SqliteStore
 from onceward.testing import Crashes, Killed, Mishap
 from tables import each
 
+pytestmark = pytest.mark.slow
+
 shop = Once("sqlite:////nowhere/at/all/orders.db")  # as in a module of a user
 ORDER = {"id": "order-1"}
 

@@ -8,6 +8,8 @@ from onceward import Claim, Completed, Once, StepMade
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing import Crashes
 
+pytestmark = pytest.mark.slow
+
 shop = Once("sqlite:////nowhere/at/all/orders.db")
 
 

@@ -17,6 +17,8 @@ from onceward.web import AsgiIdempotency, Route, Rules, Scope
 from onceward.web.django import idempotent
 from web import django_site
 
+pytestmark = pytest.mark.slow
+
 with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
     warnings.simplefilter("ignore")
     from starlette.testclient import TestClient

@@ -17,6 +17,8 @@ from onceward.core.steps import Bid, Lost, Won
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 
 def seen_by(capsys, label: str, **options) -> Explored:
     start = time.perf_counter()
@@ -55,7 +57,6 @@ TWO = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sampled("interrupted claims", "parked at a lapse")
 @pytest.mark.parametrize("label", TWO)
 def test_two_workers_keep_every_invariant_in_every_interleaving(capsys, label):
@@ -87,7 +88,6 @@ def abandon_together(register, bid):
 TOGETHER = Parts(claim=claim_together, end=end_together, abandon=abandon_together)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled("interrupted claims", "parked at a lapse")
 @pytest.mark.parametrize("label", TWO)
 def test_the_steps_of_batches_keep_them_too(capsys, label):
@@ -117,7 +117,6 @@ TRANSACT = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(*list(TRANSACT)[:-1])
 @pytest.mark.parametrize("label", TRANSACT)
 def test_claim_effect_and_completion_in_one_write_keep_every_invariant(capsys, label):
@@ -126,7 +125,6 @@ def test_claim_effect_and_completion_in_one_write_keep_every_invariant(capsys, l
     assert seen.states > 1_000
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("label", THREE)
 def test_three_workers_keep_every_invariant_in_every_interleaving(capsys, label):
@@ -331,7 +329,6 @@ STEPS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sampled("one step")
 @pytest.mark.parametrize("label", STEPS)
 def test_recorded_steps_keep_every_invariant_in_every_interleaving(capsys, label):

@@ -10,6 +10,8 @@ from onceward.core import steps
 from onceward.core.outbox_writes import note_unsent, noting
 from onceward.core.steps import Lost, Won
 
+pytestmark = pytest.mark.slow
+
 QUICK = {"workers": 1, "relays": 1, "messages": 2, "deliveries": 1, "beats": 0, "fails": False}
 ORDERS = {
     "a worker and a relay": {},
@@ -22,7 +24,6 @@ ORDERS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.sampled("a worker and a relay", "two workers and a relay")
 @pytest.mark.parametrize("label", ORDERS)
 def test_messages_keep_every_invariant_in_every_interleaving(label):

@@ -11,6 +11,8 @@ import pytest
 
 from onceward.testing import pytest_plugin
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = "onceward.testing.pytest_plugin"
 ROOT = Path(__file__).parents[3]
 SHOP = """

@@ -62,6 +62,7 @@ def botos(monkeypatch):
     return sign
 
 
+@pytest.mark.slow
 def test_a_request_is_signed_as_botocore_signs_it(botos):
     chance = random.Random(20260)
     for _ in range(300):
@@ -88,6 +89,7 @@ def test_a_request_is_signed_as_botocore_signs_it(botos):
                 assert headers.get(name) == theirs.get(name)
 
 
+@pytest.mark.slow
 def test_a_request_to_s3_is_signed_as_botocore_signs_it(botos):
     chance = random.Random(3)
     for _ in range(2000):
