@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
-from generated import PAGES, PARTS
+from generated import PAGES, PARTS, call
 from onceward.aws.sqs.queue_steps import LONGEST_WAIT
 from onceward.consumers.worker import PAUSES
 from onceward.web.webhooks.signatures import TOLERANCE
@@ -27,9 +27,11 @@ LANGUAGES = {".py": "python", ".sh": "bash", ".yml": "yaml", ".yaml": "yaml", ".
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages, the examples and the changelog."""
+    """Add the generated pages, the code that they link to, the examples and the changelog."""
     for name, made in PAGES.items():
         files.append(File.generated(config, name, content=made()))
+    for name, text in call.pages().items():
+        files.append(File.generated(config, name, content=f"{UNSEARCHED}{text}"))
     for folder in SHOWN:
         for path in sorted((ROOT / folder).iterdir()):
             shown = sorted(path.iterdir()) if path.is_dir() else [path]

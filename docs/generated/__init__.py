@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
-from generated import commands, compared, errors, options, pipeline_file, python_api, states, tables
+from generated import call, commands, compared, errors, observing, options, pipeline_file, python_api, states, tables
 
 PAGES: dict[str, Callable[[], str]] = {"reference/errors.md": errors.page, "reference/python.md": python_api.page}
 # A page has the line `<!-- generated: options -->` where the part belongs.
 PARTS: dict[str, Callable[[], str]] = {
+    "call": call.part,
+    "measures": observing.measures,
+    "kinds": observing.kinds,
     "options": options.part,
     "commands": commands.part,
     "compared": compared.part,

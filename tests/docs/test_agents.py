@@ -30,6 +30,7 @@ def test_guarding_the_tools_of_an_mcp_server():
         {"sqlite:///tools.db": "memory:"},
         "The tools of an MCP server",
     )
+    run("docs/how-to/agents.md", page, title="Call a tool again after a lost reply")
 
     async def main():
         async with Client(page["server"]) as client:

@@ -1,13 +1,24 @@
 """The pages about migrations. That of Django: its settings, its handlers and its tests run in the example's project."""
 
 import os
+from types import SimpleNamespace
 
-from sqlalchemy import create_engine, inspect
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import MetaData, create_engine, inspect
 
+from onceward import Once
 from printed.pages import blocks, run
 from web.django_shops import Shop, database_of
 
 SETTINGS = "from shop.settings import *\nINSTALLED_APPS.remove('onceward.django')\n"
+
+
+def console(*names):
+    """Return the lines of blocks of the shell on the page of Django."""
+    return [
+        line for block in blocks("docs/how-to/django.md") if block.said in names for line in block.text.splitlines()
+    ]
 
 
 def test_the_page_runs(tmp_path):
@@ -21,7 +32,11 @@ def test_the_page_runs(tmp_path):
     told = shop.manage("test", "--noinput", "test_page")
     assert "Ran 2 tests" in told
     assert "OK" in told
-    shop.manage("migrate", "-v0")
+    commands = [line.split()[3:] for line in console("install", "commands") if line.startswith("$ python manage.py ")]
+    shop.manage(*commands.pop(0), "-v0")
+    shop.run("from onceward.django import once; once.acquire('evt_1', name='shop.paid').park('no such card')")
+    shown = [shop.manage(*command) for command in commands]
+    assert ["no such card" in text for text in shown] == [True, True, False]
     answered = shop.run(
         """
         from django.contrib.auth.models import User
@@ -37,8 +52,19 @@ def test_the_page_runs(tmp_path):
 
 
 def test_the_page_of_sqlalchemy_declares_the_ledger(tmp_path):
-    page = run("docs/how-to/deploy.md", {}, title="A ledger in your own migrations")
     engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
+    once = Once(f"sqlite:///{tmp_path}/shop.db")
+    once.using(name="n").run("k", int)
+    once.close()
+    with engine.connect() as connection:
+        made = []
+        context = SimpleNamespace(
+            configure=lambda **given: made.append(MigrationContext.configure(connection, opts=given))
+        )
+        names = {"context": context, "connection": connection, "target_metadata": MetaData()}
+        page = run("docs/how-to/deploy.md", names, title="A ledger in your own migrations")
+        assert compare_metadata(made[0], MetaData()) == []
+        assert compare_metadata(MigrationContext.configure(connection), MetaData()) != []
     page["Base"].metadata.create_all(engine)
     assert "onceward" in inspect(engine).get_table_names()
     engine.dispose()

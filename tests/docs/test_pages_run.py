@@ -10,12 +10,15 @@ import httpx
 import psycopg
 import pytest
 from celery import current_app
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
 
 from onceward import Claim, Completed, Once
 from places import SUPPORT
 from printed.pages import run
 from servers.needs import numbers
 from servers.redis import Redis
+from web.payments import Payments
 from web.visitors import DashboardVisitor
 
 MEMORY = {"dynamodb://orders-ledger?region=eu-west-1": "memory:"}
@@ -130,8 +133,21 @@ def test_transactions(postgres15):
     with psycopg.connect(postgres15.url, autocommit=True) as connection:
         connection.execute("CREATE TEMPORARY TABLE payments (id text, amount int)")
         bank = SimpleNamespace(pay=lambda order, idempotency_key: {"amount": 7})
-        names = {"once": once, "connection": connection, "Claim": Claim, "bank": bank, "__name__": "shop"}
-        run("docs/reference/transactions.md", names)
+        names = {
+            "once": once,
+            "connection": connection,
+            "Claim": Claim,
+            "bank": bank,
+            "__name__": "shop",
+            "text": text,
+            "ship": int,
+        }
+        engine = create_engine(postgres15.url.replace("postgresql:", "postgresql+psycopg:"))
+        with Session(engine) as session:
+            session.execute(text("CREATE TEMPORARY TABLE orders (id text)"))
+            session.commit()
+            with pytest.warns(UserWarning, match="around this call is open"):
+                names = run("docs/reference/transactions.md", names | {"session": session})
         assert [names["charge"]({"id": "order-43"}) for _ in range(2)] == [{"amount": 7}] * 2
         with pytest.raises(Completed) as duplicate, once.transaction("order-42", connection):
             pytest.fail("it ran again")
@@ -265,8 +281,11 @@ def test_redrive(ministack, dynoxide, aws, monkeypatch, capsys):
 
 
 def test_http():
+    from fastapi import FastAPI
     from flask import Flask
     from pydantic import BaseModel
+
+    from onceward.web import AsgiIdempotency, Rules, Scope
 
     class Receipt(BaseModel):
         id: int
@@ -280,8 +299,13 @@ def test_http():
         "Note": Receipt,
         "login_required": lambda view: view,
         "current_user": SimpleNamespace(id=7),
+        "app": FastAPI(),
+        "application": Flask("shop").wsgi_app,
+        "shop": AsgiIdempotency(Payments(), Once("memory:"), Rules(scope=Scope.CREDENTIAL), name="pay"),
     }
-    run("docs/reference/http.md", names, MEMORY | {'@app.post("/orders")\n@login': '@flask.post("/orders")\n@login'})
+    flask = {'@app.post("/orders")\n@login': '@flask.post("/orders")\n@login', "app.wsgi_app": "flask.wsgi_app"}
+    run("docs/reference/http.md", names, MEMORY | flask)
+    assert not names["report"].failed
     names["once"].close()
 
 

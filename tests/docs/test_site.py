@@ -78,6 +78,14 @@ def test_links_of_pages_outside_the_site_lead_somewhere(site, page):
             assert anchor in Loads(read(site, built)).anchors, link
 
 
+def test_the_links_of_a_call_lead_to_the_lines_of_its_functions(site):
+    links = re.findall(r'href="\.\./(source/[^#"]+)#([^"]+)"', read(site, "explanation/architecture.html"))
+    assert len(links) > 12
+    for page, anchor in links:
+        line = read(site, page).partition(f'id="{anchor}"')[2].partition("\n")[0]
+        assert re.search(r">def</span>|>async</span>", line), (page, anchor)
+
+
 def test_pages_that_the_code_names_exist():
     for path in SOURCES.rglob("*.py"):
         for page in re.findall(r"(?<![\w./-])docs/[\w/-]+\.md", path.read_text(encoding="utf-8")):

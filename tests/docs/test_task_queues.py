@@ -23,8 +23,18 @@ def test_the_page_on_task_queues(monkeypatch, tmp_path):
     names = run("docs/reference/task-queues.md", vars(module), title="Ten lines that work")
     run("docs/reference/task-queues.md", names, title="Dramatiq, Procrastinate, Taskiq")
 
+    tasks = ModuleType("shop.tasks")
+    monkeypatch.setitem(sys.modules, "shop.tasks", tasks)
+
+    def report(day):
+        return day
+
+    report.__module__ = "shop.tasks"
+    tasks.report = dramatiq.actor(report)
+    run("docs/reference/outbox.md", {"once": names["once"]}, title="Queue a job once")
+
     assert drain(30) == 0
-    assert broker.queues["default"].qsize() == 1
+    assert broker.queues["default"].qsize() == 2
     assert names["charge"]({"id": 42}) == "charged 42"
     assert asyncio.run(names["refund"]({"id": 42})) == "refunded 42"
     assert names["ship"](order_id=42) is None

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 from places import DOCS, EXAMPLES, ROOT
 from printed import run as printed
 from printed.pages import blocks
@@ -40,7 +42,7 @@ def test_the_figures_are_those_that_were_measured():
         assert (ROOT / command).exists()
 
 
-def test_the_examples_run_as_printed(tmp_path):
-    folder = tmp_path / "examples"
-    shutil.copytree(EXAMPLES, folder)
-    printed.run("README.md", (EXAMPLES / "README.md").read_text(encoding="utf-8"), folder)
+@pytest.mark.parametrize("name", ["README.md", "kinesis/README.md"])
+def test_the_examples_run_as_printed(name, tmp_path):
+    shutil.copytree((EXAMPLES / name).parent, tmp_path / "examples")
+    printed.run(name, (EXAMPLES / name).read_text(encoding="utf-8"), tmp_path / "examples")

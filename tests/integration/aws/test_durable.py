@@ -1,6 +1,7 @@
 """Durable functions of AWS Lambda, by AWS's own SDK and its test runner: a suspension is no end, and another execution waits outside."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from aws_durable_execution_sdk_python import DurableContext, durable_execution
@@ -11,6 +12,7 @@ from aws_durable_execution_sdk_python_testing.runner import DurableFunctionTestR
 
 from onceward import Once
 from onceward.aws import on_invoke
+from printed.pages import run as run_page
 from waiting import until
 
 pytestmark = pytest.mark.sampled(face=1)
@@ -144,3 +146,15 @@ def test_a_plain_handler_gets_its_context_too(once):
 
     assert handler({"order": "o-1"}, "the context") == "the context"
     assert handler({"order": "o-1"}, "another") == "the context"
+
+
+def test_the_function_of_the_page_charges_an_event_that_comes_twice_once(tmp_path):
+    charged = []
+    bank = SimpleNamespace(charge=lambda order, key: charged.append(key) or f"receipt of {order}")
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    page = {"dynamodb://orders-ledger?region=eu-west-1": url}
+    names = run_page("docs/reference/lambda.md", {"bank": bank}, page, "Durable functions")
+    answers = [json.loads(run(names["handler"], name=name).result) for name in ("first", "second")]
+    assert answers == ["o-1 is shipped, receipt of o-1"] * 2
+    assert len(charged) == 1
+    names["once"].close()

@@ -1,0 +1,32 @@
+"""What is measured, and the events, from the tables of the code."""
+
+import inspect
+import re
+from pathlib import Path
+
+from generated.markdown import code, table
+from onceward.observe import events
+from onceward.observe.cloudwatch import _NAMES as CLOUDWATCH
+from onceward.observe.measures import GAUGES, MEASURES, Measure
+
+_KIND = re.compile(r'^ {4}"(\w+)",  # (.*)$', re.MULTILINE)
+
+
+def measures() -> str:
+    """Return the table of measures."""
+    return table(("OpenTelemetry", "CloudWatch", "what"), [_measure(one) for one in (*MEASURES, *GAUGES)])
+
+
+def _measure(one: Measure) -> tuple[str, str, str]:
+    name = CLOUDWATCH.get(one)
+    labels = ", ".join(code(label) for label in one.labels if label != "handler")
+    return code(one.name), code(name) if name else "", f"{one.help}; by {labels}" if labels else one.help
+
+
+def kinds() -> str:
+    """Return the table of events, with what the code says beside each kind."""
+    return table(("`kind`", "what happened"), [(code(kind), text) for kind, text in _KIND.findall(_source())])
+
+
+def _source() -> str:
+    return Path(inspect.getfile(events)).read_text(encoding="utf-8")
