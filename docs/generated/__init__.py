@@ -2,7 +2,19 @@
 
 from collections.abc import Callable
 
-from generated import call, commands, compared, errors, observing, options, pipeline_file, python_api, states, tables
+from generated import (
+    call,
+    commands,
+    compared,
+    errors,
+    observing,
+    options,
+    pipeline_file,
+    python_api,
+    rooms,
+    states,
+    tables,
+)
 
 PAGES: dict[str, Callable[[], str]] = {"reference/errors.md": errors.page, "reference/python.md": python_api.page}
 # A page has the line `<!-- generated: options -->` where the part belongs.
@@ -14,6 +26,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": commands.part,
     "compared": compared.part,
     "pipeline_file": pipeline_file.part,
+    "rooms": rooms.part,
     "states": states.part,
     "tables": tables.part,
 }

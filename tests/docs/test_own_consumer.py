@@ -1,19 +1,18 @@
-"""The loop of docs/how-to/engines.md does with each outcome what the page's table says."""
+"""The loop of examples/sqs_loop does with each outcome what the table of docs/how-to/engines.md says."""
 
 import json
-import logging
 import sys
 from types import SimpleNamespace
 
 import pytest
 
 from onceward import Once, ResultUnavailable, StoreError
-from printed.pages import blocks
+from places import EXAMPLES
 
 
 @pytest.fixture
 def handle(monkeypatch):
-    """Return the page's function ``handle``, as a call that says which requests to SQS, or pauses, it made."""
+    """Return the loop's function ``handle``, as a call that says which requests to SQS, or pauses, it made."""
     asked = []
     once = Once("memory:")
     sqs = SimpleNamespace(
@@ -31,14 +30,9 @@ def handle(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "boto3", SimpleNamespace(client=lambda _: sqs))
     monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(charge=charge))
-    monkeypatch.setattr(logging, "exception", lambda *_: None)
-    (code,) = [
-        block.text
-        for block in blocks("docs/how-to/engines.md", "A consumer loop of your own")
-        if block.title == "consumer.py"
-    ]
+    code = (EXAMPLES / "sqs_loop" / "consumer.py").read_text(encoding="utf-8")
     exec(code.partition("\nwhile True:")[0], names := {})
-    names["time"] = SimpleNamespace(sleep=lambda _: asked.append("pause"))  # the page's: other threads sleep, too
+    names["time"] = SimpleNamespace(sleep=lambda _: asked.append("pause"))  # the loop's: other threads sleep, too
     charge({"id": "done", "total": 1})
     once.acquire("busy", name="shop.charge", lease=300)
     with pytest.raises(ValueError):

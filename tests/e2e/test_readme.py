@@ -42,7 +42,7 @@ def test_the_figures_are_those_that_were_measured():
         assert (ROOT / command).exists()
 
 
-@pytest.mark.parametrize("name", ["README.md", "kinesis/README.md"])
+@pytest.mark.parametrize("name", ["README.md", "kinesis/README.md", "sqs_loop/README.md"])
 def test_the_examples_run_as_printed(name, tmp_path):
     shutil.copytree((EXAMPLES / name).parent, tmp_path / "examples")
     printed.run(name, (EXAMPLES / name).read_text(encoding="utf-8"), tmp_path / "examples")
