@@ -148,6 +148,7 @@ def test_transactions(postgres15):
             session.commit()
             with pytest.warns(UserWarning, match="around this call is open"):
                 names = run("docs/reference/transactions.md", names | {"session": session})
+        engine.dispose()
         assert [names["charge"]({"id": "order-43"}) for _ in range(2)] == [{"amount": 7}] * 2
         with pytest.raises(Completed) as duplicate, once.transaction("order-42", connection):
             pytest.fail("it ran again")
