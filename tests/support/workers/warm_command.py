@@ -5,6 +5,7 @@ the exit status of each. It ends with the socket.
 """
 
 import gc
+import importlib
 import json
 import os
 import socket
@@ -12,6 +13,9 @@ import struct
 import sys
 
 from onceward.cli.app import command_line, run
+
+# What commands import when they run, by their store or queue.
+LIBRARIES = ("botocore.session", "psycopg", "psycopg_pool", "pymysql", "redis.asyncio", "starlette.applications", "uvicorn")
 
 
 def received(channel: socket.socket) -> tuple[dict, list[int]]:
@@ -42,6 +46,8 @@ def forked(channel: socket.socket) -> tuple[dict, list[int]]:
 def next_command() -> list[str]:
     """Fork for each command that the socket brings; in the child, take its streams, folder and environment, and return its arguments."""
     command_line()  # which imports all
+    for library in LIBRARIES:
+        importlib.import_module(library)
     gc.freeze()
     asked, fds = forked(socket.socket(fileno=int(sys.argv[1])))
     for number, fd in enumerate(fds):
