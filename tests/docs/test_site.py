@@ -64,7 +64,7 @@ def test_the_search_knows_every_page_without_a_server(site):
     assert {"index.html", "reference/errors.html", "reference/python.html"} <= known
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if not page.startswith("docs/")])
+@each("page", [page for page in PAGES if not page.startswith("docs/")])
 def test_links_of_pages_outside_the_site_lead_somewhere(site, page):
     text = re.sub(r"^```.*?^```$", "", PAGES[page].read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):

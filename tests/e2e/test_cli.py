@@ -479,7 +479,7 @@ def test_show_and_ls_tell_the_worker_and_the_last_change():
 BYTES = os.fsdecode(b"r\xff")
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "status", "told"),
     [
         (["pipe", "--key", "(" * 3000, "--", "true"], 2, "is nested too deeply"),
@@ -497,7 +497,6 @@ BYTES = os.fsdecode(b"r\xff")
         (["show", BYTES], 1, "no such key"),
         (["park", "n:r", "--reason", BYTES], 0, ""),
     ],
-    ids=lambda value: " ".join(value)[:30].replace("\udcff", "") if isinstance(value, list) else "",
 )
 def test_an_argument_that_fits_nothing_is_one_clear_line(held, arguments, status, told):
     result = held.run(*arguments, input=b'{"id": 1}\n')

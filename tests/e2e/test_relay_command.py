@@ -13,6 +13,7 @@ import pytest
 from commands.command_line import Cli
 from onceward import Once
 from servers.needs import free_port
+from tables import each
 
 MODULE = '''
 import os, time
@@ -178,7 +179,7 @@ def test_doctor_warns_of_messages_that_nobody_sends(cli, path):
     assert b"is due for" not in cli.run("doctor", "--store", url).stdout
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "said"),
     [
         (["--import", "no_such_module"], "cannot be imported"),

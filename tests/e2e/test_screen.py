@@ -121,7 +121,7 @@ def test_nobody_writes_past_the_filter():
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "arguments",
     [
         ["ls"],
@@ -141,7 +141,6 @@ def test_nobody_writes_past_the_filter():
         ["init", "--print", HOSTILE],
         ["pipe", HOSTILE, "--key", "line.id", "--", "cat"],
     ],
-    ids=lambda arguments: " ".join(arguments[:2]).replace(HOSTILE, "…"),
 )
 def test_hostile_text_is_only_text(hostile, arguments):
     result = hostile.run(*arguments)

@@ -14,6 +14,7 @@ from onceward.cli.erase import _user as user_of_erase
 from onceward.http.answer import Answer, recorded
 from onceward.outbox import MessageNotSent, register
 from onceward.stores import audit
+from tables import each
 from waiting import until
 
 pytestmark = pytest.mark.sampled(every_url=1)
@@ -122,7 +123,7 @@ def test_what_may_run_again_is_left_and_named(once):
     assert "it is PARKED" in erased(once, "email", "ann@b.c")[0][1]
 
 
-@pytest.mark.parametrize("path", ["", "a..b", ".a"])
+@each("path", ["", "a..b", ".a"])
 def test_a_path_without_a_name_is_refused(once, path):
     with pytest.raises(ValueError, match="give paths of names"):
         once.ledger.erase(path, "x", who="ada")

@@ -376,7 +376,7 @@ def test_a_missing_queue_topic_or_stream_is_sent_later(placed, address, says):
 # --- what can never be taken ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "fifo", "wrong", "says"),
     [
         ("sqs", False, {"body": "a\x00b"}, "U\\+0000"),

@@ -206,7 +206,7 @@ def test_what_a_queue_cannot_hold_is_told_before_anything_is_sent(blocking, fron
     assert front.seen == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "arguments"),
     [
         ("receive", {"count": 0}),

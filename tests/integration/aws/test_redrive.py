@@ -25,6 +25,7 @@ from onceward.errors import Parked, StoreError
 from onceward.testing.bench import claim_of
 from servers.needs import numbers
 from servers.proxy import Fault, Proxy, Refuse
+from tables import each
 from waiting import until
 
 pytestmark = pytest.mark.sampled(at_once=1)
@@ -295,7 +296,7 @@ def test_where_is_true_in_the_sense_of_jmespath(body, where):
     assert Letters("n", None, where).meant(message(body))
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "where"),
     [
         ({"a": []}, "body.a"),
@@ -497,7 +498,7 @@ def test_a_queue_of_another_kind_is_refused(scene, ministack):
         Redrive(scene.once, Queue(scene.dlq), Queue(fifo), name="shop").waiting()
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"completed": "yes"},
@@ -534,7 +535,7 @@ def held(status, attempts=3, lease_until=0.0):
     return made._replace(beat=1, lease_until=lease_until)
 
 
-@pytest.mark.parametrize(
+@each(
     ("record", "completed", "begun", "intended", "step"),
     [
         (None, "keep", False, False, "move"),

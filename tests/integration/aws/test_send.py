@@ -20,6 +20,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
 from servers.needs import numbers
 from servers.proxy import Fault, Refuse
+from tables import each
 
 pytestmark = pytest.mark.sampled(target=1, send=1)
 
@@ -246,7 +247,7 @@ def test_what_was_sent_but_not_recorded_says_so_with_the_id(send, target):
 # --- what cannot be sent ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("message", "options", "error"),
     [
         ("a\x00b", {}, "U\\+0000"),
@@ -265,7 +266,6 @@ def test_what_was_sent_but_not_recorded_says_so_with_the_id(send, target):
         ("a", {"nonsense": 0}, "unknown option"),
         ("a", {"name": "a:b"}, "name="),
     ],
-    ids=repr,
 )
 def test_what_cannot_be_sent_is_refused_before_anything_is_claimed(send, once, message, options, error):
     with pytest.raises((ValueError, TypeError, KeyMissing), match=error):

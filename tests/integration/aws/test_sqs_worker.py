@@ -822,7 +822,7 @@ def test_a_second_signal_interrupts_and_leaves_the_key_claimed(made, command, mi
     assert ledger.is_live("shop.work:1")
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "status", "says"),
     [
         (("--call", "shop:absent"), 2, "no function absent"),

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tables import each
+
 pytestmark = pytest.mark.sampled(empty=1)
 
 
@@ -18,7 +20,7 @@ def checks(shop, **changed):
     return eval(told)
 
 
-@pytest.mark.parametrize(
+@each(
     ("setting", "number", "text"),
     [
         (["default"], 1, "no dict"),

@@ -257,7 +257,7 @@ def runs_once(once, key="k"):
     return len(entered)
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "says"),
     [
         ("AccessDeniedException", r"allow dynamodb:PutItem"),

@@ -8,6 +8,7 @@ import pytest
 from commands import pipeline_runs
 from onceward.pipelines import PipelineInvalid, load
 from servers.needs import numbers
+from tables import each
 
 NAMES = numbers()
 MESSAGES = [{"id": n, "name": f"n{n}"} for n in range(120)]
@@ -99,7 +100,7 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
     assert "ConditionalCheckFailed" in str(outcome.error)
 
 
-@pytest.mark.parametrize(
+@each(
     ("step", "says"),
     [
         ("sql: {statement: 'UPDATE a SET b = :b, c = :c', parameters: {b: message.b}}", "no value fills :c"),

@@ -49,7 +49,7 @@ def test_the_records_of_other_chains_are_not_read(store, sql, analyzed):
     assert [record.key for record in traced(store, "root7").records] == [f"k{n:05}" for n in range(70, 80)]
 
 
-@pytest.mark.parametrize("root", ['a","parent":"b', "a'b", "é" * 1024, "a\\", "a,", "$1", "%s"], ids=range(7))
+@pytest.mark.parametrize("root", ['a","parent":"b', "a'b", "é" * 1024, "a\\", "a,", "$1", "%s"])
 def test_a_root_of_any_text_is_found(store, root):
     drive(store.insert(claim_of("one", "a", origin=came(root, "p"))), store)
     drive(store.insert(claim_of("two", "a", origin=came(root + "x", "p"))), store)

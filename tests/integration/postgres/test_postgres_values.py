@@ -7,6 +7,7 @@ from onceward.core.drivers import drive
 from onceward.stores import open_store
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
+from tables import each
 
 ODD = [
     "",
@@ -31,15 +32,13 @@ def store(schema):
     store.close()
 
 
-@pytest.mark.parametrize("texts", [ODD, ODD[:1], ["same"] * 3, [*ODD, None], [None, None], ['"', '"'], ["\\"] * 2])
+@each("texts", [ODD, ODD[:1], ["same"] * 3, [*ODD, None], [None, None], ['"', '"'], ["\\"] * 2])
 def test_texts_come_back_as_they_were(texts, store):
     rows = store.exchange(RawQuery("SELECT * FROM unnest($1::text[]) WITH ORDINALITY ORDER BY 2", list(texts)))
     assert [(text, number) for text, number in rows] == list(zip(texts, range(1, len(texts) + 1), strict=True))
 
 
-@pytest.mark.parametrize(
-    "numbers", [[0, -1, 2**62], [7, 7], [1, None], [0.1, -2.5e-9, 1e300], [0.5, 0.5], [1.5, None], [2.0, 2]]
-)
+@each("numbers", [[0, -1, 2**62], [7, 7], [1, None], [0.1, -2.5e-9, 1e300], [0.5, 0.5], [1.5, None], [2.0, 2]])
 def test_numbers_come_back_as_they_were(numbers, store):
     kind = "float8" if any(type(one) is float for one in numbers) else "bigint"
     rows = store.exchange(RawQuery(f"SELECT * FROM unnest($1::{kind}[])", numbers))

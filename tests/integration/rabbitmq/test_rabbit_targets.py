@@ -13,6 +13,7 @@ from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessag
 from onceward.rabbitmq import RabbitWorker, send, send_async
 from onceward.rabbitmq.connection import read_address
 from onceward.rabbitmq.target import RabbitTarget
+from tables import each
 
 PATIENCE = 60.0
 
@@ -142,7 +143,7 @@ def test_an_address_takes_its_password_from_the_environment(monkeypatch, address
     assert tuple(read_address(address)) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
         "amqp:",

@@ -12,6 +12,7 @@ from onceward.core.protocol import message_in
 from onceward.core.record import PARKED
 from onceward.rabbitmq import RabbitWorker
 from onceward.rabbitmq.message import read_kept
+from tables import each
 from waiting import PATIENCE, until
 
 
@@ -90,7 +91,7 @@ def test_without_dead_letters_the_ledger_keeps_a_poisoned_message(rabbitmq, queu
     until(lambda: rabbitmq.ready(queue) == 0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "what"),
     [
         ({"x_message_ttl": 60_000}, "x-message-ttl"),

@@ -12,6 +12,7 @@ import pytest
 from onceward import Once
 from onceward.core.record import COMPLETED
 from servers.wrong_clocks import wrong_clock
+from tables import each
 from web.servers import keyed, serving
 
 
@@ -67,7 +68,7 @@ def raw(server, request):
         return said
 
 
-@pytest.mark.parametrize(
+@each(
     "request_",
     [
         b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nPUT /b HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
@@ -80,7 +81,6 @@ def raw(server, request):
         b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n",
         b"nonsense\r\n\r\n",
     ],
-    ids=str,
 )
 def test_a_raw_request_that_is_ambiguous_reaches_nobody(upstream, tmp_path, request_):
     with proxied(upstream, tmp_path) as server:

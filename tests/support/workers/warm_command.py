@@ -15,7 +15,15 @@ import sys
 from onceward.cli.app import command_line, run
 
 # What commands import when they run, by their store or queue.
-LIBRARIES = ("botocore.session", "psycopg", "psycopg_pool", "pymysql", "redis.asyncio", "starlette.applications", "uvicorn")
+LIBRARIES = (
+    "botocore.session",
+    "psycopg",
+    "psycopg_pool",
+    "pymysql",
+    "redis.asyncio",
+    "starlette.applications",
+    "uvicorn",
+)
 
 
 def received(channel: socket.socket) -> tuple[dict, list[int]]:

@@ -688,7 +688,7 @@ def test_any_answer_survives_each_shape(source, status, headers, body):
 # --- malformed events -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "event",
     [
         None,

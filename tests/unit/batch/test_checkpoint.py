@@ -14,6 +14,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_after, fail_before, randomly, settling, when
+from tables import each
 
 pytestmark = pytest.mark.sampled(form=1, once=1, number=2, seed=3)
 
@@ -895,7 +896,7 @@ def test_without_a_thread_for_the_age_the_next_add_looks_at_it(sink, monkeypatch
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "error"),
     [
         ({"count": 0}, "count=0"),
@@ -914,7 +915,6 @@ def test_without_a_thread_for_the_age_the_next_add_looks_at_it(sink, monkeypatch
         ({"nonsense": 5}, "unknown option nonsense"),
         ({"name": "a b"}, "name='a b'"),
     ],
-    ids=str,
 )
 def test_options_that_are_not_valid_are_refused_before_anything_runs(once, options, error):
     with pytest.raises((ValueError, TypeError), match=error.replace("[", r"\[")):

@@ -18,6 +18,7 @@ from onceward.pipelines.run import PipelineRun, opened
 from onceward.pipelines.sources import schedule
 from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
 from onceward.pipelines.sources.schedule import ScheduleRuns
+from tables import each
 
 PATIENCE = 60
 
@@ -211,7 +212,7 @@ def test_windows_of_one_length_can_begin_later():
     assert half_past.next(5400.0) == 9000.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("schedule", "what"),
     [
         ({}, "give every"),

@@ -489,7 +489,7 @@ def stored(tag, name, **rest):
     return msgspec.json.encode({"$onceward": 1, "value": {tag: name, **rest}}).decode()
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "hostile:Thing",

@@ -67,7 +67,7 @@ def test_the_url_of_a_store_opens_the_same_file(tmp_path, name):
     again.close()
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     [
         "memory:",
