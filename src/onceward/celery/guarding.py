@@ -1,7 +1,6 @@
 """Tasks that take effect once: the decorator under ``@app.task``, and the class for ``base=``."""
 
 from collections.abc import Callable
-from contextvars import ContextVar
 from functools import wraps
 from inspect import iscoroutinefunction
 from types import MethodType
@@ -22,23 +21,8 @@ from onceward.once import Once, check_once
 Function = Callable[..., object]
 
 _LINKS: Final = UUID("6f1c3f0e-6d0b-4f0c-9a38-0d6c6f5f3c55")  # the namespace of the ids of linked tasks
-_RETURNED: ContextVar[list[object]] = ContextVar(
-    "onceward_celery_returned"
-)  # what the function of this delivery returned
 
 TIME_LIMITS.add(SoftTimeLimitExceeded)
-
-
-def body(function: Function) -> Function:
-    """Return the function, which notes what it returned."""
-
-    @wraps(function)
-    def called(*args: object, **kwargs: object) -> object:
-        value = function(*args, **kwargs)
-        _RETURNED.get().append(value)
-        return value
-
-    return called
 
 
 def says_what_follows(error: Exception) -> bool:
@@ -58,14 +42,7 @@ def deliver(task: Task, guarded: GuardedTask, args: tuple[Any, ...], kwargs: dic
     is_message = not is_direct and not request.is_eager
     headers = request.headers or {}
     call = TaskCall(None if is_direct else _id_of(request), args, kwargs, queue_of(task), headers.get)
-    returned: list[object] = []
-    token = _RETURNED.set(returned)
-    try:
-        end = guarded.call(call)
-        if returned and isinstance(end.error, SoftTimeLimitExceeded):
-            end = guarded.call(call)  # the limit came while the result was being recorded, and that is done
-    finally:
-        _RETURNED.reset(token)
+    end = guarded.call(call)
     if end.error is not None and is_message and end.status == "again":
         raise come_again(task, end) from end.error
     if end.status == "refused" and is_message:
@@ -142,7 +119,7 @@ class TaskGuard:
         # Ignore is how a function ends without a result, and how self.replace() ends: duplicates must end so, too.
         final = (*self._options.get("final", self.once.policy.final), Ignore)
         policy = cast("TaskOptions", {**self._options, "name": name, "final": final})
-        return GuardedTask(self.once, body(function), "celery", policy, says_what_follows)
+        return GuardedTask(self.once, function, "celery", policy, says_what_follows)
 
 
 def exactly(once: Once, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -1,14 +1,9 @@
 """What a worker needs of a broker: to receive messages, and to acknowledge, give back or leave each."""
 
-import asyncio
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from inspect import signature
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Generic, Literal, TypeVar
-
-import msgspec
 
 from onceward.consumers.delivery import Delivery
 from onceward.core.policy import DAY, Policy
@@ -154,36 +149,6 @@ class Broker(ABC, Generic[M]):
         """Send all outstanding requests, and wait until the broker has them."""
 
 
-class Tasks(set["asyncio.Task[None]"]):
-    """Work that was begun, and whose end nobody awaits. It belongs to one event loop.
-
-    ``passing`` are errors that do no harm: what was asked for comes again.
-    """
-
-    def __init__(self, *passing: type[Exception]) -> None:
-        super().__init__()
-        self._passing = passing
-
-    def begin(self, work: Awaitable[object]) -> None:
-        """Begin some work."""
-
-        async def done() -> None:
-            with suppress(*self._passing):
-                await work
-
-        task = asyncio.get_running_loop().create_task(done())
-        self.add(task)
-        task.add_done_callback(self.discard)
-
-    async def end(self, seconds: float | None = None) -> None:
-        """Wait until all has ended, but not for longer than so many seconds."""
-        if self:
-            await asyncio.wait(set(self), timeout=seconds)
-        for task in self:
-            task.cancel()
-        await asyncio.gather(*self, return_exceptions=True)
-
-
 def check_dead_letters(broker: Broker[Any]) -> None:
     """Raise TypeError if a broker lacks what its ``dead_letters`` need: its first letter would find out, and come for ever."""
     needs = {"ledger": "kept_text", "broker": None, "publish": "dead_letter"}
@@ -194,26 +159,3 @@ def check_dead_letters(broker: Broker[Any]) -> None:
         raise TypeError(
             f'{broker.name}: dead_letters="{broker.dead_letters}" needs the method {name} of its broker: write it'
         )
-
-
-def library_settings(
-    settings: Mapping[str, object] | None, library: Callable[..., object], name: str
-) -> dict[str, object]:
-    """Return the settings for a call of a ``library``. Text becomes a number or a bool if the default is one.
-
-    A password of digits stays text.
-
-    Raises:
-        ValueError: the library, whose ``name`` is for the error, has no such setting, or takes no such value.
-    """
-    known, found = signature(library).parameters, dict(settings or {})
-    for setting, value in found.items():
-        if setting not in known:
-            raise ValueError(f"settings: {name} has no {setting}")
-        kind = int if setting.endswith("_ms") else type(known[setting].default)
-        if isinstance(value, str) and kind in {bool, float, int}:
-            try:
-                found[setting] = msgspec.convert(value, kind, strict=False)
-            except msgspec.ValidationError:
-                raise ValueError(f"settings: {setting} of {name}: give a value of type {kind.__name__}") from None
-    return found

@@ -1,8 +1,9 @@
-"""Reusable threads for an event loop's blocking calls. They do not keep the process alive."""
+"""What an event loop has begun: blocking calls in reusable threads, which do not keep the process alive, and tasks that nobody awaits."""
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -71,3 +72,33 @@ def _tell(future: "asyncio.Future[Any]", value: object, error: BaseException | N
         future.set_exception(error)
     else:
         future.set_result(value)
+
+
+class Tasks(set["asyncio.Task[None]"]):
+    """Work that was begun, and whose end nobody awaits. It belongs to one event loop.
+
+    ``passing`` are errors that do no harm: what was asked for comes again.
+    """
+
+    def __init__(self, *passing: type[Exception]) -> None:
+        super().__init__()
+        self._passing = passing
+
+    def begin(self, work: Awaitable[object]) -> None:
+        """Begin some work."""
+
+        async def done() -> None:
+            with suppress(*self._passing):
+                await work
+
+        task = asyncio.get_running_loop().create_task(done())
+        self.add(task)
+        task.add_done_callback(self.discard)
+
+    async def end(self, seconds: float | None = None) -> None:
+        """Wait until all has ended, but not for longer than so many seconds."""
+        if self:
+            await asyncio.wait(set(self), timeout=seconds)
+        for task in self:
+            task.cancel()
+        await asyncio.gather(*self, return_exceptions=True)

@@ -8,7 +8,8 @@ from typing import Final, Generic, TypeVar, cast
 from onceward.batch.batch import Batch
 from onceward.batch.outcomes import BatchOutcome
 from onceward.batch.runner import Run
-from onceward.consumers.broker import Broker, Tasks
+from onceward.consumers.broker import Broker
+from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import dead_headers, is_unhandled
 from onceward.consumers.delivery import Backoff, Delivery, time_away
 from onceward.consumers.keeping import Keeper, KeepOutcome, Place

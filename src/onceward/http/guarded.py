@@ -13,6 +13,7 @@ from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.coding import suited
 from onceward.http.coverage import Coverage
 from onceward.http.options import with_wait
+from onceward.http.route import TOKEN
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest
 from onceward.keys.ledger_keys import scoped_key
@@ -88,7 +89,6 @@ class Exchange:
         return answer
 
 
-_NAME: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+").fullmatch  # a token of RFC 9110, section 5.6.2
 # RFC 9110, section 5.5
 _VALUE: Final = re.compile(r"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?").fullmatch
 
@@ -178,7 +178,7 @@ def _check_sendable(answer: Answer) -> None:
     if not isinstance(cast("object", answer.status), int) or not 200 <= answer.status <= 999:
         raise NotReplayable(f"its status is {answer.status!r}: give a number from 200 on")
     for name, value in cast("Iterable[tuple[object, object]]", answer.headers):
-        if not isinstance(name, str) or not isinstance(value, str) or not _NAME(name) or not _VALUE(value):
+        if not isinstance(name, str) or not isinstance(value, str) or not TOKEN(name) or not _VALUE(value):
             raise NotReplayable(
                 f"its header {name!r} cannot be sent: give a name of RFC 9110, section 5.1, and a value in Latin-1 without "
                 "line breaks, other control characters, and spaces around it"

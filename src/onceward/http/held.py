@@ -132,7 +132,7 @@ class HeldRequest:
 
     async def settle_async(self, outcome: Recorded | Exception) -> Answer | None:
         """As :meth:`settle`, for a coroutine. The caller runs what is pending."""
-        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
+        recording = self._recording(outcome)
         try:
             await recording.settle_async()
         except Exception as error:
@@ -143,8 +143,7 @@ class HeldRequest:
 
     async def fail_async(self, error: Exception) -> None:
         """Record that the handler has raised ``error``. The caller runs what is pending."""
-        outcome = self.exchange.raised(error, self.began)
-        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
+        recording = self._recording(self.exchange.raised(error, self.began))
         try:
             await recording.settle_async()
         except Exception as trouble:  # the handler's own exception goes on
@@ -152,8 +151,11 @@ class HeldRequest:
         if recording.pending:
             self.pending = recording
 
+    def _recording(self, outcome: Recorded | Exception) -> Recording:
+        return Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
+
     def _record(self, outcome: Recorded | Exception) -> None:
-        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
+        recording = self._recording(outcome)
         recording.settle()
         if recording.pending:
             self.pending = recording

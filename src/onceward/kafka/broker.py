@@ -8,7 +8,8 @@ from typing import Any, Final, Unpack
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from onceward.consumers.broker import Broker, BrokerError, Tasks, bounded
+from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, RECEIVES
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import CLOCK

@@ -10,9 +10,10 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from onceward.consumers.broker import BrokerError, library_settings
+from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import dead_name, retry_name
 from onceward.consumers.retry_topics import TIMESTAMPS, prepare_topics
+from onceward.consumers.worker import library_settings
 from onceward.core.policy import Policy
 from onceward.kafka.partitions import KafkaMessage
 

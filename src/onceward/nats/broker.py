@@ -17,7 +17,8 @@ from nats.js.api import ConsumerInfo, PubAck, StreamConfig
 from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
-from onceward.consumers.broker import Broker, BrokerError, Tasks, bounded, library_settings, tell_outlived
+from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
+from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import KEY_HEADER, dead_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.nats_letters import (
@@ -29,7 +30,7 @@ from onceward.consumers.nats_letters import (
     prepare_letters,
     store_letter,
 )
-from onceward.consumers.worker import Worker, WorkerOptions
+from onceward.consumers.worker import Worker, WorkerOptions, library_settings
 from onceward.core.policy import Policy
 from onceward.core.urls import encoded_url
 from onceward.nats.settings import ACK_WAIT, consumer_of, is_queue, losses, risks, takes, unfit

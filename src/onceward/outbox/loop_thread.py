@@ -94,7 +94,7 @@ class LoopTarget(ABC, Generic[C]):
     def close(self) -> None:
         """Close the connection; the next send opens another."""
         client, self._client = self._client, None
-        if client is not None and self._loop is own_loop():
+        if client is not None and self._loop is _loops.get(os.getpid()):
             with suppress(Exception):  # it is gone anyway
                 awaited(self.disconnect(client), SENT_WITHIN)
 

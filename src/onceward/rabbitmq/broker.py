@@ -11,7 +11,8 @@ from aio_pika import Message
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from aiormq import Channel
 
-from onceward.consumers.broker import Broker, BrokerError, Tasks, bounded
+from onceward.consumers.broker import Broker, BrokerError, bounded
+from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_queues import length_for, lengths, retry_arguments, retry_queue, version_of

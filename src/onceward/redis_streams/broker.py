@@ -18,7 +18,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-from onceward.consumers.broker import Broker, BrokerError, Tasks, bounded, tell_outlived
+from onceward.consumers.broker import Broker, BrokerError, bounded, tell_outlived
+from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import add_letter, dead_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.worker import Worker, WorkerOptions

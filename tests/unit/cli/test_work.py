@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from onceward.cli import work
-from onceward.consumers.broker import library_settings
+from onceward.consumers.worker import library_settings
 from onceward.core.policy import Policy
 from onceward.nats.broker import NatsBroker
 from onceward.pipelines.sources import brokers

@@ -62,6 +62,10 @@ class Queue:
         """
         return drive(self._steps.located(Tries()), self._steps)
 
+    async def url_async(self) -> str:
+        """As :meth:`url`, awaiting it."""
+        return await drive_async(self._steps.located(Tries()), self._steps)
+
     def receive(self, count: int = 10, wait: float = LONGEST_WAIT, visibility: float | None = None) -> list[Message]:
         """Receive messages, and make them invisible to others.
 
@@ -111,6 +115,10 @@ class Queue:
         """
         return drive(self._steps.change_many(holds), self._steps)
 
+    async def change_many_async(self, holds: Sequence[tuple[str, float]]) -> list[QueueError | None]:
+        """As :meth:`change_many`, awaiting it."""
+        return await drive_async(self._steps.change_many(holds), self._steps)
+
     def send(
         self,
         body: str,
@@ -157,6 +165,12 @@ class Queue:
             ValueError, TypeError: SQS cannot take one of them; nothing was sent.
         """
         return drive(self._steps.send_many(messages, Tries(within)), self._steps)
+
+    async def send_many_async(
+        self, messages: Sequence[Outgoing], *, within: float = math.inf
+    ) -> list[str | QueueError]:
+        """As :meth:`send_many`, awaiting it."""
+        return await drive_async(self._steps.send_many(messages, Tries(within)), self._steps)
 
     def attributes(self) -> dict[str, str]:
         """Return all attributes of the queue, such as ``VisibilityTimeout``, as the service writes them."""

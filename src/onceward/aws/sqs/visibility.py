@@ -13,7 +13,7 @@ from typing import Final
 from onceward.aws.sqs.message import ENTRIES, Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD
-from onceward.consumers.broker import Tasks
+from onceward.consumers.callers import Tasks
 from onceward.core.clock import Clock, boottime
 from onceward.observe.logs import logger
 
