@@ -2,14 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
-from onceward.stores.contract import Store
+from onceward.core.selections import Selection
+from onceward.stores.contract import Page, Store
 from onceward.testing.clock import ManualClock
 
 T = TypeVar("T")
@@ -143,6 +144,36 @@ def expect(holds: bool, sentence: str) -> None:
     """Raise NotConforming with ``sentence`` unless it holds."""
     if not holds:
         raise NotConforming(sentence)
+
+
+def pages(bench: Bench, selection: Selection, limit: int) -> Iterator[Page]:
+    """Yield each page of a selection; raises NotConforming if one is too large, or they do not end."""
+    after: str | None = None
+    for _ in range(200):
+        page = bench.do(bench.store.select(selection, after, limit))
+        expect(len(page.records) <= limit, "a page has no more records than asked for")
+        yield page
+        if page.next is None:
+            return
+        after = page.next
+    raise NotConforming("pages that go on come to an end")
+
+
+def found(bench: Bench, selection: Selection, limit: int = 100) -> list[Record]:
+    """Return the records of a selection, read in pages of ``limit``."""
+    return [record for page in pages(bench, selection, limit) for record in page.records]
+
+
+def purge_all(bench: Bench, limit: int) -> None:
+    """Purge until nothing is left to purge, at most ``limit`` records at a time."""
+    after: str | None = None
+    for _ in range(100):
+        purged = bench.do(bench.store.purge(limit, after))
+        expect(purged.gone <= limit, "a purge deletes no more than its limit")
+        if purged.next is None:
+            return
+        after = purged.next
+    raise NotConforming("purges that go on come to an end")
 
 
 class Check(NamedTuple):

@@ -7,7 +7,7 @@ from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.stores.capabilities import OUTBOX
 from onceward.stores.contract import Page
-from onceward.testing.bench import Bench, check, expect
+from onceward.testing.bench import Bench, check, expect, found, purge_all
 
 _CENTURIES = 1e10  # seconds: messages that a person must look at
 
@@ -36,8 +36,8 @@ def _completed(bench: Bench, key: str, due: float | None) -> Record:
     )
 
 
-def _due(bench: Bench, after: str | None = None, limit: int = 100, ahead: float = 0.0) -> Page:
-    return bench.do(bench.store.select(DueWithin(ahead), after, limit))
+def _due(bench: Bench, ahead: float = 0.0) -> Page:
+    return bench.do(bench.store.select(DueWithin(ahead), None, 100))
 
 
 def _settled(bench: Bench, keys: list[str]) -> Page:
@@ -106,16 +106,8 @@ def due_in_pages(bench: Bench) -> None:
     bench.advance(5.0)
     _settled(bench, keys)
     for limit in (1, 7, 23):
-        found: list[str] = []
-        after: str | None = None
-        for _ in range(100):
-            page = _due(bench, after, limit)
-            expect(len(page.records) <= limit, "a page has no more records than asked for")
-            found += [record.key for record in page.records]
-            after = page.next
-            if after is None:
-                break
-        expect(sorted(found) == keys, f"each record comes once, in pages of {limit}")
+        due = sorted(record.key for record in found(bench, DueWithin(0.0), limit))
+        expect(due == keys, f"each record comes once, in pages of {limit}")
 
 
 @check
@@ -126,14 +118,10 @@ def unsent_stays(bench: Bench) -> None:
     for key, due in (("unsent", 1.0), ("later", 600.0), ("refused", _CENTURIES), ("none", None)):
         _completed(bench, key, due)
     bench.advance(1000.0)
-    after: str | None = None
-    for _ in range(100):
-        after = bench.do(bench.store.purge(100, after)).next
-        if after is None:
-            break
+    purge_all(bench, 100)
     expect(bench.load("none") is None, "an expired record is purged")
     expect(all(bench.load(key) for key in ("unsent", "later", "refused")), "a record with messages is not purged")
     for state, keys in (("UNSENT", ["later", "unsent"]), ("REFUSED", ["refused"])):
         assert state in STATES
-        page = bench.do(bench.store.select(ByKey(criteria=Criteria((state,))), None, 100))
-        expect(sorted(one.key for one in page.records) == keys, f"a listing has the records that are {state}")
+        listed = sorted(record.key for record in found(bench, ByKey(criteria=Criteria((state,)))))
+        expect(listed == keys, f"a listing has the records that are {state}")

@@ -6,7 +6,7 @@ from onceward.core.protocol import STATES
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.core.selections import ByKey, ChainOf
 from onceward.core.views import Criteria
-from onceward.testing.bench import Bench, check, expect
+from onceward.testing.bench import Bench, check, expect, found, pages
 
 _STATES = ((), *((state,) for state in STATES), (PARKED, "LAPSED"), (RELEASED, COMPLETED))
 # The records are 10, 110 and 210 seconds old.
@@ -41,18 +41,10 @@ def find_by_status_and_age(bench: Bench) -> None:
             wanted = sorted(
                 one.key for one in page.records if one.key.startswith(prefix) and meets(one, criteria.clause, page.now)
             )
-            found: list[str] = []
-            after: str | None = None
-            for _ in range(200):
-                part = bench.do(bench.store.select(ByKey(prefix, criteria), after, limit))
-                expect(len(part.records) <= limit, "a page of records found has no more than asked for")
-                expect(part.now >= page.now, "a page of records found carries the store's time")
-                found += [record.key for record in part.records]
-                after = part.next
-                if after is None:
-                    break
+            parts = list(pages(bench, ByKey(prefix, criteria), limit))
+            expect(all(part.now >= page.now for part in parts), "a page of records found carries the store's time")
             expect(
-                sorted(found) == wanted,
+                sorted(record.key for part in parts for record in part.records) == wanted,
                 f"a listing has the records that {criteria} mean, each once, in pages of {limit}",
             )
 
@@ -67,19 +59,13 @@ def select_a_chain(bench: Bench) -> None:
         bench.claimed(root, "a")
     for number, root in enumerate(_ROOTS):
         for limit in (100, 2):
-            found: list[str] = []
-            after: str | None = None
-            for _ in range(200):
-                page = bench.do(bench.store.select(ChainOf(root, scan=True), after, limit))
-                for record in page.records:
-                    came = read_origin(record.origin)
-                    found += [record.key] if came is not None and came.root == root else []
-                    expect(bench.load(record.key) == record, "a record found is as it is in the ledger")
-                after = page.next
-                if after is None:
-                    break
+            of_root: list[str] = []
+            for record in found(bench, ChainOf(root, scan=True), limit):
+                came = read_origin(record.origin)
+                of_root += [record.key] if came is not None and came.root == root else []
+                expect(bench.load(record.key) == record, "a record found is as it is in the ledger")
             wanted = [f"key {number} {child}" for child in range(number + 1)]
             expect(
-                sorted(found) == wanted,
+                sorted(of_root) == wanted,
                 f"a store finds the records of the chain of {root!r}, each once, in pages of {limit}",
             )

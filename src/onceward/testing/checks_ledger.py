@@ -2,23 +2,10 @@
 
 import time
 
-from onceward.core.record import IN_PROGRESS, Record
+from onceward.core.record import IN_PROGRESS
 from onceward.core.selections import ByKey
 from onceward.stores.contract import Purged
-from onceward.testing.bench import Bench, check, claim_of, expect, next_of
-
-
-def _pages(bench: Bench, prefix: str, limit: int) -> list[list[Record]]:
-    pages: list[list[Record]] = []
-    after: str | None = None
-    while True:
-        page = bench.do(bench.store.select(ByKey(prefix), after, limit))
-        expect(len(page.records) <= limit, "a page has no more records than asked for")
-        pages.append(page.records)
-        if page.next is None:
-            return pages
-        expect(page.next != after, "a page's next points further on")
-        after = page.next
+from onceward.testing.bench import Bench, check, claim_of, expect, found, next_of, purge_all
 
 
 @check
@@ -33,9 +20,9 @@ def list_finds_all(bench: Bench) -> None:
     """A listing finds every record once, whatever the size of a page."""
     written = {key: bench.claimed(key, "a") for key in [f"key {i:02}" for i in range(23)]}
     for limit in (1, 7, 23, 100):
-        found = [record for page in _pages(bench, "", limit) for record in page]
-        expect(len(found) == 23, f"a listing in pages of {limit} finds every record once")
-        expect({r.key: r for r in found} == written, f"a listing in pages of {limit} returns the records as they are")
+        listed = found(bench, ByKey(), limit)
+        expect(len(listed) == 23, f"a listing in pages of {limit} finds every record once")
+        expect({r.key: r for r in listed} == written, f"a listing in pages of {limit} returns the records as they are")
 
 
 @check
@@ -44,8 +31,8 @@ def list_by_prefix(bench: Bench) -> None:
     for key in ("a", "a:1", "a:2", "ab", "b:1", "A:1", "a%", "a%x", "a_", "\u00e4:1", "\u00e4:\U0001f511"):
         bench.claimed(key, "a")
     for prefix in ("a:", "a", "b", "a%", "a_", "\u00e4:", "a:1", "zzz"):
-        keys = sorted(r.key for page in _pages(bench, prefix, 2) for r in page)
-        wanted = sorted(r.key for page in _pages(bench, "", 100) for r in page if r.key.startswith(prefix))
+        keys = sorted(r.key for r in found(bench, ByKey(prefix), 2))
+        wanted = sorted(r.key for r in found(bench, ByKey()) if r.key.startswith(prefix))
         expect(keys == wanted, f"a listing for {prefix!r} finds the keys that start with it, and no others")
 
 
@@ -60,14 +47,14 @@ def list_resumes(bench: Bench) -> None:
     bench.do(bench.store.delete(rest[1]))
     bench.do(bench.store.delete(page.records[-1]))
     bench.claimed("key zz", "b")
-    found: list[str] = []
+    resumed: list[str] = []
     while page.next is not None:
         page = bench.do(bench.store.select(ByKey("key"), page.next, 5))
-        found += [r.key for r in page.records]
+        resumed += [r.key for r in page.records]
     stayed = {r.key for r in rest} - {rest[1].key}
-    expect(len(set(found)) == len(found), "a resumed listing returns no record twice")
-    expect(not first & set(found), "a resumed listing does not start again")
-    expect(stayed <= set(found), "a resumed listing misses no record that was there all the time")
+    expect(len(set(resumed)) == len(resumed), "a resumed listing returns no record twice")
+    expect(not first & set(resumed), "a resumed listing does not start again")
+    expect(stayed <= set(resumed), "a resumed listing misses no record that was there all the time")
 
 
 @check
@@ -107,17 +94,11 @@ def purge_deletes_the_expired(bench: Bench) -> None:
     ]
     expect(bench.do(bench.store.purge(100)) == Purged(0, None), "nothing is purged before it expires")
     bench.advance(2.0)
-    before = {r.key for page in _pages(bench, "", 100) for r in page}
+    before = {r.key for r in found(bench, ByKey())}
     expect(before >= {r.key for r in kept}, "records that have not expired stay")
-    purged = bench.do(bench.store.purge(2))
-    for _ in range(100):
-        expect(purged.gone <= 2, "a purge deletes no more than its limit")
-        if purged.next is None:
-            break
-        purged = bench.do(bench.store.purge(2, purged.next))
-    expect(purged.next is None, "purges that go on come to an end")
-    left = sorted((r for page in _pages(bench, "", 100) for r in page), key=lambda r: r.key)
-    expect(left == sorted(kept, key=lambda r: r.key), "a purge deletes the expired records and no others")
+    purge_all(bench, 2)
+    left = {r.key: r for r in found(bench, ByKey())}
+    expect(left == {r.key: r for r in kept}, "a purge deletes the expired records and no others")
 
 
 @check

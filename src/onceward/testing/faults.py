@@ -12,6 +12,7 @@ A plan is any callable that takes an :class:`Ask` and returns a :class:`Fault`, 
 import itertools
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
@@ -128,7 +129,30 @@ def settling(ask: Ask) -> bool:
 # --- the store ----------------------------------------------------------------------------------------------------
 
 
-class Faults:
+class TaggedStore(ABC):
+    """The verbs of a claim: those of the store behind it, each request tagged with where it comes from."""
+
+    @abstractmethod
+    def _behind(self) -> Store:
+        """Return the store whose verbs these are."""
+
+    def insert(self, write: Write) -> Steps[Reply]:
+        return tagged("insert", (write,), self._behind().insert(write))
+
+    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
+        return tagged("swap", (write, seen), self._behind().swap(write, seen))
+
+    def load(self, key: str) -> Steps[Reply]:
+        return tagged("load", (key,), self._behind().load(key))
+
+    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
+        return tagged("insert_many", (list(writes),), self._behind().insert_many(writes))
+
+    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
+        return tagged("swap_many", (list(pairs),), self._behind().swap_many(pairs))
+
+
+class Faults(TaggedStore):
     """A store whose exchanges go wrong as planned.
 
     Args:
@@ -190,22 +214,10 @@ class Faults:
             self._late = [item for item in self._late if item[0] > number]
         return due
 
-    # --- the verbs: the store's own, each request tagged with where it comes from -----------------------------------
+    # --- the verbs --------------------------------------------------------------------------------------------------
 
-    def insert(self, write: Write) -> Steps[Reply]:
-        return tagged("insert", (write,), self.store.insert(write))
-
-    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        return tagged("swap", (write, seen), self.store.swap(write, seen))
-
-    def load(self, key: str) -> Steps[Reply]:
-        return tagged("load", (key,), self.store.load(key))
-
-    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        return tagged("insert_many", (list(writes),), self.store.insert_many(writes))
-
-    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        return tagged("swap_many", (list(pairs),), self.store.swap_many(pairs))
+    def _behind(self) -> Store:
+        return self.store
 
     def changed(self, key: str, seconds: float, most: float) -> Steps[None]:
         return tagged("changed", (key,), self.store.changed(key, seconds, most))

@@ -5,9 +5,9 @@ class of its own, whose verbs go to another store, and whose exchanges go throug
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, Final, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self
 from unittest import mock
 
 from onceward.claim.factory import FACTORIES
@@ -15,8 +15,7 @@ from onceward.claim.guard import Guard
 from onceward.claim.replays import Replays
 from onceward.core import drivers
 from onceward.core.drivers import Sleep, Steps, Transport
-from onceward.core.record import Record, Reply, Write
-from onceward.core.register import Answered
+from onceward.core.record import Record, Reply
 from onceward.core.selections import Selection
 from onceward.outbox import sender
 from onceward.stores.capabilities import OUTBOX, TRANSACTION, Session
@@ -24,7 +23,7 @@ from onceward.stores.contract import Damaged, Page, Purged, Store
 from onceward.stores.ledger import Ledger
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import Ask, tagged
+from onceward.testing.faults import Ask, TaggedStore, tagged
 from onceward.testing.points import AT_EXCHANGE, IN_TRANSACTION, Mishap
 
 _HERE: Final = {
@@ -48,7 +47,7 @@ class Prompter(Protocol):
         """Like :meth:`exchange`, for a coroutine."""
 
 
-class StagedStore:
+class StagedStore(TaggedStore):
     """What a store is on the stage. It comes before the store's own class, so ``super()`` is the store as it was."""
 
     stage: "Stage"
@@ -58,46 +57,26 @@ class StagedStore:
     def capabilities(self) -> Mapping[str, str]:
         return self.stage.capabilities(self)
 
+    def _behind(self) -> Store:
+        return self.stage.ledger(self)
+
     def exchange(self, request: object) -> object:
-        ledger, prompter = self.stage.ledger(self), self.stage.prompter
-        if type(request) is not Ask:
-            return ledger.exchange(request)
-        return ledger.exchange(request.request) if prompter is None else prompter.exchange(request, ledger)
+        return self.stage.exchange(request, self._behind())
 
     async def exchange_async(self, request: object) -> object:
-        ledger, prompter = self.stage.ledger(self), self.stage.prompter
-        if type(request) is not Ask:
-            return await ledger.exchange_async(request)
-        if prompter is None:
-            return await ledger.exchange_async(request.request)
-        return await prompter.exchange_async(request, ledger)
-
-    def insert(self, write: Write) -> Steps[Reply]:
-        return tagged("insert", (write,), self.stage.ledger(self).insert(write))
-
-    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        return tagged("swap", (write, seen), self.stage.ledger(self).swap(write, seen))
-
-    def load(self, key: str) -> Steps[Reply]:
-        return tagged("load", (key,), self.stage.ledger(self).load(key))
-
-    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        return tagged("insert_many", (list(writes),), self.stage.ledger(self).insert_many(writes))
-
-    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        return tagged("swap_many", (list(pairs),), self.stage.ledger(self).swap_many(pairs))
+        return await self.stage.exchange_async(request, self._behind())
 
     def changed(self, _: str, seconds: float, __: float, /) -> Steps[None]:
         yield Sleep(seconds)  # nobody tells of changes here
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        return self.stage.ledger(self).select(selection, after, limit)
+        return self._behind().select(selection, after, limit)
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        return self.stage.ledger(self).delete(seen)
+        return self._behind().delete(seen)
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        return self.stage.ledger(self).purge(limit, after)
+        return self._behind().purge(limit, after)
 
 
 def check_outbox(store: StagedStore) -> Steps[None]:
@@ -124,18 +103,10 @@ class StagedSession:
         return tagged("commit", (), self._session.commit())
 
     def exchange(self, request: object) -> object:
-        if type(request) is not Ask:  # a ROLLBACK is the server's own when a worker has died
-            return self._session.exchange(request)
-        if self._stage.prompter is None:
-            return self._session.exchange(request.request)
-        return self._stage.prompter.exchange(request, self._session, IN_TRANSACTION)
+        return self._stage.exchange(request, self._session, IN_TRANSACTION)
 
     async def exchange_async(self, request: object) -> object:
-        if type(request) is not Ask:
-            return await self._session.exchange_async(request)
-        if self._stage.prompter is None:
-            return await self._session.exchange_async(request.request)
-        return await self._stage.prompter.exchange_async(request, self._session, IN_TRANSACTION)
+        return await self._stage.exchange_async(request, self._session, IN_TRANSACTION)
 
 
 class Stage:
@@ -143,14 +114,14 @@ class Stage:
 
     Args:
         clock: the clock of all guards and ledgers meanwhile. Nobody waits: a pause moves it.
-        make: makes a ledger, from that clock; None keeps each Once at its own store.
+        make: makes a ledger, from that clock.
         off: whether nothing is guarded meanwhile (``off.py``).
     """
 
     def __init__(
         self,
         clock: ManualClock,
-        make: Callable[[ManualClock], Store] | None = MemoryStore,
+        make: Callable[[ManualClock], Store],
         *,
         off: bool = False,
     ) -> None:
@@ -216,6 +187,20 @@ class Stage:
         for one in list(FACTORIES):
             self.stage(one.store)
 
+    def exchange(self, request: object, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE) -> object:
+        """Carry out a request of a store or a session on the stage. What no verb has tagged goes by the prompter."""
+        if isinstance(request, Ask) and self.prompter is not None:
+            return self.prompter.exchange(request, store, mishaps)
+        return store.exchange(request.request if isinstance(request, Ask) else request)
+
+    async def exchange_async(
+        self, request: object, store: Transport, mishaps: tuple[Mishap, ...] = AT_EXCHANGE
+    ) -> object:
+        """Like :meth:`exchange`, for a coroutine."""
+        if isinstance(request, Ask) and self.prompter is not None:
+            return await self.prompter.exchange_async(request, store, mishaps)
+        return await store.exchange_async(request.request if isinstance(request, Ask) else request)
+
     def _drop(self) -> None:
         for ledger in self._ledgers.values():
             ledger.close()
@@ -233,8 +218,6 @@ class Stage:
 
     def ledger(self, store: "StagedStore") -> Store:
         """Return the store that stands in for ``store``."""
-        if self._make is None:
-            return cast("Store", super(StagedStore, store))
         place = id(store) if store.url == MemoryStore.url else store.url
         found = self._ledgers.get(place)
         if found is None:
@@ -244,13 +227,11 @@ class Stage:
     def capabilities(self, store: "StagedStore") -> Mapping[str, str]:
         """Return what ``store`` can do meanwhile."""
         can = self.ledger(store).capabilities
-        mine = {name: f"{__name__}:{function}" for name, function in _HERE.items() if name in can}
-        return mine if self._make is not None else {**can, **mine}
+        return {name: f"{__name__}:{function}" for name, function in _HERE.items() if name in can}
 
     def records(self) -> Iterator[Record]:
         """Yield the records of all ledgers."""
-        own = [cast("Store", super(StagedStore, store)) for store, _, _ in self._staged] if self._make is None else []
-        for ledger in [*own, *self._ledgers.values()]:
+        for ledger in self._ledgers.values():
             for record, _ in Ledger(ledger).records():
                 yield record
 
