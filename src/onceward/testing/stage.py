@@ -47,7 +47,7 @@ class Prompter(Protocol):
         """Like :meth:`exchange`, for a coroutine."""
 
 
-class StagedStore(TaggedStore):
+class StagedStore:
     """What a store is on the stage. It comes before the store's own class, so ``super()`` is the store as it was."""
 
     stage: "Stage"
@@ -59,6 +59,10 @@ class StagedStore(TaggedStore):
 
     def _behind(self) -> Store:
         return self.stage.ledger(self)
+
+    # Not inherited: no store could take a class with another base than its own.
+    insert, insert_many = TaggedStore.insert, TaggedStore.insert_many
+    swap, swap_many, load = TaggedStore.swap, TaggedStore.swap_many, TaggedStore.load
 
     def exchange(self, request: object) -> object:
         return self.stage.exchange(request, self._behind())
