@@ -14,7 +14,7 @@ import onceward.cli
 from commands.command_line import Cli
 from onceward import Once, terminal
 from onceward.aws import on_sqs
-from onceward.cli.work_report import Heard, WorkReport
+from onceward.cli.report import Heard, WorkReport
 from onceward.testing.bench import claim_of
 from tables import each
 

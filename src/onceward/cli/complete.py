@@ -9,7 +9,7 @@ from typer import Option
 
 from onceward import terminal
 from onceward.claim.completer import Completer, KeepingHandler, Sweep, decorated
-from onceward.cli.ledgers import INTERRUPTED, USAGE, refuse, said, seconds
+from onceward.cli.ledgers import INTERRUPTED, USAGE, JsonOption, OnceOption, refuse, said, seconds
 from onceward.consumers.stop import signals
 from onceward.errors import OncewardError, StoreError
 from onceward.pipe.functions import imported
@@ -36,7 +36,6 @@ CallOption = Annotated[
     list[str],
     Option(metavar="MODULE:FUNCTION", help="The guarded function. Give it again for more of the same ledger."),
 ]
-OnceOption = Annotated[bool, Option("--once", help="Look once, then end.")]
 EveryOption = Annotated[str, Option(metavar="T", help="How often to look, as 30s, 10m or 1h.")]
 ReleasedOption = Annotated[
     str | None,
@@ -46,7 +45,6 @@ ReleasedOption = Annotated[
         show_default="only lapsed keys",
     ),
 ]
-JsonOption = Annotated[bool, Option("--json", help="Write a line of JSON for each look.")]
 
 
 def complete(

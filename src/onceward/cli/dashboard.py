@@ -16,19 +16,19 @@ ActionsOption = Annotated[
 ]
 TokenOption = Annotated[
     str | None,
-    Option(metavar="FILE", help=f"The file with the token to sign in with. Without it: {TOKEN}.", show_default=False),
+    Option(metavar="FILE", help=f"The file with the token to sign in with. Without it: {TOKEN}."),
 ]
 HeaderOption = Annotated[
     str | None,
-    Option(metavar="NAME", help="The header in which your reverse proxy says who it is.", show_default=False),
+    Option(metavar="NAME", help="The header in which your reverse proxy says who it is."),
 ]
 ProxyOption = Annotated[
     list[str] | None,
-    Option(metavar="ADDRESS", help="The address of that proxy. The header counts from no others.", show_default=False),
+    Option(metavar="ADDRESS", help="The address of that proxy. The header counts from no others."),
 ]
 NameOption = Annotated[
     list[str] | None,
-    Option("--allow-host", metavar="NAME", help="A name under which browsers reach it.", show_default="this machine's"),
+    Option(metavar="NAME", help="A name under which browsers reach it.", show_default="this machine's"),
 ]
 HideOption = Annotated[bool, Option("--hide-results", help="Show no results and no messages.")]
 

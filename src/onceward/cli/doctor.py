@@ -33,15 +33,11 @@ _COLOURS: dict[Level, str] = {
 
 QueueOption = Annotated[
     str | None,
-    Option(
-        metavar="QUEUE", help="The queue: its URL, ARN or name; amqp:orders for one of RabbitMQ.", show_default=False
-    ),
+    Option(metavar="QUEUE", help="The queue: its URL, ARN or name; amqp:orders for one of RabbitMQ."),
 ]
 LedgerOption = Annotated[
     str | None,
-    Option(
-        metavar="URL", envvar="ONCEWARD_STORE", help="The ledger that the queue's consumers use.", show_default=False
-    ),
+    Option(metavar="URL", envvar="ONCEWARD_STORE", help="The ledger that the queue's consumers use."),
 ]
 LeaseOption = Annotated[float, Option(metavar="S", help="The guard's lease=, in seconds.")]
 RetentionOption = Annotated[str, Option(metavar="S", help="The guard's retention=, in seconds; none if it never ends.")]
@@ -56,15 +52,15 @@ FunctionOption = Annotated[
 ]
 CeleryOption = Annotated[
     str | None,
-    Option(metavar="APP", help="A Celery application: module or module:app, as for celery -A.", show_default=False),
+    Option(metavar="APP", help="A Celery application: module or module:app, as for celery -A."),
 ]
 KafkaOption = Annotated[
     str | None,
-    Option(metavar="TOPIC", help="A topic of a Kafka worker; KAFKA_SERVERS names the brokers.", show_default=False),
+    Option(metavar="TOPIC", help="A topic of a Kafka worker; KAFKA_SERVERS names the brokers."),
 ]
 WatchOption = Annotated[
     str | None,
-    Option("--watch", metavar="DURATION", help="Look again so often, and print what is new.", show_default=False),
+    Option(metavar="DURATION", help="Look again so often, and print what is new."),
 ]
 
 

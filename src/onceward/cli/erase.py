@@ -39,9 +39,7 @@ exit status is 1. Keys, fingerprints, and logs of yours stay as they are. The au
 def erase(
     subject: Annotated[str, Argument(metavar="SUBJECT", help="PATH=VALUE of whose records to erase.")],
     *,
-    blank: Annotated[
-        list[str] | None, Option(metavar="PATH", help="What to erase; several times, if needed.", show_default=False)
-    ] = None,
+    blank: Annotated[list[str] | None, Option(metavar="PATH", help="What to erase; several times, if needed.")] = None,
     store: StoreOption = DEFAULT_STORE,
     prefix: PrefixOption = "",
     seal: SealOption = None,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from typer import Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse, said
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, AttemptsOption, LapseOption, StoreOption, opened, refuse, said
 from onceward.core.policy import Options
 from onceward.errors import Busy, KeyMissing, LeaseLost, OncewardError, Parked, ResultUnavailable
 from onceward.pipe.attempt import Interrupted
@@ -64,12 +64,6 @@ NewOption = Annotated[
 ]
 LeaseOption = Annotated[
     float, Option(metavar="S", help="Seconds until the next call may run it again after its machine has died.")
-]
-AttemptsOption = Annotated[
-    int | None, Option(min=1, metavar="N", help="Runs after which the key is parked.", show_default="no limit")
-]
-LapseOption = Annotated[
-    Literal["retry", "park"], Option(help="When its machine has died: run it again, or park the key for a person.")
 ]
 NameOption = Annotated[str, Option(metavar="NAME", help="The namespace of the keys.")]
 

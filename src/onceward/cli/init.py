@@ -62,7 +62,6 @@ PrintOption = Annotated[
 ReadsOption = Annotated[
     str | None,
     Option(
-        "--reads",
         metavar="N[-MAX]",
         show_default="on demand",
         help="With --print: provisioned read units a second, with --writes. With a MAX they scale.",
@@ -71,7 +70,6 @@ ReadsOption = Annotated[
 WritesOption = Annotated[
     str | None,
     Option(
-        "--writes",
         metavar="N[-MAX]",
         show_default="on demand",
         help="With --print: provisioned write units a second, of the table and of each index.",
@@ -79,15 +77,12 @@ WritesOption = Annotated[
 ]
 KeyOption = Annotated[
     str | None,
-    Option(
-        "--kms-key", metavar="ARN", show_default=False, help="With --print: the key of yours that encrypts the table."
-    ),
+    Option(metavar="ARN", help="With --print: the key of yours that encrypts the table."),
 ]
 FunctionOption = Annotated[
     str | None,
     Option(
         metavar="NAME",
-        show_default=False,
         help="With --print: also make the event source mapping of this Lambda function, and its queue.",
     ),
 ]
@@ -106,7 +101,7 @@ QueueOption = Annotated[
 ]
 AlarmsOption = Annotated[
     str | None,
-    Option(metavar="ARN", show_default=False, help="With --function: also make alarms, which tell this SNS topic."),
+    Option(metavar="ARN", help="With --function: also make alarms, which tell this SNS topic."),
 ]
 
 

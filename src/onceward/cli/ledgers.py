@@ -1,16 +1,16 @@
 """Opens the ledger of a command, ends a command with one clear line, and reads durations."""
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from typer import Option
 
+from onceward.core import arguments
 from onceward.core.policy import Policy, Seal
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
@@ -19,9 +19,7 @@ from onceward.stores.capabilities import FOUND
 from onceward.stores.ledger import Ledger
 from onceward.terminal import line
 
-SealOption = Annotated[
-    str | None, Option(metavar="MODULE:NAME", help="The seal= of the guards: a pair of functions.", show_default=False)
-]
+SealOption = Annotated[str | None, Option(metavar="MODULE:NAME", help="The seal= of the guards: a pair of functions.")]
 
 
 def import_here() -> None:
@@ -57,12 +55,30 @@ StoreOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, Option("--json", help="Write JSON to the standard output.")]
+LinesOption = Annotated[bool, Option("--json", help="Write one JSON object per message, and per line of the log.")]
+OnceOption = Annotated[bool, Option("--once", help="Do what is due now, then end.")]
+AttemptsOption = Annotated[
+    int | None, Option(min=1, metavar="N", help="Attempts after which a key is parked.", show_default="no limit")
+]
+LapseOption = Annotated[
+    Literal["retry", "park"], Option(help="What becomes of a key whose worker has vanished: run it again, or park it.")
+]
+NewOption = Annotated[bool, Option("--new-only", help="Print nothing for what was done before.")]
+EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]
 
 
 def refuse(text: str, status: int, *more: str) -> NoReturn:
     """End the command with a line, or more, on the standard error and an exit status."""
     typer.echo("\n".join([f"onceward: {line(text)}", *map(line, more)]), err=True)
     raise typer.Exit(status)
+
+
+def confirm(refusal: str, question: str, status: int = TROUBLE) -> None:
+    """Ask the person at the terminal. Without one, or after a no, end the command."""
+    if not sys.stdin.isatty():
+        refuse(refusal, status)
+    if not typer.confirm(question, err=True):
+        refuse("nothing was changed", TROUBLE)
 
 
 def opened(url: str) -> Once:
@@ -98,15 +114,9 @@ def said(error: OncewardError) -> str:
     return str(error)
 
 
-_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([a-z]*)").fullmatch
-
-
 def seconds(option: str, text: str | None) -> float | None:
     """Return the seconds of a duration such as ``90``, ``90s``, ``10m``, ``1.5h`` or ``7d``. End the command if it is none."""
-    if text is None:
-        return None
-    match = _DURATION(text)
-    if match is None or match[2] not in _UNITS:
-        refuse(f"{option} {text}: give seconds, or a number with s, m, h or d, as in 90s, 10m, 1h or 7d", USAGE)
-    return float(match[1]) * _UNITS[match[2]]
+    try:
+        return None if text is None else arguments.seconds(text)
+    except ValueError as error:
+        refuse(f"{option} {error}", USAGE)

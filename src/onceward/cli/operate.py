@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from json import dumps, loads
@@ -21,6 +20,7 @@ from onceward.cli.ledgers import (
     JsonOption,
     SealOption,
     StoreOption,
+    confirm,
     import_here,
     imported_seal,
     looking_at,
@@ -72,21 +72,17 @@ ToOption = Annotated[
     Option(
         metavar="QUEUE",
         help="The queue to send its message to: URL, ARN or name; or amqp: and a queue of RabbitMQ.",
-        show_default=False,
     ),
 ]
 FromOption = Annotated[
     str, Option("--from", metavar="STEP", help="The first step to make again, as `onceward show` prints it.")
 ]
-ResultOption = Annotated[
-    str, Option("--result", metavar="JSON", help="What the handler would have returned; `null` for nothing.")
-]
+ResultOption = Annotated[str, Option(metavar="JSON", help="What the handler would have returned; `null` for nothing.")]
 RetentionOption = Annotated[
     str | None,
     Option(
         metavar="DURATION",
         help="How long it answers duplicates, as 30d, or `forever`. Default: as its handler says, or 14d for a parked key.",
-        show_default=False,
     ),
 ]
 SureOption = Annotated[
@@ -111,7 +107,7 @@ ScanOption = Annotated[
         "--scan", help="With --chain: read a ledger as a whole if it has no index by origin. DynamoDB charges for that."
     ),
 ]
-MostOption = Annotated[int, Option("--limit", min=1, metavar="N", help="With --chain: at most N keys.")]
+MostOption = Annotated[int, Option(min=1, metavar="N", help="With --chain: at most N keys.")]
 
 
 def show(
@@ -346,10 +342,7 @@ def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool = False,
 
 
 def _confirm(why: str, what: str, then: str) -> None:
-    if not sys.stdin.isatty():
-        refuse(f"{why}. Pass --yes to do it anyway: {then}", TROUBLE)
-    if not typer.confirm(f"{why}. {what} anyway? {then[0].upper()}{then[1:]}", err=True):
-        refuse("nothing was changed", TROUBLE)
+    confirm(f"{why}. Pass --yes to do it anyway: {then}", f"{why}. {what} anyway? {then[0].upper()}{then[1:]}")
 
 
 def _tell(record: Record | Damaged, text: str, *, json: bool) -> None:

@@ -8,7 +8,16 @@ from typing import Annotated, Final
 import typer
 from typer import Argument, Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    USAGE,
+    AttemptsOption,
+    LinesOption,
+    NewOption,
+    StoreOption,
+    opened,
+    refuse,
+)
 from onceward.cli.pipe_report import PipeReport
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
@@ -63,16 +72,11 @@ JobsOption = Annotated[
 LeaseOption = Annotated[
     float, Option(metavar="S", help="Seconds until another run may take over the keys of a killed run.")
 ]
-AttemptsOption = Annotated[
-    int | None, Option(min=1, metavar="N", help="Failures after which a key is parked.", show_default="no limit")
-]
 WaitOption = Annotated[
     float | None,
     Option(min=0, metavar="S", help="Seconds to wait for a key that another worker holds.", show_default="lease + 5"),
 ]
 NameOption = Annotated[str, Option(metavar="NAME", help="The namespace of the keys. Give each command its own.")]
-NewOption = Annotated[bool, Option("--new-only", help="Print nothing for lines that were done before.")]
-JsonOption = Annotated[bool, Option("--json", help="Print one JSON object per line, and a summary at the end.")]
 RejectsOption = Annotated[str | None, Option(metavar="FILE", help="Append malformed lines to FILE, as they are.")]
 CallOption = Annotated[
     str | None, Option(metavar="MODULE:FUNCTION", help="Call a Python function instead of a command.")
@@ -92,7 +96,7 @@ def pipe(
     name: NameOption = "pipe",
     call: CallOption = None,
     new_only: NewOption = False,
-    as_json: JsonOption = False,
+    as_json: LinesOption = False,
     rejects: RejectsOption = None,
 ) -> None:
     """Handle every line. HELP lists the exit statuses."""
@@ -114,7 +118,7 @@ def pipe(
             refuse(str(error), USAGE)
         report = PipeReport(stop, as_json=as_json, new_only=new_only)
         end = engine.run(sources, reporter=report, rejects=rejects, stop=stop)
-        report.summary(end.text)
+        report.end(end.text)
         unwritten = report.broken is not None and end.why != "unread"  # it broke while the summary was written
         status = LEFT if unwritten else STATUS[end.why]
         if end.running:

@@ -1,36 +1,34 @@
 """What ``onceward pipe`` tells: each line's output and trouble, the progress, and the summary."""
 
 import sys
-import time
 from collections.abc import Iterator
 from typing import BinaryIO
 
 from onceward.cli.progress import shown
+from onceward.cli.report import RunReport
 from onceward.consumers.stop import Stop
 from onceward.pipe.attempt import LineOutcome
 from onceward.pipe.jobs import LineJob
 from onceward.pipe.lines import STDIN, Line
-from onceward.pipe.reporter import Reporter
+from onceward.pipe.reporter import KINDS, Reporter
 from onceward.terminal import json, line, quoted
 
 _CHUNK = 64 * 1024
 
 
-class PipeReport(Reporter):
+class PipeReport(RunReport, Reporter):
     """Writes to the standard output and error; never mixes the output of two lines."""
 
     def __init__(self, stop: Stop, *, as_json: bool, new_only: bool) -> None:
-        super().__init__()
-        self._stop, self._as_json, self._new_only = stop, as_json, new_only
-        self._shown = shown(None)
-        self._unstored = self._missing = 0
-        self._began = time.monotonic()
+        super().__init__(KINDS, as_json=as_json)
+        self._signals, self._new_only = stop, new_only
+        self._unstored = self._missing = self.read = 0
 
-    def start(self, total: int | None) -> None:
+    def start(self, total: int | None = None) -> None:
         """Take the signals of this process and show the progress from now on."""
-        self._stop.listen()
+        self._signals.listen()
         self._shown = shown(total)
-        self._shown.start()
+        super().start()
         sys.stdout = sys.stderr  # what a called function prints is no result
 
     def show(self, job: LineJob, outcome: LineOutcome) -> None:
@@ -47,7 +45,7 @@ class PipeReport(Reporter):
             self._shown.say(
                 f"{place}: {outcome.kind}: {line(text.removeprefix(f'{job.key}: ').removeprefix('parked '))}\n"
             )
-        if self._as_json:
+        if self.as_json:
             self._out(_object(job.file, job.number, job.key, outcome))
         elif outcome.output is not None:
             self._out(outcome.output.raw())
@@ -55,46 +53,29 @@ class PipeReport(Reporter):
 
     def reject(self, read: Line, reason: str) -> None:
         self._shown.say(f"{_place(read.file, read.number)}: malformed: {line(reason)}\n")
-        if self._as_json:
+        if self.as_json:
             self._out(_object(read.file, read.number, None, LineOutcome("malformed", reason)))
         self._update()
-
-    def say(self, text: str) -> None:
-        """Write a line of our own to the standard error."""
-        with self.lock:
-            self._shown.say(f"onceward: {line(text)}\n")
 
     def tick(self) -> None:
         with self.lock:
             self._update()
 
-    def summary(self, end: str) -> None:
-        """Write how it went; ``end`` says why the run stopped before the end of its input."""
-        seconds = round(time.monotonic() - self._began, 3)
-        self._shown.stop()
+    def end(self, text: str) -> None:
+        """Write how it went; ``text`` says why the run stopped before the end of its input."""
         if self._unstored:
             self.say(f"{self._unstored} output(s) were too large to be recorded; their duplicates will print nothing")
         if self._missing:
             self.say(f"{self._missing} duplicate(s) printed nothing, because their output was too large to be recorded")
-        told = ", ".join(f"{kind} {count}" for kind, count in self.counts.items())
-        self.say(f"{told} in {seconds:.1f} s{f'; {end}' if end else ''}")
-        if self._as_json:
-            data = {"summary": {**self.counts, "seconds": seconds, "ended": end or "at the end of the input"}}
-            self._out(iter([json(data).encode(), b"\n"]))
+        self.summary(text, "at the end of the input")
 
     # --- the caller holds the lock, or is alone -------------------------------------------------------------------
 
-    def _update(self) -> None:
-        told = ", ".join(f"{kind} {count}" for kind, count in self.counts.items() if count)
-        self._shown.update(self.read, told or "nothing done yet")
+    def _told(self) -> str:
+        return ", ".join(f"{kind} {count}" for kind, count in self.counts.items())
 
-    def _out(self, chunks: Iterator[bytes]) -> None:
-        if self.broken is not None:
-            return
-        try:
-            self._shown.out(chunks)
-        except OSError as error:
-            self.broken = error
+    def _update(self) -> None:
+        self._shown.update(self.read, self._told())
 
     def _pass_on(self, errors: BinaryIO) -> None:
         errors.seek(0)

@@ -10,8 +10,8 @@ import typer
 from typer import Argument, Option
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.cli.ledgers import USAGE, refuse
-from onceward.cli.work_report import WorkReport
+from onceward.cli.ledgers import USAGE, EmptyOption, JsonOption, LinesOption, NewOption, refuse
+from onceward.cli.report import WorkReport
 from onceward.cli.working import STATUSES, work
 from onceward.consumers.worker import run_stoppable
 from onceward.pipelines.marks import Mistake
@@ -58,30 +58,22 @@ also warns of effects that no guard protects.
 Exit status: [bold]0[/bold] no mistake; [bold]1[/bold] mistakes; [bold]2[/bold] usage.
 """
 
-FileArgument = Annotated[str, Argument(metavar="FILE", help="The YAML file of the pipeline.", show_default=False)]
-LedgerOption = Annotated[
-    str | None, Option("--store", metavar="URL", help="Another ledger than the file's.", show_default=False)
-]
+FileArgument = Annotated[str, Argument(metavar="FILE", help="The YAML file of the pipeline.")]
+LedgerOption = Annotated[str | None, Option(metavar="URL", help="Another ledger than the file's.")]
 
 
 def run(
     file: FileArgument,
     *,
     store: LedgerOption = None,
-    until_empty: Annotated[
-        bool, Option("--until-empty", help="End when the queue has no more messages to give.")
-    ] = False,
+    until_empty: EmptyOption = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Make no effect, and print what would be done.")] = False,
     given: Annotated[
         str | None,
-        Option(
-            "--input", metavar="FILE", help="With --dry-run: NDJSON in the place of the source.", show_default=False
-        ),
+        Option("--input", metavar="FILE", help="With --dry-run: NDJSON in the place of the source."),
     ] = None,
-    new_only: Annotated[bool, Option("--new-only", help="Print nothing for messages that were done before.")] = False,
-    as_json: Annotated[
-        bool, Option("--json", help="Write one JSON object per message, and per line of the log.")
-    ] = False,
+    new_only: NewOption = False,
+    as_json: LinesOption = False,
 ) -> None:
     """Run until the end, or until told to stop. RUN_HELP lists the exit statuses."""
     if given is not None and not dry_run:
@@ -109,12 +101,10 @@ def run(
 
 
 def vet(
-    file: Annotated[
-        str | None, Argument(metavar="FILE", help="The YAML file of the pipeline.", show_default=False)
-    ] = None,
+    file: Annotated[str | None, Argument(metavar="FILE", help="The YAML file of the pipeline.")] = None,
     *,
     schema: Annotated[bool, Option("--schema", help="Print the JSON Schema of the file for editors.")] = False,
-    as_json: Annotated[bool, Option("--json", help="Write one JSON object per mistake.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Check a file. VET_HELP lists the exit statuses."""
     if schema:
@@ -142,9 +132,9 @@ def examples(
     *,
     only: Annotated[
         str | None,
-        Option("--only", "-k", metavar="TEXT", help="Only examples with this text in their name.", show_default=False),
+        Option("--only", "-k", metavar="TEXT", help="Only examples with this text in their name."),
     ] = None,
-    as_json: Annotated[bool, Option("--json", help="Write one JSON object per example.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run the examples. TEST_HELP lists the exit statuses."""
     pipeline = checked(file, "memory:")
@@ -192,8 +182,8 @@ class PipelineReport(WorkReport):
     def print(self, values: list[object]) -> None:
         """Print values as lines of JSON; a text as it is."""
         data = "".join(f"{one if isinstance(one, str) else json(one)}\n" for one in values)
-        with self._lock:
-            self._out(data.encode(errors="surrogateescape"))
+        with self.lock:
+            self._out([data.encode(errors="surrogateescape")])
 
     def tick(self, in_flight: int) -> None:
         if self.running is not None:

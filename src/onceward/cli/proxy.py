@@ -1,11 +1,22 @@
 """``onceward proxy``: Idempotency-Key for any HTTP application."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said, seconds
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    TROUBLE,
+    USAGE,
+    AttemptsOption,
+    LapseOption,
+    StoreOption,
+    opened,
+    refuse,
+    said,
+    seconds,
+)
 from onceward.cli.serving import (
     CertificateOption,
     HostOption,
@@ -49,7 +60,6 @@ NameOption = Annotated[str, Option(metavar="NAME", help="The namespace of the ke
 RouteOption = Annotated[
     list[str] | None,
     Option(
-        "--route",
         metavar="ROUTE",
         help="What is guarded, such as 'POST /orders/{id}/refunds', 'POST,PUT /v1/*' or '/orders'. Can be repeated.",
         show_default="every POST and PATCH",
@@ -66,12 +76,6 @@ WaitOption = Annotated[
     Option(metavar="T", help="How long a request waits for an earlier one, as 5s.", show_default="409 at once"),
 ]
 LeaseOption = Annotated[str, Option(metavar="T", help="How long a key stays claimed without a sign of life, as 60s.")]
-LapseOption = Annotated[
-    Literal["retry", "park"], Option("--on-lapse", help="What follows when a lease ended without an outcome.")
-]
-AttemptsOption = Annotated[
-    int | None, Option(min=1, metavar="N", help="Attempts after which a key is parked.", show_default="no limit")
-]
 RetentionOption = Annotated[
     str | None, Option(metavar="T", help="How long answers are repeated, as 7d.", show_default="14 days")
 ]
@@ -82,7 +86,6 @@ HealthOption = Annotated[str, Option(metavar="PATH", help="The path that says th
 TrustedOption = Annotated[
     list[str] | None,
     Option(
-        "--trusted-proxy",
         metavar="ADDRESS",
         help="A proxy in front, whose X-Forwarded headers are kept. Can be repeated.",
         show_default="none",

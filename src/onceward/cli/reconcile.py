@@ -21,7 +21,6 @@ DIFFERENT = 3
 AgainstOption = Annotated[
     str,
     Option(
-        "--against",
         metavar="FILE",
         help="A CSV file with a header and the keys of the effects in its column key; - is the standard input.",
     ),
@@ -29,26 +28,20 @@ AgainstOption = Annotated[
 NameOption = Annotated[
     str | None,
     Option(
-        "--name",
         metavar="NAMESPACE",
         help="The effects have the keys of this namespace, without it.",
-        show_default=False,
     ),
 ]
 DerivedOption = Annotated[
     str | None,
     Option(
-        "--derived",
         metavar="PURPOSE",
         help="The effects have the keys that claim.key(PURPOSE) returns; give an empty text for claim.key().",
-        show_default=False,
     ),
 ]
-NewerOption = Annotated[
-    str | None, Option("--newer-than", metavar="DURATION", help="Only records that changed within this time.")
-]
+NewerOption = Annotated[str | None, Option(metavar="DURATION", help="Only records that changed within this time.")]
 SettleOption = Annotated[
-    str, Option("--settle", metavar="DURATION", help="Only miss the effect of a key that was completed so long ago.")
+    str, Option(metavar="DURATION", help="Only miss the effect of a key that was completed so long ago.")
 ]
 
 

@@ -1,8 +1,8 @@
 """The command that moves messages out of a dead-letter queue: redrive."""
 
-import sys
+from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -10,15 +10,19 @@ from typer import Argument, Option
 from onceward import terminal
 from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive, namespaces
 from onceward.aws.sqs.queue import Queue
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, confirm, looking_at, refuse
 from onceward.cli.progress import shown
-from onceward.cli.redrive_letters import PREFIXES, redrive_letters
+from onceward.consumers.redriving import InDoubt, OnCompleted
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
 from onceward.once import Once
 from onceward.stores.ledger import Ledger
 from onceward.terminal import line, quoted
 
+if TYPE_CHECKING:
+    from onceward.consumers.letters import DeadLetter, LetterRedrive
+
+_PREFIXES = ("kafka:", "amqp:", "amqps:")
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
 _WOULD = {"moved": "would move", "finished": "would finish", "dropped": "would drop"}  # in a dry run
 
@@ -115,23 +119,16 @@ def redrive(
     A message stays if its key is completed, its effect may be made, or a worker holds it. After an interrupt or a kill, run the same command again: it
     continues. The exit status is 0 when only messages that --where excludes are left, and 1 when others had to stay.
     """
-    if dlq.startswith(PREFIXES):
+    if dlq.startswith(_PREFIXES):
         if to or key or where or unwrap or fingerprint or completed == "rerun":
             refuse(
                 f"{dlq}: its letters carry their keys, and where they go: leave --to and the others out",
                 USAGE,
             )
-        status = redrive_letters(
-            dlq,
-            store,
-            group=name,
-            completed=completed,
-            in_doubt=in_doubt,
-            limit=limit,
-            dry_run=dry_run,
-            json=json,
-        )
-        raise typer.Exit(status)
+        with looking_at(store) as ledger:
+            letters = _letters(dlq, Once(ledger.store), name, completed, in_doubt, limit, dry_run=dry_run)
+            told = _Told(dry_run=dry_run, json=json)
+            raise typer.Exit(told.all(letters.run, None, {}))
     if to is None:
         refuse("give --to, the queue where the messages go", USAGE)
     with looking_at(store) as ledger:
@@ -157,73 +154,112 @@ def redrive(
         except (ValueError, TypeError) as error:
             refuse(str(error), USAGE)
         try:
-            told = _Told(found, dry_run=dry_run, json=json)
+            told = _Told(dry_run=dry_run, json=json)
             if completed != "keep" and not (dry_run or yes):
-                _confirm(completed, source.name)
-            status = told.all(run, waiting)
+                what = "are deleted" if completed == "drop" else "run again"
+                why = f"messages of {source.name} whose keys are completed {what}"
+                confirm(f"{why}. Pass --yes if you want that", f"{why[0].upper()}{why[1:]}. Go on?", USAGE)
+            status = told.all(run.run, waiting, {"hidden": waiting.hidden, "name": found})
         finally:
             source.close()
             target.close()
     raise typer.Exit(status)
 
 
+def _letters(
+    address: str,
+    once: Once,
+    group: str | None,
+    completed: OnCompleted,
+    in_doubt: InDoubt,
+    limit: int | None,
+    *,
+    dry_run: bool,
+) -> "LetterRedrive":
+    """Return the move of dead letters that carry their keys."""
+    try:
+        if address.startswith("kafka:"):
+            from onceward.kafka import KafkaRedrive  # needs aiokafka, which SQS does not
+
+            topic = address.removeprefix("kafka:")
+            return KafkaRedrive(
+                once, topic, group=group, completed=completed, in_doubt=in_doubt, limit=limit, dry_run=dry_run
+            )
+        from onceward.rabbitmq import RabbitRedrive  # needs aio-pika
+        from onceward.rabbitmq.connection import read_address
+
+        if group is not None:
+            refuse(f"{address}: --name is for topics of Kafka: leave it out", USAGE)
+        place = read_address(address)
+        return RabbitRedrive(
+            once, place.key, url=place.url, completed=completed, in_doubt=in_doubt, limit=limit, dry_run=dry_run
+        )
+    except (ValueError, ImportError) as error:
+        refuse(str(error), USAGE)
+
+
 class _Told:
     """Shows what becomes of the messages, and counts."""
 
-    def __init__(self, name: str, *, dry_run: bool, json: bool) -> None:
-        self._name, self._dry_run, self._json = name, dry_run, json
+    def __init__(self, *, dry_run: bool, json: bool) -> None:
+        self._dry_run, self._json = dry_run, json
         self._counts = dict.fromkeys(_OUTCOMES, 0)
         self._without = 0  # messages without a record
 
-    def all(self, run: Redrive, waiting: Backlog) -> int:
+    def all(
+        self,
+        run: "Callable[[Callable[[], bool]], Generator[Fate | DeadLetter, None, None]]",
+        waiting: Backlog | None,
+        more: dict[str, object],
+    ) -> int:
+        """Move the messages, and return the exit status. ``more`` is said of the run to programs."""
         stop = Stop()
         stop.listen()
-        shows = shown(waiting.visible)
-        for note in waiting.notes:
+        shows = shown(None if waiting is None else waiting.visible)
+        for note in [] if waiting is None else waiting.notes:
             shows.say(f"onceward: {line(note)}\n")
         trouble: OncewardError | None = None
         shows.start()
         try:
-            with closing(run.run(lambda: stop.asked)) as fates:
+            with closing(run(lambda: stop.asked)) as fates:
                 for fate in fates:
                     self._counts[fate.outcome] += 1
-                    self._without += fate.outcome == "moved" and fate.record is None
-                    told = _as_json(fate) if self._json else self._line(fate)
-                    shows.out([f"{told}\n".encode()])
+                    shows.out([f"{self._line(fate)}\n".encode()])
                     shows.update(sum(self._counts.values()), self._summary())
         except OncewardError as error:
             trouble = error
         finally:
             shows.stop()
         if self._json:
-            summary = {**self._counts, "hidden": waiting.hidden, "dry_run": self._dry_run, "name": self._name}
-            typer.echo(terminal.json({"summary": summary}))
+            typer.echo(terminal.json({"summary": {**self._counts, **more, "dry_run": self._dry_run}}))
         typer.echo(f"onceward: {self._summary()}{'; stopped' if stop.asked else ''}", err=True)
-        self._hint()
+        if self._without and self._without == self._counts["moved"]:
+            typer.echo(
+                f"onceward: no message that was moved has a record under {more['name']}. If they should have one, compare --name, "
+                "--key and --store with the consumer's",
+                err=True,
+            )
         if trouble is not None:
             raise trouble
         stays = self._counts["refused"] + self._counts["failed"]
         return TROUBLE if stays or stop.asked else 0
 
-    def _line(self, fate: Fate) -> str:
-        what = f"would be {fate.outcome}" if self._dry_run and fate.gone else fate.outcome
-        record = fate.record
-        error = "" if record is None or not record.error else f"; last error: {record.error}"
+    def _line(self, fate: "Fate | DeadLetter") -> str:
+        error, place = "", getattr(fate, "place", None)
+        if isinstance(fate, Fate):
+            self._without += fate.outcome == "moved" and fate.record is None
+            place = fate.message.id
+            error = "" if fate.record is None or not fate.record.error else f"; last error: {fate.record.error}"
+        if self._json:
+            return _as_json(fate)
+        would = "would be " if self._dry_run and fate.outcome in _WOULD else ""
         key = "" if fate.key is None else f"{quoted(fate.key)}: "
-        return line(f"{what:<8} {fate.message.id} {key}{fate.reason}{error}")
+        return line(f"{would}{fate.outcome:<8} {place} {key}{fate.reason}{error}")
 
     def _summary(self) -> str:
         words = _WOULD if self._dry_run else {}
         told = ", ".join(f"{words.get(outcome, outcome)} {count}" for outcome, count in self._counts.items() if count)
         return f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{told or 'no message could be received'}"
-
-    def _hint(self) -> None:
-        if self._without and self._without == self._counts["moved"]:
-            typer.echo(
-                f"onceward: no message that was moved has a record under {self._name}. If they should have one, compare --name, "
-                "--key and --store with the consumer's",
-                err=True,
-            )
 
 
 def _namespace(ledger: Ledger, url: str) -> str:
@@ -237,21 +273,14 @@ def _namespace(ledger: Ledger, url: str) -> str:
     )
 
 
-def _confirm(completed: str, dlq: str) -> None:
-    what = "are deleted" if completed == "drop" else "run again"
-    if not sys.stdin.isatty():
-        refuse(f"messages of {dlq} whose keys are completed {what}. Pass --yes if you want that", USAGE)
-    if not typer.confirm(f"Messages of {dlq} whose keys are completed {what}. Go on?", err=True):
-        refuse("nothing was changed", TROUBLE)
-
-
-def _as_json(fate: Fate) -> str:
-    record = None if fate.record is None else fate.record._asdict()
+def _as_json(fate: "Fate | DeadLetter") -> str:
+    if not isinstance(fate, Fate):
+        return terminal.json(fate._asdict())
     told = {
         "message": fate.message.id,
         "outcome": fate.outcome,
         "reason": fate.reason,
         "key": fate.key,
-        "record": record,
+        "record": None if fate.record is None else fate.record._asdict(),
     }
     return terminal.json(told)

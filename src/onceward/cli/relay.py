@@ -1,11 +1,9 @@
 """``onceward relay``: send the messages that nobody sends any more, or decide about refused ones."""
 
-import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
+from math import inf
 from typing import Annotated, Final
 
 import typer
@@ -14,6 +12,8 @@ from typer import Option
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
     USAGE,
+    LinesOption,
+    OnceOption,
     SealOption,
     StoreOption,
     import_here,
@@ -24,11 +24,13 @@ from onceward.cli.ledgers import (
     said,
     seconds,
 )
-from onceward.cli.relay_report import RelayReport
+from onceward.cli.report import RunReport, heard
+from onceward.cli.working import drained
 from onceward.consumers.stop import signals
 from onceward.core.policy import Seal
 from onceward.core.protocol import SOME_DAY
 from onceward.errors import OncewardError
+from onceward.observe.events import Happening, StoreRequest
 from onceward.observe.observers import Observers
 from onceward.outbox import sender
 from onceward.outbox.pending import drop_refused, retry_refused
@@ -40,7 +42,6 @@ from onceward.terminal import line, quoted
 
 DONE, LEFT, FAILED, INTERRUPTED = 0, 1, 4, 130
 _TICK: Final = 0.1  # seconds
-_PATIENCE: Final = 3.0  # seconds without a message that was sent, after which --once ends
 _ENDING: Final = 15.0  # seconds in which a relay that is told to stop sends what it has taken
 
 HELP = r"""
@@ -63,7 +64,6 @@ Exit status: [bold]0[/bold] stopped, or with --once all that was due is sent; [b
 [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted in the middle of requests.
 """
 
-OnceOption = Annotated[bool, Option("--once", help="Send what is due now, then end.")]
 EveryOption = Annotated[
     str, Option(metavar="T", help="How often to look, as 5s or 1m. While nothing is due, the pause doubles up to 1m.")
 ]
@@ -72,11 +72,47 @@ ImportOption = Annotated[
     Option("--import", metavar="MODULE", help="A module to import first. It can lie in this directory."),
 ]
 LimitOption = Annotated[int | None, Option(min=1, metavar="N", help="At most N records.", show_default="all")]
-RetryOption = Annotated[
-    str | None, Option("--retry", metavar="KEY", help="Let the refused messages of a key be sent again.")
-]
-DropOption = Annotated[str | None, Option("--drop", metavar="KEY", help="Forget the refused messages of a key.")]
-JsonOption = Annotated[bool, Option("--json", help="Write one JSON object per record, and per line of the log.")]
+RetryOption = Annotated[str | None, Option(metavar="KEY", help="Let the refused messages of a key be sent again.")]
+DropOption = Annotated[str | None, Option(metavar="KEY", help="Forget the refused messages of a key.")]
+
+
+class RelayReport(RunReport):
+    """The report of a relay.
+
+    Attributes:
+        left: the keys that were left alone, and why.
+    """
+
+    nothing = "nothing sent"
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__(("sent", "refused", "send_failed"), as_json=as_json)
+        self.left: dict[str, str] = {}
+
+    @property
+    def done(self) -> int:
+        """How many messages are sent or refused."""
+        return self.counts["sent"] + self.counts["refused"]
+
+    def event(self, event: Happening) -> None:
+        """Take in what happened."""
+        if isinstance(event, StoreRequest) or event.kind not in self.counts:
+            return
+        messages = event.messages or 1
+        error = describe(event.error) if isinstance(event.error, Exception) else event.error
+        with self.lock:
+            self.counts[event.kind] += messages
+            if self.as_json:
+                told = {"outcome": event.kind, "key": event.key, "messages": messages, "target": event.target}
+                self._object({**told, "error": error})
+
+    def tick(self, waiting: int) -> None:
+        """Show the figures."""
+        with self.lock:
+            self._shown.update(0, f"{self._told()}; {waiting} record(s) under way")
+
+    def _told(self) -> str:
+        return super()._told().replace("send_failed", "not now")
 
 
 def relay(
@@ -89,7 +125,7 @@ def relay(
     limit: LimitOption = None,
     retry: RetryOption = None,
     drop: DropOption = None,
-    json: JsonOption = False,
+    json: LinesOption = False,
 ) -> None:
     """Send until told to stop. HELP lists the exit statuses."""
     if retry is not None and drop is not None:
@@ -108,7 +144,7 @@ def relay(
         refuse(str(error), USAGE)
     except OncewardError as error:
         refuse(said(error), FAILED)
-    with _heard(report):
+    with heard(report):
         status = _run(relaying, report, limit, look_once=look_once)
     once.close()
     raise typer.Exit(status)
@@ -148,13 +184,17 @@ def _run(relaying: Relay, report: RelayReport, limit: int | None, *, look_once: 
                 end = "stopped"
                 relaying.stop()
                 ended.wait(_ENDING)
-            _drain(report, float("inf") if look_once and not stopped else _ENDING)
+            drained(inf if look_once and not stopped else _ENDING, lambda: report.done, report.tick)
         except KeyboardInterrupt:
             end = "interrupted: what was being sent can be sent again"
     left = len(sender.SENDER)
     if trouble:
         end = f"stopped: {said(trouble[0]) if isinstance(trouble[0], OncewardError) else describe(trouble[0])}"
-    report.summary(end or (_later(relaying.wait) if look_once else ""), left)
+    report.summary(
+        end or (_later(relaying.wait) if look_once else ""),
+        "nothing more is due",
+        {"left": left + len(report.left)},
+    )
     if interrupted:
         return INTERRUPTED
     if trouble:
@@ -167,17 +207,6 @@ def _later(wait: float | None) -> str:
     if wait is None or wait >= SOME_DAY:  # which are refused
         return ""
     return f"further messages are unsent, and not due before {max(1.0, wait):.0f} s from now"
-
-
-def _drain(report: RelayReport, most: float) -> None:
-    """Send what was taken. A target that fails gets some seconds; then its messages are left to the ledger."""
-    began = progress = time.monotonic()
-    done = report.done
-    while (left := sender.drain(1.0)) and time.monotonic() - began < most and time.monotonic() - progress < _PATIENCE:
-        if report.done != done:
-            done, progress = report.done, time.monotonic()
-        report.tick(left)
-        time.sleep(_TICK)
 
 
 def _decide(store: str, key: str, *, again: bool, json: bool) -> None:
@@ -203,23 +232,3 @@ def _prepared(modules: list[str], seal: str | None) -> Seal | None:
         except Exception as error:
             refuse(f"--import {module}: it cannot be imported: {describe(error)}", USAGE)
     return imported_seal(seal)
-
-
-class _Log(logging.Handler):
-    def __init__(self, report: RelayReport) -> None:
-        super().__init__(logging.WARNING)
-        self._report = report
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._report.log(record.levelname.lower(), record.getMessage())
-
-
-@contextmanager
-def _heard(report: RelayReport) -> Iterator[None]:
-    log, handler = logging.getLogger("onceward"), _Log(report)
-    log.addHandler(handler)
-    log.propagate = False
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)

@@ -161,20 +161,19 @@ def purge(
     prefix: PrefixOption = "",
     older_than: OlderOption = None,
     limit: LimitOption = None,
-    after: AfterOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete the expired records now. Writes do the same, a few at a time. In DynamoDB the TTL does it within days.
 
-    After --limit or ctrl-C it says how many it has deleted and how to continue. With --json that is `next`.
+    After --limit or ctrl-C, run it again: it deletes what is left.
 
     With --prefix and --older-than it deletes the COMPLETED records of a namespace that have not changed for so long. They need not
     have expired. A duplicate that comes later runs again. Give that namespace a shorter retention=, too.
     """
-    gone, point, stopped = 0, _point(after), False
+    gone, stopped, is_all = 0, False, True
     age = seconds("--older-than", older_than)
-    if bool(prefix) != (age is not None) or (prefix and after is not None):
-        refuse("give --prefix and --older-than together, without --after, to delete what has not expired", USAGE)
+    if bool(prefix) != (age is not None):
+        refuse("give --prefix and --older-than together to delete what has not expired", USAGE)
     in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         if age is not None:
@@ -182,18 +181,17 @@ def purge(
             typer.echo(terminal.json({"purged": gone}) if json else f"{gone} record(s) deleted")
             return
         try:
-            for batch in ledger.purging(after=point, limit=limit):
-                gone, point = gone + batch.gone, batch.next
+            for batch in ledger.purging(limit=limit):
+                gone, is_all = gone + batch.gone, batch.next is None
                 _damaged(batch.damaged, json=False)
         except KeyboardInterrupt:
             stopped = True
-        told = {"purged": gone} if point is None else {"purged": gone, "next": _token(point)}
         text = f"{gone} {'or more ' if stopped else ''}expired record(s) deleted"
-        typer.echo(terminal.json(told) if json else text)
+        typer.echo(terminal.json({"purged": gone}) if json else text)
         if stopped:
-            _stopped("stopped", point)
-        if point is not None:
-            _say(f"there may be more: go on with the same options and --after={_token(point)}")
+            _stopped("stopped", None)
+        if not is_all:
+            _say("there may be more: run it again")
 
 
 def stats(

@@ -40,24 +40,21 @@ Example: [bold]onceward token orders-worker --tokens tokens.txt --namespace orde
 
 TokensOption = Annotated[
     str | None,
-    Option(metavar="FILE", help="The file of tokens. Without it everybody here can do everything.", show_default=False),
+    Option(metavar="FILE", help="The file of tokens. Without it everybody here can do everything."),
 ]
 RequestsOption = Annotated[int, Option(metavar="N", min=1, help="Requests that one client can have under way.")]
 LogOption = Annotated[bool, Option("--log/--no-log", help="Log a line for each request. It has no key and no token.")]
 NameArgument = Annotated[str, Argument(metavar="NAME", help="Whose token it is: a name for the log.")]
-NamespaceOption = Annotated[
-    list[str], Option("--namespace", metavar="NAME", help="A namespace of keys that it is for, or * for all.")
-]
+NamespaceOption = Annotated[list[str], Option(metavar="NAME", help="A namespace of keys that it is for, or * for all.")]
 ActionOption = Annotated[
     list[str] | None,
     Option(
-        "--action",
         metavar="NAME",
         help="What it may do: claim, extend, step, complete, release, park, look, or * for all. Repeat it for more.",
         show_default="all but look",
     ),
 ]
-FileOption = Annotated[str, Option("--tokens", metavar="FILE", help="The file to add it to.")]
+FileOption = Annotated[str, Option(metavar="FILE", help="The file to add it to.")]
 
 
 def serve(

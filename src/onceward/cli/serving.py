@@ -20,15 +20,13 @@ HostOption = Annotated[str, Option(metavar="ADDRESS", help="The address to liste
 PortOption = Annotated[int, Option(metavar="N", help="The port to listen on; 0 takes a free one.", min=0, max=65535)]
 UnixOption = Annotated[
     str | None,
-    Option("--unix", metavar="PATH", help="Listen on a Unix socket instead of an address.", show_default=False),
+    Option(metavar="PATH", help="Listen on a Unix socket instead of an address."),
 ]
 CertificateOption = Annotated[
     str | None,
-    Option("--certificate", metavar="FILE", help="Its certificate (PEM), for HTTPS.", show_default=False),
+    Option(metavar="FILE", help="Its certificate (PEM), for HTTPS."),
 ]
-PrivateOption = Annotated[
-    str | None, Option("--private-key", metavar="FILE", help="The certificate's key (PEM).", show_default=False)
-]
+PrivateOption = Annotated[str | None, Option(metavar="FILE", help="The certificate's key (PEM).")]
 
 
 def serve(

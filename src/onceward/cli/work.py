@@ -46,7 +46,7 @@ HELP += STATUSES
 
 @with_command_options
 def work(
-    place: Annotated[str, Argument(metavar="PLACE", help="The queue, as in kafka:orders.", show_default=False)],
+    place: Annotated[str, Argument(metavar="PLACE", help="The queue, as in kafka:orders.")],
     *,
     call: Annotated[str, Option(metavar="MODULE:FUNCTION", help="The function; its module may lie in this directory.")],
     key: Annotated[
@@ -59,9 +59,7 @@ def work(
     ] = None,
     setting: Annotated[
         list[str] | None,
-        Option(
-            "--set", metavar="NAME=VALUE", help="A setting of the broker; several times, if needed.", show_default=False
-        ),
+        Option("--set", metavar="NAME=VALUE", help="A setting of the broker; several times, if needed."),
     ] = None,
     max_attempts: Annotated[
         int | None, Option(min=1, metavar="N", help="Calls after which a key is parked.", show_default="10")

@@ -16,8 +16,8 @@ import typer
 from typer import Option
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
-from onceward.cli.work_report import Heard, WorkReport
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, EmptyOption, LinesOption, StoreOption, opened, refuse
+from onceward.cli.report import WorkReport, heard
 from onceward.consumers.stop import signals
 from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.errors import OncewardError
@@ -60,12 +60,8 @@ class CommandOptions:
     lease: Annotated[
         float, Option(metavar="S", help="Seconds until another worker may take over the keys of a killed worker.")
     ] = 60.0
-    until_empty: Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")] = (
-        False
-    )
-    as_json: Annotated[bool, Option("--json", help="Write one JSON object per message, and per line of the log.")] = (
-        False
-    )
+    until_empty: EmptyOption = False
+    as_json: LinesOption = False
 
     def work(
         self, make: "Callable[[Once, WorkerOptions], Working]", *, key: str | None, max_attempts: int | None
@@ -142,7 +138,7 @@ def work(
         refuse(str(error), USAGE)
     worker.report, report.stop = report, worker.stop
     status, end = _run(worker, report, until_empty=until_empty)
-    report.summary(end)
+    report.summary(end, "the queue is empty")
     once.close()
     if report.broken is not None:
         status = BROKEN if isinstance(report.broken, BrokenPipeError) else LEFT
@@ -154,11 +150,6 @@ def work(
 
 def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int, str]:
     """Work; return the exit status, and why it ended if the queue was not empty."""
-    log = logging.getLogger("onceward")
-    heard = Heard(report)
-    log.addHandler(heard)
-    log.setLevel(heard.level)
-    log.propagate = False
     ended = threading.Event()
 
     def tick() -> None:
@@ -175,8 +166,9 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
     ticks = threading.Thread(target=tick, name="onceward-ticks", daemon=True)
     ticks.start()
     try:
-        worker.run(until_empty=until_empty)
-        unsent = _unsent(inf if until_empty and not worker.stopping else sender.AT_EXIT)
+        with heard(report, logging.INFO if report.as_json else logging.WARNING):
+            worker.run(until_empty=until_empty)
+            unsent = _unsent(inf if until_empty and not worker.stopping else sender.AT_EXIT)
     except KeyboardInterrupt:
         return (
             INTERRUPTED,
@@ -187,7 +179,6 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
     finally:
         ended.set()
         ticks.join()
-        log.removeHandler(heard)
     if worker.stopping or not until_empty:
         return DONE, "; ".join(["stopped", *unsent])
     counts = report.counts
@@ -196,8 +187,28 @@ def _run(worker: Working, report: WorkReport, *, until_empty: bool) -> tuple[int
     return (ONLY_MALFORMED if counts["malformed"] else DONE), ""
 
 
+def drained(most: float, progress: Callable[[], int], stopped: Callable[[int], object]) -> int:
+    """Send what was completed, as long as any leaves, and return how many records are left for a relay.
+
+    Args:
+        most: seconds in all.
+        progress: returns a number that changes when a message leaves.
+        stopped: returns whether to stop; it is told how many records are left.
+    """
+    began = since = time.monotonic()
+    before = progress()
+    while left := sender.drain(_TICK):
+        now = time.monotonic()
+        if (done := progress()) != before:
+            before, since = done, now
+        if stopped(left) or now - began >= most or now - since >= _PATIENCE:
+            break
+        time.sleep(_MOMENT)
+    return left
+
+
 def _unsent(most: float) -> list[str]:
-    """Send what was completed, as long as any leaves. Return what to say of the rest, which the ledger has."""
+    """Send what was completed, and return what to say of the rest, which the ledger has."""
     stopped = False
 
     def stop() -> None:
@@ -207,16 +218,8 @@ def _unsent(most: float) -> list[str]:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    began = since = time.monotonic()
-    before = -1
     with signals(stop, interrupt):
-        while left := sender.drain(_TICK):
-            now = time.monotonic()
-            if left != before:
-                before, since = left, now
-            if stopped or now - began >= most or now - since >= _PATIENCE:
-                break
-            time.sleep(_MOMENT)
+        left = drained(most, lambda: len(sender.SENDER), lambda _: stopped)
     refused = sender.SENDER.refused
     told = [f"the messages of {left} record(s) are not sent yet: onceward relay sends them"] if left else []
     return told + ([f"targets have refused {refused} message(s) for good"] if refused else [])

@@ -1,6 +1,6 @@
 """Checks of arguments, before anything has run. Each error names the argument, and says what to give instead."""
 
-from typing import Any
+from typing import Any, Final
 
 
 def check_type(name: str, value: object, kinds: Any, give: str) -> None:
@@ -30,3 +30,24 @@ def check_flag(option: str, value: object) -> None:
     """Raise TypeError when ``value`` is neither True nor False: a text such as "no" would count as true."""
     if type(value) is not bool:
         raise TypeError(f"{option}={value!r}: give True or False")
+
+
+DURATION: Final = r"[0-9]{1,12}(\.[0-9]{1,6})? ?(ms|s|m|min|h|d)?"
+_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST: Final = 1e17  # seconds, more than the longest text
+
+
+def seconds(value: float | str) -> float:
+    """Return the seconds of a duration, such as ``90``, ``"90s"``, ``"1.5h"`` or ``"7d"``; raises ValueError if it is none."""
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r}: give seconds, or a number with a unit, as in 90s, 10m, 1h or 14d")
+    if isinstance(value, int | float):
+        if not 0 <= value <= _LONGEST:
+            raise ValueError(f"give seconds from 0 to {_LONGEST:g}")
+        return float(value)
+    import re  # a first call without durations does not pay for it
+
+    match = re.fullmatch(r"([0-9.]+) ?([a-z]*)", value)
+    if match is None or not re.fullmatch(DURATION, value):
+        raise ValueError(f"{value!r}: give seconds, or a number with ms, s, m, h or d, as in 90s, 10m, 1h or 14d")
+    return float(match[1]) * _UNITS[match[2]]

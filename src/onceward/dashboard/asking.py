@@ -6,12 +6,12 @@ from urllib.parse import parse_qs
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from onceward.core.arguments import seconds
 from onceward.core.views import Criteria
 from onceward.dashboard.board import board_of, visitor_of
 from onceward.dashboard.reading import RecordQuery
 
 _LARGEST: Final = 64 * 1024  # bytes of a form
-_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 AGES: Final = ("1m", "15m", "1h", "1d", "7d")
 
 
@@ -53,18 +53,8 @@ def query_of(request: Request) -> RecordQuery:
     """
     told = request.query_params
     states = tuple(state.upper() for state in told.getlist("status") if state)
-    criteria = Criteria(states, _seconds(told.get("older")), _seconds(told.get("newer")))
+    older, newer = (seconds(age) if (age := told.get(name)) else None for name in ("older", "newer"))
+    criteria = Criteria(states, older, newer)
     criteria.check()
     prefix = told.get("prefix", "")
     return RecordQuery(criteria, prefix, told.get("after"))
-
-
-def _seconds(text: str | None) -> float | None:
-    if not text:
-        return None
-    number = text.rstrip("dhmins")
-    unit = _UNITS.get(text[len(number) :])
-    try:
-        return float(number) * (unit or float("nan"))
-    except ValueError:
-        raise ValueError(f"{text} is no age: write a number with s, m, h or d, as in 15m") from None

@@ -11,11 +11,11 @@ from onceward.consumers.delivery import Backoff, Delivery
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import StoppableBatch
 from onceward.consumers.worker import Worker, WorkerOptions
+from onceward.core.arguments import seconds
 from onceward.core.drivers import drive_async
 from onceward.core.protocol import is_live
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
-from onceward.pipelines.settings import seconds
 
 if TYPE_CHECKING:
     from onceward.consumers.delivery import DeliveryOptions

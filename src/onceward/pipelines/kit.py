@@ -7,11 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from onceward.core.arguments import seconds
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipe.functions import imported
 from onceward.pipelines.marks import Marked, Mistake, Position
 from onceward.pipelines.paths import KeyFinder, PathFinder
-from onceward.pipelines.settings import SinkChoice, StepList, seconds
+from onceward.pipelines.settings import SinkChoice, StepList
 
 if TYPE_CHECKING:
     from onceward.once import Once

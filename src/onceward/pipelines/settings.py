@@ -1,17 +1,13 @@
 """The types that the model of a pipeline's file is made of."""
 
-import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta
 
+from onceward.core.arguments import DURATION
 from onceward.pipelines.marks import Marked
-
-_UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_LONGEST: Final = 1e17  # seconds, more than the longest text
-_DURATION: Final = r"[0-9]{1,12}(\.[0-9]{1,6})? ?(ms|s|m|min|h|d)?"
 
 Expression = Annotated[
     str,
@@ -25,7 +21,7 @@ Seconds = Annotated[
     int | float | str,
     Meta(
         description="Seconds, or a number with ms, s, m, h or d, as in 90s or 14d.",
-        extra_json_schema={"pattern": f"^{_DURATION}$", "minimum": 0},
+        extra_json_schema={"pattern": f"^{DURATION}$", "minimum": 0},
     ),
 ]
 Address = Annotated[str, Meta(description="An address of the outbox, such as sqs:orders.", min_length=1)]
@@ -86,20 +82,6 @@ class SinkList(tuple[SinkChoice, ...]):
 
     __slots__ = ()
     of = SinkChoice
-
-
-def seconds(value: float | str) -> float:
-    """Return the seconds of a :data:`Seconds`; raises ValueError if it is none."""
-    if isinstance(value, bool):
-        raise ValueError(f"{value!r}: give seconds, or a number with a unit, as in 90s, 10m, 1h or 14d")
-    if isinstance(value, int | float):
-        if not 0 <= value <= _LONGEST:
-            raise ValueError(f"give seconds from 0 to {_LONGEST:g}")
-        return float(value)
-    match = re.fullmatch(r"([0-9.]+) ?([a-z]*)", value)
-    if match is None or not re.fullmatch(_DURATION, value):
-        raise ValueError(f"{value!r}: give seconds, or a number with ms, s, m, h or d, as in 90s, 10m, 1h or 14d")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def settings_in(*kinds: type[Settings]) -> Iterator[type[Settings]]:

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from onceward.batch.windows import Windows
-from onceward.pipelines.settings import seconds
+from onceward.core.arguments import seconds
 
 _ABOUT: Final = range(-2, 3)  # days around a moment; no clock is put on or back by more than one
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -12,6 +12,7 @@ from onceward.batch.windows import looking
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery, time_away
 from onceward.consumers.reader import DeliveryReader
+from onceward.core.arguments import seconds
 from onceward.core.clock import boottime
 from onceward.core.comparisons import meets
 from onceward.core.drivers import drive_async
@@ -22,7 +23,7 @@ from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
 from onceward.pipelines.contract import SourceSettings
 from onceward.pipelines.flow import Flow, FlowRuns
-from onceward.pipelines.settings import Seconds, seconds
+from onceward.pipelines.settings import Seconds
 
 if TYPE_CHECKING:
     from onceward.pipelines.contract import Runs

@@ -1,11 +1,12 @@
-"""The output of a worker's command, such as ``onceward work``: a line of figures, the log, and with ``--json`` one object per message."""
+"""What a command prints while it runs: a line of figures, the log, and with ``--json`` one object per message."""
 
 import logging
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from onceward.batch.outcomes import BatchOutcome
 from onceward.cli.progress import shown
@@ -14,30 +15,89 @@ from onceward.pipe.output import Value
 from onceward.results.outcomes import describe
 from onceward.terminal import json, line
 
-KINDS = ("done", "replayed", "failed", "busy", "parked", "mismatch", "malformed", "deferred")
 _WINDOW = 5.0  # seconds over which the rate is taken
 
 
-class WorkReport:
+class RunReport:
     """Counts and prints. Many threads may use it.
 
     Attributes:
         counts: messages by what became of them. A message that comes again counts again.
         broken: why the standard output cannot be written; None while it can.
         stop: called when ``broken`` is set.
+        nothing: stands for the counts while there are none.
     """
+
+    nothing = "nothing done yet"
+
+    def __init__(self, kinds: Collection[str], *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.counts = dict.fromkeys(kinds, 0)
+        self.broken: OSError | None = None
+        self.stop: Callable[[], None] = lambda: None
+        self.lock = threading.Lock()
+        self._shown = shown(None)
+        self._began = time.monotonic()
+
+    def start(self) -> None:
+        """Show the figures from now on."""
+        self._shown.start()
+
+    def log(self, level: str, text: str, trace: str | None) -> None:
+        """Write a line of the log. Its traceback is indented, so that it forges no line."""
+        with self.lock:
+            if self.as_json:
+                self._object({"log": level, "text": text, "traceback": trace})
+            else:
+                indented = "" if trace is None else "    " + trace.replace("\n", "\n    ") + "\n"
+                self._shown.say(f"{level}: {line(text)}\n{indented}")
+
+    def say(self, text: str) -> None:
+        """Write a line of our own to the standard error."""
+        with self.lock:
+            self._shown.say(f"onceward: {line(text)}\n")
+
+    def summary(self, end: str, without: str, more: Mapping[str, int] | None = None) -> None:
+        """Print the summary.
+
+        Args:
+            end: why it ended; empty when nothing is left.
+            without: says so for programs.
+            more: further counts; people see those that are not 0.
+        """
+        took, more = round(time.monotonic() - self._began, 3), more or {}
+        self._shown.stop()
+        left = "".join(f"; {count} record(s) {name}" for name, count in more.items() if count)
+        self.say(f"{self._told()} in {took:.1f} s{left}{f'; {end}' if end else ''}")
+        if self.as_json:
+            self._object({"summary": {**self.counts, **more, "seconds": took, "ended": end or without}})
+
+    def _told(self) -> str:
+        return ", ".join(f"{kind} {count}" for kind, count in self.counts.items() if count) or self.nothing
+
+    def _object(self, told: Mapping[str, object]) -> None:
+        self._out([json(told).encode() + b"\n"])
+
+    def _out(self, chunks: Iterable[bytes]) -> None:
+        if self.broken is not None:
+            return
+        try:
+            self._shown.out(chunks)
+        except OSError as error:
+            self.broken = error
+            self.stop()
+
+
+class WorkReport(RunReport):
+    """The report of a worker."""
 
     read = 0  # bytes of an input with an end
 
     def __init__(self, *, as_json: bool) -> None:
-        self.as_json = as_json
-        self.counts = dict.fromkeys(KINDS, 0)
-        self.broken: OSError | None = None
-        self.stop: Callable[[], None] = lambda: None
-        self._shown = shown(None)
-        self._began = time.monotonic()
+        super().__init__(
+            ("done", "replayed", "failed", "busy", "parked", "mismatch", "malformed", "deferred"), as_json=as_json
+        )
         self._recent: deque[tuple[float, int]] = deque()  # when, and how many were done by then
-        self._lock = threading.Lock()
 
     def expect(self, total: int | None) -> None:
         """Show the share of an input that has so many bytes; call it before :meth:`start`."""
@@ -45,33 +105,20 @@ class WorkReport:
 
     def start(self) -> None:
         """Show the figures from now on. With JSON, what the called function prints goes to the standard error."""
-        self._shown.start()
+        super().start()
         if self.as_json:
             sys.stdout = sys.stderr
 
     def outcome(self, outcome: BatchOutcome) -> None:
-        with self._lock:
+        """Count and print what became of a message."""
+        with self.lock:
             self.counts[outcome.status] += 1
             if self.as_json:
-                self._out(_object(outcome))
-
-    def log(self, level: str, text: str, trace: str | None) -> None:
-        with self._lock:
-            if self.as_json:
-                self._out(json({"log": level, "text": text, "traceback": trace}).encode() + b"\n")
-            else:
-                indented = (
-                    "" if trace is None else "    " + trace.replace("\n", "\n    ") + "\n"
-                )  # so that it forges no line
-                self._shown.say(f"{level}: {line(text)}\n{indented}")
-
-    def say(self, text: str) -> None:
-        """Write a line of our own to the standard error."""
-        with self._lock:
-            self._shown.say(f"onceward: {line(text)}\n")
+                self._out([_object(outcome)])
 
     def tick(self, in_flight: int) -> None:
-        with self._lock:
+        """Show the figures."""
+        with self.lock:
             now, done = time.monotonic(), self.counts["done"] + self.counts["replayed"]
             self._recent.append((now, done))
             while now - self._recent[0][0] > _WINDOW:
@@ -80,34 +127,25 @@ class WorkReport:
             rate = (done - before) / (now - since) if now > since else 0.0
             self._shown.update(self.read, f"{self._told()}; in flight {in_flight}, {rate:.0f}/s")
 
-    def summary(self, end: str) -> None:
-        """Print the summary; ``end`` says why it ended, empty when the queue is empty."""
-        with self._lock:
-            seconds = round(time.monotonic() - self._began, 3)
-            self._shown.stop()
-            self._shown.say(f"onceward: {self._told()} in {seconds:.1f} s{f'; {line(end)}' if end else ''}\n")
-            if self.as_json:
-                told = {"summary": {**self.counts, "seconds": seconds, "ended": end or "the queue is empty"}}
-                self._out(json(told).encode() + b"\n")
 
-    def _told(self) -> str:
-        return ", ".join(f"{kind} {count}" for kind, count in self.counts.items() if count) or "nothing done yet"
-
-    def _out(self, data: bytes) -> None:
-        if self.broken is not None:
-            return
-        try:
-            self._shown.out([data])
-        except OSError as error:
-            self.broken = error
-            self.stop()
+@contextmanager
+def heard(report: RunReport, level: int = logging.WARNING) -> Iterator[None]:
+    """Let a report write the log of onceward from this level on."""
+    log, handler = logging.getLogger("onceward"), Heard(report, level)
+    log.addHandler(handler)
+    log.setLevel(level)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 class Heard(logging.Handler):
     """Hears the log of onceward for a report."""
 
-    def __init__(self, report: WorkReport) -> None:
-        super().__init__(logging.INFO if report.as_json else logging.WARNING)
+    def __init__(self, report: RunReport, level: int = logging.WARNING) -> None:
+        super().__init__(level)
         self._report = report
         self._format = logging.Formatter()
         self._seen: set[tuple[type[BaseException], object, int]] = set()  # errors, and the lines that raised them
