@@ -15,12 +15,12 @@ from onceward.cli.report import WorkReport
 from onceward.cli.working import STATUSES, work
 from onceward.consumers.worker import run_stoppable
 from onceward.pipelines.marks import Mistake
+from onceward.pipelines.run import PipelineRun
 from onceward.terminal import json, line
 
 if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineMessage
     from onceward.pipelines.pipeline import Pipeline
-    from onceward.pipelines.run import PipelineRun
 
 TEST_HELP = r"""
 Run the examples in a pipeline's file, on a ledger in memory. No effect is made, and nothing is sent.
@@ -79,8 +79,6 @@ def run(
     if given is not None and not dry_run:
         refuse("--input is for --dry-run", USAGE)
     pipeline = checked(file, "memory:" if dry_run else store)
-    from onceward.pipelines.run import PipelineRun
-
     source = None
     if dry_run:
         from onceward.pipelines.sources.ndjson import NdjsonSource
@@ -93,7 +91,9 @@ def run(
         pipeline.stand_in = DryRun(report)
 
     def made() -> "_Reported":
-        return _Reported(PipelineRun(pipeline, report.outcome, source), report)
+        report.running = running = _Reported(pipeline, report.outcome, source)
+        report.expect(running.progress[1])
+        return running
 
     grace = None if pipeline.model.grace is None else 0.0  # after a grace, calls may still run in their threads
     ends = until_empty or (source or pipeline.source).ends
@@ -197,38 +197,20 @@ class DryRun:
     def __init__(self, report: PipelineReport) -> None:
         self._report = report
 
-    async def effect(self, title: str, message: "PipelineMessage", _call: object) -> None:
+    async def effect(self, title: str, message: "PipelineMessage", call: object) -> None:
         """Print an effect. Its result is null."""
-        self._report.print([f"{line(title)}: {json(message.data)}"])
+        self.sink(title, message, call)
 
     def sink(self, title: str, message: "PipelineMessage", _call: object) -> None:
         """Print what a sink would get."""
         self._report.print([f"{line(title)}: {json(message.data)}"])
 
 
-class _Reported:
-    def __init__(self, running: "PipelineRun", report: PipelineReport) -> None:
-        self._running = running
-        self.report: WorkReport = report
-        report.running = running
-        report.expect(running.progress[1])
-
-    @property
-    def in_flight(self) -> int:
-        return self._running.in_flight
-
-    @property
-    def stopping(self) -> bool:
-        return self._running.stopping
+class _Reported(PipelineRun):
+    report: WorkReport
 
     def run(self, *, until_empty: bool = False) -> None:
-        run_stoppable(partial(self._running.run_async, until_empty=until_empty), self._running.stop)
-
-    def stop(self) -> None:
-        self._running.stop()
-
-    def end(self) -> None:
-        pass
+        run_stoppable(partial(self.run_async, until_empty=until_empty), self.stop)
 
 
 def checked(file: str, store: str | None) -> "Pipeline":

@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from onceward.consumers.callers import Callers
 from onceward.consumers.delivery import Delivery
 
@@ -44,6 +46,18 @@ class PipelineMessage(NamedTuple):
     def without_field(self, path: str) -> "PipelineMessage":
         """Return it without a field. A field that it does not have is ignored."""
         return self._replace(data=_cut(self.data, path.split(".")))
+
+
+def text_of(value: object) -> str:
+    """Return a text as it is, and all else as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def content_of(value: object) -> tuple[bytes, str]:
+    """Return bytes and texts as they are, and all else as JSON; and the media type."""
+    if isinstance(value, bytes):
+        return value, "application/octet-stream"
+    return text_of(value).encode(), "text/plain; charset=utf-8" if isinstance(value, str) else "application/json"
 
 
 def _put(data: object, names: list[str], value: object, path: str) -> object:
@@ -158,6 +172,10 @@ class PipelineCall:
         on_lapse, not_made = self.lapse
         return await self.claim.step_async(self.step, function, *arguments, on_lapse=on_lapse, not_made=not_made)
 
+    async def record_in_thread(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """Make a recorded step, as :meth:`record`, of a function that blocks."""
+        return await self.record(_in_thread, self, function, *arguments)
+
     def send(
         self,
         address: str,
@@ -179,3 +197,7 @@ class PipelineCall:
             weakref.finalize(loop, callers.close).atexit = False  # else each loop of a process would leave its threads
         context = contextvars.copy_context()
         return await callers.call(partial(context.run, function, *arguments))
+
+
+async def _in_thread(call: PipelineCall, function: Callable[..., T], *arguments: object) -> T:
+    return await call.thread(function, *arguments)

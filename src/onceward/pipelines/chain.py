@@ -57,7 +57,10 @@ def _step(kit: "Kit", choice: "StepChoice") -> StepAction:
             kit.mistake("into", f"into: is not for {choice.kind}, whose result is the whole message")
         if keys.into is not None:
             kit.place("into", keys.into)
-        action = _recorded(kit, settings, keys, settings.build(kit_of), title)
+        effect = _Effect(
+            title, settings.build(kit_of), keys, kit.patterns("not_made", keys.not_made), settings.replaces
+        )
+        action = _recorded(kit, settings, keys, effect)
     else:
         title = keys.name or settings.title
         for name in ("into", "not_made"):
@@ -153,8 +156,6 @@ def _header(text: str) -> str:
 def _check_effect(kit: "Kit", keys: StepKeys, title: str) -> None:
     if keys.not_made and keys.on_lapse != "park":
         kit.mistake("not_made", "not_made: is for on_lapse: park")
-    for number, pattern in enumerate(keys.not_made):
-        kit.pattern(("not_made", number), pattern)
     if not kit.guarded and not kit.within:
         kit.warn(
             "name" if keys.name else "",
@@ -163,8 +164,8 @@ def _check_effect(kit: "Kit", keys: StepKeys, title: str) -> None:
         )
 
 
-def _recorded(kit: "Kit", settings: EffectSettings, keys: StepKeys, make: EffectAction, title: str) -> StepAction:
-    effect = _Effect(title, make, keys, replaces=settings.replaces)
+def _recorded(kit: "Kit", settings: EffectSettings, keys: StepKeys, effect: "_Effect") -> StepAction:
+    title = effect.title
     on_lapse: OnLapse = effect.finding_out(kit, keys.on_lapse) if isinstance(keys.on_lapse, FindOut) else keys.on_lapse
     not_made = (StepNotMade,) if on_lapse == "park" else ()
     alone = bool(kit.within)  # the step around it is the one that is recorded
@@ -178,7 +179,7 @@ def _recorded(kit: "Kit", settings: EffectSettings, keys: StepKeys, make: Effect
             inner.unit = title
             value = effect.opened(await inner.record(_made, effect, message, inner))
         else:
-            value = _recordable(title, await make(message, inner))
+            value = _recordable(title, await effect.make(message, inner))
         if value is _FAILED:
             return message
         if settings.replaces:
@@ -191,24 +192,27 @@ def _recorded(kit: "Kit", settings: EffectSettings, keys: StepKeys, make: Effect
 class _Effect:
     """One effect: its action, and what its errors say of whether it was made."""
 
-    def __init__(self, title: str, make: EffectAction, keys: StepKeys, *, replaces: bool) -> None:
+    def __init__(
+        self, title: str, make: EffectAction, keys: StepKeys, not_made: "list[re.Pattern[str]]", replaces: bool
+    ) -> None:
         self._replaces = replaces  # then the effects are in its own steps
-        self._title, self._make = title, make
+        self.title, self.make, self._not_made = title, make, not_made
         self._continues = keys.on_error == "continue"
-        self._not_made = re.compile("|".join(f"(?:{one})" for one in keys.not_made)) if _valid(keys.not_made) else None
 
     async def made(self, message: PipelineMessage, call: PipelineCall) -> Any:
         """Make it, and return its result as JSON has it, so that a later attempt gets the same."""
         try:
             if call.stand_in is not None and not self._replaces:
-                return self._kept(_recordable(self._title, await call.stand_in.effect(self._title, message, call)))
-            return self._kept(_recordable(self._title, await self._make(message, call)))
+                result = await call.stand_in.effect(self.title, message, call)
+            else:
+                result = await self.make(message, call)
+            return self._kept(_recordable(self.title, result))
         except Exception as error:
             if isinstance(error, OncewardError | StepNotMade):
                 raise
             if self._continues:
                 return {"failed": describe(error)}
-            if self._not_made is not None and self._not_made.search(describe(error)):
+            if any(one.search(describe(error)) for one in self._not_made):
                 raise StepNotMade(describe(error)) from error
             raise
 
@@ -224,7 +228,7 @@ class _Effect:
 
     def finding_out(self, kit: "Kit", settings: FindOut) -> "OnLapse":
         """Return what asks the downstream whether an earlier attempt made it."""
-        ask = kit.chain(("on_lapse", "steps"), settings.steps, within=self._title)
+        ask = kit.chain(("on_lapse", "steps"), settings.steps, within=self.title)
         made = kit.expression(("on_lapse", "made"), settings.made)
         result = None if settings.result is None else kit.expression(("on_lapse", "result"), settings.result)
 
@@ -253,14 +257,6 @@ def _recordable(title: str, value: object) -> Any:
     except Exception as error:
         logger().warning("%s was made, and its result cannot be recorded, so it is null: %s", title, describe(error))
         return None
-
-
-def _valid(patterns: list[str]) -> bool:
-    try:
-        re.compile("|".join(f"(?:{one})" for one in patterns))
-    except re.error:
-        return False
-    return bool(patterns)
 
 
 def _name(title: str, message: PipelineMessage) -> object:

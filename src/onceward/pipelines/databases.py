@@ -253,11 +253,7 @@ def opened(kit: "Kit", field: "Field", url: str) -> Database | None:
     library = _LIBRARIES.get(database.dialect)
     if library is not None and not kit.needs(field, *library):
         return None
-
-    async def close() -> None:
-        database.close()
-
-    kit.closing(close)
+    kit.closing(database.close)
     return database
 
 

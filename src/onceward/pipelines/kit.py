@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FAILED_HEADERS: Final = ("onceward-status", "onceward-reason")  # of a dead letter
 F = TypeVar("F", bound=PathFinder | KeyFinder)
-Hook = Callable[[], Awaitable[object]]
+Hook = Callable[[], object]
 Field = str | tuple[str | int, ...]
 _NOTHING: Final = PathFinder("message")  # stands for an expression with a mistake: the pipeline does not run
 
@@ -155,6 +155,11 @@ class Kit:
             self.mistake(field, f"not a regular expression: {error}")
             return None
 
+    def patterns(self, field: str, texts: list[str]) -> "list[re.Pattern[str]]":
+        """Return the compiled regular expressions of a list."""
+        found = (self.pattern((field, number), text) for number, text in enumerate(texts))
+        return [one for one in found if one is not None]
+
     def imported(self, field: Field, target: str) -> Callable[..., object] | None:
         """Return the function that ``module:function`` names. The module can be in the file's folder."""
         folder = str(self.folder)
@@ -218,7 +223,7 @@ class Kit:
         return f"{self.built.name}.{name}"
 
     def closing(self, hook: Hook) -> None:
-        """Have a coroutine function called when the run ends."""
+        """Have a function, or a coroutine function, called when the run ends."""
         self.built.closing.append(hook)
 
     def _place(self, field: Field) -> Position:

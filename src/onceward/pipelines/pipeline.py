@@ -1,6 +1,7 @@
 """A pipeline: the file as one handler, with the options of its guard."""
 
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -114,7 +115,8 @@ class Pipeline:
     async def close(self) -> None:
         """Close what its steps and sinks have opened."""
         for hook in reversed(self._built.closing):
-            await hook()
+            if isawaitable(ending := hook()):
+                await ending
 
     # --- as a handler -------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from onceward.pipelines.steps import STEPS
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _REFERENCES: Final = "#/$defs/{name}"
-_CHOICES: Final = {"steps": "Step", "sinks": "Sink", "sources": "Source"}
 
 
 def schema() -> dict[str, Any]:
@@ -29,7 +28,7 @@ def schema() -> dict[str, Any]:
     described, definitions = msgspec.json.schema_components(models, schema_hook=_of, ref_template=_REFERENCES)
     del described  # references to the definitions
     for table, choices in kinds.items():
-        definitions[_CHOICES[table]] = _choice(table, choices, definitions)
+        definitions[_one(table).title()] = _choice(table, choices, definitions)
     for definition in definitions.values():
         _tidy(definition)
     whole = definitions.pop("PipelineFile")
@@ -61,9 +60,9 @@ def _choice(table: str, choices: dict[str, type[Any]], definitions: dict[str, An
 def _of(kind_of: type) -> dict[str, Any]:
     """Return the schema of a type that only a file has."""
     if issubclass(kind_of, StepList | SinkList):
-        return {"type": ["array", "null"], "items": {"$ref": f"#/$defs/{_CHOICES[kind_of.of.table]}"}}
+        return {"type": ["array", "null"], "items": {"$ref": f"#/$defs/{_one(kind_of.of.table).title()}"}}
     if issubclass(kind_of, Chosen):
-        return {"$ref": f"#/$defs/{_CHOICES[kind_of.table]}"}
+        return {"$ref": f"#/$defs/{_one(kind_of.table).title()}"}
     raise NotImplementedError(kind_of.__name__)
 
 
@@ -73,6 +72,10 @@ def _tidy(definition: dict[str, Any]) -> None:
     for property_ in definition.get("properties", {}).values():
         if "default" in property_ and not isinstance(property_["default"], str | int | float | bool | None):
             del property_["default"]
+
+
+def _one(table: str) -> str:
+    return table.removesuffix("s")
 
 
 TABLES = {"steps": STEPS, "sinks": SINKS, "sources": SOURCES}
@@ -87,7 +90,6 @@ def kind(table: str, name: str) -> type[Settings]:
 
 S = TypeVar("S", bound=Settings)
 _WRONG: Final = object()  # a value that could not be read; its mistake is noted
-_ONE: Final = {"steps": "step", "sinks": "sink", "sources": "source"}
 
 
 class ModelReader:
@@ -136,9 +138,7 @@ class ModelReader:
             return self._mistake(marked.place, str(error))
 
     def _value(self, marked: Marked, annotation: Any) -> object:
-        bare = annotation
-        while get_origin(bare) is Annotated:
-            bare = get_args(bare)[0]
+        bare = _bare(annotation)
         options = [_bare(one) for one in get_args(bare)] if get_origin(bare) in {Union, UnionType} else [bare]
         if marked.value is None and NoneType in options:
             return None
@@ -177,7 +177,7 @@ class ModelReader:
         return cast("type[tuple[object, ...]]", kind_of_list)(one for one in found if one is not _WRONG)
 
     def _chosen(self, marked: Marked, choice: type[Chosen]) -> object:
-        table, one = TABLES[choice.table], _ONE[choice.table]
+        table, one = TABLES[choice.table], _one(choice.table)
         if not isinstance(marked.value, dict):
             return self._mistake(marked.place, f"a {one} is a mapping with its type, as in {next(iter(table))}: ...")
         keys = KEYS[choice.table]
@@ -233,16 +233,21 @@ def _at(marked: Marked, path: str) -> Position:
     return marked.place_of(*names)
 
 
+_WORDS: Final = {
+    "`object`": "a mapping",
+    "`array`": "a list",
+    "`str`": "a text",
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`bool`": "true or false",
+    "`null`": "nothing",
+}
+
+
 def _plainly(text: str) -> str:
     """Return msgspec's text in the words of YAML."""
-    for old, new in (
-        ("`object`", "a mapping"),
-        ("`array`", "a list"),
-        ("`str`", "a text"),
-        ("`int`", "a whole number"),
-    ):
+    for old, new in _WORDS.items():
         text = text.replace(old, new)
-    text = text.replace("`float`", "a number").replace("`bool`", "true or false").replace("`null`", "nothing")
     return text[:1].lower() + text[1:]
 
 

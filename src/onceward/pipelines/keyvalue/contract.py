@@ -63,11 +63,7 @@ def opened(kit: "Kit", field: "Field", url: str, space: str, *, writes: bool) ->
         return None
     if writes and not made.writes:
         kit.mistake(field, f"values of {scheme} are only read")
-
-    async def close() -> None:
-        made.close()
-
-    kit.closing(close)
+    kit.closing(made.close)
     return made
 
 

@@ -1,12 +1,12 @@
 """The sinks ``file`` and ``stdout``."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 
-from onceward.pipelines.call import PipelineMessage
+from onceward.pipelines.call import PipelineMessage, text_of
 from onceward.pipelines.contract import SinkAction, SinkSettings
 from onceward.pipelines.sinks.appending import LOCKS, Appender, KeyedLine
 
@@ -47,7 +47,7 @@ class FileSink(SinkSettings, kw_only=True):
 def line_of(value: object) -> bytes:
     """Return a value as one line: a text as it is, all else as JSON. A text with a line break is JSON, too."""
     is_line = isinstance(value, str) and "\n" not in value and "\r" not in value
-    return (cast("str", value).encode() if is_line else msgspec.json.encode(value)) + b"\n"
+    return (text_of(value).encode() if is_line else msgspec.json.encode(value)) + b"\n"
 
 
 async def _append(appender: Appender, call: "PipelineCall", line: bytes) -> None:

@@ -138,11 +138,7 @@ class S3Sink(SinkSettings, kw_only=True):
             await bucket.write(f"{self.prefix}{name}{end}", packed)
 
         grouping = ObjectGrouping(write, min(self.count, kit.built.concurrency), self.bytes, age)
-
-        async def close() -> None:
-            bucket.close()
-
-        kit.closing(close)
+        kit.closing(bucket.close)
 
         async def take(message: PipelineMessage, call: "PipelineCall") -> None:
             line = msgspec.json.encode(find(message)) + b"\n"

@@ -4,11 +4,10 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import quote, urlencode
 
-import msgspec
 from msgspec import Meta
 
 from onceward.outbox.targets import OutboxMessage, open_target
-from onceward.pipelines.call import PipelineMessage
+from onceward.pipelines.call import PipelineMessage, text_of
 from onceward.pipelines.contract import SinkAction, SinkSettings
 from onceward.pipelines.settings import Expression, Seconds
 
@@ -64,11 +63,6 @@ class OutboxSink(SinkSettings, kw_only=True):
             )
 
         return send
-
-
-def text_of(value: object) -> str:
-    """Return a text as it is, and all else as JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 async def _nothing(_message: PipelineMessage, _call: "PipelineCall") -> None:

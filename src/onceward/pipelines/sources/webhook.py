@@ -3,7 +3,7 @@
 import hmac
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -49,6 +49,16 @@ class SendersWithKeys:
         except NotJson as error:
             raise ValueError(f"the payload is {error}") from error
         return WebhookEvent(key, None, data)
+
+
+# Those whose class has not just the provider's name.
+_VERIFIERS: Final = {
+    "cloudevents": "CloudEvents",
+    "github": "GitHub",
+    "gitlab": "GitLab",
+    "lemonsqueezy": "LemonSqueezy",
+    "standard": "StandardWebhooks",
+}
 
 
 class WebhookSource(SourceSettings, kw_only=True):
@@ -129,21 +139,10 @@ class WebhookSource(SourceSettings, kw_only=True):
             return SendersWithKeys(*_several(self.token))
         if self.provider == "sns":
             return webhooks.Sns(*self.topics, confirm=True)
-        kinds: dict[str, Callable[..., WebhookVerifier]] = {
-            "adyen": webhooks.Adyen,
-            "cloudevents": webhooks.CloudEvents,
-            "github": webhooks.GitHub,
-            "gitlab": webhooks.GitLab,
-            "lemonsqueezy": webhooks.LemonSqueezy,
-            "linear": webhooks.Linear,
-            "paddle": webhooks.Paddle,
-            "shopify": webhooks.Shopify,
-            "slack": webhooks.Slack,
-            "standard": webhooks.StandardWebhooks,
-            "stripe": webhooks.Stripe,
-            "zoom": webhooks.Zoom,
-        }
-        return kinds[self.provider](*_several(self.secret))
+        verifier: Callable[..., WebhookVerifier] = getattr(
+            webhooks, _VERIFIERS.get(self.provider, self.provider.title())
+        )
+        return verifier(*_several(self.secret))
 
     def open(self, flow: "Flow") -> "Runs":
         from onceward.pipelines.sources.inbox import WebhookRuns

@@ -5,13 +5,12 @@ import copy
 import inspect
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from onceward.errors import LeaseLost, OncewardError
-from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed
+from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed, text_of
 from onceward.pipelines.contract import EffectSettings
-from onceward.pipelines.keyvalue.contract import Values, opened
+from onceward.pipelines.keyvalue.contract import opened
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, StepList
 from onceward.results.outcomes import describe
@@ -92,10 +91,7 @@ class RetryStep(EffectSettings, kw_only=True):
         steps = kit.chain("steps", self.steps, within=self.title)
         until = None if self.until is None else kit.expression("until", self.until)
         pause, longest = kit.seconds("pause", self.pause), kit.seconds("longest", self.longest)
-        patterns = []
-        for number, text in enumerate(self.errors):
-            if (pattern := kit.pattern(("errors", number), text)) is not None:
-                patterns.append(pattern)
+        patterns = kit.patterns("errors", self.errors)
 
         def again(error: Exception) -> bool:
             if isinstance(error, OncewardError):
@@ -150,7 +146,7 @@ class LookupStep(EffectSettings, kw_only=True):
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             assert values is not None
-            return await call.thread(_got, values, name_of(key, message))
+            return await call.thread(values.get, name_of(key, message))
 
         return make
 
@@ -164,11 +160,7 @@ def name_of(find: PathFinder, message: PipelineMessage) -> str:
     found = find(message)
     if found is None or found == "":
         raise ValueError(f"{find.expression!r} finds no key in this message")
-    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
-
-
-def _got(values: Values, key: str) -> Any:
-    return values.get(key)
+    return text_of(found)
 
 
 class StoreStep(EffectSettings, kw_only=True):
@@ -201,10 +193,6 @@ class StoreStep(EffectSettings, kw_only=True):
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             assert values is not None
-            await call.thread(_stored, values, name_of(key, message), find(message), ttl, self.add)
+            await call.thread(values.add if self.add else values.set, name_of(key, message), find(message), ttl)
 
         return make
-
-
-def _stored(values: Values, key: str, value: Any, ttl: float | None, adds: bool) -> None:
-    (values.add if adds else values.set)(key, value, ttl)

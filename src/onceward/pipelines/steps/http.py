@@ -4,10 +4,9 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import quote, urlsplit
 
-import msgspec
 from msgspec import Meta
 
-from onceward.pipelines.call import EffectAction, PipelineMessage
+from onceward.pipelines.call import EffectAction, PipelineMessage, content_of, text_of
 from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds
@@ -83,8 +82,8 @@ class HttpStep(EffectSettings, kw_only=True):
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             url = _PLACE.sub(lambda match: _part(path[match[1]], message), self.url)
-            asked = {name: _text(value) for name, find in query.items() if (value := find(message)) is not None}
-            content, kind = (None, None) if body is None else _content(body(message))
+            asked = {name: text_of(value) for name, find in query.items() if (value := find(message)) is not None}
+            content, kind = (None, None) if body is None else content_of(body(message))
             headers = dict(self.headers)
             if kind is not None and "content-type" not in {name.lower() for name in headers}:
                 headers["Content-Type"] = kind
@@ -128,21 +127,9 @@ class HttpStep(EffectSettings, kw_only=True):
 def _part(find: PathFinder, message: PipelineMessage) -> str:
     """Return a value as one part of a path."""
     value = find(message)
-    if value is None or isinstance(value, list | dict) or (text := _text(value)) in {"", ".", ".."}:
+    if value is None or isinstance(value, list | dict) or (text := text_of(value)) in {"", ".", ".."}:
         raise ValueError(f"{find.expression!r} finds {value!r}, which cannot be a part of a path")
     return quote(text, safe="")
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _content(value: object) -> tuple[bytes, str]:
-    if isinstance(value, bytes):
-        return value, "application/octet-stream"
-    if isinstance(value, str):
-        return value.encode(), "text/plain; charset=utf-8"
-    return msgspec.json.encode(value), "application/json"
 
 
 async def _nothing(_message: PipelineMessage, _call: "PipelineCall") -> Any:

@@ -76,13 +76,9 @@ class PutStep(EffectSettings, kw_only=True):
             elif kit.within:
                 await call.thread(_put, client, body)
             else:
-                await call.record(_recorded, client, body, call)
+                await call.record_in_thread(_put, client, body)
 
         return make
-
-
-async def _recorded(client: AwsClient, body: dict[str, object], call: "PipelineCall") -> None:
-    await call.thread(_put, client, body)
 
 
 def _put(client: AwsClient, body: dict[str, object]) -> None:

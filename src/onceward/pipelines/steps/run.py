@@ -12,7 +12,7 @@ from onceward.errors import OncewardError
 from onceward.pipe.commands import described_status, executable, tail_of, unnamed_file, variables_of
 from onceward.pipe.template import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
-from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed
+from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed, content_of, text_of
 from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, Settings
@@ -72,7 +72,7 @@ class RunStep(EffectSettings, kw_only=True):
                 **variables_of(call.claim),
                 b"ONCEWARD_DERIVED_KEY": call.key().encode(),
             }
-            text = await call.thread(commands.run, argv, variables, _bytes(given(message)) + b"\n")
+            text = await call.thread(commands.run, argv, variables, content_of(given(message))[0] + b"\n")
             if self.output == "json":
                 try:
                     return msgspec.json.decode(text)
@@ -183,7 +183,7 @@ def _text(find: PathFinder, message: PipelineMessage) -> str:
     found = find(message)
     if found is None:
         raise ValueError(f"{find.expression!r} finds nothing in this message")
-    text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+    text = text_of(found)
     if "\0" in text:
         raise ValueError(f"{find.expression!r} holds a NUL character, which a command cannot get")
     return text
@@ -207,9 +207,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _bytes(value: object) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)

@@ -70,7 +70,7 @@ class SqlStep(EffectSettings, kw_only=True):
                 return await call.thread(_transact, database, statement, values, call)
             if kit.within:
                 return await call.thread(_run, database, statement, values)
-            return await call.record(_recorded, database, statement, values, call)
+            return await call.record_in_thread(_run, database, statement, values)
 
         return make
 
@@ -113,10 +113,6 @@ def _transact(database: Database, statement: Statement, values: dict[str, object
     return transaction.result
 
 
-async def _recorded(database: Database, statement: Statement, values: dict[str, object], call: "PipelineCall") -> Any:
-    return msgspec.to_builtins(await call.thread(_run, database, statement, values))
-
-
-def _run(database: Database, statement: Statement, values: dict[str, object]) -> dict[str, object]:
+def _run(database: Database, statement: Statement, values: dict[str, object]) -> Any:
     with database.connection() as connection:
-        return database.execute(connection, statement, values)
+        return msgspec.to_builtins(database.execute(connection, statement, values))
