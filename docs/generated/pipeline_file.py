@@ -1,6 +1,5 @@
 """The file of a pipeline, from its model: every setting of every part, step, sink and source."""
 
-import inspect
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -8,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from generated.markdown import code, table
+from onceward.docstrings import attributes, summary
 from onceward.pipelines.model import KEYS, PipelineFile
 from onceward.pipelines.reading import TABLES, kind
 from onceward.pipelines.settings import Chosen, Settings, SinkList, StepList, settings_in
@@ -75,14 +75,18 @@ def part() -> str:
 
 
 def _part(level: str, title: str, settings: type[Settings]) -> str:
-    return f"{level} {title}\n\n{inspect.cleandoc(settings.__doc__ or '')}\n\n".replace("``", "`") + _settings(settings)
+    return f"{level} {title}\n\n{summary(settings)}\n\n".replace("``", "`") + _settings(settings)
 
 
 def _settings(settings: type[Settings]) -> str:
     fields = msgspec.structs.fields(settings)
     if not fields:
         return ""
-    rows = [(code(one.encode_name), _described(one.type), _default(one), _kind(one.type)) for one in fields]
+    said = attributes(settings)
+    rows = [
+        (code(one.encode_name), said.get(one.name) or _described(one.type), _default(one), _kind(one.type))
+        for one in fields
+    ]
     return table(("setting", "meaning", "default", "type"), rows) + "\n"
 
 

@@ -33,106 +33,100 @@ Name = Annotated[
 
 
 class FieldRetention(Settings, kw_only=True):
-    """Keep a record until a time that stands in the message."""
+    """Keep a record until a time that stands in the message.
 
-    until: Annotated[
-        Expression, Meta(description="The time in the message: seconds since 1970, or a text as in RFC 3339.")
-    ]
-    plus: Annotated[Seconds, Meta(description="How much longer.")] = 0
+    Attributes:
+        until: The time in the message: seconds since 1970, or a text as in RFC 3339.
+        plus: How much longer.
+    """
+
+    until: Expression
+    plus: Seconds = 0
 
 
 class FindOut(Settings, kw_only=True):
-    """Ask the downstream whether a step was made that an earlier attempt ended in."""
+    """Ask the downstream whether a step was made that an earlier attempt ended in.
 
-    steps: Annotated[StepList, Meta(description="What asks: its last message has the answer. It must have no effect.")]
-    made: Annotated[Expression, Meta(description="Whether the step was made, read from that message.")]
-    result: Annotated[
-        Expression | None, Meta(description="The result that the step had, read from that message. Null by default.")
-    ] = None
+    Attributes:
+        steps: What asks: its last message has the answer. It must have no effect.
+        made: Whether the step was made, read from that message.
+        result: The result that the step had, read from that message. Null by default.
+    """
+
+    steps: StepList
+    made: Expression
+    result: Expression | None = None
 
 
 class StepKeys(Settings, kw_only=True):
-    """What can stand beside the type of a step."""
+    """What can stand beside the type of a step.
 
-    name: Annotated[
-        Name | None,
-        Meta(
-            description="What the record knows the step by; by default what it does. A new name means that unfinished messages make "
-            "the step again."
-        ),
-    ] = None
-    when: Annotated[Expression | None, Meta(description="Do this step only if it holds. Other messages go on.")] = None
-    into: Annotated[
-        Annotated[str, Meta(min_length=1)] | None,
-        Meta(
-            description="The field of the message that takes the step's result, such as payment.receipt. By default the result is "
-            "recorded and not used."
-        ),
-    ] = None
-    on_lapse: Annotated[
-        Literal["retry", "park"] | FindOut,
-        Meta(
-            description="What it means if an attempt ended inside this step, so that nobody knows whether its effect was made. retry: make "
-            "it again with the same derived key. park: park the key for a person; this costs a second write, and an error parks "
-            "the key, too. Or steps that find out."
-        ),
-    ] = "retry"
-    not_made: Annotated[
-        list[str],
-        Meta(
-            description="With on_lapse: park, regular expressions of errors that say that the effect was not made, so that the message "
-            "can be tried again."
-        ),
-    ] = []
+    Attributes:
+        name: What the record knows the step by; by default what it does. A new name means that unfinished messages make the
+            step again.
+        when: Do this step only if it holds. Other messages go on.
+        into: The field of the message that takes the step's result, such as payment.receipt. By default the result is recorded
+            and not used.
+        on_lapse: What it means if an attempt ended inside this step, so that nobody knows whether its effect was made. retry:
+            make it again with the same derived key. park: park the key for a person; this costs a second write, and an error
+            parks the key, too. Or steps that find out.
+        not_made: With on_lapse: park, regular expressions of errors that say that the effect was not made, so that the message
+            can be tried again.
+    """
+
+    name: Name | None = None
+    when: Expression | None = None
+    into: Annotated[str, Meta(min_length=1)] | None = None
+    on_lapse: Literal["retry", "park"] | FindOut = "retry"
+    not_made: list[str] = []
     on_error: OnStepError = "fail"
 
 
 class GuardSettings(Settings, kw_only=True):
-    """What all guards can say."""
+    """What all guards can say.
 
-    key: Annotated[
-        Expression | None,
-        Meta(
-            description="What identifies the operation. All parts must be there. By default the SHA-256 of the message."
-        ),
-    ] = None
-    fingerprint: Annotated[
-        Expression | None,
-        Meta(description="What must not change under one key; message is all of it. By default nothing is compared."),
-    ] = None
-    retention: Annotated[
-        Seconds | FieldRetention | Literal["forever"],
-        Meta(description="How long a completed record answers duplicates."),
-    ] = "14d"
-    attempts: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="How often a key is tried before it is parked.")
-    ] = None
-    lease: Annotated[Seconds, Meta(description="How long a claim holds after its worker vanished.")] = 60
-    on_lapse: Annotated[
-        Literal["retry", "park"],
-        Meta(description="What to do with a key whose worker vanished. With retry, each step decides for itself."),
-    ] = "retry"
+    Attributes:
+        key: What identifies the operation. All parts must be there. By default the SHA-256 of the message.
+        fingerprint: What must not change under one key; message is all of it. By default nothing is compared.
+        retention: How long a completed record answers duplicates.
+        attempts: How often a key is tried before it is parked.
+        lease: How long a claim holds after its worker vanished.
+        on_lapse: What to do with a key whose worker vanished. With retry, each step decides for itself.
+    """
+
+    key: Expression | None = None
+    fingerprint: Expression | None = None
+    retention: Seconds | FieldRetention | Literal["forever"] = "14d"
+    attempts: Annotated[int, Meta(ge=1)] | None = None
+    lease: Seconds = 60
+    on_lapse: Literal["retry", "park"] = "retry"
 
 
 class InnerGuardSettings(GuardSettings, kw_only=True):
-    """What a guard around steps or a sink can say."""
+    """What a guard around steps or a sink can say.
 
-    name: Annotated[Name | None, Meta(description="The namespace of its keys, behind the pipeline's name.")] = None
-    on_busy: Annotated[
-        Literal["fail"] | Seconds,
-        Meta(
-            description="What to do while another worker holds the key: wait so long, or fail, so that the message comes again. "
-            "A failure counts as one of the attempts of the guard around it."
-        ),
-    ] = "1m"
+    Attributes:
+        name: The namespace of its keys, behind the pipeline's name.
+        on_busy: What to do while another worker holds the key: wait so long, or fail, so that the message comes again. A
+            failure counts as one of the attempts of the guard around it.
+    """
+
+    name: Name | None = None
+    on_busy: Literal["fail"] | Seconds = "1m"
 
 
 class SinkKeys(Settings, kw_only=True):
-    """What can stand beside the type of a sink."""
+    """What can stand beside the type of a sink.
 
-    name: Annotated[Name | None, Meta(description="What the record and the examples know the sink by.")] = None
-    when: Annotated[Expression | None, Meta(description="Take only messages for which it holds.")] = None
-    guard: Annotated[InnerGuardSettings | None, Meta(description="A guard around this sink alone.")] = None
+    Attributes:
+        name: What the record and the examples know the sink by.
+        when: Take only messages for which it holds.
+        guard: A guard around this sink alone.
+    """
+
+    name: Name | None = None
+    when: Expression | None = None
+    guard: InnerGuardSettings | None = None
     on_error: OnStepError = "fail"
 
 
@@ -144,61 +138,80 @@ class Hold(Settings, kw_only=True):
     """Hold all input while a key is held by any worker, such as one of `onceward exec`.
 
     Messages that were received before still run to their end.
+
+    Attributes:
+        key: The key as the ledger has it, with its namespace.
+        every: How often to look.
     """
 
-    key: Annotated[str, Meta(description="The key as the ledger has it, with its namespace.", min_length=1)]
-    every: Annotated[Seconds, Meta(description="How often to look.")] = 1
+    key: Annotated[str, Meta(min_length=1)]
+    every: Seconds = 1
 
 
 class Pauses(Settings, kw_only=True):
-    """Pauses after a failure. Each is twice as long as the one before."""
+    """Pauses after a failure. Each is twice as long as the one before.
 
-    first: Annotated[Seconds, Meta(description="The first pause.")] = "1s"
-    longest: Annotated[Seconds, Meta(description="The longest pause.")] = "15m"
+    Attributes:
+        first: The first pause.
+        longest: The longest pause.
+    """
+
+    first: Seconds = "1s"
+    longest: Seconds = "15m"
 
 
 class Example(Settings, kw_only=True):
-    """A message and what comes of it. `onceward test` runs it, also as a duplicate and with a kill after each step."""
+    """A message and what comes of it. `onceward test` runs it, also as a duplicate and with a kill after each step.
 
-    name: Annotated[str, Meta(description="What it shows.", min_length=1)]
-    input: Annotated[Any, Meta(description="The message that comes.")]
-    results: Annotated[dict[str, Any], Meta(description="What each effect returns, by its name. Null by default.")] = {}
-    errors: Annotated[dict[str, str], Meta(description="What each effect fails with, by its name.")] = {}
-    output: Annotated[
-        dict[str, list[Any]] | None, Meta(description="What each sink gets, by its name; others get nothing.")
-    ] = None
-    effects: Annotated[
-        dict[str, int] | None, Meta(description="How often each effect is made, by its name; others never.")
-    ] = None
-    fails: Annotated[str | None, Meta(description="A regular expression of the error that the message fails with.")] = (
-        None
-    )
+    Attributes:
+        name: What it shows.
+        input: The message that comes.
+        results: What each effect returns, by its name. Null by default.
+        errors: What each effect fails with, by its name.
+        output: What each sink gets, by its name; others get nothing.
+        effects: How often each effect is made, by its name; others never.
+        fails: A regular expression of the error that the message fails with.
+    """
+
+    name: Annotated[str, Meta(min_length=1)]
+    input: Any
+    results: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    output: dict[str, list[Any]] | None = None
+    effects: dict[str, int] | None = None
+    fails: str | None = None
 
 
 class PipelineFile(Settings, kw_only=True):
-    """A pipeline."""
+    """A pipeline.
 
-    name: Annotated[Name, Meta(description="The namespace of all keys of this pipeline.")]
-    source: Annotated[SourceChoice, Meta(description="Where messages come from: one type and its settings.")]
-    ledger: Annotated[
-        str, Meta(description="The URL of the ledger, such as sqlite:///orders.db or dynamodb://ledger.", min_length=1)
-    ] = "sqlite:///onceward.db"
-    guard: Annotated[
-        GuardSettings | None,
-        Meta(description="A guard around the whole pipeline. Without it the source's own ids are the keys."),
-    ] = None
-    hold: Annotated[Hold | None, Meta(description="Hold all input while a key is held.")] = None
-    concurrency: Annotated[int, Meta(description="How many messages run at a time.", ge=1, le=1000)] = 10
-    backoff: Annotated[Pauses, Meta(description="How long a message that failed waits until it comes again.")] = (
-        msgspec.field(default_factory=Pauses)
-    )
-    grace: Annotated[
-        Seconds | None, Meta(description="How long a stop waits for running messages. By default until they end.")
-    ] = None
-    dead_letters: Annotated[Address | None, Meta(description="Where on_error: dead_letter sends messages.")] = None
-    steps: Annotated[StepList, Meta(description="What happens to each message, in order.")] = StepList()
-    sinks: Annotated[SinkList, Meta(description="Where each message goes in the end.")] = SinkList()
-    examples: Annotated[list[Example], Meta(description="What onceward test checks.")] = []
+    Attributes:
+        name: The namespace of all keys of this pipeline.
+        source: Where messages come from: one type and its settings.
+        ledger: The URL of the ledger, such as sqlite:///orders.db or dynamodb://ledger.
+        guard: A guard around the whole pipeline. Without it the source's own ids are the keys.
+        hold: Hold all input while a key is held.
+        concurrency: How many messages run at a time.
+        backoff: How long a message that failed waits until it comes again.
+        grace: How long a stop waits for running messages. By default until they end.
+        dead_letters: Where on_error: dead_letter sends messages.
+        steps: What happens to each message, in order.
+        sinks: Where each message goes in the end.
+        examples: What onceward test checks.
+    """
+
+    name: Name
+    source: SourceChoice
+    ledger: Annotated[str, Meta(min_length=1)] = "sqlite:///onceward.db"
+    guard: GuardSettings | None = None
+    hold: Hold | None = None
+    concurrency: Annotated[int, Meta(ge=1, le=1000)] = 10
+    backoff: Pauses = msgspec.field(default_factory=Pauses)
+    grace: Seconds | None = None
+    dead_letters: Address | None = None
+    steps: StepList = StepList()
+    sinks: SinkList = SinkList()
+    examples: list[Example] = []
 
 
 KEYS: dict[str, type[Settings]] = {"steps": StepKeys, "sinks": SinkKeys, "sources": SourceKeys}

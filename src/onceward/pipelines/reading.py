@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_or
 
 import msgspec
 
+from onceward.docstrings import describe
 from onceward.pipelines.marks import Marked, Mistake, Position
 from onceward.pipelines.model import KEYS, PipelineFile
 from onceward.pipelines.settings import Chosen, Settings, SinkList, StepList, settings_in
@@ -27,6 +28,8 @@ def schema() -> dict[str, Any]:
     )
     described, definitions = msgspec.json.schema_components(models, schema_hook=_of, ref_template=_REFERENCES)
     del described  # references to the definitions
+    for model in models:
+        describe(definitions[model.__name__], model)
     for table, choices in kinds.items():
         definitions[_one(table).title()] = _choice(table, choices, definitions)
     for definition in definitions.values():

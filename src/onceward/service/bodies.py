@@ -94,24 +94,27 @@ Parts = Annotated[
 
 
 class ClaimBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Asks for a key."""
+    """Asks for a key.
+
+    Attributes:
+        input: What must not change under one key. Only its SHA-256 is kept.
+        wait: Seconds to wait for the result of another claim.
+        retention: Seconds a completed key answers duplicates; null is for ever.
+        max_attempts: Claims after which the key is parked.
+        on_lapse: What becomes of a key whose claimant has vanished.
+        worker: Who claims, for people who look at the ledger.
+    """
 
     key: Key
     id: ClaimId
-    input: Annotated[
-        Raw | UnsetType, Meta(description="What must not change under one key. Only its SHA-256 is kept.")
-    ] = UNSET
+    input: Raw | UnsetType = UNSET
     lease: Lease = LEASE
-    wait: Annotated[float, Meta(ge=0, description="Seconds to wait for the result of another claim.")] = 0.0
-    retention: Annotated[
-        _Seconds | None, Meta(description="Seconds a completed key answers duplicates; null is for ever.")
-    ] = 14 * DAY
-    max_attempts: Annotated[_Count | None, Meta(description="Claims after which the key is parked.")] = None
-    on_lapse: Annotated[
-        Literal["retry", "park"], Meta(description="What becomes of a key whose claimant has vanished.")
-    ] = "retry"
+    wait: Annotated[float, Meta(ge=0)] = 0.0
+    retention: _Seconds | None = 14 * DAY
+    max_attempts: _Count | None = None
+    on_lapse: Literal["retry", "park"] = "retry"
     derive: Parts = []
-    worker: Annotated[_Name | None, Meta(description="Who claims, for people who look at the ledger.")] = None
+    worker: _Name | None = None
 
 
 class HeldBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -130,30 +133,40 @@ class ExtendBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
 
 
 class StepBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
-    """Asks for a step of the work, or records it if it has a result."""
+    """Asks for a step of the work, or records it if it has a result.
 
-    step: Annotated[str, Meta(min_length=1, max_length=200, description="The step's name, once in each attempt.")]
-    result: Annotated[Raw | UnsetType, Meta(description="What the step returned: any JSON.")] = UNSET
-    on_lapse: Annotated[
-        Literal["retry", "park"],
-        Meta(description="What a step means that an attempt ended in: run it again, or park the key for a person."),
-    ] = "retry"
+    Attributes:
+        step: The step's name, once in each attempt.
+        result: What the step returned: any JSON.
+        on_lapse: What a step means that an attempt ended in: run it again, or park the key for a person.
+    """
+
+    step: Annotated[str, Meta(min_length=1, max_length=200)]
+    result: Raw | UnsetType = UNSET
+    on_lapse: Literal["retry", "park"] = "retry"
     lease: Lease = LEASE
 
 
 class CompleteBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
-    """Completes a key, with a result or with the reason why there is none."""
+    """Completes a key, with a result or with the reason why there is none.
 
-    result: Annotated[Raw | UnsetType, Meta(description="What duplicates get: any JSON.")] = UNSET
-    no_result: Annotated[
-        _Text | UnsetType, Meta(description="Why duplicates get no result, as when it is too large.")
-    ] = UNSET
+    Attributes:
+        result: What duplicates get: any JSON.
+        no_result: Why duplicates get no result, as when it is too large.
+    """
+
+    result: Raw | UnsetType = UNSET
+    no_result: _Text | UnsetType = UNSET
 
 
 class ReleaseBody(HeldBody, forbid_unknown_fields=True, kw_only=True):
-    """Gives a key back for a retry, or parks it."""
+    """Gives a key back for a retry, or parks it.
 
-    error: Annotated[_Text | None, Meta(description="Why, for a person to read.")] = None
+    Attributes:
+        error: Why, for a person to read.
+    """
+
+    error: _Text | None = None
 
 
 class LookBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -163,79 +176,122 @@ class LookBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Claimed(msgspec.Struct, kw_only=True):
-    """The key is the client's. It must do the work, and end the claim."""
+    """The key is the client's. It must do the work, and end the claim.
+
+    Attributes:
+        fence: Larger than in every earlier claim on this key.
+        attempt: The number of this claim on the key, from 1.
+        lease: Seconds the claim holds, from before the client sent this request.
+        keys: The derived keys: the same on each attempt.
+        steps: The steps that earlier attempts have made.
+    """
 
     outcome: Literal["claimed"] = "claimed"
-    fence: Annotated[int, Meta(description="Larger than in every earlier claim on this key.")]
-    attempt: Annotated[int, Meta(description="The number of this claim on the key, from 1.")]
-    lease: Annotated[float, Meta(description="Seconds the claim holds, from before the client sent this request.")]
-    keys: Annotated[dict[str, str], Meta(description="The derived keys: the same on each attempt.")]
-    steps: Annotated[list[str], Meta(description="The steps that earlier attempts have made.")]
+    fence: int
+    attempt: int
+    lease: float
+    keys: dict[str, str]
+    steps: list[str]
 
 
 class Replayed(msgspec.Struct, kw_only=True):
-    """The key was completed before. The client must not do the work."""
+    """The key was completed before. The client must not do the work.
+
+    Attributes:
+        result: Exactly what was recorded.
+        attempt: The number of the claim that completed it.
+    """
 
     outcome: Literal["completed"] = "completed"
-    result: Annotated[Raw, Meta(description="Exactly what was recorded.")]
-    attempt: Annotated[int, Meta(description="The number of the claim that completed it.")]
+    result: Raw
+    attempt: int
 
 
 class Extended(msgspec.Struct, kw_only=True):
-    """The claim is renewed."""
+    """The claim is renewed.
 
-    lease: Annotated[float, Meta(description="Seconds the claim holds, from before the client sent this request.")]
-    keys: Annotated[dict[str, str], Meta(description="The derived keys: the same on each attempt.")]
+    Attributes:
+        lease: Seconds the claim holds, from before the client sent this request.
+        keys: The derived keys: the same on each attempt.
+    """
+
+    lease: float
+    keys: dict[str, str]
 
 
 class StepAnswer(msgspec.Struct, kw_only=True):
-    """Whether the step is made. If not, the client makes it, and records its result."""
+    """Whether the step is made. If not, the client makes it, and records its result.
+
+    Attributes:
+        result: What was recorded of it, if it is made.
+        key: The step's derived key, for the downstream: the same on each attempt.
+        lease: Seconds the claim holds, from before the client sent this request.
+    """
 
     made: bool
-    result: Annotated[Raw | UnsetType, Meta(description="What was recorded of it, if it is made.")] = UNSET
-    key: Annotated[str, Meta(description="The step's derived key, for the downstream: the same on each attempt.")]
-    lease: Annotated[float, Meta(description="Seconds the claim holds, from before the client sent this request.")]
+    result: Raw | UnsetType = UNSET
+    key: str
+    lease: float
 
 
 class ClaimEnded(msgspec.Struct, kw_only=True):
-    """The claim has ended."""
+    """The claim has ended.
+
+    Attributes:
+        replayable: Of a completed key: whether duplicates get its result.
+        why: Why they do not.
+    """
 
     outcome: Literal["completed", "released", "parked"]
-    replayable: Annotated[
-        bool | UnsetType, Meta(description="Of a completed key: whether duplicates get its result.")
-    ] = UNSET
-    why: Annotated[str | UnsetType, Meta(description="Why they do not.")] = UNSET
+    replayable: bool | UnsetType = UNSET
+    why: str | UnsetType = UNSET
 
 
 class Looked(msgspec.Struct, kw_only=True):
-    """What is recorded of a key."""
+    """What is recorded of a key.
 
-    status: Annotated[str, Meta(description="IN_PROGRESS, COMPLETED, RELEASED or PARKED.")]
-    attempt: Annotated[int, Meta(description="How many claims it has had.")]
+    Attributes:
+        status: IN_PROGRESS, COMPLETED, RELEASED or PARKED.
+        attempt: How many claims it has had.
+        lease: Seconds that a claim still holds it.
+        worker: Who made the last claim.
+        error: The last error.
+        steps: The steps that are made.
+        result: The recorded result, if it can be replayed.
+    """
+
+    status: str
+    attempt: int
     fence: int
-    lease: Annotated[float, Meta(description="Seconds that a claim still holds it.")]
-    worker: Annotated[str | None, Meta(description="Who made the last claim.")]
-    error: Annotated[str | None, Meta(description="The last error.")]
-    steps: Annotated[list[str], Meta(description="The steps that are made.")]
-    result: Annotated[Raw | UnsetType, Meta(description="The recorded result, if it can be replayed.")] = UNSET
+    lease: float
+    worker: str | None
+    error: str | None
+    steps: list[str]
+    result: Raw | UnsetType = UNSET
 
 
 class HealthBody(msgspec.Struct, kw_only=True):
-    """This instance and its ledger answer."""
+    """This instance and its ledger answer.
+
+    Attributes:
+        warning: What a person should look at. The service's log says more.
+    """
 
     status: Literal["ok"] = "ok"
-    warning: Annotated[
-        str | UnsetType, Meta(description="What a person should look at. The service's log says more.")
-    ] = UNSET
+    warning: str | UnsetType = UNSET
 
 
 class ProblemBody(msgspec.Struct, kw_only=True):
-    """Why a request is refused (RFC 9457)."""
+    """Why a request is refused (RFC 9457).
 
-    type: Annotated[str, Meta(description="The word at its end tells programs which problem this is.")]
+    Attributes:
+        type: The word at its end tells programs which problem this is.
+        detail: What happened, and what to do next.
+        retry_after: Seconds until the same request can be sent again.
+    """
+
+    type: str
     title: str
     status: int
-    detail: Annotated[str, Meta(description="What happened, and what to do next.")]
-    retry_after: Annotated[float | UnsetType, Meta(description="Seconds until the same request can be sent again.")] = (
-        UNSET
-    )
+    detail: str
+    retry_after: float | UnsetType = UNSET

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from onceward.docstrings import describe
 from onceward.service import bodies, problems
 from onceward.service.problems import ProblemKind
 
@@ -52,9 +53,10 @@ _NAMESPACE: Final = {
 def document() -> dict[str, Any]:
     """Return the document."""
     kinds = [kind for _, body, answers, _ in _ACTIONS.values() for kind in (body, *answers.values())]
-    _, schemas = msgspec.json.schema_components(
-        [*dict.fromkeys(kinds), bodies.HealthBody, bodies.ProblemBody], ref_template="#/components/schemas/{name}"
-    )
+    kinds = [*dict.fromkeys(kinds), bodies.HealthBody, bodies.ProblemBody]
+    _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    for kind in kinds:
+        describe(schemas[kind.__name__], kind)
     return {
         "openapi": "3.1.0",
         "info": {

@@ -20,9 +20,12 @@ class FileSink(SinkSettings, kw_only=True):
 
     Beside the file stands ``FILE.onceward``: it tells which lines are in it, so that a line is not written a second time after a
     crash. Delete both together. Several processes of one machine can write to one file.
+
+    Attributes:
+        path: The file. A relative path begins at the folder of this file.
     """
 
-    path: Annotated[str, Meta(description="The file. A relative path begins at the folder of this file.", min_length=1)]
+    path: Annotated[str, Meta(min_length=1)]
 
     def build(self, kit: "Kit") -> SinkAction:
         if not LOCKS:

@@ -107,20 +107,26 @@ class S3Sink(SinkSettings, kw_only=True):
     A message is done when its object is there. Before an object is written, the record of each of its messages has its name. After a
     crash, onceward looks for that object. If it is not there, an empty object takes its place, so that a late request cannot
     write it any more. Then the message goes into another object. S3's conditional writes do this, so the bucket must have them.
+
+    Attributes:
+        bucket: The bucket's name.
+        prefix: How the objects' names begin, as in orders/.
+        message: What is written.
+        gzip: Whether to compress the objects.
+        count: Messages of an object, at most. More than concurrency: cannot wait.
+        bytes: Bytes of an object before it is compressed, about.
+        age: How long the first message of an object waits at most.
+        region: The region, if it is not that of the environment.
     """
 
-    bucket: Annotated[str, Meta(description="The bucket's name.", min_length=1)]
-    prefix: Annotated[str, Meta(description="How the objects' names begin, as in orders/.")] = ""
-    message: Annotated[Expression, Meta(description="What is written.")] = "message"
-    gzip: Annotated[bool, Meta(description="Whether to compress the objects.")] = False
-    count: Annotated[
-        int, Meta(description="Messages of an object, at most. More than concurrency: cannot wait.", ge=1)
-    ] = 1000
-    bytes: Annotated[int, Meta(description="Bytes of an object before it is compressed, about.", ge=1)] = (
-        8 * 1024 * 1024
-    )
-    age: Annotated[Seconds, Meta(description="How long the first message of an object waits at most.")] = "1s"
-    region: Annotated[str | None, Meta(description="The region, if it is not that of the environment.")] = None
+    bucket: Annotated[str, Meta(min_length=1)]
+    prefix: str = ""
+    message: Expression = "message"
+    gzip: bool = False
+    count: Annotated[int, Meta(ge=1)] = 1000
+    bytes: Annotated[int, Meta(ge=1)] = 8 * 1024 * 1024
+    age: Seconds = "1s"
+    region: str | None = None
 
     @property
     def title(self) -> str:

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class OutboxSink(SinkSettings, kw_only=True):
-    """A target of the outbox."""
+    """A target of the outbox.
 
-    message: Annotated[Expression, Meta(description="What is sent: a text as it is, all else as JSON.")] = "message"
-    headers: Annotated[
-        dict[str, Expression],
-        Meta(
-            description="Headers or attributes, if the target has them. A text is sent as it is, all else as JSON, and null not at all. "
-            "The ledger keeps them until they are sent, so put no secret here."
-        ),
-    ] = {}
+    Attributes:
+        message: What is sent: a text as it is, all else as JSON.
+        headers: Headers or attributes, if the target has them. A text is sent as it is, all else as JSON, and null not at all.
+            The ledger keeps them until they are sent, so put no secret here.
+    """
+
+    message: Expression = "message"
+    headers: dict[str, Expression] = {}
 
     @property
     def title(self) -> str:
@@ -97,12 +97,18 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class SqsSink(OutboxSink, kw_only=True):
-    """Send to a queue of SQS. The key is the attribute `onceward-key`, and the deduplication id in a FIFO queue."""
+    """Send to a queue of SQS. The key is the attribute `onceward-key`, and the deduplication id in a FIFO queue.
 
-    queue: Annotated[Text, Meta(description="Its name, URL or ARN.")]
+    Attributes:
+        queue: Its name, URL or ARN.
+        group: The message group, which a FIFO queue needs.
+        delay: When it can be received, at most 15m.
+    """
+
+    queue: Text
     region: Region = None
-    group: Annotated[Expression | None, Meta(description="The message group, which a FIFO queue needs.")] = None
-    delay: Annotated[Seconds | None, Meta(description="When it can be received, at most 15m.")] = None
+    group: Expression | None = None
+    delay: Seconds | None = None
 
     @property
     def address(self) -> str:
@@ -112,10 +118,15 @@ class SqsSink(OutboxSink, kw_only=True):
 
 
 class SnsSink(OutboxSink, kw_only=True):
-    """Send to a topic of SNS. The key is the attribute `onceward-key`, and the deduplication id in a FIFO topic."""
+    """Send to a topic of SNS. The key is the attribute `onceward-key`, and the deduplication id in a FIFO topic.
 
-    topic: Annotated[Text, Meta(description="Its ARN.")]
-    group: Annotated[Expression | None, Meta(description="The message group, which a FIFO topic needs.")] = None
+    Attributes:
+        topic: Its ARN.
+        group: The message group, which a FIFO topic needs.
+    """
+
+    topic: Text
+    group: Expression | None = None
 
     @property
     def address(self) -> str:
@@ -125,11 +136,17 @@ class SnsSink(OutboxSink, kw_only=True):
 
 
 class EventbridgeSink(OutboxSink, kw_only=True):
-    """Put events on a bus of EventBridge. The message is the detail, and has the key in its member `onceward`."""
+    """Put events on a bus of EventBridge. The message is the detail, and has the key in its member `onceward`.
 
-    bus: Annotated[Text, Meta(description="Its name or ARN.")]
-    source: Annotated[Text, Meta(description="The source of the events.")]
-    detail_type: Annotated[Text, Meta(description="Their detail-type.")]
+    Attributes:
+        bus: Its name or ARN.
+        source: The source of the events.
+        detail_type: Their detail-type.
+    """
+
+    bus: Text
+    source: Text
+    detail_type: Text
     region: Region = None
 
     @property
@@ -141,11 +158,16 @@ class EventbridgeSink(OutboxSink, kw_only=True):
 
 
 class KinesisSink(OutboxSink, kw_only=True):
-    """Put records on a stream of Kinesis. The message is a JSON object, and has the key in its member `onceward`."""
+    """Put records on a stream of Kinesis. The message is a JSON object, and has the key in its member `onceward`.
 
-    stream: Annotated[Text, Meta(description="Its name or ARN.")]
+    Attributes:
+        stream: Its name or ARN.
+        group: The partition key; by default the message's own key.
+    """
+
+    stream: Text
     region: Region = None
-    group: Annotated[Expression | None, Meta(description="The partition key; by default the message's own key.")] = None
+    group: Expression | None = None
 
     @property
     def address(self) -> str:
@@ -155,9 +177,13 @@ class KinesisSink(OutboxSink, kw_only=True):
 
 
 class FirehoseSink(OutboxSink, kw_only=True):
-    """Put lines on a stream of Firehose. The message is a JSON object, and has the key in its member `onceward`."""
+    """Put lines on a stream of Firehose. The message is a JSON object, and has the key in its member `onceward`.
 
-    stream: Annotated[Text, Meta(description="Its name.")]
+    Attributes:
+        stream: Its name.
+    """
+
+    stream: Text
     region: Region = None
 
     @property
@@ -173,13 +199,17 @@ def _with_options(place: str, **options: str | None) -> str:
 
 
 class KafkaSink(OutboxSink, kw_only=True):
-    """Send to a topic of Kafka. The key is the header `Idempotency-Key`."""
+    """Send to a topic of Kafka. The key is the header `Idempotency-Key`.
 
-    topic: Annotated[Text, Meta(description="Its name.")]
-    servers: Annotated[
-        str | None, Meta(description="HOST:PORT,HOST:PORT; by default those of KAFKA_SERVERS. No password.")
-    ] = None
-    group: Annotated[Expression | None, Meta(description="The record's own key: one key keeps its order.")] = None
+    Attributes:
+        topic: Its name.
+        servers: HOST:PORT,HOST:PORT; by default those of KAFKA_SERVERS. No password.
+        group: The record's own key: one key keeps its order.
+    """
+
+    topic: Text
+    servers: str | None = None
+    group: Expression | None = None
 
     @property
     def address(self) -> str:
@@ -193,15 +223,20 @@ class RabbitmqSink(OutboxSink, kw_only=True):
     """Send to a queue or an exchange of RabbitMQ. The key is the header `Idempotency-Key`, and the message id.
 
     User and password come from AMQP_URL.
+
+    Attributes:
+        queue: The queue.
+        exchange: Or the exchange.
+        routing_key: The routing key, for an exchange.
+        server: HOST:PORT/VHOST; by default that of AMQP_URL. No user or password.
+        tls: Whether to connect over TLS to this server.
     """
 
-    queue: Annotated[str, Meta(description="The queue.")] = ""
-    exchange: Annotated[str, Meta(description="Or the exchange.")] = ""
-    routing_key: Annotated[str, Meta(description="The routing key, for an exchange.")] = ""
-    server: Annotated[
-        str | None, Meta(description="HOST:PORT/VHOST; by default that of AMQP_URL. No user or password.")
-    ] = None
-    tls: Annotated[bool, Meta(description="Whether to connect over TLS to this server.")] = False
+    queue: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+    server: str | None = None
+    tls: bool = False
 
     @property
     def address(self) -> str:
@@ -212,10 +247,15 @@ class RabbitmqSink(OutboxSink, kw_only=True):
 
 
 class NatsSink(OutboxSink, kw_only=True):
-    """Send to a subject of JetStream. The key is the headers `Idempotency-Key` and `Nats-Msg-Id`."""
+    """Send to a subject of JetStream. The key is the headers `Idempotency-Key` and `Nats-Msg-Id`.
 
-    subject: Annotated[Text, Meta(description="Its name, without wildcards. A stream must take it.")]
-    servers: Annotated[Text, Meta(description="HOST:PORT,HOST:PORT. No user.")] = "localhost:4222"
+    Attributes:
+        subject: Its name, without wildcards. A stream must take it.
+        servers: HOST:PORT,HOST:PORT. No user.
+    """
+
+    subject: Text
+    servers: Text = "localhost:4222"
 
     @property
     def address(self) -> str:
@@ -225,12 +265,19 @@ class NatsSink(OutboxSink, kw_only=True):
 
 
 class RedisStreamSink(OutboxSink, kw_only=True):
-    """Add to a stream of Redis. The key is the header `Idempotency-Key` of the entry."""
+    """Add to a stream of Redis. The key is the header `Idempotency-Key` of the entry.
 
-    stream: Annotated[Text, Meta(description="Its name.")]
-    server: Annotated[Text, Meta(description="HOST:PORT. No user or password.")] = "localhost:6379"
-    database: Annotated[int, Meta(description="The number of the database.", ge=0)] = 0
-    tls: Annotated[bool, Meta(description="Whether to connect over TLS.")] = False
+    Attributes:
+        stream: Its name.
+        server: HOST:PORT. No user or password.
+        database: The number of the database.
+        tls: Whether to connect over TLS.
+    """
+
+    stream: Text
+    server: Text = "localhost:6379"
+    database: Annotated[int, Meta(ge=0)] = 0
+    tls: bool = False
 
     @property
     def address(self) -> str:
@@ -244,9 +291,12 @@ class HttpSink(OutboxSink, kw_only=True):
     """POST messages to a URL, each after its key is completed. The key is the header `Idempotency-Key`.
 
     A step `http` sends while the message is handled, and gets the answer.
+
+    Attributes:
+        url: The URL, without a user or password.
     """
 
-    url: Annotated[str, Meta(description="The URL, without a user or password.", min_length=1)]
+    url: Annotated[str, Meta(min_length=1)]
 
     @property
     def title(self) -> str:

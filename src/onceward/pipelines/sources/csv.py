@@ -118,9 +118,13 @@ class _Row:
 
 
 class CsvSource(LineSource, kw_only=True):
-    """Rows of CSV as objects: the first line of each file names the fields, and all values are text."""
+    """Rows of CSV as objects: the first line of each file names the fields, and all values are text.
 
-    separator: Annotated[str, Meta(description="The character between two values.", min_length=1, max_length=1)] = ","
+    Attributes:
+        separator: The character between two values.
+    """
+
+    separator: Annotated[str, Meta(min_length=1, max_length=1)] = ","
 
     def check(self, kit: "Kit") -> None:
         super().check(kit)

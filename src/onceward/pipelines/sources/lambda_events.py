@@ -1,8 +1,6 @@
 """The source ``lambda``."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, Literal
 
 from onceward.errors import OncewardError
 from onceward.pipelines.contract import SourceSettings
@@ -16,16 +14,17 @@ class LambdaSource(SourceSettings, kw_only=True):
     """Events of AWS Lambda: SQS, Kinesis, DynamoDB, Kafka, Amazon MQ, SNS, EventBridge, S3, Firehose, and direct invocations.
 
     The handler is onceward.pipelines.lambda_handler. It takes the events of any trigger, with that trigger's own keys.
+
+    Attributes:
+        unwrap: sns, if an SQS queue has a topic's messages without raw delivery.
+        partial: Whether the event source mapping has ReportBatchItemFailures.
+        direct: Whether an event of no known trigger is a message: a direct invocation.
     """
 
-    unwrap: Annotated[
-        Literal["sns"] | None, Meta(description="sns, if an SQS queue has a topic's messages without raw delivery.")
-    ] = None
-    partial: Annotated[bool, Meta(description="Whether the event source mapping has ReportBatchItemFailures.")] = True
+    unwrap: Literal["sns"] | None = None
+    partial: bool = True
 
-    direct: Annotated[
-        bool, Meta(description="Whether an event of no known trigger is a message: a direct invocation.")
-    ] = False
+    direct: bool = False
 
     holds = False
 

@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 
 
 class LineSource(SourceSettings, kw_only=True):
-    """Files of lines, or the standard input."""
+    """Files of lines, or the standard input.
 
-    files: Annotated[
-        list[str],
-        Meta(
-            description="The files; - is the standard input. Relative paths begin at the folder of this file.",
-            min_length=1,
-        ),
-    ]
-    rejects: Annotated[str | None, Meta(description="A file that malformed lines are appended to.")] = None
+    Attributes:
+        files: The files; - is the standard input. Relative paths begin at the folder of this file.
+        rejects: A file that malformed lines are appended to.
+    """
+
+    files: Annotated[list[str], Meta(min_length=1)]
+    rejects: str | None = None
 
     has_ids = False
     ends = True

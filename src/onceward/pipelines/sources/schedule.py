@@ -4,9 +4,7 @@ import asyncio
 import datetime as dt
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, Any, Final
 
 from onceward.batch.windows import looking
 from onceward.consumers.dead_letters import is_unhandled
@@ -41,26 +39,22 @@ class ScheduleSource(SourceSettings, kw_only=True):
     """One message in each window of time, however many machines run the pipeline. The ledger's clock counts.
 
     The message has window, its start as text in UTC, and data. The start is its own key. A window that has begun is run, also late.
+
+    Attributes:
+        every: How long a window is, as in 15m, 1h or 1d. They begin on the quarter, on the hour, at midnight UTC.
+        offset: With every: how much later windows begin, as in 30m for half past.
+        cron: When a window begins, as five fields of cron: 0 3 * * 1-5 is 3:00 on weekdays.
+        timezone: With cron: its time zone, as in Europe/Zurich.
+        late: How late a window can be begun; then it is left out. By default until the next one begins.
+        data: What each message has as data.
     """
 
-    every: Annotated[
-        Seconds | None,
-        Meta(
-            description="How long a window is, as in 15m, 1h or 1d. They begin on the quarter, on the hour, at midnight UTC."
-        ),
-    ] = None
-    offset: Annotated[
-        Seconds, Meta(description="With every: how much later windows begin, as in 30m for half past.")
-    ] = 0
-    cron: Annotated[
-        str | None, Meta(description="When a window begins, as five fields of cron: 0 3 * * 1-5 is 3:00 on weekdays.")
-    ] = None
-    timezone: Annotated[str, Meta(description="With cron: its time zone, as in Europe/Zurich.")] = "UTC"
-    late: Annotated[
-        Seconds | None,
-        Meta(description="How late a window can be begun; then it is left out. By default until the next one begins."),
-    ] = None
-    data: Annotated[Any, Meta(description="What each message has as data.")] = None
+    every: Seconds | None = None
+    offset: Seconds = 0
+    cron: str | None = None
+    timezone: str = "UTC"
+    late: Seconds | None = None
+    data: Any = None
 
     def check(self, kit: "Kit") -> None:
         if (self.every is None) is (self.cron is None):

@@ -66,14 +66,23 @@ class WebhookSource(SourceSettings, kw_only=True):
 
     With a provider, its signature is verified first, and the event's id is its key. Without one, a sender gives a token and the header
     Idempotency-Key. An event of a killed process is handled by another one, or by the next. It takes at most 64 KiB.
+
+    Attributes:
+        path: The path of the endpoint.
+        host: The address to listen on.
+        port: The port to listen on.
+        provider: Whose signature the events have. standard is Standard Webhooks: Svix, OpenAI, Clerk, Resend and others.
+        secret: The secret that the provider signs with, or its token, as in ${SECRET}; several while you change it.
+        topics: With provider: sns, the ARNs of the topics.
+        token: Without a provider, what senders give as Authorization: Bearer TOKEN; several while you change it.
     """
 
     keeps = "webhook"
 
-    path: Annotated[str, Meta(description="The path of the endpoint.", pattern="^/")] = "/"
-    host: Annotated[str, Meta(description="The address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Meta(description="The port to listen on.", ge=0, le=65_535)] = 8080
-    provider: Annotated[
+    path: Annotated[str, Meta(pattern="^/")] = "/"
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8080
+    provider: (
         Literal[
             "adyen",
             "cloudevents",
@@ -89,24 +98,11 @@ class WebhookSource(SourceSettings, kw_only=True):
             "stripe",
             "zoom",
         ]
-        | None,
-        Meta(
-            description="Whose signature the events have. standard is Standard Webhooks: Svix, OpenAI, Clerk, Resend and others."
-        ),
-    ] = None
-    secret: Annotated[
-        str | list[str] | None,
-        Meta(
-            description="The secret that the provider signs with, or its token, as in ${SECRET}; several while you change it."
-        ),
-    ] = None
-    topics: Annotated[list[str], Meta(description="With provider: sns, the ARNs of the topics.")] = []
-    token: Annotated[
-        str | list[str] | None,
-        Meta(
-            description="Without a provider, what senders give as Authorization: Bearer TOKEN; several while you change it."
-        ),
-    ] = None
+        | None
+    ) = None
+    secret: str | list[str] | None = None
+    topics: list[str] = []
+    token: str | list[str] | None = None
 
     def check(self, kit: "Kit") -> None:
         if not {"{", "}"}.isdisjoint(self.path):

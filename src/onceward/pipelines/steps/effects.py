@@ -24,15 +24,16 @@ class CallStep(EffectSettings, kw_only=True):
     """Call a Python function. It can be a coroutine function; a plain one is called in a thread.
 
     Within it, ``onceward.current()`` is the claim.
+
+    Attributes:
+        function: The function, as module:function. The module can be in the folder of this file.
+        arguments: Its arguments. By default the message alone.
+        named: Arguments by name.
     """
 
-    function: Annotated[
-        str, Meta(description="The function, as module:function. The module can be in the folder of this file.")
-    ]
-    arguments: Annotated[list[Expression] | None, Meta(description="Its arguments. By default the message alone.")] = (
-        None
-    )
-    named: Annotated[dict[str, Expression], Meta(description="Arguments by name.")] = {}
+    function: str
+    arguments: list[Expression] | None = None
+    named: dict[str, Expression] = {}
 
     @property
     def title(self) -> str:
@@ -69,21 +70,24 @@ class RetryStep(EffectSettings, kw_only=True):
 
     All of it is one step of the record. Each try makes all of its steps again, with the same derived keys. The message as the
     last try leaves it is recorded.
+
+    Attributes:
+        steps: What is tried.
+        tries: How often at most.
+        pause: The pause before the second try.
+        factor: How much longer each next pause is.
+        longest: The longest pause.
+        until: What must hold for the message that the steps leave. By default nothing must.
+        errors: Regular expressions of the errors that are tried again. By default all are.
     """
 
-    steps: Annotated[StepList, Meta(description="What is tried.")]
-    tries: Annotated[int, Meta(description="How often at most.", ge=1, le=1000)] = 3
-    pause: Annotated[Seconds, Meta(description="The pause before the second try.")] = "1s"
-    factor: Annotated[float, Meta(description="How much longer each next pause is.", ge=1, le=100)] = 2.0
-    longest: Annotated[Seconds, Meta(description="The longest pause.")] = "1m"
-    until: Annotated[
-        Expression | None,
-        Meta(description="What must hold for the message that the steps leave. By default nothing must."),
-    ] = None
-    errors: Annotated[
-        list[str],
-        Meta(description="Regular expressions of the errors that are tried again. By default all are."),
-    ] = []
+    steps: StepList
+    tries: Annotated[int, Meta(ge=1, le=1000)] = 3
+    pause: Seconds = "1s"
+    factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
+    longest: Seconds = "1m"
+    until: Expression | None = None
+    errors: list[str] = []
 
     replaces = True
 
@@ -123,18 +127,17 @@ class LookupStep(EffectSettings, kw_only=True):
     """Look up a value by its key. The result is the value, or a list for a set, or null.
 
     It is recorded, so a later attempt goes on with the same value.
+
+    Attributes:
+        at: Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db, mysql://user@host/db,
+            csv:file.csv?key=COLUMN&value=COLUMN or json:file.json.
+        key: The key.
+        space: What tells these keys from others in the same place.
     """
 
-    at: Annotated[
-        str,
-        Meta(
-            description="Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db, mysql://user@host/db, "
-            "csv:file.csv?key=COLUMN&value=COLUMN or json:file.json.",
-            min_length=1,
-        ),
-    ]
-    key: Annotated[Expression, Meta(description="The key.")]
-    space: Annotated[str, Meta(description="What tells these keys from others in the same place.", max_length=100)] = ""
+    at: Annotated[str, Meta(min_length=1)]
+    key: Expression
+    space: Annotated[str, Meta(max_length=100)] = ""
 
     @property
     def title(self) -> str:
@@ -167,20 +170,22 @@ class StoreStep(EffectSettings, kw_only=True):
     """Store a value by its key, or add it to a set. Twice is as good as once.
 
     The store's own clock judges when a value expires.
+
+    Attributes:
+        at: Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db or mysql://user@host/db.
+        key: The key.
+        value: The value.
+        add: Whether to add the value to the set of this key.
+        ttl: How long the value stays. By default for good.
+        space: What tells these keys from others in the same place.
     """
 
-    at: Annotated[
-        str,
-        Meta(
-            description="Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db or mysql://user@host/db.",
-            min_length=1,
-        ),
-    ]
-    key: Annotated[Expression, Meta(description="The key.")]
-    value: Annotated[Expression, Meta(description="The value.")] = "message"
-    add: Annotated[bool, Meta(description="Whether to add the value to the set of this key.")] = False
-    ttl: Annotated[Seconds | None, Meta(description="How long the value stays. By default for good.")] = None
-    space: Annotated[str, Meta(description="What tells these keys from others in the same place.", max_length=100)] = ""
+    at: Annotated[str, Meta(min_length=1)]
+    key: Expression
+    value: Expression = "message"
+    add: bool = False
+    ttl: Seconds | None = None
+    space: Annotated[str, Meta(max_length=100)] = ""
 
     @property
     def title(self) -> str:

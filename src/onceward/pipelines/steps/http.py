@@ -27,35 +27,32 @@ class HttpStep(EffectSettings, kw_only=True):
     The result has `status` and `body`, which is decoded if it is JSON. Redirections are not followed. A request that got no
     answer, or 408, 409, 425, 429, 502, 503 or 504, is sent again with the same key, after Retry-After. Without a key, only GET,
     HEAD, PUT and DELETE are.
+
+    Attributes:
+        url: The URL. A part of its path can be a name in braces, as in /orders/{id}.
+        path: The values of these names. Each becomes one part of the path.
+        query: Parameters of the query. Null leaves one out.
+        method: The method.
+        body: The body: a text as it is, all else as JSON. By default the message for POST, PUT and PATCH.
+        headers: Headers, as fixed texts, as in Authorization: Bearer ${TOKEN}.
+        key_header: The header of the derived key. Null: the server takes none, so a POST is not sent again.
+        expect: The statuses that are a result. By default 200 to 299.
+        tries: How often the request is sent at most, within one attempt.
+        within: For how long it is sent again.
+        timeout: How long one answer may take.
     """
 
-    url: Annotated[
-        str, Meta(description="The URL. A part of its path can be a name in braces, as in /orders/{id}.", min_length=1)
-    ]
-    path: Annotated[
-        dict[str, Expression], Meta(description="The values of these names. Each becomes one part of the path.")
-    ] = {}
-    query: Annotated[dict[str, Expression], Meta(description="Parameters of the query. Null leaves one out.")] = {}
-    method: Annotated[Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"], Meta(description="The method.")] = (
-        "POST"
-    )
-    body: Annotated[
-        Expression | None,
-        Meta(
-            description="The body: a text as it is, all else as JSON. By default the message for POST, PUT and PATCH."
-        ),
-    ] = None
-    headers: Annotated[
-        dict[str, str], Meta(description="Headers, as fixed texts, as in Authorization: Bearer ${TOKEN}.")
-    ] = {}
-    key_header: Annotated[
-        str | None,
-        Meta(description="The header of the derived key. Null: the server takes none, so a POST is not sent again."),
-    ] = _HEADER
-    expect: Annotated[list[int], Meta(description="The statuses that are a result. By default 200 to 299.")] = []
-    tries: Annotated[int, Meta(description="How often the request is sent at most, within one attempt.", ge=1)] = 4
-    within: Annotated[Seconds, Meta(description="For how long it is sent again.")] = "30s"
-    timeout: Annotated[Seconds, Meta(description="How long one answer may take.")] = "30s"
+    url: Annotated[str, Meta(min_length=1)]
+    path: dict[str, Expression] = {}
+    query: dict[str, Expression] = {}
+    method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "POST"
+    body: Expression | None = None
+    headers: dict[str, str] = {}
+    key_header: str | None = _HEADER
+    expect: list[int] = []
+    tries: Annotated[int, Meta(ge=1)] = 4
+    within: Seconds = "30s"
+    timeout: Seconds = "30s"
 
     @property
     def title(self) -> str:

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 
 class MapStep(StepSettings):
-    """Change the message. All expressions see it as it was before this step."""
+    """Change the message. All expressions see it as it was before this step.
 
-    to: Annotated[Expression | None, Meta(description="The new message. By default it is the old one.")] = None
-    set: Annotated[
-        dict[str, Expression],
-        Meta(description="Fields to set, such as payment.total, each with the expression of its value."),
-    ] = {}
-    remove: Annotated[list[str], Meta(description="Fields to remove, such as payment.card.")] = []
+    Attributes:
+        to: The new message. By default it is the old one.
+        set: Fields to set, such as payment.total, each with the expression of its value.
+        remove: Fields to remove, such as payment.card.
+    """
+
+    to: Expression | None = None
+    set: dict[str, Expression] = {}
+    remove: list[str] = []
 
     def build(self, kit: "Kit") -> StepAction:
         whole = None if self.to is None else kit.expression("to", self.to)
@@ -48,9 +51,13 @@ class MapStep(StepSettings):
 
 
 class FilterStep(StepSettings):
-    """Let some messages pass. Others end here, and count as done."""
+    """Let some messages pass. Others end here, and count as done.
 
-    where: Annotated[Expression, Meta(description="What must hold for a message to pass.")]
+    Attributes:
+        where: What must hold for a message to pass.
+    """
+
+    where: Expression
 
     def build(self, kit: "Kit") -> StepAction:
         where = kit.expression("where", self.where)
@@ -62,17 +69,27 @@ class FilterStep(StepSettings):
 
 
 class SwitchCase(Settings, kw_only=True):
-    """A case of a switch."""
+    """A case of a switch.
 
-    when: Annotated[Expression, Meta(description="What must hold.")]
-    steps: Annotated[StepList, Meta(description="The steps of this case.")]
+    Attributes:
+        when: What must hold.
+        steps: The steps of this case.
+    """
+
+    when: Expression
+    steps: StepList
 
 
 class SwitchStep(StepSettings, kw_only=True):
-    """Do the steps of the first case that holds. Without one, the message goes on as it is."""
+    """Do the steps of the first case that holds. Without one, the message goes on as it is.
 
-    cases: Annotated[list[SwitchCase], Meta(description="The cases, in order.", min_length=1)]
-    otherwise: Annotated[StepList, Meta(description="The steps if no case holds.")] = StepList()
+    Attributes:
+        cases: The cases, in order.
+        otherwise: The steps if no case holds.
+    """
+
+    cases: Annotated[list[SwitchCase], Meta(min_length=1)]
+    otherwise: StepList = StepList()
 
     def build(self, kit: "Kit") -> StepAction:
         cases = [
@@ -96,14 +113,16 @@ class EachStep(StepSettings, kw_only=True):
     A record has room for some hundred effects. For longer lists, put a guard around the steps of each item.
 
     In these steps, ``message`` is the item, ``meta.index`` its number from 0, and ``meta.outer`` the message that it was in.
+
+    Attributes:
+        items: The list.
+        steps: What happens to each item.
+        to: The field of the message that takes the list of what is left of the items.
     """
 
-    items: Annotated[Expression, Meta(description="The list.")]
-    steps: Annotated[StepList, Meta(description="What happens to each item.")]
-    to: Annotated[
-        Annotated[str, Meta(min_length=1)] | None,
-        Meta(description="The field of the message that takes the list of what is left of the items."),
-    ] = None
+    items: Expression
+    steps: StepList
+    to: Annotated[str, Meta(min_length=1)] | None = None
 
     def build(self, kit: "Kit") -> StepAction:
         if self.to is not None:
@@ -125,23 +144,19 @@ class EachStep(StepSettings, kw_only=True):
 
 
 class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
-    """Do some steps once for each key. The record keeps the message as they leave it."""
+    """Do some steps once for each key. The record keeps the message as they leave it.
 
-    steps: Annotated[StepList, Meta(description="The guarded steps.")]
-    on_duplicate: Annotated[
-        Literal["replay", "drop"],
-        Meta(
-            description="What another message with the same key does. replay: it goes on with the recorded message. drop: it ends here. "
-            "The message that made the record always goes on, also after a crash."
-        ),
-    ] = "replay"
-    to: Annotated[
-        Annotated[str, Meta(min_length=1)] | None,
-        Meta(
-            description="The field that takes what the steps leave; the rest of the message stays as it is. By default the message becomes "
-            "what they leave, also what they left of another message with this key."
-        ),
-    ] = None
+    Attributes:
+        steps: The guarded steps.
+        on_duplicate: What another message with the same key does. replay: it goes on with the recorded message. drop: it ends
+            here. The message that made the record always goes on, also after a crash.
+        to: The field that takes what the steps leave; the rest of the message stays as it is. By default the message becomes
+            what they leave, also what they left of another message with this key.
+    """
+
+    steps: StepList
+    on_duplicate: Literal["replay", "drop"] = "replay"
+    to: Annotated[str, Meta(min_length=1)] | None = None
 
     def build(self, kit: "Kit") -> StepAction:
         guard = InnerGuard(kit, self, self.name or kit.named or "guard", self.on_duplicate)
@@ -157,9 +172,13 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
 
 
 class SendStep(StepSettings):
-    """Send the message to a sink, and go on with it."""
+    """Send the message to a sink, and go on with it.
 
-    to: Annotated[SinkChoice, Meta(description="The sink: one type and its settings.")]
+    Attributes:
+        to: The sink: one type and its settings.
+    """
+
+    to: SinkChoice
 
     def build(self, kit: "Kit") -> StepAction:
         return kit.sink("to", self.to)

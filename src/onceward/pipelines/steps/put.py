@@ -27,21 +27,24 @@ class PutStep(EffectSettings, kw_only=True):
 
     If the ledger is in DynamoDB too, the items of a message are committed together with the completion of its key: all, or nothing.
     Then this step has no result. With another ledger the item is put at once, and that is recorded.
+
+    Attributes:
+        table: The table's name or ARN.
+        item: The item, an object with the table's key.
+        condition: A ConditionExpression, as in attribute_not_exists(id). If it fails, so does the message.
+        names: ExpressionAttributeNames, as in '#s': status.
+        values: ExpressionAttributeValues, as in ':old': message.old.
+        region: The region, if the ledger is elsewhere.
     """
 
     records = False
 
-    table: Annotated[str, Meta(description="The table's name or ARN.", min_length=1)]
-    item: Annotated[Expression, Meta(description="The item, an object with the table's key.")] = "message"
-    condition: Annotated[
-        str | None,
-        Meta(description="A ConditionExpression, as in attribute_not_exists(id). If it fails, so does the message."),
-    ] = None
-    names: Annotated[dict[str, str], Meta(description="ExpressionAttributeNames, as in '#s': status.")] = {}
-    values: Annotated[
-        dict[str, Expression], Meta(description="ExpressionAttributeValues, as in ':old': message.old.")
-    ] = {}
-    region: Annotated[str | None, Meta(description="The region, if the ledger is elsewhere.")] = None
+    table: Annotated[str, Meta(min_length=1)]
+    item: Expression = "message"
+    condition: str | None = None
+    names: dict[str, str] = {}
+    values: dict[str, Expression] = {}
+    region: str | None = None
 
     @property
     def title(self) -> str:

@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 
 
 class Argument(Settings, kw_only=True):
-    """An argument from the message."""
+    """An argument from the message.
 
-    value: Annotated[Expression, Meta(description="Its value: a text as it is, all else as JSON.")]
+    Attributes:
+        value: Its value: a text as it is, all else as JSON.
+    """
+
+    value: Expression
 
 
 class RunStep(EffectSettings, kw_only=True):
@@ -33,23 +37,20 @@ class RunStep(EffectSettings, kw_only=True):
 
     It finds ONCEWARD_KEY, ONCEWARD_DERIVED_KEY, ONCEWARD_FENCE and ONCEWARD_ATTEMPT in its environment. The derived key is the
     same on every attempt: pass it to services that take idempotency keys. If onceward is killed, the command is killed, too.
+
+    Attributes:
+        command: The program and its arguments, such as [./charge.sh, --id, {value: message.id}].
+        input: What the command reads from its standard input, as a line.
+        environment: More variables.
+        output: How the standard output is read as the result. What is no JSON stays text.
+        timeout: When to kill the command. By default never.
     """
 
-    command: Annotated[
-        list[str | Argument],
-        Meta(
-            description="The program and its arguments, such as [./charge.sh, --id, {value: message.id}].", min_length=1
-        ),
-    ]
-    input: Annotated[Expression, Meta(description="What the command reads from its standard input, as a line.")] = (
-        "message"
-    )
-    environment: Annotated[dict[str, Expression], Meta(description="More variables.")] = {}
-    output: Annotated[
-        Literal["text", "json"],
-        Meta(description="How the standard output is read as the result. What is no JSON stays text."),
-    ] = "text"
-    timeout: Annotated[Seconds | None, Meta(description="When to kill the command. By default never.")] = None
+    command: Annotated[list[str | Argument], Meta(min_length=1)]
+    input: Expression = "message"
+    environment: dict[str, Expression] = {}
+    output: Literal["text", "json"] = "text"
+    timeout: Seconds | None = None
 
     @property
     def title(self) -> str:

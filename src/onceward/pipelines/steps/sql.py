@@ -25,27 +25,20 @@ class SqlStep(EffectSettings, kw_only=True):
     In the ledger's own database it commits together with its record, so it takes effect exactly once. In another database it is
     committed first, and recorded then: a crash in between runs it again, and `:onceward_key` is the same. The result has `rows`,
     a list of objects, and `count`.
+
+    Attributes:
+        statement: The statement. A parameter is a name with a colon, as in :amount. :onceward_key is the step's derived key,
+            and :onceward_fence the claim's fence.
+        parameters: The values by name. A list or an object is given as a text of JSON.
+        database: Another database: sqlite:///file.db, postgresql://user@host/db or mysql://user@host/db. By default the
+            ledger's.
     """
 
     records = False
 
-    statement: Annotated[
-        str,
-        Meta(
-            description="The statement. A parameter is a name with a colon, as in :amount. :onceward_key is the step's derived key, and "
-            ":onceward_fence the claim's fence.",
-            min_length=1,
-        ),
-    ]
-    parameters: Annotated[
-        dict[str, Expression], Meta(description="The values by name. A list or an object is given as a text of JSON.")
-    ] = {}
-    database: Annotated[
-        str | None,
-        Meta(
-            description="Another database: sqlite:///file.db, postgresql://user@host/db or mysql://user@host/db. By default the ledger's."
-        ),
-    ] = None
+    statement: Annotated[str, Meta(min_length=1)]
+    parameters: dict[str, Expression] = {}
+    database: str | None = None
 
     @property
     def title(self) -> str:
