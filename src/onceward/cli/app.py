@@ -1,57 +1,54 @@
 """The commands, put together."""
 
+import inspect
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from copy import copy
+from functools import wraps
 from importlib import import_module
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand
 
 from onceward import terminal
-from onceward.cli.ledgers import TROUBLE, said
+from onceward.cli.ledgers import TROUBLE
+from onceward.cli.ledgers import said as text_of
+from onceward.docstrings import Described, section, summary
 from onceward.errors import OncewardError
 
-
-class _Place(NamedTuple):
-    """Where a command is: its module, its function, and the name of its help text if that is not the function's docstring."""
-
-    module: str
-    function: str
-    help: str = "__doc__"
-
-
+# Each command, and where it is: its module and its function.
 COMMANDS: Final = {
-    "pipe": _Place("pipe", "pipe", "HELP"),
-    "exec": _Place("execute", "execute", "HELP"),
-    "run": _Place("pipeline_run", "run", "RUN_HELP"),
-    "vet": _Place("pipeline_run", "vet", "VET_HELP"),
-    "test": _Place("pipeline_run", "examples", "TEST_HELP"),
-    "work": _Place("work", "work", "HELP"),
-    "erase": _Place("erase", "erase", "HELP"),
-    "complete": _Place("complete", "complete", "HELP"),
-    "serve": _Place("serve", "serve", "HELP"),
-    "token": _Place("serve", "token", "MAKING"),
-    "relay": _Place("relay", "relay", "HELP"),
-    "proxy": _Place("proxy", "proxy", "HELP"),
-    "demo": _Place("demo", "demo"),
-    "init": _Place("init", "init"),
-    "migrate": _Place("init", "migrate"),
-    "ls": _Place("scans", "ls"),
-    "show": _Place("operate", "show"),
-    "clear": _Place("operate", "clear"),
-    "park": _Place("operate", "park"),
-    "unpark": _Place("operate", "unpark"),
-    "settle": _Place("operate", "settle"),
-    "retry": _Place("operate", "retry"),
-    "purge": _Place("scans", "purge"),
-    "stats": _Place("scans", "stats"),
-    "redrive": _Place("redrive", "redrive"),
-    "doctor": _Place("doctor", "doctor"),
-    "reconcile": _Place("reconcile", "reconcile"),
-    "dashboard": _Place("dashboard", "dashboard"),
-    "mcp": _Place("mcp", "mcp"),
+    "pipe": "pipe:pipe",
+    "exec": "execute:execute",
+    "run": "pipeline_run:run",
+    "vet": "pipeline_run:vet",
+    "test": "pipeline_run:examples",
+    "work": "work:work",
+    "erase": "erase:erase",
+    "complete": "complete:complete",
+    "serve": "serve:serve",
+    "token": "serve:token",
+    "relay": "relay:relay",
+    "proxy": "proxy:proxy",
+    "demo": "demo:demo",
+    "init": "init:init",
+    "migrate": "init:migrate",
+    "ls": "scans:ls",
+    "show": "operate:show",
+    "clear": "operate:clear",
+    "park": "operate:park",
+    "unpark": "operate:unpark",
+    "settle": "operate:settle",
+    "retry": "operate:retry",
+    "purge": "scans:purge",
+    "stats": "scans:stats",
+    "redrive": "redrive:redrive",
+    "doctor": "doctor:doctor",
+    "reconcile": "reconcile:reconcile",
+    "dashboard": "dashboard:dashboard",
+    "mcp": "mcp:mcp",
 }
 _WITH_COMMAND: Final = ("pipe", "exec")  # which run the command after ``--``
 
@@ -77,6 +74,31 @@ def _flowing(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
 
 
+def _described(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose options are those that its docstring describes: typer reads signatures."""
+    said, signature = section(command, "Options"), inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        command(**given)
+
+    parameters = [_option(one, said[one.name]) if one.name in said else one for one in signature.parameters.values()]
+    vars(called)["__signature__"] = signature.replace(parameters=parameters)
+    return called
+
+
+def _option(parameter: inspect.Parameter, said: Described) -> inspect.Parameter:
+    """Return a parameter as an option. What stands for its default is behind "By default:"."""
+    annotation = parameter.annotation
+    kind, info = get_args(annotation) if get_origin(annotation) is Annotated else (annotation, typer.Option())
+    info = copy(info)
+    info.help, _, default = said.text.partition(" By default: ")
+    info.metavar, info.show_default = said.word or None, default.removesuffix(".") or True
+    if kind is bool and info.default is ...:
+        info.default = f"--{parameter.name.replace('_', '-')}"  # else there would be a --no-... beside it
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
 class _WithCommand(TyperCommand):
     """A command whose usage shows what comes after ``--``."""
 
@@ -96,12 +118,10 @@ def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     app.callback()(_callback)
     for name in names:
-        place = COMMANDS[name]
-        module = import_module(f"onceward.cli.{place.module}")
-        function = getattr(module, place.function)
-        told = getattr(function if place.help == "__doc__" else module, place.help)
+        module, _, function = COMMANDS[name].partition(":")
+        command = getattr(import_module(f"onceward.cli.{module}"), function)
         kind = _WithCommand if name in _WITH_COMMAND else TyperCommand
-        app.command(name, cls=kind, help=_flowing(told))(function)
+        app.command(name, cls=kind, help=_flowing(summary(command)))(_described(command))
     return app
 
 
@@ -123,7 +143,7 @@ def run(arguments: list[str] | None = None, name: str = "onceward") -> None:
     except SystemExit as end:
         status = end.code
     except OncewardError as error:  # of a ledger or a broker: a traceback would say nothing more
-        sys.stderr.write(f"onceward: {terminal.line(said(error))}\n")
+        sys.stderr.write(f"onceward: {terminal.line(text_of(error))}\n")
         status = TROUBLE
     # The caught exception holds the frames, and these the store, until the interpreter ends. So raise a new one.
     sys.exit(status)

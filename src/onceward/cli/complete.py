@@ -2,10 +2,8 @@
 
 import asyncio
 import threading
-from typing import Annotated
 
 import typer
-from typer import Option
 
 from onceward import terminal
 from onceward.claim.completer import Completer, KeepingHandler, Sweep, decorated
@@ -16,46 +14,35 @@ from onceward.pipe.functions import imported
 
 DONE, LEFT, FAILED = 0, 1, 4
 
-HELP = r"""
-Run half-done keys to their end: their workers vanished, and their records keep the arguments.
-
-The function is one that you guard with [bold]@once(key=..., keep_input=True)[/bold], on the ledger that its module names. It may be
-async. Each lapsed key is claimed and its handler runs, with recorded steps and its own policy: attempts count, and max_attempts
-and on_lapse="park" park it. Several of these commands share the work. Keys that a worker holds are left alone. DynamoDB reads the
-whole table for each look.
-
-SIGTERM or ctrl-C ends it after the running key. A second one interrupts the handler.
-
-Example: [bold]onceward complete --call shop:place --every 1m[/bold]
-
-Exit status: [bold]0[/bold] stopped, or with --once: nothing is left to do; [bold]1[/bold] with --once: some failed or are left as they
-are; [bold]2[/bold] usage; [bold]4[/bold] with --once: the ledger failed; [bold]130[/bold] interrupted while a handler was running.
-"""
-
-CallOption = Annotated[
-    list[str],
-    Option(metavar="MODULE:FUNCTION", help="The guarded function. Give it again for more of the same ledger."),
-]
-EveryOption = Annotated[str, Option(metavar="T", help="How often to look, as 30s, 10m or 1h.")]
-ReleasedOption = Annotated[
-    str | None,
-    Option(
-        metavar="T",
-        help="Also run keys that were given back, and not retried for T. Their callers got an exception.",
-        show_default="only lapsed keys",
-    ),
-]
-
 
 def complete(
     *,
-    call: CallOption,
+    call: list[str],
     look_once: OnceOption = False,
-    every: EveryOption = "30s",
-    released: ReleasedOption = None,
+    every: str = "30s",
+    released: str | None = None,
     json: JsonOption = False,
 ) -> None:
-    """Work until told to stop. HELP lists the exit statuses."""
+    """Run half-done keys to their end: their workers vanished, and their records keep the arguments.
+
+    The function is one that you guard with [bold]@once(key=..., keep_input=True)[/bold], on the ledger that its module names. It may be
+    async. Each lapsed key is claimed and its handler runs, with recorded steps and its own policy: attempts count, and max_attempts
+    and on_lapse="park" park it. Several of these commands share the work. Keys that a worker holds are left alone. DynamoDB reads the
+    whole table for each look.
+
+    SIGTERM or ctrl-C ends it after the running key. A second one interrupts the handler.
+
+    Example: [bold]onceward complete --call shop:place --every 1m[/bold]
+
+    Exit status: [bold]0[/bold] stopped, or with --once: nothing is left to do; [bold]1[/bold] with --once: some failed or are left as they
+    are; [bold]2[/bold] usage; [bold]4[/bold] with --once: the ledger failed; [bold]130[/bold] interrupted while a handler was running.
+
+    Options:
+        call (MODULE:FUNCTION): The guarded function. Give it again for more of the same ledger.
+        every (T): How often to look, as 30s, 10m or 1h.
+        released (T): Also run keys that were given back, and not retried for T. Their callers got an exception. By default:
+            only lapsed keys.
+    """
     pause, age = seconds("--every", every), seconds("--released", released)
     handlers = [_handler(target) for target in call]
     urls = sorted({one.guard.store.url for one in handlers})

@@ -11,43 +11,34 @@ from onceward.errors import StoreError
 
 TOKEN = "ONCEWARD_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 
-ActionsOption = Annotated[
-    bool, Option("--allow-actions", help="Let visitors change records. Needs a token, or --identity-header.")
-]
 TokenOption = Annotated[
     str | None,
     Option(metavar="FILE", help=f"The file with the token to sign in with. Without it: {TOKEN}."),
 ]
-HeaderOption = Annotated[
-    str | None,
-    Option(metavar="NAME", help="The header in which your reverse proxy says who it is."),
-]
-ProxyOption = Annotated[
-    list[str] | None,
-    Option(metavar="ADDRESS", help="The address of that proxy. The header counts from no others."),
-]
-NameOption = Annotated[
-    list[str] | None,
-    Option(metavar="NAME", help="A name under which browsers reach it.", show_default="this machine's"),
-]
-HideOption = Annotated[bool, Option("--hide-results", help="Show no results and no messages.")]
 
 
 def dashboard(
     store: StoreOption = DEFAULT_STORE,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8765,
-    allow_actions: ActionsOption = False,
+    allow_actions: bool = False,
     token_file: TokenOption = None,
-    identity_header: HeaderOption = None,
-    trusted_proxy: ProxyOption = None,
-    allow_host: NameOption = None,
-    hide_results: HideOption = False,
+    identity_header: str | None = None,
+    trusted_proxy: list[str] | None = None,
+    allow_host: list[str] | None = None,
+    hide_results: bool = False,
 ) -> None:
     """Show the ledger in the browser: what is parked, stuck or lapsed, and why.
 
     It is read-only and listens on this machine only. With --allow-actions visitors can clear, park, unpark, retry and send
     again. Each action says first what it will do, and is recorded in the ledger.
+
+    Options:
+        allow_actions: Let visitors change records. Needs a token, or --identity-header.
+        identity_header (NAME): The header in which your reverse proxy says who it is.
+        trusted_proxy (ADDRESS): The address of that proxy. The header counts from no others.
+        allow_host (NAME): A name under which browsers reach it. By default: this machine's.
+        hide_results: Show no results and no messages.
     """
     token = _token(token_file)
     try:

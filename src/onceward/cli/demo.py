@@ -25,11 +25,6 @@ DUPLICATES = 0.3  # the share of messages that are sent twice
 _LINE_EVERY = 2.0  # seconds between lines of figures, without a terminal
 _PATIENCE = 30.0  # seconds beyond --seconds; then the demo gives up
 
-MessagesOption = Annotated[int, Option(min=1, metavar="N", help="Messages to send.")]
-SecondsOption = Annotated[
-    float, Option(min=1, metavar="S", help="For about how many seconds workers are killed and paused.")
-]
-WorkersOption = Annotated[int, Option(min=2, metavar="N", help="Worker processes.")]
 StoreOption = Annotated[
     str,
     Option(
@@ -42,14 +37,19 @@ StoreOption = Annotated[
 
 def demo(
     *,
-    messages: MessagesOption = 400,
-    seconds: SecondsOption = 15.0,
-    workers: WorkersOption = 6,
+    messages: Annotated[int, Option(min=1)] = 400,
+    seconds: Annotated[float, Option(min=1)] = 15.0,
+    workers: Annotated[int, Option(min=2)] = 6,
     store: StoreOption = "",
 ) -> None:
     """Kill and pause workers in the middle of their work, and prove that each message took effect exactly once.
 
     Exit status: 0 the proof holds, 1 it does not.
+
+    Options:
+        messages (N): Messages to send.
+        seconds (S): For about how many seconds workers are killed and paused.
+        workers (N): Worker processes.
     """
     if not hasattr(signal, "SIGSTOP"):
         refuse("the demo pauses workers by SIGSTOP, which this system does not have. Run it on Linux or macOS", TROUBLE)

@@ -31,50 +31,22 @@ _COLOURS: dict[Level, str] = {
     "ok": "green",
 }
 
-QueueOption = Annotated[
-    str | None,
-    Option(metavar="QUEUE", help="The queue: its URL, ARN or name; amqp:orders for one of RabbitMQ."),
-]
-LedgerOption = Annotated[
-    str | None,
-    Option(metavar="URL", envvar="ONCEWARD_STORE", help="The ledger that the queue's consumers use."),
-]
-LeaseOption = Annotated[float, Option(metavar="S", help="The guard's lease=, in seconds.")]
-RetentionOption = Annotated[str, Option(metavar="S", help="The guard's retention=, in seconds; none if it never ends.")]
 AttemptsOption = Annotated[
     int | None, Option(min=1, metavar="N", help="The guard's max_attempts=.", show_default="no limit")
-]
-FunctionOption = Annotated[
-    str | None,
-    Option(
-        metavar="NAME", help="The Lambda function that consumes the queue.", show_default="all that are mapped to it"
-    ),
-]
-CeleryOption = Annotated[
-    str | None,
-    Option(metavar="APP", help="A Celery application: module or module:app, as for celery -A."),
-]
-KafkaOption = Annotated[
-    str | None,
-    Option(metavar="TOPIC", help="A topic of a Kafka worker; KAFKA_SERVERS names the brokers."),
-]
-WatchOption = Annotated[
-    str | None,
-    Option(metavar="DURATION", help="Look again so often, and print what is new."),
 ]
 
 
 def doctor(
     *,
-    queue: QueueOption = None,
-    store: LedgerOption = None,
-    lease: LeaseOption = _DEFAULTS.lease,
-    retention: RetentionOption = f"{_DEFAULTS.retention:.0f}",
+    queue: str | None = None,
+    store: Annotated[str | None, Option(envvar="ONCEWARD_STORE")] = None,
+    lease: float = _DEFAULTS.lease,
+    retention: str = f"{_DEFAULTS.retention:.0f}",
     max_attempts: AttemptsOption = None,
-    function: FunctionOption = None,
-    celery: CeleryOption = None,
-    kafka: KafkaOption = None,
-    watch: WatchOption = None,
+    function: str | None = None,
+    celery: str | None = None,
+    kafka: str | None = None,
+    watch: str | None = None,
     json: JsonOption = False,
 ) -> None:
     """Look at the settings of a queue, its dead-letter queue, its Lambda functions, a Celery application, a Kafka topic and a ledger, and say what is unsafe.
@@ -83,6 +55,16 @@ def doctor(
     when doctor could not read a setting that you named. "skipped" means that doctor could not read this setting.
 
     With --watch it looks again so often, and prints what it did not find before. ctrl-C ends it.
+
+    Options:
+        queue (QUEUE): The queue: its URL, ARN or name; amqp:orders for one of RabbitMQ.
+        store (URL): The ledger that the queue's consumers use.
+        lease (S): The guard's lease=, in seconds.
+        retention (S): The guard's retention=, in seconds; none if it never ends.
+        function (NAME): The Lambda function that consumes the queue. By default: all that are mapped to it.
+        celery (APP): A Celery application: module or module:app, as for celery -A.
+        kafka (TOPIC): A topic of a Kafka worker; KAFKA_SERVERS names the brokers.
+        watch (DURATION): Look again so often, and print what is new.
     """
     if {queue, store, celery, kafka} == {None}:
         refuse("say what to check: --queue, --celery, --kafka, --store, or several of them", USAGE)

@@ -5,7 +5,7 @@ from getpass import getuser
 from typing import Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from onceward import terminal
 from onceward.cli.ledgers import (
@@ -22,30 +22,31 @@ from onceward.cli.ledgers import (
 )
 from onceward.cli.scans import PrefixOption, in_utf_8
 
-HELP = """
-Erase what the ledger holds of one person. Their keys go on answering duplicates, and no effect is made again.
-
-SUBJECT is PATH=VALUE, as in customer.email=ann@example.com. A record is the person's if its result, or the result of one of its steps, has
-VALUE at PATH. `*` is any name, and lists are looked into. The body of an HTTP response is looked into, too: body.customer.email=...
-
-With --blank, the values at these paths and at PATH go: a text becomes "(erased)", anything else null. Without it, the whole results go, and
-duplicates get ResultUnavailable.
-
-The whole ledger is read. Records that are not completed, or have unsent messages, are left: they are listed with what to do, and the
-exit status is 1. Keys, fingerprints, and logs of yours stay as they are. The audit says who erased at which paths, and not the value.
-"""
-
 
 def erase(
-    subject: Annotated[str, Argument(metavar="SUBJECT", help="PATH=VALUE of whose records to erase.")],
+    subject: Annotated[str, Argument()],
     *,
-    blank: Annotated[list[str] | None, Option(metavar="PATH", help="What to erase; several times, if needed.")] = None,
+    blank: list[str] | None = None,
     store: StoreOption = DEFAULT_STORE,
     prefix: PrefixOption = "",
     seal: SealOption = None,
     json: JsonOption = False,
 ) -> None:
-    """See HELP."""
+    """Erase what the ledger holds of one person. Their keys go on answering duplicates, and no effect is made again.
+
+    SUBJECT is PATH=VALUE, as in customer.email=ann@example.com. A record is the person's if its result, or the result of one of its steps, has
+    VALUE at PATH. `*` is any name, and lists are looked into. The body of an HTTP response is looked into, too: body.customer.email=...
+
+    With --blank, the values at these paths and at PATH go: a text becomes "(erased)", anything else null. Without it, the whole results go, and
+    duplicates get ResultUnavailable.
+
+    The whole ledger is read. Records that are not completed, or have unsent messages, are left: they are listed with what to do, and the
+    exit status is 1. Keys, fingerprints, and logs of yours stay as they are. The audit says who erased at which paths, and not the value.
+
+    Options:
+        subject (SUBJECT): PATH=VALUE of whose records to erase.
+        blank (PATH): What to erase; several times, if needed.
+    """
     path, equals, value = subject.partition("=")
     if not equals or not value:
         refuse("SUBJECT: give PATH=VALUE, as in customer.email=ann@example.com", USAGE)

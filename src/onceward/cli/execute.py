@@ -24,66 +24,52 @@ CANNOT_RUN, LEDGER_FAILED, BUSY, PARKED = (
     76,
 )  # 126: as a shell's; 69 and 75: EX_UNAVAILABLE and EX_TEMPFAIL of sysexits.h
 
-HELP = r"""
-Run COMMAND once for a key, on whatever machine comes first: for cron, CI and deploys.
 
-Others that give the same key wait for nothing and get the recorded end: exit status and output. With --window 1h it runs once in
-each hour, by the ledger's clock, not the machine's. With --while-running there is only one at a time.
-
-The lease is renewed while the command runs. It is killed when its machine has lost the key. If its machine dies, the next call
-runs it again when the lease is over. SIGTERM and ctrl-C are passed on to it; a second one kills it. It finds ONCEWARD_KEY,
-ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment.
-
-Example: [bold]onceward exec --key nightly-invoices --window 1d --new-only -- ./send-invoices.sh[/bold]
-
-Exit status: that of the command, also of an earlier run. [bold]2[/bold] usage; [bold]69[/bold] the ledger failed, or the key was
-lost; [bold]75[/bold] another machine runs it now; [bold]76[/bold] the key is parked; [bold]128[/bold] and more: a signal.
-"""
-
-KeyOption = Annotated[str, Option(metavar="KEY", help="What identifies the work, as in deploy-$CI_COMMIT_SHA.")]
-WindowOption = Annotated[
-    str | None,
-    Option(
-        metavar="T", help="Once in each window: 15m, 1h, 1d. It begins on the quarter, on the hour, at midnight UTC."
-    ),
-]
-RunningOption = Annotated[
-    bool, Option("--while-running", help="Only one at a time. When it ends, the next call runs it again.")
-]
-FailureOption = Annotated[
-    Literal["retry", "record"] | None,
-    Option(
-        help="Another exit status than 0: the next call runs it again, or gets the recorded end.",
-        show_default="record with --window, else retry",
-    ),
-]
-WaitOption = Annotated[float, Option(min=0, metavar="S", help="Seconds to wait for another machine that runs it now.")]
 NewOption = Annotated[
     bool,
     Option("--new-only", help="If it was run before, or runs elsewhere now, print nothing and exit with 0: for cron."),
 ]
-LeaseOption = Annotated[
-    float, Option(metavar="S", help="Seconds until the next call may run it again after its machine has died.")
-]
-NameOption = Annotated[str, Option(metavar="NAME", help="The namespace of the keys.")]
 
 
 def execute(
     context: typer.Context,
     *,
-    key: KeyOption,
-    window: WindowOption = None,
-    while_running: RunningOption = False,
-    on_failure: FailureOption = None,
-    wait: WaitOption = 0.0,
+    key: str,
+    window: str | None = None,
+    while_running: bool = False,
+    on_failure: Literal["retry", "record"] | None = None,
+    wait: Annotated[float, Option(min=0)] = 0.0,
     new_only: NewOption = False,
-    lease: LeaseOption = 60.0,
+    lease: float = 60.0,
     max_attempts: AttemptsOption = None,
     on_lapse: LapseOption = "retry",
-    name: NameOption = "exec",
+    name: str = "exec",
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
-    """Run the command, or tell how it ended before. HELP lists the exit statuses."""
+    """Run COMMAND once for a key, on whatever machine comes first: for cron, CI and deploys.
+
+    Others that give the same key wait for nothing and get the recorded end: exit status and output. With --window 1h it runs once in
+    each hour, by the ledger's clock, not the machine's. With --while-running there is only one at a time.
+
+    The lease is renewed while the command runs. It is killed when its machine has lost the key. If its machine dies, the next call
+    runs it again when the lease is over. SIGTERM and ctrl-C are passed on to it; a second one kills it. It finds ONCEWARD_KEY,
+    ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment.
+
+    Example: [bold]onceward exec --key nightly-invoices --window 1d --new-only -- ./send-invoices.sh[/bold]
+
+    Exit status: that of the command, also of an earlier run. [bold]2[/bold] usage; [bold]69[/bold] the ledger failed, or the key was
+    lost; [bold]75[/bold] another machine runs it now; [bold]76[/bold] the key is parked; [bold]128[/bold] and more: a signal.
+
+    Options:
+        key (KEY): What identifies the work, as in deploy-$CI_COMMIT_SHA.
+        window (T): Once in each window: 15m, 1h, 1d. It begins on the quarter, on the hour, at midnight UTC.
+        while_running: Only one at a time. When it ends, the next call runs it again.
+        on_failure: Another exit status than 0: the next call runs it again, or gets the recorded end. By default: record with
+            --window, else retry.
+        wait (S): Seconds to wait for another machine that runs it now.
+        lease (S): Seconds until the next call may run it again after its machine has died.
+        name (NAME): The namespace of the keys.
+    """
     if not context.obj:
         refuse("no command: put it after --, as in: onceward exec --key nightly -- ./job.sh", USAGE)
     if while_running and (window is not None or on_failure is not None or max_attempts is not None):

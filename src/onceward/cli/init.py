@@ -38,91 +38,39 @@ _FORMS: Final = {
 }
 _UNITS: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
-PitrOption = Annotated[
-    bool, Option("--pitr", help="DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.")
-]
-TtlOption = Annotated[
-    bool,
-    Option("--ttl", help="DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired."),
-]
-IndexOption = Annotated[
-    bool,
-    Option(
-        "--index", help="DynamoDB: make an index of what is not completed. Each claim and completion then writes more."
-    ),
-]
-PrintOption = Annotated[
-    str | None,
-    Option(
-        "--print",
-        metavar="F",
-        help="Print how, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.",
-    ),
-]
-ReadsOption = Annotated[
-    str | None,
-    Option(
-        metavar="N[-MAX]",
-        show_default="on demand",
-        help="With --print: provisioned read units a second, with --writes. With a MAX they scale.",
-    ),
-]
-WritesOption = Annotated[
-    str | None,
-    Option(
-        metavar="N[-MAX]",
-        show_default="on demand",
-        help="With --print: provisioned write units a second, of the table and of each index.",
-    ),
-]
-KeyOption = Annotated[
-    str | None,
-    Option(metavar="ARN", help="With --print: the key of yours that encrypts the table."),
-]
-FunctionOption = Annotated[
-    str | None,
-    Option(
-        metavar="NAME",
-        help="With --print: also make the event source mapping of this Lambda function, and its queue.",
-    ),
-]
-TimeoutOption = Annotated[
-    int,
-    Option(
-        min=1,
-        max=900,
-        metavar="S",
-        help="With --function: the function's timeout in seconds. A message is hidden for six of them.",
-    ),
-]
-QueueOption = Annotated[
-    str | None,
-    Option(metavar="ARN", show_default="a new one", help="With --function: the queue that is there already."),
-]
-AlarmsOption = Annotated[
-    str | None,
-    Option(metavar="ARN", help="With --function: also make alarms, which tell this SNS topic."),
-]
-
 
 def init(
     store: StoreOption = DEFAULT_STORE,
-    pitr: PitrOption = False,
-    ttl: TtlOption = False,
-    index: IndexOption = False,
-    print_: PrintOption = None,
-    reads: ReadsOption = None,
-    writes: WritesOption = None,
-    kms_key: KeyOption = None,
-    function: FunctionOption = None,
-    timeout: TimeoutOption = 30,
-    queue: QueueOption = None,
-    alarms: AlarmsOption = None,
+    pitr: bool = False,
+    ttl: bool = False,
+    index: bool = False,
+    print_: Annotated[str | None, Option("--print")] = None,
+    reads: str | None = None,
+    writes: str | None = None,
+    kms_key: str | None = None,
+    function: str | None = None,
+    timeout: Annotated[int, Option(min=1, max=900)] = 30,
+    queue: str | None = None,
+    alarms: str | None = None,
     json: JsonOption = False,
 ) -> None:
     """Make the ledger, such as an SQLite file, tables in PostgreSQL, or a DynamoDB table (on demand, with a TTL). What exists stays as it is.
 
     A DynamoDB table with items gets a TTL only if you pass --ttl, because TTL would also delete items that are not onceward's.
+
+    Options:
+        pitr: DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.
+        ttl: DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired.
+        index: DynamoDB: make an index of what is not completed. Each claim and completion then writes more.
+        print_ (F): Print how, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.
+        reads (N[-MAX]): With --print: provisioned read units a second, with --writes. With a MAX they scale. By default: on
+            demand.
+        writes (N[-MAX]): With --print: provisioned write units a second, of the table and of each index. By default: on demand.
+        kms_key (ARN): With --print: the key of yours that encrypts the table.
+        function (NAME): With --print: also make the event source mapping of this Lambda function, and its queue.
+        timeout (S): With --function: the function's timeout in seconds. A message is hidden for six of them.
+        queue (ARN): With --function: the queue that is there already. By default: a new one.
+        alarms (ARN): With --function: also make alarms, which tell this SNS topic.
     """
     once = opened(store)
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl), ("index", index)) if given}

@@ -14,35 +14,12 @@ if TYPE_CHECKING:
 TOKEN: Final = "ONCEWARD_MCP_TOKEN"  # noqa: S105 - the name of a variable
 _ACTIONS: Final = ("unpark", "settle", "clear")
 
-AllowOption = Annotated[
-    list[str] | None,
-    Option(
-        metavar="ACTION",
-        help="Let the agent unpark, settle or clear keys. Give it again for more.",
-        show_default="none",
-    ),
-]
-PayloadsOption = Annotated[
-    bool, Option("--show-payloads", help="Show results, errors, steps, messages and inputs, too.")
-]
-HttpOption = Annotated[
-    int | None,
-    Option(
-        "--port",
-        min=1,
-        max=65535,
-        metavar="N",
-        help="Listen on this port of this machine, over streamable HTTP at /mcp.",
-        show_default="stdio",
-    ),
-]
-
 
 def mcp(
     store: StoreOption = DEFAULT_STORE,
-    allow: AllowOption = None,
-    show_payloads: PayloadsOption = False,
-    port: HttpOption = None,
+    allow: list[str] | None = None,
+    show_payloads: bool = False,
+    port: Annotated[int | None, Option(min=1, max=65535)] = None,
 ) -> None:
     """Serve the ledger to an agent over MCP: it lists, shows and counts records, and checks the ledger's settings.
 
@@ -51,6 +28,11 @@ def mcp(
 
     Without --port a client starts it and talks over its standard input and output. With --port it listens on this machine. If
     ONCEWARD_MCP_TOKEN is set, clients must send it as a bearer token. With --port and --allow it must be set.
+
+    Options:
+        allow (ACTION): Let the agent unpark, settle or clear keys. Give it again for more. By default: none.
+        show_payloads: Show results, errors, steps, messages and inputs, too.
+        port (N): Listen on this port of this machine, over streamable HTTP at /mcp. By default: stdio.
     """
     actions = dict.fromkeys(allow or ())
     if wrong := [action for action in actions if action not in _ACTIONS]:

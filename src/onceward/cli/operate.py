@@ -52,43 +52,6 @@ def _not_empty(key: str) -> str:
 
 
 KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.", callback=_not_empty)]
-AnyKeyArgument = Annotated[
-    str,
-    Argument(
-        metavar="KEY",
-        help="The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header.",
-        callback=_not_empty,
-    ),
-]
-YesOption = Annotated[bool, Option("--yes", "-y", help="Do it even if a worker holds the key.")]
-ClearOption = Annotated[
-    bool, Option("--yes", "-y", help="Do it even if a worker holds the key, or the key keeps a message.")
-]
-LoseOption = Annotated[
-    bool, Option("--lose-messages", help="Do it even if the key has unsent messages. Nobody sends them any more.")
-]
-ToOption = Annotated[
-    str | None,
-    Option(
-        metavar="QUEUE",
-        help="The queue to send its message to: URL, ARN or name; or amqp: and a queue of RabbitMQ.",
-    ),
-]
-FromOption = Annotated[
-    str, Option("--from", metavar="STEP", help="The first step to make again, as `onceward show` prints it.")
-]
-ResultOption = Annotated[str, Option(metavar="JSON", help="What the handler would have returned; `null` for nothing.")]
-RetentionOption = Annotated[
-    str | None,
-    Option(
-        metavar="DURATION",
-        help="How long it answers duplicates, as 30d, or `forever`. Default: as its handler says, or 14d for a parked key.",
-    ),
-]
-SureOption = Annotated[
-    bool, Option("--yes", "-y", help="Do it without a question, and lose a message that the key keeps.")
-]
-ReasonOption = Annotated[str, Option(metavar="TEXT", help="The reason that callers of this key are told.")]
 StoresOption = Annotated[
     list[str] | None,
     Option(
@@ -100,22 +63,14 @@ StoresOption = Annotated[
         show_default=DEFAULT_STORE,
     ),
 ]
-ChainOption = Annotated[bool, Option("--chain", help="Show the keys that its messages come from and lead to.")]
-ScanOption = Annotated[
-    bool,
-    Option(
-        "--scan", help="With --chain: read a ledger as a whole if it has no index by origin. DynamoDB charges for that."
-    ),
-]
-MostOption = Annotated[int, Option(min=1, metavar="N", help="With --chain: at most N keys.")]
 
 
 def show(
-    key: AnyKeyArgument,
+    key: Annotated[str, Argument(callback=_not_empty)],
     store: StoresOption = None,
-    chain: ChainOption = False,
-    scan: ScanOption = False,
-    limit: MostOption = LONGEST,
+    chain: bool = False,
+    scan: bool = False,
+    limit: Annotated[int, Option(min=1)] = LONGEST,
     json: JsonOption = False,
 ) -> None:
     """Show the record of a key, and what you can do next.
@@ -127,6 +82,12 @@ def show(
     send with claim.send carry the key of their sender. Name each ledger that the chain passes through. Upwards it reads single
     records. Downwards it uses an index. `onceward migrate` adds it to an older ledger. DynamoDB has none, so --scan reads the
     whole table. With --json each line is one key, in the order of the tree; `depth` is how far it is from the beginning.
+
+    Options:
+        key (KEY): The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header.
+        chain: Show the keys that its messages come from and lead to.
+        scan: With --chain: read a ledger as a whole if it has no index by origin. DynamoDB charges for that.
+        limit (N): With --chain: at most N keys.
     """
     urls = list(dict.fromkeys(store or [DEFAULT_STORE]))
     if chain:
@@ -180,14 +141,18 @@ def _forms(key: str) -> set[str]:
 
 def clear(
     key: KeyArgument,
-    yes: ClearOption = False,
-    lose: LoseOption = False,
+    yes: Annotated[bool, Option("--yes", "-y")] = False,
+    lose: Annotated[bool, Option("--lose-messages")] = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
     """Forget a key: its next delivery runs again. It asks first if the key is completed, a worker holds it, or it keeps a message.
 
     A key with unsent messages is not cleared, unless you pass --lose-messages.
+
+    Options:
+        yes: Do it even if a worker holds the key, or the key keeps a message.
+        lose: Do it even if the key has unsent messages. Nobody sends them any more.
     """
     with looking_at(store) as ledger:
         if not yes and _is_completed(ledger, key):
@@ -213,12 +178,17 @@ def _is_completed(ledger: Ledger, key: str) -> bool:
 
 def park(
     key: KeyArgument,
-    reason: ReasonOption = "parked by hand",
-    yes: YesOption = False,
+    reason: str = "parked by hand",
+    yes: Annotated[bool, Option("--yes", "-y")] = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Stop retrying a key until you unpark or clear it. It asks first if a worker holds the key."""
+    """Stop retrying a key until you unpark or clear it. It asks first if a worker holds the key.
+
+    Options:
+        reason (TEXT): The reason that callers of this key are told.
+        yes: Do it even if a worker holds the key.
+    """
     with looking_at(store) as ledger:
         record = _asking(lambda live, _: ledger.park(key, reason, live=live), "Park it", live=yes)
         _tell(record, f"parked: {reason}", json=json)
@@ -226,7 +196,7 @@ def park(
 
 def unpark(
     key: KeyArgument,
-    to: ToOption = None,
+    to: str | None = None,
     seal: SealOption = None,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
@@ -235,6 +205,9 @@ def unpark(
 
     If the key keeps the message of a queue, pass --to: it sends that message again, and --seal opens it if its worker has sealed
     it. After an interrupt or a kill, run the same command again: it continues.
+
+    Options:
+        to (QUEUE): The queue to send its message to: URL, ARN or name; or amqp: and a queue of RabbitMQ.
     """
     if seal is not None and to is None:
         refuse("--seal: it opens the message that --to sends, so give --to, too", USAGE)
@@ -248,9 +221,9 @@ def unpark(
 
 def settle(
     key: KeyArgument,
-    result: ResultOption,
-    retention: RetentionOption = None,
-    yes: SureOption = False,
+    result: str,
+    retention: str | None = None,
+    yes: Annotated[bool, Option("--yes", "-y")] = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
@@ -258,6 +231,12 @@ def settle(
 
     Ask the downstream first. The handler does not run, and its messages are not sent. If the result does not fit the handler's
     return annotation, duplicates get ResultUnavailable. It asks first, and does nothing if the record changes meanwhile.
+
+    Options:
+        result (JSON): What the handler would have returned; `null` for nothing.
+        retention (DURATION): How long it answers duplicates, as 30d, or `forever`. Default: as its handler says, or 14d for a
+            parked key.
+        yes: Do it without a question, and lose a message that the key keeps.
     """
     try:
         value = loads(result, parse_constant=_no_constant)
@@ -285,10 +264,18 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def retry(key: KeyArgument, step: FromOption, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+def retry(
+    key: KeyArgument,
+    step: Annotated[str, Option("--from")],
+    store: StoreOption = DEFAULT_STORE,
+    json: JsonOption = False,
+) -> None:
     """Forget a step of a key and the steps after it: the next delivery makes them again, also of a completed key.
 
     Steps that were recorded earlier are kept. A downstream that was given claim.key(STEP) knows that key, and deduplicates.
+
+    Options:
+        step (STEP): The first step to make again, as `onceward show` prints it.
     """
     with looking_at(store) as ledger:
         record = ledger.retry(key, step)

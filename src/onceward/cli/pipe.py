@@ -37,69 +37,51 @@ STATUS: Final[dict[Why, int]] = {
     "unread": 141,
 }
 
-HELP = r"""
-Run COMMAND exactly once for each key in a stream of NDJSON lines.
-
-The command reads the line from its standard input. {line.id} in its arguments is replaced by the line's id, never
-through a shell. {{ and }} are literal braces. Code for a shell must be the same for every line: pass it arguments, as in
-[bold]-- sh -c 'charge "$1"' sh '{line.id}'[/bold]. The output is recorded and printed. A duplicate prints the recorded output.
-When the command fails, its key is given back, and the next run tries it again. After ctrl-C, kill -9 or a reboot, run the
-same command line again: it does only what is left. Several runs at once on one ledger share the work.
-
-The command finds ONCEWARD_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment. The last is a
-UUID that is the same on every attempt: pass it to services that take idempotency keys.
-
-Example: [bold]onceward pipe orders.ndjson --key line.id -- ./charge.sh --amount '{line.amount}'[/bold]
-
-Exit status: [bold]0[/bold] every line is done; [bold]1[/bold] some failed, are parked or busy; [bold]2[/bold] usage;
-[bold]3[/bold] all but malformed lines are done; [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted;
-[bold]141[/bold] the reader of the output is gone.
-"""
-
-FilesArgument = Annotated[
-    list[str] | None, Argument(metavar="FILE", help="NDJSON files. Without one, or for -, the standard input.")
-]
-KeyOption = Annotated[
-    str,
-    Option(
-        metavar="JMESPATH",
-        help=r"What identifies a line: line.id, or \[line.shop, line.id]. With --call, use the name of the function's parameter.",
-    ),
-]
-JobsOption = Annotated[
-    int, Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
-]
-LeaseOption = Annotated[
-    float, Option(metavar="S", help="Seconds until another run may take over the keys of a killed run.")
-]
-WaitOption = Annotated[
-    float | None,
-    Option(min=0, metavar="S", help="Seconds to wait for a key that another worker holds.", show_default="lease + 5"),
-]
-NameOption = Annotated[str, Option(metavar="NAME", help="The namespace of the keys. Give each command its own.")]
-RejectsOption = Annotated[str | None, Option(metavar="FILE", help="Append malformed lines to FILE, as they are.")]
-CallOption = Annotated[
-    str | None, Option(metavar="MODULE:FUNCTION", help="Call a Python function instead of a command.")
-]
-
 
 def pipe(
     context: typer.Context,
     *,
-    key: KeyOption,
-    files: FilesArgument = None,
+    key: str,
+    files: Annotated[list[str] | None, Argument()] = None,
     store: StoreOption = DEFAULT_STORE,
-    jobs: JobsOption = 1,
-    lease: LeaseOption = 60.0,
+    jobs: Annotated[int, Option("--jobs", "-j", min=1, max=MOST_JOBS)] = 1,
+    lease: float = 60.0,
     max_attempts: AttemptsOption = None,
-    wait: WaitOption = None,
-    name: NameOption = "pipe",
-    call: CallOption = None,
+    wait: Annotated[float | None, Option(min=0)] = None,
+    name: str = "pipe",
+    call: str | None = None,
     new_only: NewOption = False,
     as_json: LinesOption = False,
-    rejects: RejectsOption = None,
+    rejects: str | None = None,
 ) -> None:
-    """Handle every line. HELP lists the exit statuses."""
+    r"""Run COMMAND exactly once for each key in a stream of NDJSON lines.
+
+    The command reads the line from its standard input. {line.id} in its arguments is replaced by the line's id, never
+    through a shell. {{ and }} are literal braces. Code for a shell must be the same for every line: pass it arguments, as in
+    [bold]-- sh -c 'charge "$1"' sh '{line.id}'[/bold]. The output is recorded and printed. A duplicate prints the recorded output.
+    When the command fails, its key is given back, and the next run tries it again. After ctrl-C, kill -9 or a reboot, run the
+    same command line again: it does only what is left. Several runs at once on one ledger share the work.
+
+    The command finds ONCEWARD_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment. The last is a
+    UUID that is the same on every attempt: pass it to services that take idempotency keys.
+
+    Example: [bold]onceward pipe orders.ndjson --key line.id -- ./charge.sh --amount '{line.amount}'[/bold]
+
+    Exit status: [bold]0[/bold] every line is done; [bold]1[/bold] some failed, are parked or busy; [bold]2[/bold] usage;
+    [bold]3[/bold] all but malformed lines are done; [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted;
+    [bold]141[/bold] the reader of the output is gone.
+
+    Options:
+        key (JMESPATH): What identifies a line: line.id, or \[line.shop, line.id]. With --call, use the name of the function's
+            parameter.
+        files (FILE): NDJSON files. Without one, or for -, the standard input.
+        jobs (N): Lines to handle at a time.
+        lease (S): Seconds until another run may take over the keys of a killed run.
+        wait (S): Seconds to wait for a key that another worker holds. By default: lease + 5.
+        name (NAME): The namespace of the keys. Give each command its own.
+        call (MODULE:FUNCTION): Call a Python function instead of a command.
+        rejects (FILE): Append malformed lines to FILE, as they are.
+    """
     once = opened(store)
     stop = Stop()
     sources = files or [STDIN]

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from onceward.batch.outcomes import BatchOutcome
 from onceward.cli.ledgers import USAGE, EmptyOption, JsonOption, LinesOption, NewOption, refuse
 from onceward.cli.report import WorkReport
-from onceward.cli.working import STATUSES, work
+from onceward.cli.working import work
 from onceward.consumers.worker import run_stoppable
 from onceward.pipelines.marks import Mistake
 from onceward.pipelines.run import PipelineRun
@@ -22,60 +22,43 @@ if TYPE_CHECKING:
     from onceward.pipelines.call import PipelineMessage
     from onceward.pipelines.pipeline import Pipeline
 
-TEST_HELP = r"""
-Run the examples in a pipeline's file, on a ledger in memory. No effect is made, and nothing is sent.
-
-Each example gives a message, what the effects return, and what must come of it: what each sink gets, and how often each effect is
-made. The message then comes again as a duplicate, which must have no effect. After that it is killed at each point of its way, and
-comes again: what was recorded must not be made again, and the output must be the same.
-
-Exit status: [bold]0[/bold] all is as the examples say; [bold]1[/bold] something is not; [bold]2[/bold] usage.
-"""
-
 
 WRONG = 1
 
-RUN_HELP = r"""
-Run a pipeline: bring each message of its source through its steps to its sinks, each once.
-
-FILE is the YAML file of the pipeline. It names the source, the ledger, the steps and the sinks. [bold]onceward vet FILE[/bold]
-finds every mistake in it, with line and column, and [bold]onceward test FILE[/bold] runs its examples.
-
-A run over files ends at their end. After ctrl-C, kill -9 or a reboot, run the same command again: it does only what is left. A
-message that failed is tried again by the next run. A run over a queue goes on until it is stopped, and failed messages come again
-by themselves. Several runs at once share the work.
-
-With --dry-run no effect is made, nothing is sent, and the ledger is not touched: it prints what each message would do.
-"""
-RUN_HELP += STATUSES
-
-VET_HELP = r"""
-Check a pipeline before anything runs: every mistake has its line and column.
-
-It checks the form, the expressions, the names, what steps import, and that all extras are installed. It makes no request. It
-also warns of effects that no guard protects.
-
-Exit status: [bold]0[/bold] no mistake; [bold]1[/bold] mistakes; [bold]2[/bold] usage.
-"""
 
 FileArgument = Annotated[str, Argument(metavar="FILE", help="The YAML file of the pipeline.")]
-LedgerOption = Annotated[str | None, Option(metavar="URL", help="Another ledger than the file's.")]
 
 
 def run(
     file: FileArgument,
     *,
-    store: LedgerOption = None,
+    store: str | None = None,
     until_empty: EmptyOption = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Make no effect, and print what would be done.")] = False,
-    given: Annotated[
-        str | None,
-        Option("--input", metavar="FILE", help="With --dry-run: NDJSON in the place of the source."),
-    ] = None,
+    dry_run: bool = False,
+    given: Annotated[str | None, Option("--input")] = None,
     new_only: NewOption = False,
     as_json: LinesOption = False,
 ) -> None:
-    """Run until the end, or until told to stop. RUN_HELP lists the exit statuses."""
+    """Run a pipeline: bring each message of its source through its steps to its sinks, each once.
+
+    FILE is the YAML file of the pipeline. It names the source, the ledger, the steps and the sinks. [bold]onceward vet FILE[/bold]
+    finds every mistake in it, with line and column, and [bold]onceward test FILE[/bold] runs its examples.
+
+    A run over files ends at their end. After ctrl-C, kill -9 or a reboot, run the same command again: it does only what is left. A
+    message that failed is tried again by the next run. A run over a queue goes on until it is stopped, and failed messages come again
+    by themselves. Several runs at once share the work.
+
+    With --dry-run no effect is made, nothing is sent, and the ledger is not touched: it prints what each message would do.
+
+    Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy, or not
+    all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
+    [bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
+
+    Options:
+        store (URL): Another ledger than the file's.
+        dry_run: Make no effect, and print what would be done.
+        given (FILE): With --dry-run: NDJSON in the place of the source.
+    """
     if given is not None and not dry_run:
         refuse("--input is for --dry-run", USAGE)
     pipeline = checked(file, "memory:" if dry_run else store)
@@ -101,12 +84,22 @@ def run(
 
 
 def vet(
-    file: Annotated[str | None, Argument(metavar="FILE", help="The YAML file of the pipeline.")] = None,
+    file: Annotated[str | None, Argument()] = None,
     *,
-    schema: Annotated[bool, Option("--schema", help="Print the JSON Schema of the file for editors.")] = False,
+    schema: bool = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a file. VET_HELP lists the exit statuses."""
+    """Check a pipeline before anything runs: every mistake has its line and column.
+
+    It checks the form, the expressions, the names, what steps import, and that all extras are installed. It makes no request. It
+    also warns of effects that no guard protects.
+
+    Exit status: [bold]0[/bold] no mistake; [bold]1[/bold] mistakes; [bold]2[/bold] usage.
+
+    Options:
+        file (FILE): The YAML file of the pipeline.
+        schema: Print the JSON Schema of the file for editors.
+    """
     if schema:
         from onceward.pipelines.reading import text
 
@@ -130,13 +123,20 @@ def vet(
 def examples(
     file: FileArgument,
     *,
-    only: Annotated[
-        str | None,
-        Option("--only", "-k", metavar="TEXT", help="Only examples with this text in their name."),
-    ] = None,
+    only: Annotated[str | None, Option("--only", "-k")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the examples. TEST_HELP lists the exit statuses."""
+    """Run the examples in a pipeline's file, on a ledger in memory. No effect is made, and nothing is sent.
+
+    Each example gives a message, what the effects return, and what must come of it: what each sink gets, and how often each effect is
+    made. The message then comes again as a duplicate, which must have no effect. After that it is killed at each point of its way, and
+    comes again: what was recorded must not be made again, and the output must be the same.
+
+    Exit status: [bold]0[/bold] all is as the examples say; [bold]1[/bold] something is not; [bold]2[/bold] usage.
+
+    Options:
+        only (TEXT): Only examples with this text in their name.
+    """
     pipeline = checked(file, "memory:")
     from onceward.pipelines.examples import run_examples
 

@@ -1,9 +1,8 @@
 """``onceward proxy``: Idempotency-Key for any HTTP application."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Option
 
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
@@ -34,89 +33,62 @@ from onceward.http.scope import Scope
 if TYPE_CHECKING:
     from onceward.core.policy import Options
 
-HELP = r"""
-Stand in front of an HTTP application, so that its requests take effect once for each Idempotency-Key. The application can be
-written in any language, and does not change.
-
-The first request with a key goes to the application, and its answer is recorded. Each later one gets that answer. The
-application gets a key of its own in the header Idempotency-Key, and the headers onceward-attempt and onceward-fence.
-
-If the application has a request and answers 502, 504 or nothing, it may have carried it out. The key then stays claimed to the end of
-the lease. After that it is tried again, with the same key for the application; --on-lapse park leaves it to a person instead.
-
---scope says whose keys they are, and must be chosen: credential (Authorization or X-Api-Key), credential:HEADER, cookie:NAME,
-header:NAME (set by a proxy you trust), or everybody.
-
-SIGTERM or ctrl-C ends it: requests under way are finished.
-
-Example: [bold]onceward proxy --upstream http://127.0.0.1:8000 --name shop --scope credential[/bold]
-"""
-
-UpstreamOption = Annotated[
-    str, Option(metavar="URL", help="The application: http://HOST:PORT, https://HOST or unix:/PATH/OF/SOCKET.")
-]
-ScopeOption = Annotated[str, Option(metavar="WHOSE", help="Whose keys they are, as above.")]
-NameOption = Annotated[str, Option(metavar="NAME", help="The namespace of the keys; another one for each application.")]
-RouteOption = Annotated[
-    list[str] | None,
-    Option(
-        metavar="ROUTE",
-        help="What is guarded, such as 'POST /orders/{id}/refunds', 'POST,PUT /v1/*' or '/orders'. Can be repeated.",
-        show_default="every POST and PATCH",
-    ),
-]
-KeyOption = Annotated[
-    str, Option(metavar="NAME", help="The header with the key, or a JMESPath such as body.payment.id.")
-]
-OptionalOption = Annotated[
-    bool, Option("--optional", help="Pass requests without a key on, unguarded, instead of 400.")
-]
-WaitOption = Annotated[
-    str | None,
-    Option(metavar="T", help="How long a request waits for an earlier one, as 5s.", show_default="409 at once"),
-]
-LeaseOption = Annotated[str, Option(metavar="T", help="How long a key stays claimed without a sign of life, as 60s.")]
-RetentionOption = Annotated[
-    str | None, Option(metavar="T", help="How long answers are repeated, as 7d.", show_default="14 days")
-]
-SilenceOption = Annotated[
-    str, Option(metavar="T", help="How long the application, or a client in its body, can be silent.")
-]
-HealthOption = Annotated[str, Option(metavar="PATH", help="The path that says that the proxy runs; '' passes it on.")]
-TrustedOption = Annotated[
-    list[str] | None,
-    Option(
-        metavar="ADDRESS",
-        help="A proxy in front, whose X-Forwarded headers are kept. Can be repeated.",
-        show_default="none",
-    ),
-]
-
 
 def proxy(
     *,
-    upstream: UpstreamOption,
-    scope: ScopeOption,
-    name: NameOption,
+    upstream: str,
+    scope: str,
+    name: str,
     store: StoreOption = DEFAULT_STORE,
-    route: RouteOption = None,
-    key: KeyOption = "Idempotency-Key",
-    optional: OptionalOption = False,
-    wait: WaitOption = None,
-    lease: LeaseOption = "60s",
+    route: list[str] | None = None,
+    key: str = "Idempotency-Key",
+    optional: bool = False,
+    wait: str | None = None,
+    lease: str = "60s",
     on_lapse: LapseOption = "retry",
     max_attempts: AttemptsOption = None,
-    retention: RetentionOption = None,
-    silence: SilenceOption = "60s",
-    health: HealthOption = "/healthz",
-    trusted_proxy: TrustedOption = None,
+    retention: str | None = None,
+    silence: str = "60s",
+    health: str = "/healthz",
+    trusted_proxy: list[str] | None = None,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8080,
     unix: UnixOption = None,
     certificate: CertificateOption = None,
     private_key: PrivateOption = None,
 ) -> None:
-    """Serve until told to stop."""
+    """Stand in front of an HTTP application, so that its requests take effect once for each Idempotency-Key.
+
+    The application can be written in any language, and does not change.
+
+    The first request with a key goes to the application, and its answer is recorded. Each later one gets that answer. The
+    application gets a key of its own in the header Idempotency-Key, and the headers onceward-attempt and onceward-fence.
+
+    If the application has a request and answers 502, 504 or nothing, it may have carried it out. The key then stays claimed to the end of
+    the lease. After that it is tried again, with the same key for the application; --on-lapse park leaves it to a person instead.
+
+    --scope says whose keys they are, and must be chosen: credential (Authorization or X-Api-Key), credential:HEADER, cookie:NAME,
+    header:NAME (set by a proxy you trust), or everybody.
+
+    SIGTERM or ctrl-C ends it: requests under way are finished.
+
+    Example: [bold]onceward proxy --upstream http://127.0.0.1:8000 --name shop --scope credential[/bold]
+
+    Options:
+        upstream (URL): The application: http://HOST:PORT, https://HOST or unix:/PATH/OF/SOCKET.
+        scope (WHOSE): Whose keys they are, as above.
+        name (NAME): The namespace of the keys; another one for each application.
+        route (ROUTE): What is guarded, such as 'POST /orders/{id}/refunds', 'POST,PUT /v1/*' or '/orders'. Can be repeated. By
+            default: every POST and PATCH.
+        key (NAME): The header with the key, or a JMESPath such as body.payment.id.
+        optional: Pass requests without a key on, unguarded, instead of 400.
+        wait (T): How long a request waits for an earlier one, as 5s. By default: 409 at once.
+        lease (T): How long a key stays claimed without a sign of life, as 60s.
+        retention (T): How long answers are repeated, as 7d. By default: 14 days.
+        silence (T): How long the application, or a client in its body, can be silent.
+        health (PATH): The path that says that the proxy runs; '' passes it on.
+        trusted_proxy (ADDRESS): A proxy in front, whose X-Forwarded headers are kept. Can be repeated. By default: none.
+    """
     from onceward.proxy import Proxy  # only this command pays for it
 
     policy: Options = {"on_lapse": on_lapse, "lease": seconds("--lease", lease) or 0.0}

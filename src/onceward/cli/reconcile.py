@@ -5,10 +5,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Annotated
 
 import typer
-from typer import Option
 
 from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, JsonOption, StoreOption, looking_at, refuse, seconds
@@ -18,40 +16,14 @@ from onceward.terminal import quoted
 
 DIFFERENT = 3
 
-AgainstOption = Annotated[
-    str,
-    Option(
-        metavar="FILE",
-        help="A CSV file with a header and the keys of the effects in its column key; - is the standard input.",
-    ),
-]
-NameOption = Annotated[
-    str | None,
-    Option(
-        metavar="NAMESPACE",
-        help="The effects have the keys of this namespace, without it.",
-    ),
-]
-DerivedOption = Annotated[
-    str | None,
-    Option(
-        metavar="PURPOSE",
-        help="The effects have the keys that claim.key(PURPOSE) returns; give an empty text for claim.key().",
-    ),
-]
-NewerOption = Annotated[str | None, Option(metavar="DURATION", help="Only records that changed within this time.")]
-SettleOption = Annotated[
-    str, Option(metavar="DURATION", help="Only miss the effect of a key that was completed so long ago.")
-]
-
 
 def reconcile(
-    against: AgainstOption,
+    against: str,
     store: StoreOption = DEFAULT_STORE,
-    name: NameOption = None,
-    derived: DerivedOption = None,
-    newer_than: NewerOption = None,
-    settle: SettleOption = "5m",
+    name: str | None = None,
+    derived: str | None = None,
+    newer_than: str | None = None,
+    settle: str = "5m",
     json: JsonOption = False,
 ) -> None:
     """Compare the completed keys with what the downstream says it did.
@@ -61,6 +33,13 @@ def reconcile(
 
     Keys of effects are those of `onceward ls`, unless you give --name or --derived. It reads the ledger once, or the part with
     this name. How many keys there are does not matter: they are counted in a temporary file.
+
+    Options:
+        against (FILE): A CSV file with a header and the keys of the effects in its column key; - is the standard input.
+        name (NAMESPACE): The effects have the keys of this namespace, without it.
+        derived (PURPOSE): The effects have the keys that claim.key(PURPOSE) returns; give an empty text for claim.key().
+        newer_than (DURATION): Only records that changed within this time.
+        settle (DURATION): Only miss the effect of a key that was completed so long ago.
     """
     within, ripe = seconds("--newer-than", newer_than), seconds("--settle", settle) or 0.0
     counts: Counter[str] = Counter()

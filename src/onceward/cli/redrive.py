@@ -26,88 +26,22 @@ _PREFIXES = ("kafka:", "amqp:", "amqps:")
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
 _WOULD = {"moved": "would move", "finished": "would finish", "dropped": "would drop"}  # in a dry run
 
-DlqArgument = Annotated[
-    str,
-    Argument(
-        metavar="DLQ", help="The dead-letter queue: its URL, ARN or name; kafka: and a topic; or amqp: and a queue."
-    ),
-]
-ToOption = Annotated[
-    str | None,
-    Option(metavar="QUEUE", help="Where its messages go: URL, ARN or name. Letters of Kafka go to their retry topic."),
-]
-NameOption = Annotated[
-    str | None,
-    Option(
-        metavar="NAMESPACE",
-        help="What the consumer's keys start with in the ledger: its name=, or its handler's module and name.",
-        show_default="the only one in the ledger",
-    ),
-]
-KeyOption = Annotated[
-    str | None,
-    Option(
-        metavar="JMESPATH",
-        help="The consumer's key=, with body instead of its parameter.",
-        show_default="its default, the message id",
-    ),
-]
-WhereOption = Annotated[
-    str | None,
-    Option(metavar="JMESPATH", help="Only messages for which this is true, such as body.amount.", show_default="all"),
-]
-UnwrapOption = Annotated[
-    Literal["sns"] | None, Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
-]
-FingerprintOption = Annotated[
-    str | None,
-    Option(
-        metavar="JMESPATH",
-        help="The consumer's fingerprint=, with body instead of its parameter; body if it is True.",
-        show_default="none",
-    ),
-]
-CompletedOption = Annotated[
-    Literal["keep", "drop", "rerun"],
-    Option(
-        help="What to do with a message whose key is completed: keep it; drop it, because it has taken effect; or rerun it: clear "
-        "its key and move it."
-    ),
-]
-DoubtOption = Annotated[
-    Literal["keep", "rerun"],
-    Option(
-        help="What to do with a message whose key is parked, and whose effect may be made: keep it, or rerun it. Ask the downstream "
-        "first."
-    ),
-]
-DryOption = Annotated[
-    bool, Option("--dry-run", help="Show what would be done, and change nothing. SQS still counts a receive.")
-]
-LimitOption = Annotated[
-    int | None, Option(min=1, metavar="N", help="Stop after N messages have left the queue.", show_default="all")
-]
-VisibilityOption = Annotated[
-    int, Option(min=1, max=43200, metavar="S", help="Seconds that messages stay hidden if this is killed.")
-]
-YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask before completed messages are dropped or rerun.")]
-
 
 def redrive(
-    dlq: DlqArgument,
-    to: ToOption = None,
+    dlq: Annotated[str, Argument()],
+    to: str | None = None,
     *,
-    name: NameOption = None,
-    key: KeyOption = None,
-    where: WhereOption = None,
-    unwrap: UnwrapOption = None,
-    fingerprint: FingerprintOption = None,
-    completed: CompletedOption = "keep",
-    in_doubt: DoubtOption = "keep",
-    dry_run: DryOption = False,
-    limit: LimitOption = None,
-    visibility: VisibilityOption = 60,
-    yes: YesOption = False,
+    name: str | None = None,
+    key: str | None = None,
+    where: str | None = None,
+    unwrap: Literal["sns"] | None = None,
+    fingerprint: str | None = None,
+    completed: Literal["keep", "drop", "rerun"] = "keep",
+    in_doubt: Literal["keep", "rerun"] = "keep",
+    dry_run: bool = False,
+    limit: Annotated[int | None, Option(min=1)] = None,
+    visibility: Annotated[int, Option(min=1, max=43200)] = 60,
+    yes: Annotated[bool, Option("--yes", "-y")] = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
@@ -118,6 +52,25 @@ def redrive(
 
     A message stays if its key is completed, its effect may be made, or a worker holds it. After an interrupt or a kill, run the same command again: it
     continues. The exit status is 0 when only messages that --where excludes are left, and 1 when others had to stay.
+
+    Options:
+        dlq (DLQ): The dead-letter queue: its URL, ARN or name; kafka: and a topic; or amqp: and a queue.
+        to (QUEUE): Where its messages go: URL, ARN or name. Letters of Kafka go to their retry topic.
+        name (NAMESPACE): What the consumer's keys start with in the ledger: its name=, or its handler's module and name. By
+            default: the only one in the ledger.
+        key (JMESPATH): The consumer's key=, with body instead of its parameter. By default: its default, the message id.
+        where (JMESPATH): Only messages for which this is true, such as body.amount. By default: all.
+        unwrap: The consumer's unwrap=: the messages are in SNS's envelopes.
+        fingerprint (JMESPATH): The consumer's fingerprint=, with body instead of its parameter; body if it is True. By default:
+            none.
+        completed: What to do with a message whose key is completed: keep it; drop it, because it has taken effect; or rerun it:
+            clear its key and move it.
+        in_doubt: What to do with a message whose key is parked, and whose effect may be made: keep it, or rerun it. Ask the
+            downstream first.
+        dry_run: Show what would be done, and change nothing. SQS still counts a receive.
+        limit (N): Stop after N messages have left the queue. By default: all.
+        visibility (S): Seconds that messages stay hidden if this is killed.
+        yes: Do not ask before completed messages are dropped or rerun.
     """
     if dlq.startswith(_PREFIXES):
         if to or key or where or unwrap or fingerprint or completed == "rerun":

@@ -44,37 +44,6 @@ DONE, LEFT, FAILED, INTERRUPTED = 0, 1, 4, 130
 _TICK: Final = 0.1  # seconds
 _ENDING: Final = 15.0  # seconds in which a relay that is told to stop sends what it has taken
 
-HELP = r"""
-Send the messages of [bold]claim.send[/bold] that are still unsent: their process crashed, or the target did not take them.
-
-SQS workers and ASGI applications do the same beside their work. Run this command for processes that end after each call, or to
-watch. Any number of relays share the work. Messages of one key keep their order. Sealed messages are left, unless --seal names the
-seal= of their guards. A target of your own is known if --import names the module that registers it, and so are the tasks of [bold]once.enqueue[/bold].
-
-A message that its target refuses for good stays in the record, and [bold]onceward show KEY[/bold] shows why. --retry KEY lets it be
-sent again, and --drop KEY forgets it.
-
-SIGTERM or ctrl-C ends it: requests under way are finished.
-
-Example: [bold]onceward relay --store dynamodb://ledger --once[/bold]
-
-With --once, it sends nothing that another process has, or that a target wants later. The summary says when those are due.
-
-Exit status: [bold]0[/bold] stopped, or with --once all that was due is sent; [bold]1[/bold] with --once: something is left; [bold]2[/bold] usage;
-[bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted in the middle of requests.
-"""
-
-EveryOption = Annotated[
-    str, Option(metavar="T", help="How often to look, as 5s or 1m. While nothing is due, the pause doubles up to 1m.")
-]
-ImportOption = Annotated[
-    list[str] | None,
-    Option("--import", metavar="MODULE", help="A module to import first. It can lie in this directory."),
-]
-LimitOption = Annotated[int | None, Option(min=1, metavar="N", help="At most N records.", show_default="all")]
-RetryOption = Annotated[str | None, Option(metavar="KEY", help="Let the refused messages of a key be sent again.")]
-DropOption = Annotated[str | None, Option(metavar="KEY", help="Forget the refused messages of a key.")]
-
 
 class RelayReport(RunReport):
     """The report of a relay.
@@ -119,15 +88,39 @@ def relay(
     *,
     store: StoreOption = DEFAULT_STORE,
     look_once: OnceOption = False,
-    every: EveryOption = f"{EVERY:.0f}s",
-    modules: ImportOption = None,
+    every: str = f"{EVERY:.0f}s",
+    modules: Annotated[list[str] | None, Option("--import")] = None,
     seal: SealOption = None,
-    limit: LimitOption = None,
-    retry: RetryOption = None,
-    drop: DropOption = None,
+    limit: Annotated[int | None, Option(min=1)] = None,
+    retry: str | None = None,
+    drop: str | None = None,
     json: LinesOption = False,
 ) -> None:
-    """Send until told to stop. HELP lists the exit statuses."""
+    """Send the messages of [bold]claim.send[/bold] that are still unsent: their process crashed, or the target did not take them.
+
+    SQS workers and ASGI applications do the same beside their work. Run this command for processes that end after each call, or to
+    watch. Any number of relays share the work. Messages of one key keep their order. Sealed messages are left, unless --seal names the
+    seal= of their guards. A target of your own is known if --import names the module that registers it, and so are the tasks of [bold]once.enqueue[/bold].
+
+    A message that its target refuses for good stays in the record, and [bold]onceward show KEY[/bold] shows why. --retry KEY lets it be
+    sent again, and --drop KEY forgets it.
+
+    SIGTERM or ctrl-C ends it: requests under way are finished.
+
+    Example: [bold]onceward relay --store dynamodb://ledger --once[/bold]
+
+    With --once, it sends nothing that another process has, or that a target wants later. The summary says when those are due.
+
+    Exit status: [bold]0[/bold] stopped, or with --once all that was due is sent; [bold]1[/bold] with --once: something is left; [bold]2[/bold] usage;
+    [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted in the middle of requests.
+
+    Options:
+        every (T): How often to look, as 5s or 1m. While nothing is due, the pause doubles up to 1m.
+        modules (MODULE): A module to import first. It can lie in this directory.
+        limit (N): At most N records. By default: all.
+        retry (KEY): Let the refused messages of a key be sent again.
+        drop (KEY): Forget the refused messages of a key.
+    """
     if retry is not None and drop is not None:
         refuse("--retry and --drop: give one of them", USAGE)
     if (key := retry if retry is not None else drop) is not None:

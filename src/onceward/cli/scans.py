@@ -36,21 +36,6 @@ OlderOption = Annotated[
     str | None,
     Option(metavar="T", help="Only records that have not changed for T, as 90s, 10m, 1h or 7d.", show_default="any"),
 ]
-NewerOption = Annotated[
-    str | None,
-    Option(
-        "--newer-than", "--since", metavar="T", help="Only records that changed within the last T.", show_default="any"
-    ),
-]
-SortOption = Annotated[
-    str | None,
-    Option(
-        metavar="BY", help="Read all that match, then show them by changed, claimed or attempts.", show_default="none"
-    ),
-]
-NamespacesOption = Annotated[
-    bool, Option("--namespaces", help="Count the records of each namespace, and show its last write.")
-]
 LimitOption = Annotated[int | None, Option(min=0, metavar="N", help="At most N records.", show_default="all")]
 AfterOption = Annotated[
     str | None, Option(metavar="TOKEN", help="Continue where an earlier command ended.", show_default="the start")
@@ -63,11 +48,11 @@ def ls(
     prefix: PrefixOption = "",
     status: StatusOption = None,
     older_than: OlderOption = None,
-    newer_than: NewerOption = None,
+    newer_than: Annotated[str | None, Option("--newer-than", "--since")] = None,
     limit: LimitOption = None,
     after: AfterOption = None,
-    namespaces: NamespacesOption = False,
-    sort: SortOption = None,
+    namespaces: bool = False,
+    sort: str | None = None,
     json: JsonOption = False,
 ) -> None:
     """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
@@ -81,6 +66,11 @@ def ls(
 
     With --namespaces it counts the records of each namespace. This reads the whole ledger. If nobody writes to a namespace
     any more, its function may have been renamed: name="OLD.NAME" gives the function its keys back.
+
+    Options:
+        newer_than (T): Only records that changed within the last T. By default: any.
+        namespaces: Count the records of each namespace, and show its last write.
+        sort (BY): Read all that match, then show them by changed, claimed or attempts. By default: none.
     """
     criteria = _criteria(status or [], older_than, newer_than)
     if namespaces:

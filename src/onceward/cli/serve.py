@@ -3,7 +3,7 @@
 import logging
 import sys
 import warnings
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -17,45 +17,6 @@ from onceward.errors import OncewardError, ResultWarning
 if TYPE_CHECKING:
     from onceward.service.tokens import Tokens
 
-HELP: Final = r"""
-Serve the ledger over HTTP, for programs in any language.
-
-A client claims a key, does the work, extends its claim meanwhile, and completes the key. Duplicates get the recorded result. Any
-number of instances share one ledger. GET /openapi.json tells of all actions.
-
-It listens on this machine only. For others give it --tokens, and TLS with --certificate and --private-key. Or give it a Unix
-socket: only your own user can connect to it. [bold]onceward token[/bold] makes a token.
-
-SIGTERM or ctrl-C stops it: requests under way are answered first.
-
-Example: [bold]onceward serve --store postgresql://localhost/orders --tokens tokens.txt --host 0.0.0.0[/bold]
-"""
-MAKING: Final = r"""
-Make a token, print it once, and add its hash to the file.
-
-To revoke it, delete its line. A service that runs reads the file again by itself.
-
-Example: [bold]onceward token orders-worker --tokens tokens.txt --namespace orders[/bold]
-"""
-
-TokensOption = Annotated[
-    str | None,
-    Option(metavar="FILE", help="The file of tokens. Without it everybody here can do everything."),
-]
-RequestsOption = Annotated[int, Option(metavar="N", min=1, help="Requests that one client can have under way.")]
-LogOption = Annotated[bool, Option("--log/--no-log", help="Log a line for each request. It has no key and no token.")]
-NameArgument = Annotated[str, Argument(metavar="NAME", help="Whose token it is: a name for the log.")]
-NamespaceOption = Annotated[list[str], Option(metavar="NAME", help="A namespace of keys that it is for, or * for all.")]
-ActionOption = Annotated[
-    list[str] | None,
-    Option(
-        metavar="NAME",
-        help="What it may do: claim, extend, step, complete, release, park, look, or * for all. Repeat it for more.",
-        show_default="all but look",
-    ),
-]
-FileOption = Annotated[str, Option(metavar="FILE", help="The file to add it to.")]
-
 
 def serve(
     *,
@@ -63,13 +24,29 @@ def serve(
     host: HostOption = "127.0.0.1",
     port: PortOption = 8767,
     unix: UnixOption = None,
-    tokens: TokensOption = None,
+    tokens: str | None = None,
     certificate: CertificateOption = None,
     private_key: PrivateOption = None,
-    max_requests: RequestsOption = 200,
-    log: LogOption = True,
+    max_requests: Annotated[int, Option(min=1)] = 200,
+    log: Annotated[bool, Option("--log/--no-log")] = True,
 ) -> None:
-    """Serve until told to stop."""
+    """Serve the ledger over HTTP, for programs in any language.
+
+    A client claims a key, does the work, extends its claim meanwhile, and completes the key. Duplicates get the recorded result. Any
+    number of instances share one ledger. GET /openapi.json tells of all actions.
+
+    It listens on this machine only. For others give it --tokens, and TLS with --certificate and --private-key. Or give it a Unix
+    socket: only your own user can connect to it. [bold]onceward token[/bold] makes a token.
+
+    SIGTERM or ctrl-C stops it: requests under way are answered first.
+
+    Example: [bold]onceward serve --store postgresql://localhost/orders --tokens tokens.txt --host 0.0.0.0[/bold]
+
+    Options:
+        tokens (FILE): The file of tokens. Without it everybody here can do everything.
+        max_requests (N): Requests that one client can have under way.
+        log: Log a line for each request. It has no key and no token.
+    """
     try:
         import uvicorn  # noqa: F401 - it comes with the same extra
 
@@ -109,13 +86,25 @@ def serve(
 
 
 def token(
-    name: NameArgument,
+    name: Annotated[str, Argument()],
     *,
-    tokens: FileOption,
-    namespace: NamespaceOption,
-    action: ActionOption = None,
+    tokens: str,
+    namespace: list[str],
+    action: list[str] | None = None,
 ) -> None:
-    """Make a token. Only its hash is kept."""
+    """Make a token, print it once, and add its hash to the file.
+
+    To revoke it, delete its line. A service that runs reads the file again by itself.
+
+    Example: [bold]onceward token orders-worker --tokens tokens.txt --namespace orders[/bold]
+
+    Options:
+        name (NAME): Whose token it is: a name for the log.
+        tokens (FILE): The file to add it to.
+        namespace (NAME): A namespace of keys that it is for, or * for all.
+        action (NAME): What it may do: claim, extend, step, complete, release, park, look, or * for all. Repeat it for more. By
+            default: all but look.
+    """
     from onceward.service.tokens import ACTIONS, add, made
 
     try:

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from typer import Argument, Option
 
-from onceward.cli.ledgers import USAGE, refuse
-from onceward.cli.working import STATUSES, CommandOptions, ReportedWorker, with_command_options
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, EmptyOption, LinesOption, StoreOption, opened, refuse
+from onceward.cli.working import ReportedWorker
+from onceward.cli.working import work as run
 
 if TYPE_CHECKING:
-    from onceward.consumers.worker import WorkerOptions
-    from onceward.once import Once
     from onceward.pipelines.sources.brokers import WorkerSource
 
 # What comes before the colon → the queue's settings, which are those of a pipeline's source.
@@ -21,63 +20,83 @@ _BROKERS: Final = {
     "nats": "NatsSource",
     "redis": "RedisStreamsSource",
 }
-HELP = r"""
-Call a function exactly once for each message of a queue.
-
-PLACE is sqs:QUEUE (its name, ARN or URL), kafka:TOPIC, rabbitmq:QUEUE, nats:SUBJECT or redis:STREAM. The function gets the message's body.
-JSON is decoded and converted to the annotation of its parameter. The function may be async. When it returns, its result is recorded and
-the message is acknowledged. When it raises, the message comes again after a pause that doubles each time. After 10 calls, or
---max-attempts, its key is parked, and the message goes to the dead letters. A queue of SQS with a redrive policy has no such limit of
-ours. A queue whose settings lose messages is refused.
-
-The broker is found as its own tools find it: AWS_REGION, AWS_PROFILE and AWS_ENDPOINT_URL_SQS; KAFKA_SERVERS, KAFKA_SECURITY_PROTOCOL,
-KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_CA_FILE; AMQP_URL; NATS_URL; REDIS_URL.
-
---set has the settings of one broker. sqs: unwrap, visibility, wait. kafka: servers, group, order, retry, dead, settings.NAME (of
-aiokafka's consumer). rabbitmq: url, dead, prefetch, wait. nats: url, stream, durable, dead, settings.NAME (of the connection). redis:
-url, group, dead, idle.
-
-SIGTERM or ctrl-C ends it: running calls finish, and other messages go back.
-
-Example: [bold]onceward work kafka:orders --call shop:charge --key order.id --set group=shop --store postgresql://db/shop[/bold]
-"""
-HELP += STATUSES
 
 
-@with_command_options
 def work(
-    place: Annotated[str, Argument(metavar="PLACE", help="The queue, as in kafka:orders.")],
+    place: Annotated[str, Argument()],
     *,
-    call: Annotated[str, Option(metavar="MODULE:FUNCTION", help="The function; its module may lie in this directory.")],
-    key: Annotated[
-        str | None,
-        Option(
-            metavar="JMESPATH",
-            help="What identifies a message: order.id for def charge(order).",
-            show_default="its header Idempotency-Key, else its id or place; in SQS its id",
-        ),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        Option("--set", metavar="NAME=VALUE", help="A setting of the broker; several times, if needed."),
-    ] = None,
-    max_attempts: Annotated[
-        int | None, Option(min=1, metavar="N", help="Calls after which a key is parked.", show_default="10")
-    ] = None,
-    options: CommandOptions,
+    call: str,
+    key: str | None = None,
+    setting: Annotated[list[str] | None, Option("--set")] = None,
+    max_attempts: Annotated[int | None, Option(min=1)] = None,
+    fingerprint: str | None = None,
+    name: str | None = None,
+    store: StoreOption = DEFAULT_STORE,
+    concurrency: Annotated[int, Option("--concurrency", "-c", min=1, max=1000)] = 10,
+    lease: float = 60.0,
+    until_empty: EmptyOption = False,
+    as_json: LinesOption = False,
 ) -> None:
-    """Work until told to stop. HELP lists the exit statuses."""
+    """Call a function exactly once for each message of a queue.
+
+    PLACE is sqs:QUEUE (its name, ARN or URL), kafka:TOPIC, rabbitmq:QUEUE, nats:SUBJECT or redis:STREAM. The function gets the message's body.
+    JSON is decoded and converted to the annotation of its parameter. The function may be async. When it returns, its result is recorded and
+    the message is acknowledged. When it raises, the message comes again after a pause that doubles each time. After 10 calls, or
+    --max-attempts, its key is parked, and the message goes to the dead letters. A queue of SQS with a redrive policy has no such limit of
+    ours. A queue whose settings lose messages is refused.
+
+    The broker is found as its own tools find it: AWS_REGION, AWS_PROFILE and AWS_ENDPOINT_URL_SQS; KAFKA_SERVERS, KAFKA_SECURITY_PROTOCOL,
+    KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_CA_FILE; AMQP_URL; NATS_URL; REDIS_URL.
+
+    --set has the settings of one broker. sqs: unwrap, visibility, wait. kafka: servers, group, order, retry, dead, settings.NAME (of
+    aiokafka's consumer). rabbitmq: url, dead, prefetch, wait. nats: url, stream, durable, dead, settings.NAME (of the connection). redis:
+    url, group, dead, idle.
+
+    SIGTERM or ctrl-C ends it: running calls finish, and other messages go back.
+
+    Example: [bold]onceward work kafka:orders --call shop:charge --key order.id --set group=shop --store postgresql://db/shop[/bold]
+
+    Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy, or not
+    all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
+    [bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
+
+    Options:
+        place (PLACE): The queue, as in kafka:orders.
+        call (MODULE:FUNCTION): The function; its module may lie in this directory.
+        key (JMESPATH): What identifies a message: order.id for def charge(order). By default: its header Idempotency-Key, else
+            its id or place; in SQS its id.
+        setting (NAME=VALUE): A setting of the broker; several times, if needed.
+        max_attempts (N): Calls after which a key is parked. By default: 10.
+        fingerprint (JMESPATH): What must not change under one key; order is the whole message for def charge(order). By default: nothing
+            is compared.
+        name (NAME): The namespace of the keys. By default: the function's full name.
+        concurrency (N): Calls at a time.
+        lease (S): Seconds until another worker may take over the keys of a killed worker.
+    """
     source = _source(place, setting or [])
 
-    def made(once: "Once", common: "WorkerOptions") -> ReportedWorker[Any]:
+    once = opened(store)
+    reported: Any = type("Reported", (ReportedWorker, source.worker_class()), {})
+
+    def made() -> ReportedWorker[Any]:
         from onceward.pipe.functions import imported
 
-        reported: Any = type("Reported", (ReportedWorker, source.worker_class()), {})
         queue, *given = source.given()
-        worker: ReportedWorker[Any] = reported(once, queue[1], imported(call), **dict(given), **common)
+        worker: ReportedWorker[Any] = reported(
+            once,
+            queue[1],
+            imported(call),
+            **dict(given),
+            key=key,
+            fingerprint=fingerprint,
+            name=name,
+            concurrency=concurrency,
+            lease=lease,
+            max_attempts=max_attempts,
+        )
         return worker
 
-    options.work(made, key=key, max_attempts=max_attempts)
+    run(once, made, until_empty=until_empty, grace=None, as_json=as_json)
 
 
 def _source(place: str, assigned: list[str]) -> "WorkerSource":

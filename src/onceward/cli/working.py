@@ -1,25 +1,21 @@
 """What the commands of all workers share: their options, their exit statuses, and a run."""
 
-import inspect
 import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import wraps
 from math import inf
-from typing import Annotated, Any, NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import typer
-from typer import Option
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, EmptyOption, LinesOption, StoreOption, opened, refuse
+from onceward.cli.ledgers import USAGE, refuse
 from onceward.cli.report import WorkReport, heard
 from onceward.consumers.stop import signals
-from onceward.consumers.worker import Worker, WorkerOptions
+from onceward.consumers.worker import Worker
 from onceward.errors import OncewardError
 from onceward.once import Once
 from onceward.outbox import sender
@@ -29,69 +25,6 @@ _TICK = 0.2  # seconds between two looks at what is in flight
 _MOMENT = 0.05  # seconds between two looks at what is not sent
 _PATIENCE = 3.0  # seconds without a message that was sent, after which the rest is left to a relay
 M = TypeVar("M")
-
-STATUSES = r"""
-Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy, or not
-all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
-[bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
-"""
-
-
-@dataclass(kw_only=True)
-class CommandOptions:
-    """The options that the commands of all workers share."""
-
-    fingerprint: Annotated[
-        str | None,
-        Option(
-            metavar="JMESPATH",
-            help="What must not change under one key; order is the whole message for def charge(order).",
-            show_default="nothing is compared",
-        ),
-    ] = None
-    name: Annotated[
-        str | None,
-        Option(metavar="NAME", help="The namespace of the keys.", show_default="the function's full name"),
-    ] = None
-    store: StoreOption = DEFAULT_STORE
-    concurrency: Annotated[
-        int, Option("--concurrency", "-c", min=1, max=1000, metavar="N", help="Calls at a time.")
-    ] = 10
-    lease: Annotated[
-        float, Option(metavar="S", help="Seconds until another worker may take over the keys of a killed worker.")
-    ] = 60.0
-    until_empty: EmptyOption = False
-    as_json: LinesOption = False
-
-    def work(
-        self, make: "Callable[[Once, WorkerOptions], Working]", *, key: str | None, max_attempts: int | None
-    ) -> NoReturn:
-        """Make a worker with these options, run it until it is told to stop, and end the command."""
-        once = opened(self.store)
-        options: WorkerOptions = {
-            "key": key,
-            "fingerprint": self.fingerprint,
-            "name": self.name,
-            "concurrency": self.concurrency,
-            "lease": self.lease,
-            "max_attempts": max_attempts,
-        }
-        work(once, lambda: make(once, options), until_empty=self.until_empty, grace=None, as_json=self.as_json)
-
-
-def with_command_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command have the options of :class:`CommandOptions` in place of its parameter ``options``: typer reads signatures."""
-    shared = inspect.signature(CommandOptions).parameters
-    signature = inspect.signature(command)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "options"]
-
-    @wraps(command)
-    def called(**given: Any) -> None:
-        options = CommandOptions(**{name: given.pop(name) for name in shared})
-        command(**given, options=options)
-
-    vars(called)["__signature__"] = signature.replace(parameters=[*own, *shared.values()])
-    return called
 
 
 class ReportedWorker(Worker[M]):
