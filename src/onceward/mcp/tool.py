@@ -27,6 +27,7 @@ from onceward.once import Once, check_once
 
 F = TypeVar("F", bound=Callable[..., Any])
 GUARDED: Final = "onceward_tool"  # an attribute of a guarded function: its GuardedTool
+_ASKS: Final = "the tool asks its client first"
 _LOOKS: Final = 0.5  # seconds between two looks at a busy key, each with a progress notification
 
 
@@ -216,9 +217,7 @@ class GuardedTool:
         except self._final as error:
             return recorded(error_result(str(error)))
         if isinstance(value, InputRequiredResult):
-            current().release("the tool asks its client first")
-            run.asks = value
-            return {}
+            current().release(_ASKS)
         return self._checked(run, value)
 
     async def _run_async(self, run: "_Run", *args: Any, **arguments: Any) -> Recorded:
@@ -228,12 +227,13 @@ class GuardedTool:
         except self._final as error:
             return recorded(error_result(str(error)))
         if isinstance(value, InputRequiredResult):
-            await current().release_async("the tool asks its client first")
-            run.asks = value
-            return {}
+            await current().release_async(_ASKS)
         return self._checked(run, value)
 
     def _checked(self, run: "_Run", value: object) -> Recorded:
+        if isinstance(value, InputRequiredResult):
+            run.asks = value
+            return {}
         result = self._results.converted(run.call.context, value)
         if result.is_error and result is value and not issubclass(ToolFailed, self._final):
             raise ToolFailed(result)

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
 from onceward.core.arguments import check_type
-from onceward.observe.cells import CellMeter, CounterCell, HistogramCell
+from onceward.observe.cells import CellMeter, HistogramCell
 from onceward.observe.measures import GAUGES, MEASURES, Measure, ReadsGauges, Record
 
 try:
@@ -14,6 +15,9 @@ except ImportError as missing:  # pragma: no cover - the extra is installed wher
     raise ImportError("metrics for OpenTelemetry need its SDK: pip install 'onceward[otel]'") from missing
 
 SCOPE: Final = "onceward"
+_TOTAL: Final = attrgetter("value")  # of a counter
+_SUM: Final = lambda cell: cell.read().sum
+_COUNT: Final = lambda cell: sum(cell.read().counts)
 
 
 class OtelMetrics(CellMeter):
@@ -34,18 +38,22 @@ class OtelMetrics(CellMeter):
         for measure in MEASURES:
             name, unit, text = measure.name, measure.unit, measure.help
             if not measure.bounds:
-                meter.create_observable_counter(name, [partial(self._totals, measure)], unit, text)
+                meter.create_observable_counter(name, [partial(self._read, measure, _TOTAL)], unit, text)
             elif not measure.often:
                 self._histograms[measure] = meter.create_histogram(
                     name, unit, text, explicit_bucket_boundaries_advisory=measure.bounds
                 )
             elif measure.labels == ("handler",):
                 meter.create_observable_gauge(
-                    f"{name}.min", [partial(self._least, measure)], unit, f"{text}: the least"
+                    f"{name}.min", [partial(self._read, measure, HistogramCell.take_least)], unit, f"{text}: the least"
                 )
             else:
-                meter.create_observable_counter(f"{name}.sum", [partial(self._sums, measure)], unit, f"{text}: seconds")
-                meter.create_observable_counter(f"{name}.count", [partial(self._counts, measure)], "{request}", text)
+                meter.create_observable_counter(
+                    f"{name}.sum", [partial(self._read, measure, _SUM)], unit, f"{text}: seconds"
+                )
+                meter.create_observable_counter(
+                    f"{name}.count", [partial(self._read, measure, _COUNT)], "{request}", text
+                )
 
     def record_of(self, measure: Measure, labels: tuple[str, ...]) -> Record:
         """Return what takes the values of a measure with these labels."""
@@ -54,25 +62,10 @@ class OtelMetrics(CellMeter):
             return super().record_of(measure, labels)
         return partial(histogram.record, attributes=_attributes(measure, labels))
 
-    def _totals(self, measure: Measure, _: CallbackOptions) -> Iterator[Observation]:
+    def _read(self, measure: Measure, read: Callable[[Any], float | None], _: CallbackOptions) -> Iterator[Observation]:
         for labels, cell in self.of(measure):
-            if isinstance(cell, CounterCell):
-                yield Observation(cell.value, _attributes(measure, labels))
-
-    def _sums(self, measure: Measure, _: CallbackOptions) -> Iterator[Observation]:
-        for labels, cell in self.of(measure):
-            if isinstance(cell, HistogramCell):
-                yield Observation(cell.read().sum, _attributes(measure, labels))
-
-    def _counts(self, measure: Measure, _: CallbackOptions) -> Iterator[Observation]:
-        for labels, cell in self.of(measure):
-            if isinstance(cell, HistogramCell):
-                yield Observation(sum(cell.read().counts), _attributes(measure, labels))
-
-    def _least(self, measure: Measure, _: CallbackOptions) -> Iterator[Observation]:
-        for labels, cell in self.of(measure):
-            if isinstance(cell, HistogramCell) and (least := cell.take_least()) is not None:
-                yield Observation(least, _attributes(measure, labels))
+            if (value := read(cell)) is not None:
+                yield Observation(value, _attributes(measure, labels))
 
 
 def observe_ledger(gauges: ReadsGauges, provider: MeterProvider | None = None) -> None:

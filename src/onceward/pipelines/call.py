@@ -5,17 +5,15 @@ import contextvars
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from onceward.claim.claim import Claim, OnLapse
+from onceward.claim.held import HeldClaim
 from onceward.consumers.callers import Callers
 from onceward.consumers.delivery import Delivery
-
-if TYPE_CHECKING:
-    from onceward.claim.claim import Claim, OnLapse
-    from onceward.claim.held import HeldClaim
 
 
 class PipelineMessage(NamedTuple):

@@ -1,26 +1,23 @@
 """Builds lists of steps and sinks, and runs them: conditions, recorded effects, and what an error means."""
 
 import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 
+from onceward.claim.claim import OnLapse
 from onceward.claim.stepping.answers import NOT_MADE, Made
 from onceward.errors import KeyMissing, OncewardError
 from onceward.observe.logs import logger
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepAction, StepNotMade
 from onceward.pipelines.contract import EffectSettings, SinkSettings, StepSettings
 from onceward.pipelines.guards import InnerGuard
-from onceward.pipelines.kit import FAILED_HEADERS
+from onceward.pipelines.kit import FAILED_HEADERS, Kit
 from onceward.pipelines.marks import Marked
 from onceward.pipelines.model import FindOut, SinkKeys, StepKeys
+from onceward.pipelines.paths import PathFinder
+from onceward.pipelines.settings import SinkChoice, StepChoice, StepList
 from onceward.results.outcomes import describe
-
-if TYPE_CHECKING:
-    from onceward.claim.claim import OnLapse
-    from onceward.pipelines.kit import Kit
-    from onceward.pipelines.paths import PathFinder
-    from onceward.pipelines.settings import SinkChoice, StepChoice, StepList
 
 _TOLD: Final = ("made", "failed")  # what is recorded of an effect whose errors let the message go on
 _FAILED: Final = object()  # an effect failed, and the message goes on without it

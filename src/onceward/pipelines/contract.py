@@ -2,15 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
-from onceward.pipelines.call import EffectAction, PipelineMessage, StepAction
+from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepAction
+from onceward.pipelines.flow import Flow
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Settings
-
-if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineCall
-    from onceward.pipelines.flow import Flow
-    from onceward.pipelines.kit import Kit
 
 
 class Runs(Protocol):

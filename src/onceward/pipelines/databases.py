@@ -10,17 +10,15 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import quote, unquote, urlencode
 from weakref import WeakSet
 
 import msgspec
 
 from onceward.core.clock import boottime
+from onceward.pipelines.kit import Field, Kit
 from onceward.stores import url_parts
-
-if TYPE_CHECKING:
-    from onceward.pipelines.kit import Field, Kit
 
 Dialect = Literal["sqlite", "postgresql", "mysql"]
 # What can hide a colon: texts, quoted names and comments, as each database writes them.

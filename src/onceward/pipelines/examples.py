@@ -8,25 +8,20 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.delivery import Delivery
 from onceward.errors import OncewardError
-from onceward.observe.events import StoreRequest
+from onceward.observe.events import Event, StoreRequest
 from onceward.once import Once
 from onceward.pipe.attempt import Interrupted
-from onceward.pipelines.call import StepFailed
-from onceward.pipelines.pipeline import load
+from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
+from onceward.pipelines.model import Example
+from onceward.pipelines.pipeline import Pipeline, load
 from onceward.results.outcomes import describe
 from onceward.stores.memory import MemoryStore
 from onceward.terminal import json
-
-if TYPE_CHECKING:
-    from onceward.batch.outcomes import BatchOutcome
-    from onceward.observe.events import Event
-    from onceward.pipelines.call import PipelineCall, PipelineMessage
-    from onceward.pipelines.model import Example
-    from onceward.pipelines.pipeline import Pipeline
 
 _EPOCH: Final = 1_767_225_600.0  # the time of the examples' ledger: 2026-01-01
 

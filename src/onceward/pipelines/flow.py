@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.consumers.delivery import Backoff, Delivery
+from onceward.consumers.delivery import Backoff, Delivery, DeliveryOptions
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import StoppableBatch
 from onceward.consumers.worker import Worker, WorkerOptions
@@ -16,11 +16,8 @@ from onceward.core.drivers import drive_async
 from onceward.core.protocol import is_live
 from onceward.errors import StoreError
 from onceward.observe.logs import logger
-
-if TYPE_CHECKING:
-    from onceward.consumers.delivery import DeliveryOptions
-    from onceward.once import Once
-    from onceward.pipelines.model import PipelineFile
+from onceward.once import Once
+from onceward.pipelines.model import PipelineFile
 
 M = TypeVar("M")
 

@@ -1,21 +1,18 @@
 """Guards of a pipeline: how their keys are made, how long their records stay, and what a duplicate gets."""
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
-from onceward.claim.held import held
+from onceward.claim.held import HeldClaim, held
+from onceward.claim.replays import CallOutcome
 from onceward.core.policy import Options
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import fingerprint_of, ledger_key
+from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.model import FieldRetention, GuardSettings, InnerGuardSettings
-
-if TYPE_CHECKING:
-    from onceward.claim.held import HeldClaim
-    from onceward.claim.replays import CallOutcome
-    from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction
-    from onceward.pipelines.kit import Kit
 
 _NO_SKIP: Final = "a guard of a pipeline has a result for each duplicate"
 _LONGEST: Final = 1e10  # seconds, what a policy takes at most

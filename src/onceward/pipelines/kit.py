@@ -5,18 +5,16 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from onceward.core.arguments import seconds
+from onceward.once import Once
 from onceward.outbox.targets import OutboxMessage, open_target
 from onceward.pipe.functions import imported
+from onceward.pipelines.call import StepAction
 from onceward.pipelines.marks import Marked, Mistake, Position
 from onceward.pipelines.paths import KeyFinder, PathFinder
 from onceward.pipelines.settings import SinkChoice, StepList
-
-if TYPE_CHECKING:
-    from onceward.once import Once
-    from onceward.pipelines.call import StepAction
 
 FAILED_HEADERS: Final = ("onceward-status", "onceward-reason")  # of a dead letter
 F = TypeVar("F", bound=PathFinder | KeyFinder)

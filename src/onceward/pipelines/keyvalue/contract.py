@@ -1,12 +1,10 @@
 """What a place of values can do, and how one is opened by its URL."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
+from onceward.pipelines.kit import Field, Kit
 from onceward.stores import url_parts
-
-if TYPE_CHECKING:
-    from onceward.pipelines.kit import Field, Kit
 
 # Scheme → module and class, and the library that it needs with the extra that brings it.
 PLACES: Final[dict[str, tuple[str, tuple[str, str] | None]]] = {
@@ -22,20 +20,21 @@ PLACES: Final[dict[str, tuple[str, tuple[str, str] | None]]] = {
 }
 
 
-class Values(Protocol):
+class Values:
     """Values by key. Any number of threads can use one. An error is any exception.
 
     Attributes:
         writes: whether it can be written to.
     """
 
-    writes: bool
+    writes = True
 
     def __init__(self, url: str, space: str, folder: str) -> None:
         """Open it at a URL; raises ValueError if that is not valid. It makes no request. Relative paths begin in ``folder``."""
 
     def get(self, key: str) -> Any:
         """Return the value of a key, or its members as a list; None if there is none, or it has expired."""
+        raise NotImplementedError
 
     def set(self, key: str, value: Any, ttl: float | None) -> None:
         """Set the value of a key, for so many seconds."""

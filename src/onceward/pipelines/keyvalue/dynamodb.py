@@ -11,7 +11,7 @@ import msgspec
 from onceward.aws.targets.sending import AwsClient
 from onceward.core.urls import shown_url
 from onceward.pipelines.attributes import plain, typed
-from onceward.pipelines.keyvalue.contract import options_of
+from onceward.pipelines.keyvalue.contract import Values, options_of
 from onceward.stores import url_parts
 from onceward.wire.calls import Service, ServiceAnswer
 from onceward.wire.codes import code_of, message_of
@@ -22,13 +22,10 @@ _OPTIONS: Final = frozenset({"endpoint", "key", "region"})
 _ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
 
 
-class DynamoValues:
+class DynamoValues(Values):
     """An item has the key ``SPACE:KEY``, and ``value``, or ``members`` as texts of JSON; and ``expires_at``, in seconds."""
 
-    writes = True
-
     def __init__(self, url: str, space: str, folder: str) -> None:
-        del folder
         options = options_of(url, _OPTIONS)
         parts = url_parts(url)[0]
         self._table, self._key = parts.netloc, options.get("key", "key")

@@ -4,22 +4,28 @@ import csv
 from abc import abstractmethod
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 
 from onceward.core.urls import shown_url
-from onceward.pipelines.keyvalue.contract import options_of
+from onceward.pipelines.keyvalue.contract import Values, options_of
 from onceward.stores import url_parts
 
 
-class FileValues:
+class FileValues(Values):
     """Values in a file. Subclasses read it."""
 
     writes = False
 
-    def __init__(self, url: str, folder: str) -> None:
+    known: frozenset[str] = frozenset()  # options of the URL
+
+    def __init__(self, url: str, space: str, folder: str) -> None:
+        if space:
+            raise ValueError("a file has no space:; leave it out")
+        options = options_of(url, self.known)
+        self._key, self._value = options.get("key"), options.get("value")
         path = unquote(url_parts(url)[0].path)
         if not path:
             raise ValueError(f"{shown_url(url)!r}: name the file, as in {url_parts(url)[0].scheme}:prices.csv")
@@ -29,6 +35,7 @@ class FileValues:
         self._lock = Lock()
         if not self._file.is_file():
             raise ValueError(f"{path}: there is no such file in {folder}")
+        self.read(self._file)
 
     @abstractmethod
     def read(self, file: Path) -> dict[str, Any]:
@@ -43,32 +50,11 @@ class FileValues:
                 self._values, self._seen = self.read(self._file), seen
         return self._values.get(key)
 
-    def set(self, key: str, value: Any, ttl: float | None) -> None:
-        """Refuse it."""
-        del value, ttl
-        raise TypeError(f"{key}: {self._file} is only read")
-
-    def add(self, key: str, member: Any, ttl: float | None) -> None:
-        """Refuse it."""
-        self.set(key, member, ttl)
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-
-_OPTIONS: Final = frozenset({"key", "value"})
-
 
 class CsvValues(FileValues):
     """A file with a header. ``key`` is the column of the key, by default the first; ``value`` the one of the value, by default all."""
 
-    def __init__(self, url: str, space: str, folder: str) -> None:
-        if space:
-            raise ValueError("a file has no space:; leave it out")
-        options = options_of(url, _OPTIONS)
-        self._key, self._value = options.get("key"), options.get("value")
-        super().__init__(url, folder)
-        self.read(self._file)
+    known = frozenset({"key", "value"})
 
     def read(self, file: Path) -> dict[str, Any]:
         """Return the rows by key; of two rows with a key the last one."""
@@ -95,13 +81,6 @@ class CsvValues(FileValues):
 
 class JsonValues(FileValues):
     """A file with an object, whose members are the values."""
-
-    def __init__(self, url: str, space: str, folder: str) -> None:
-        if space:
-            raise ValueError("a file has no space:; leave it out")
-        options_of(url, frozenset())
-        super().__init__(url, folder)
-        self.read(self._file)
 
     def read(self, file: Path) -> dict[str, Any]:
         """Return its members."""

@@ -6,18 +6,15 @@ import msgspec
 import redis
 from redis.exceptions import ResponseError
 
-from onceward.pipelines.keyvalue.contract import options_of
+from onceward.pipelines.keyvalue.contract import Values, options_of
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
 
 
-class RedisValues:
+class RedisValues(Values):
     """Keys are ``SPACE:KEY``. Redis itself expires them."""
 
-    writes = True
-
     def __init__(self, url: str, space: str, folder: str) -> None:
-        del folder
         options_of(url, frozenset())
         self._space = f"{space}:" if space else ""
         self._client = redis.Redis.from_url(url, socket_timeout=10, socket_connect_timeout=10)

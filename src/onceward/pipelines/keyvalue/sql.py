@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from onceward.pipelines.databases import Database, Dialect, Statement
+from onceward.pipelines.keyvalue.contract import Values
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
 _NOW: Final[dict[Dialect, str]] = {  # seconds since 1970 on the database's clock
@@ -42,13 +43,10 @@ _CONFLICT: Final[dict[Dialect, str]] = {
 }
 
 
-class SqlValues:
+class SqlValues(Values):
     """The table, and the rows of one space in it."""
 
-    writes = True
-
     def __init__(self, url: str, space: str, folder: str) -> None:
-        del folder
         self._database = Database(url)
         self._space = space
         self._is_made = False

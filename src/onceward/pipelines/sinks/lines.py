@@ -1,18 +1,15 @@
 """The sinks ``file`` and ``stdout``."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from onceward.pipelines.call import PipelineMessage, text_of
+from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.contract import SinkAction, SinkSettings
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.sinks.appending import LOCKS, Appender, KeyedLine
-
-if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineCall
-    from onceward.pipelines.kit import Kit
 
 
 class FileSink(SinkSettings, kw_only=True):

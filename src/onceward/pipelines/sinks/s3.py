@@ -2,15 +2,16 @@
 
 import asyncio
 import gzip
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from onceward.core.clock import boottime
 from onceward.errors import StoreError
-from onceward.pipelines.call import PipelineMessage, StepFailed
+from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.contract import SinkAction, SinkSettings
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Expression, Seconds
 from onceward.pipelines.sinks.groups import ObjectGroup, ObjectGrouping
 from onceward.wire.calls import ObjectCall, ServiceAnswer
@@ -18,10 +19,6 @@ from onceward.wire.clock import ServerClock
 from onceward.wire.codes import code_of, message_of
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
-
-if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineCall
-    from onceward.pipelines.kit import Kit
 
 _TIMEOUT: Final = 60.0  # seconds for one request
 _PAUSES: Final = (0.1, 0.5, 2.0, 5.0, None)  # seconds; None: no other try

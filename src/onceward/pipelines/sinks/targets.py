@@ -1,23 +1,20 @@
 """The sinks that stand on the outbox: their message leaves exactly when its key is completed."""
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated
 from urllib.parse import quote, urlencode
 
 from msgspec import Meta
 
 from onceward.outbox.targets import OutboxMessage, open_target
-from onceward.pipelines.call import PipelineMessage, text_of
+from onceward.pipelines.call import PipelineCall, PipelineMessage, text_of
 from onceward.pipelines.contract import SinkAction, SinkSettings
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Expression, Seconds
-
-if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineCall
-    from onceward.pipelines.kit import Kit
 
 
 class OutboxSink(SinkSettings, kw_only=True):
-    """A target of the outbox.
+    """A target of the outbox. The first field names it.
 
     Attributes:
         message: What is sent: a text as it is, all else as JSON.
@@ -36,8 +33,6 @@ class OutboxSink(SinkSettings, kw_only=True):
     @abstractmethod
     def address(self) -> str:
         """The target's address in the outbox."""
-
-    place: ClassVar[str] = ""  # the field that the address is mostly made of, where its mistakes are
 
     @property
     def ordering(self) -> tuple[Expression | None, Seconds | None]:
@@ -74,7 +69,7 @@ def _is_fit(kit: "Kit", sink: OutboxSink) -> bool:
     try:
         target = open_target(sink.address)
     except (ValueError, TypeError, ImportError) as error:
-        kit.mistake(sink.place, str(error))
+        kit.mistake(next(iter(type(sink).__annotations__)), str(error))  # of the field that names it
         return False
     group, delay = sink.ordering
     try:
@@ -114,8 +109,6 @@ class SqsSink(OutboxSink, kw_only=True):
     def address(self) -> str:
         return _with_options(f"sqs:{self.queue}", region=self.region)
 
-    place: ClassVar[str] = "queue"
-
 
 class SnsSink(OutboxSink, kw_only=True):
     """Send to a topic of SNS. The key is the attribute `onceward-key`, and the deduplication id in a FIFO topic.
@@ -131,8 +124,6 @@ class SnsSink(OutboxSink, kw_only=True):
     @property
     def address(self) -> str:
         return f"sns:{self.topic}"
-
-    place: ClassVar[str] = "topic"
 
 
 class EventbridgeSink(OutboxSink, kw_only=True):
@@ -154,8 +145,6 @@ class EventbridgeSink(OutboxSink, kw_only=True):
         kinds = {"source": self.source, "detail-type": self.detail_type}
         return _with_options(f"eventbridge:{self.bus}", **kinds, region=self.region)
 
-    place: ClassVar[str] = "bus"
-
 
 class KinesisSink(OutboxSink, kw_only=True):
     """Put records on a stream of Kinesis. The message is a JSON object, and has the key in its member `onceward`.
@@ -173,8 +162,6 @@ class KinesisSink(OutboxSink, kw_only=True):
     def address(self) -> str:
         return _with_options(f"kinesis:{self.stream}", region=self.region)
 
-    place: ClassVar[str] = "stream"
-
 
 class FirehoseSink(OutboxSink, kw_only=True):
     """Put lines on a stream of Firehose. The message is a JSON object, and has the key in its member `onceward`.
@@ -189,8 +176,6 @@ class FirehoseSink(OutboxSink, kw_only=True):
     @property
     def address(self) -> str:
         return _with_options(f"firehose:{self.stream}", region=self.region)
-
-    place: ClassVar[str] = "stream"
 
 
 def _with_options(place: str, **options: str | None) -> str:
@@ -215,8 +200,6 @@ class KafkaSink(OutboxSink, kw_only=True):
     def address(self) -> str:
         topic = quote(self.topic, safe="")
         return f"kafka:{topic}" if self.servers is None else f"kafka://{self.servers}/{topic}"
-
-    place: ClassVar[str] = "topic"
 
 
 class RabbitmqSink(OutboxSink, kw_only=True):
@@ -261,8 +244,6 @@ class NatsSink(OutboxSink, kw_only=True):
     def address(self) -> str:
         return f"nats://{self.servers}/{quote(self.subject, safe='')}"
 
-    place: ClassVar[str] = "subject"
-
 
 class RedisStreamSink(OutboxSink, kw_only=True):
     """Add to a stream of Redis. The key is the header `Idempotency-Key` of the entry.
@@ -284,8 +265,6 @@ class RedisStreamSink(OutboxSink, kw_only=True):
         scheme = "rediss-stream" if self.tls else "redis-stream"
         return f"{scheme}://{self.server}/{self.database}/{quote(self.stream, safe='')}"
 
-    place: ClassVar[str] = "stream"
-
 
 class HttpSink(OutboxSink, kw_only=True):
     """POST messages to a URL, each after its key is completed. The key is the header `Idempotency-Key`.
@@ -305,5 +284,3 @@ class HttpSink(OutboxSink, kw_only=True):
     @property
     def address(self) -> str:
         return self.url
-
-    place: ClassVar[str] = "url"

@@ -5,17 +5,14 @@ A field of the settings is the worker's argument of that name. The first one nam
 
 import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec import Meta
 
-from onceward.pipelines.contract import SourceSettings
+from onceward.pipelines.contract import Runs, SourceSettings
+from onceward.pipelines.flow import Flow, FlowWorker
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import fields_of
-
-if TYPE_CHECKING:
-    from onceward.pipelines.contract import Runs
-    from onceward.pipelines.flow import Flow
-    from onceward.pipelines.kit import Kit
 
 
 class WorkerSource(SourceSettings):
@@ -37,8 +34,6 @@ class WorkerSource(SourceSettings):
             kit.mistake(named[1] if named is not None and named[1] in fields else "", str(error))
 
     def open(self, flow: "Flow") -> "Runs":
-        from onceward.pipelines.flow import FlowWorker
-
         place, *options = self.given()
         flowing: Any = type("Flowing", (FlowWorker, self.worker_class()), {})
         made = flowing(flow.once, place[1], flow.handler, **dict(options), **flow.options)

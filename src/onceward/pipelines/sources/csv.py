@@ -3,17 +3,15 @@
 import csv
 import io
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Meta
 
 from onceward.consumers.delivery import MalformedRecord
 from onceward.pipe.lines import LONGEST, Line, Lines, Rejects, Spill
+from onceward.pipelines.kit import Kit
+from onceward.pipelines.sources.lines import LineRecord
 from onceward.pipelines.sources.ndjson import LineSource, delivery_of, recorded
-
-if TYPE_CHECKING:
-    from onceward.pipelines.kit import Kit
-    from onceward.pipelines.sources.lines import LineRecord
 
 MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 

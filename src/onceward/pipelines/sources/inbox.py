@@ -10,7 +10,7 @@ import socket
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from onceward.batch.outcomes import BatchOutcome
 from onceward.claim.claim import Claim
 from onceward.claim.completer import Completer, keeping
 from onceward.claim.inputs import LONGEST
@@ -30,12 +31,8 @@ from onceward.observe.logs import logger
 from onceward.pipelines.flow import Flow, FlowRuns
 from onceward.results.outcomes import describe
 from onceward.service.heads import TimedHeads
-from onceward.web.webhooks.events import WebhookEvent
+from onceward.web.webhooks.events import WebhookEvent, WebhookVerifier
 from onceward.web.webhooks.receiver import WebhookReceiver
-
-if TYPE_CHECKING:
-    from onceward.batch.outcomes import BatchOutcome
-    from onceward.web.webhooks.events import WebhookVerifier
 
 SOURCE: Final = "webhook"
 _ARRIVAL: Final = 30.0  # seconds in which a body must arrive

@@ -1,13 +1,10 @@
 """The source ``lambda``."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from onceward.errors import OncewardError
-from onceward.pipelines.contract import SourceSettings
-
-if TYPE_CHECKING:
-    from onceward.pipelines.contract import Runs
-    from onceward.pipelines.flow import Flow
+from onceward.pipelines.contract import Runs, SourceSettings
+from onceward.pipelines.flow import Flow
 
 
 class LambdaSource(SourceSettings, kw_only=True):

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -10,13 +10,10 @@ from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.consumers.stop import Stop
 from onceward.keys.json_reading import NotJson
 from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects, read_line
-from onceward.pipelines.contract import SourceSettings
-
-if TYPE_CHECKING:
-    from onceward.pipelines.contract import Runs
-    from onceward.pipelines.flow import Flow
-    from onceward.pipelines.kit import Kit
-    from onceward.pipelines.sources.lines import LineRecord
+from onceward.pipelines.contract import Runs, SourceSettings
+from onceward.pipelines.flow import Flow
+from onceward.pipelines.kit import Kit
+from onceward.pipelines.sources.lines import LineRecord, LinesBroker, LinesWorker
 
 
 class LineSource(SourceSettings, kw_only=True):
@@ -60,8 +57,6 @@ class LineSource(SourceSettings, kw_only=True):
         """Yield the record of each line."""
 
     def open(self, flow: "Flow") -> "Runs":
-        from onceward.pipelines.sources.lines import LinesBroker, LinesWorker
-
         folder = flow.folder
         stop, rejects = Stop(), Rejects(None if self.rejects is None else str(folder / self.rejects))
         lines = Lines([name if name == STDIN else str(folder / name) for name in self.files], stop, rejects.add)
@@ -104,6 +99,4 @@ def delivery_of(source: str, line: Line) -> Delivery:
 
 def recorded(delivery: Delivery, line: Line) -> "LineRecord":
     """Return a line as the broker has it."""
-    from onceward.pipelines.sources.lines import LineRecord
-
     return LineRecord(delivery, len(line.data or b""))

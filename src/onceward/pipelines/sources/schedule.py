@@ -4,7 +4,7 @@ import asyncio
 import datetime as dt
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from onceward.batch.windows import looking
 from onceward.consumers.dead_letters import is_unhandled
@@ -19,14 +19,11 @@ from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
-from onceward.pipelines.contract import SourceSettings
+from onceward.pipelines.contract import Runs, SourceSettings
 from onceward.pipelines.flow import Flow, FlowRuns
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Seconds
-
-if TYPE_CHECKING:
-    from onceward.pipelines.contract import Runs
-    from onceward.pipelines.kit import Kit
-    from onceward.pipelines.sources.calendars import Calendar
+from onceward.pipelines.sources.calendars import Calendar
 
 SOURCE: Final = "schedule"
 _LONGEST: Final = 60.0  # seconds until the ledger is asked again, as clocks drift

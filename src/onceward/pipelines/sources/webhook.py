@@ -3,20 +3,16 @@
 import hmac
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
 from onceward.http.header import read_key
 from onceward.keys.json_reading import NotJson, read_json
-from onceward.pipelines.contract import SourceSettings
-from onceward.web.webhooks.events import SignatureRefused, WebhookEvent
-
-if TYPE_CHECKING:
-    from onceward.pipelines.contract import Runs
-    from onceward.pipelines.flow import Flow
-    from onceward.pipelines.kit import Kit
-    from onceward.web.webhooks.events import WebhookVerifier
+from onceward.pipelines.contract import Runs, SourceSettings
+from onceward.pipelines.flow import Flow
+from onceward.pipelines.kit import Kit
+from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookVerifier
 
 
 class SendersWithKeys:

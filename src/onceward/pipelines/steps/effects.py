@@ -3,21 +3,18 @@
 import asyncio
 import copy
 import inspect
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from onceward.errors import LeaseLost, OncewardError
-from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed, text_of
+from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, text_of
 from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.keyvalue.contract import opened
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, StepList
 from onceward.results.outcomes import describe
-
-if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineCall
-    from onceward.pipelines.kit import Kit
 
 
 class CallStep(EffectSettings, kw_only=True):

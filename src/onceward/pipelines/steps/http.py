@@ -1,19 +1,16 @@
 """The step ``http``."""
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote, urlsplit
 
 from msgspec import Meta
 
-from onceward.pipelines.call import EffectAction, PipelineMessage, content_of, text_of
+from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, content_of, text_of
 from onceward.pipelines.contract import EffectSettings
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds
-
-if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineCall
-    from onceward.pipelines.kit import Kit
 
 _PLACE: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2

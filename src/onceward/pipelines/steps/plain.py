@@ -1,18 +1,15 @@
 """The steps without an effect outside: ``map``, ``filter``, ``switch``, ``each``, ``guard`` and ``send``."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from onceward.pipelines.call import PipelineMessage, StepAction
+from onceward.pipelines.call import PipelineCall, PipelineMessage, StepAction
 from onceward.pipelines.contract import StepSettings
 from onceward.pipelines.guards import InnerGuard
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.model import InnerGuardSettings
 from onceward.pipelines.settings import Expression, Settings, SinkChoice, StepList
-
-if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineCall
-    from onceward.pipelines.kit import Kit
 
 
 class MapStep(StepSettings):

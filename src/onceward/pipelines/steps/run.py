@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -12,14 +12,11 @@ from onceward.errors import OncewardError
 from onceward.pipe.commands import described_status, executable, tail_of, unnamed_file, variables_of
 from onceward.pipe.template import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
-from onceward.pipelines.call import EffectAction, PipelineMessage, StepFailed, content_of, text_of
+from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, content_of, text_of
 from onceward.pipelines.contract import EffectSettings
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, Settings
-
-if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineCall
-    from onceward.pipelines.kit import Kit
 
 
 class Argument(Settings, kw_only=True):

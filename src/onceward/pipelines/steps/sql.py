@@ -1,19 +1,16 @@
 """The step ``sql``."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from onceward.errors import StepMade
-from onceward.pipelines.call import EffectAction, PipelineMessage
+from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage
 from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.databases import Database, Statement, opened
+from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Expression
-
-if TYPE_CHECKING:
-    from onceward.pipelines.call import PipelineCall
-    from onceward.pipelines.kit import Kit
 
 _KEY: Final = "onceward_key"
 _FENCE: Final = "onceward_fence"
