@@ -5,9 +5,8 @@ from typing import Annotated
 
 from typer import Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, looking_at, opened, refuse, said
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, ledger_at, looking_at, refuse
 from onceward.cli.serving import HostOption, PortOption, is_local, serve
-from onceward.errors import StoreError
 
 TOKEN = "ONCEWARD_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -50,8 +49,7 @@ def dashboard(
         refuse(f"--host {host}: others can reach it there, so it needs a token ({TOKEN}) or --identity-header", USAGE)
     with looking_at(store):
         pass  # the ledger is there
-    once = opened(store)
-    try:
+    with ledger_at(store) as once:
         app = made(
             once,
             allow_actions=allow_actions,
@@ -63,12 +61,6 @@ def dashboard(
         )
         once.ledger.survey()  # so that the first page need not wait for a connection
         serve(app, host=host, port=port, stop_within=1.0)
-    except ValueError as error:
-        refuse(str(error), USAGE)
-    except StoreError as error:
-        refuse(said(error), TROUBLE)
-    finally:
-        once.close()
 
 
 def _token(file: str | None) -> str | None:

@@ -8,19 +8,8 @@ import typer
 from typer import Option
 
 from onceward import terminal
-from onceward.cli.ledgers import (
-    DEFAULT_STORE,
-    TROUBLE,
-    USAGE,
-    JsonOption,
-    StoreOption,
-    looking_at,
-    opened,
-    refuse,
-    said,
-)
+from onceward.cli.ledgers import DEFAULT_STORE, JsonOption, StoreOption, ledger_at, looking_at
 from onceward.core.drivers import drive
-from onceward.errors import OncewardError
 from onceward.stores.capabilities import DOCUMENT, MIGRATE, PROVISION, TEMPLATE, TableWanted, Units
 from onceward.stores.contract import Part, Store
 
@@ -72,9 +61,8 @@ def init(
         queue (ARN): With --function: the queue that is there already. By default: a new one.
         alarms (ARN): With --function: also make alarms, which tell this SNS topic.
     """
-    once = opened(store)
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl), ("index", index)) if given}
-    try:
+    with ledger_at(store) as once:
         aws = TableWanted(options, _units("--reads", reads), _units("--writes", writes), _formed("--kms-key", kms_key))
         consumer = _consumer(function, timeout, queue, alarms)
         if print_ is not None:
@@ -86,12 +74,6 @@ def init(
             )
         make = PROVISION.needed(once.store) if options else PROVISION.of(once.store)
         parts = [] if make is None else drive(make(options), once.store)
-    except OncewardError as error:
-        refuse(said(error), TROUBLE)
-    except (ValueError, TypeError) as error:
-        refuse(str(error), USAGE)
-    finally:
-        once.close()
     lines = [f"{'made' if part.made else 'was there'}: {part.what}" for part in parts]
     _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
 

@@ -11,6 +11,7 @@ import typer
 from typer import Option
 
 from onceward.core import arguments
+from onceward.core.drivers import drive
 from onceward.core.policy import Policy, Seal
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
@@ -87,6 +88,25 @@ def opened(url: str) -> Once:
         return Once(url)
     except (ValueError, TypeError, ImportError) as error:
         refuse(str(error), USAGE)
+
+
+@contextmanager
+def ledger_at(url: str) -> Iterator[Once]:
+    """Open a ledger, which need not be there. Its errors, and wrong arguments, end the command with one line."""
+    once = opened(url)
+    try:
+        yield once
+    except OncewardError as error:
+        refuse(said(error), TROUBLE)
+    except (ValueError, TypeError) as error:
+        refuse(str(error), USAGE)
+    finally:
+        once.close()
+
+
+def check_answers(once: Once) -> None:
+    """Ask the ledger, so that a mistake shows now, and not at the first request."""
+    drive(once.store.load("onceward:health"), once.store)
 
 
 @contextmanager

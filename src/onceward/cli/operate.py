@@ -10,8 +10,6 @@ from typing import Annotated, TypeVar
 import typer
 from typer import Argument, Option
 
-from onceward.aws.dead_letters.letters import unpark_to
-from onceward.aws.sqs.queue import Queue
 from onceward.cli.chain import show_chain
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
@@ -32,6 +30,7 @@ from onceward.consumers.redriving import check_keeps
 from onceward.core.protocol import message_in
 from onceward.core.record import COMPLETED, Record
 from onceward.core.views import NextStep, next_step
+from onceward.dashboard.actions import send_again
 from onceward.errors import Busy, OncewardError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.chains import LONGEST
@@ -291,26 +290,10 @@ def _send_again(ledger: Ledger, key: str, to: str, seal: str | None, *, json: bo
     if seal is not None:  # else the working directory could give another module in the place of one of ours
         import_here()
     pair = imported_seal(seal)
-    if to.startswith(("amqp:", "amqps:")):
-        from onceward.rabbitmq.redrive import unpark_at  # needs aio-pika, which other commands do not
-
-        try:
-            _tell(unpark_at(ledger, key, to, pair), f"its message was sent to {to}, and the key is unparked", json=json)
-        except ValueError as error:
-            refuse(str(error), USAGE)
-        return
     try:
-        queue = Queue(to)
-    except ValueError as error:
+        _tell(*send_again(ledger, key, to, pair), json=json)
+    except (ImportError, ValueError) as error:
         refuse(str(error), USAGE)
-    try:
-        _tell(
-            unpark_to(ledger, key, queue, pair),
-            f"its message was sent to {queue.name}, and the key is unparked",
-            json=json,
-        )
-    finally:
-        queue.close()
 
 
 def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool = False, message: bool = False) -> T:

@@ -6,14 +6,13 @@ import typer
 
 from onceward.cli.ledgers import (
     DEFAULT_STORE,
-    TROUBLE,
     USAGE,
     AttemptsOption,
     LapseOption,
     StoreOption,
-    opened,
+    check_answers,
+    ledger_at,
     refuse,
-    said,
     seconds,
 )
 from onceward.cli.serving import (
@@ -24,8 +23,6 @@ from onceward.cli.serving import (
     UnixOption,
     serve,
 )
-from onceward.core.drivers import drive
-from onceward.errors import OncewardError
 from onceward.http.route import Route
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope
@@ -96,8 +93,7 @@ def proxy(
         policy["max_attempts"] = max_attempts
     if (kept := seconds("--retention", retention)) is not None:
         policy["retention"] = kept
-    once = opened(store)
-    try:
+    with ledger_at(store) as once:
         app = Proxy(
             upstream,
             once,
@@ -109,7 +105,7 @@ def proxy(
             trusted_proxies=trusted_proxy or (),
             **policy,
         )
-        drive(once.store.load("onceward:health"), once.store)  # a mistake shows now, not at the first request
+        check_answers(once)
         serve(
             app,
             host=host,
@@ -119,12 +115,6 @@ def proxy(
             private_key=private_key,
             dates=False,  # the upstream's passes
         )
-    except (ValueError, TypeError) as error:
-        refuse(str(error), USAGE)
-    except OncewardError as error:
-        refuse(said(error), TROUBLE)
-    finally:
-        once.close()
     raise typer.Exit(0)
 
 

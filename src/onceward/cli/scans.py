@@ -1,10 +1,11 @@
 """The commands that read a whole ledger, or a part of it: ls, purge and stats."""
 
+import heapq
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 from urllib.parse import quote, unquote
 
 import typer
@@ -22,8 +23,8 @@ from onceward.cli.ledgers import (
     seconds,
 )
 from onceward.cli.records import as_json, coloured, heading, row
-from onceward.cli.sorting import show_sorted
 from onceward.core.protocol import STATES
+from onceward.core.record import Record
 from onceward.core.views import Criteria, last_change, relative
 from onceward.stores.contract import Damaged
 
@@ -40,6 +41,13 @@ LimitOption = Annotated[int | None, Option(min=0, metavar="N", help="At most N r
 AfterOption = Annotated[
     str | None, Option(metavar="TOKEN", help="Continue where an earlier command ended.", show_default="the start")
 ]
+
+_MOST: Final = 1000  # rows without --limit
+_BY: Final[dict[str, Callable[[Record, float], float]]] = {
+    "changed": last_change,
+    "claimed": lambda record, _: record.created_at,
+    "attempts": lambda record, _: record.attempts,
+}
 
 
 def ls(
@@ -84,7 +92,7 @@ def ls(
     if sort is not None:
         if after is not None:
             refuse("--sort begins at the start: leave --after out", USAGE)
-        show_sorted(store, prefix, criteria, sort, limit, json=json)
+        _sorted(store, prefix, criteria, sort, limit, json=json)
         return
     with looking_at(store) as ledger:
         try:
@@ -105,6 +113,18 @@ def ls(
             _stopped("stopped; some of the last rows may come again", point)
         if point is not None and shown == limit:
             _say(f"there may be more: go on with the same options and --after={_token(point)}")
+
+
+def _sorted(store: str, prefix: str, criteria: Criteria, by: str, limit: int | None, *, json: bool) -> None:
+    """Print the first records of a list, in the order that ``by`` names."""
+    if by not in _BY:
+        refuse(f"--sort {by}: there are {', '.join(_BY)}", USAGE)
+    with looking_at(store) as ledger:
+        found = ledger.records(prefix, criteria.states or None, *criteria[1:])
+        first = heapq.nlargest(_MOST if limit is None else limit, found, key=lambda one: _BY[by](*one))
+        rows = [as_json(record) if json else row(record, now) for record, now in first]
+    if rows:
+        typer.echo("\n".join(rows if json else [heading(), *rows]))
 
 
 def _criteria(states: list[str], older_than: str | None, newer_than: str | None) -> Criteria:

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, StoreOption, opened, refuse, said
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    USAGE,
+    StoreOption,
+    check_answers,
+    ledger_at,
+    refuse,
+)
 from onceward.cli.serving import CertificateOption, HostOption, PortOption, PrivateOption, UnixOption, is_local
 from onceward.cli.serving import serve as run
-from onceward.core.drivers import drive
-from onceward.errors import OncewardError, ResultWarning
+from onceward.errors import ResultWarning
 
 if TYPE_CHECKING:
     from onceward.service.tokens import Tokens
@@ -65,9 +71,8 @@ def serve(
     )
     warnings.simplefilter("ignore", ResultWarning)  # the client is told in its answer
     found = _tokens(tokens)
-    once = opened(store)
-    try:
-        drive(once.store.load("onceward:health"), once.store)  # a mistake shows now, not at the first request
+    with ledger_at(store) as once:
+        check_answers(once)
         app = assembled(once, found, limits, log_requests=log, local=unix is None)
         run(
             app,
@@ -79,10 +84,6 @@ def serve(
             private_key=private_key,
             stopping=app.state.stopping.set,
         )
-    except OncewardError as error:
-        refuse(said(error), TROUBLE)
-    finally:
-        once.close()
 
 
 def token(

@@ -11,8 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from onceward.core.record import Record
 from onceward.dashboard.access import ANYBODY
 from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, SeenLedger, possible, version_of
-from onceward.dashboard.asking import check_form, form_of
-from onceward.dashboard.board import board_of, visitor_of
+from onceward.dashboard.asking import board_of, check_form, form_of, visitor_of
 from onceward.dashboard.showing import row
 from onceward.errors import OncewardError, StoreError
 from onceward.stores import audit

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from onceward.aws.dead_letters.letters import unpark_to
 from onceward.aws.sqs.queue import Queue
+from onceward.core.policy import Seal
 from onceward.core.protocol import is_known, is_live
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.views import relative
@@ -142,27 +143,35 @@ def _sends(record: Record, _: float) -> Preview | None:
 
 def _send(ledger: Ledger, key: str, detail: str) -> str:
     ledger.show(key)  # the version that the visitor saw; what follows meets copies that workers have kept again
-    if detail.startswith(("amqp:", "amqps:")):
-        return _send_to_rabbitmq(ledger, key, detail)
     try:
-        queue = Queue(detail)
-    except ValueError as error:
-        raise OncewardError(str(error)) from error
-    try:
-        unpark_to(Ledger(ledger.store), key, queue)
-    finally:
-        queue.close()
-    return f"its message was sent to {queue.name}, and the key is unparked"
-
-
-def _send_to_rabbitmq(ledger: Ledger, key: str, address: str) -> str:
-    try:
-        from onceward.rabbitmq.redrive import unpark_at  # needs aio-pika, which other actions do not
-
-        unpark_at(Ledger(ledger.store), key, address)
+        return send_again(Ledger(ledger.store), key, detail)[1]
     except (ImportError, ValueError) as error:
         raise OncewardError(str(error)) from error
-    return f"its message was sent to {address}, and the key is unparked"
+
+
+def send_again(ledger: Ledger, key: str, to: str, seal: Seal | None = None) -> tuple[Record, str]:
+    """Send the message again that a parked record keeps, and unpark its key. Return the record, and what was done.
+
+    Args:
+        ledger: of the key.
+        key: in the ledger.
+        to: the queue: its URL, ARN or name in SQS, or amqp: and a queue of RabbitMQ.
+        seal: that of the workers.
+
+    Raises:
+        ValueError: that is no queue.
+        ImportError: RabbitMQ's client is missing.
+        OncewardError: it was not sent, or possibly not.
+    """
+    if to.startswith(("amqp:", "amqps:")):
+        from onceward.rabbitmq.redrive import unpark_at  # needs aio-pika, which other actions do not
+
+        return unpark_at(ledger, key, to, seal), f"its message was sent to {to}, and the key is unparked"
+    queue = Queue(to)
+    try:
+        return unpark_to(ledger, key, queue, seal), f"its message was sent to {queue.name}, and the key is unparked"
+    finally:
+        queue.close()
 
 
 def _refused_in(record: Record) -> int:

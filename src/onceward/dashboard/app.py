@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from onceward.dashboard import acting, live, pages, signing
 from onceward.dashboard.access import Access, WrongTokens
-from onceward.dashboard.board import Board, board_of
+from onceward.dashboard.asking import Board, board_of
 from onceward.dashboard.rendering import FOLDER, Renderer
 from onceward.dashboard.sampler import Sampler
 from onceward.dashboard.shield import Shield

@@ -1,6 +1,6 @@
-"""Reads what a request asks for: the fields of its form, and the filters of its address."""
+"""What the pages of one dashboard share, and what a request asks for: the fields of its form, and the filters of its address."""
 
-from typing import Final
+from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
@@ -8,11 +8,35 @@ from starlette.requests import Request
 
 from onceward.core.arguments import seconds
 from onceward.core.views import Criteria
-from onceward.dashboard.board import board_of, visitor_of
+from onceward.dashboard.access import ANYBODY, Access, Visitor, WrongTokens
 from onceward.dashboard.reading import RecordQuery
+from onceward.dashboard.rendering import Renderer
+from onceward.dashboard.sampler import Sampler
+from onceward.stores.ledger import Ledger
 
 _LARGEST: Final = 64 * 1024  # bytes of a form
 AGES: Final = ("1m", "15m", "1h", "1d", "7d")
+
+
+class Board(NamedTuple):
+    """The ledger, its counts, the settings and the templates, and the wrong tokens of the last minute."""
+
+    ledger: Ledger
+    sampler: Sampler
+    access: Access
+    renderer: Renderer
+    hides_results: bool
+    wrong: WrongTokens
+
+
+def board_of(request: Request) -> Board:
+    """Return the board of the dashboard that got a request."""
+    return cast("Board", request.app.state.board)
+
+
+def visitor_of(request: Request) -> Visitor:
+    """Return who sent a request."""
+    return getattr(request.state, "visitor", None) or ANYBODY
 
 
 async def form_of(request: Request) -> dict[str, str]:

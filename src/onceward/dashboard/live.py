@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from onceward.dashboard.board import Board, board_of
+from onceward.dashboard.asking import Board, board_of
 from onceward.dashboard.sampler import EVERY
 from onceward.errors import StoreError
 

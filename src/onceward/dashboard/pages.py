@@ -13,8 +13,7 @@ from onceward.core.record import Record
 from onceward.core.views import Criteria, last_change
 from onceward.dashboard import needs, reading, searching
 from onceward.dashboard.actions import possible
-from onceward.dashboard.asking import AGES, asks_to_read, query_of
-from onceward.dashboard.board import Board, board_of
+from onceward.dashboard.asking import AGES, Board, asks_to_read, board_of, query_of
 from onceward.dashboard.reading import RecordQuery
 from onceward.dashboard.rendering import block
 from onceward.dashboard.showing import advice, hidden, kept_in, outbox_of, pretty, row, state_of, steps_of, why

@@ -8,8 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from onceward.dashboard.access import FORWARDED, SESSION
-from onceward.dashboard.asking import check_form, form_of
-from onceward.dashboard.board import board_of
+from onceward.dashboard.asking import board_of, check_form, form_of
 from onceward.dashboard.shield import COOKIE
 
 
