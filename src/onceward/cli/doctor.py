@@ -8,32 +8,18 @@ from contextlib import suppress
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer import Option
 
 from onceward import terminal
 from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse, said, seconds
+from onceward.cli.records import coloured
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
-from onceward.stores.inspection import LEVELS, Finding, Level
+from onceward.stores.inspection import LEVELS, Finding
 
 UNSAFE, UNSEEN = 1, 2
 _DEFAULTS = Policy()
-_COLOURS: dict[Level, str] = {
-    "error": "bold red",
-    "warning": "yellow",
-    "unknown": "magenta",
-    "skipped": "dim",
-    "ok": "green",
-}
-
-AttemptsOption = Annotated[
-    int | None, Option(min=1, metavar="N", help="The guard's max_attempts=.", show_default="no limit")
-]
 
 
 def doctor(
@@ -42,7 +28,7 @@ def doctor(
     store: Annotated[str | None, Option(envvar="ONCEWARD_STORE")] = None,
     lease: float = _DEFAULTS.lease,
     retention: str = f"{_DEFAULTS.retention:.0f}",
-    max_attempts: AttemptsOption = None,
+    max_attempts: Annotated[int | None, Option(min=1)] = None,
     function: str | None = None,
     celery: str | None = None,
     kafka: str | None = None,
@@ -61,6 +47,7 @@ def doctor(
         store (URL): The ledger that the queue's consumers use.
         lease (S): The guard's lease=, in seconds.
         retention (S): The guard's retention=, in seconds; none if it never ends.
+        max_attempts (N): The guard's max_attempts=. By default: no limit.
         function (NAME): The Lambda function that consumes the queue. By default: all that are mapped to it.
         celery (APP): A Celery application: module or module:app, as for celery -A.
         kafka (TOPIC): A topic of a Kafka worker; KAFKA_SERVERS names the brokers.
@@ -102,8 +89,6 @@ def doctor(
     findings = look()
     if json:
         typer.echo(terminal.json({"findings": [finding._asdict() for finding in findings]}))
-    elif sys.stdout.isatty():
-        _show(findings)
     else:
         typer.echo("\n".join([*map(_as_text, findings), _sum(findings)]))
     levels = {finding.level for finding in findings}
@@ -172,26 +157,9 @@ def _seconds(text: str) -> float | None:
 
 
 def _as_text(finding: Finding) -> str:
-    lines = [f"{finding.level:<8} {finding.check}: {terminal.line(finding.says)}"]
-    return "\n".join(lines + [f"         {name} {text}" for name, text in _more(finding)])
-
-
-def _show(findings: list[Finding]) -> None:
-    """Write a table, the worst first."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for heading in ("", "check", "what doctor found, why it matters, and what to do"):
-        table.add_column(heading)
-    for finding in findings:
-        told = Text(terminal.line(finding.says))
-        for name, text in _more(finding):
-            told.append(f"\n{name} ", "bold").append(text)
-        table.add_row(Text(finding.level, _COLOURS[finding.level]), Text(finding.check), told)
-    Console(file=terminal.drawn(sys.stdout), highlight=False).print(table, Text(_sum(findings)))
-
-
-def _more(finding: Finding) -> list[tuple[str, str]]:
+    lines = [f"{coloured(f'{finding.level:<8}', finding.level)} {finding.check}: {terminal.line(finding.says)}"]
     parts = (("why:", finding.why), ("fix:", finding.fix), ("see:", finding.source))
-    return [(name, terminal.line(text)) for name, text in parts if text]
+    return "\n".join(lines + [f"         {name} {terminal.line(text)}" for name, text in parts if text])
 
 
 def _sum(findings: list[Finding]) -> str:

@@ -28,6 +28,10 @@ _OF: Final = {
     RELEASED: _YELLOW,
     COMPLETED: _GREEN,
     IN_PROGRESS: _CYAN,
+    "ERROR": _RED,  # of what doctor says
+    "WARNING": _YELLOW,
+    "UNKNOWN": _YELLOW,
+    "OK": _GREEN,
 }
 
 

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeVar
@@ -120,6 +120,10 @@ class Kit:
         except ValueError as error:
             self.mistake(field, str(error))
             return _NOTHING
+
+    def expressions(self, field: str, texts: Mapping[str, str]) -> dict[str, PathFinder]:
+        """Return the compiled expressions of a mapping."""
+        return {name: self.expression((field, name), text) for name, text in texts.items()}
 
     def key(self, field: Field, text: str) -> KeyFinder | None:
         """Return an expression for a key, all parts of which must be there."""

@@ -18,19 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onceward.errors import StoreError
 from onceward.once import Once, check_once
-from onceward.service.bodies import (
-    NAMESPACE,
-    ClaimBody,
-    CompleteBody,
-    ExtendBody,
-    HealthBody,
-    LookBody,
-    ReleaseBody,
-    StepBody,
-)
+from onceward.service.bodies import NAMESPACE, ClaimBody, HealthBody
 from onceward.service.claims import Claims
 from onceward.service.door import Door, ServiceLimits
-from onceward.service.openapi import document
+from onceward.service.openapi import ACTIONS, document
 from onceward.service.problems import MALFORMED, METHOD, NOT_FOUND, UNREADY, RequestRefused, answer_of
 from onceward.service.tokens import Tokens
 from onceward.terminal import line
@@ -38,15 +29,7 @@ from onceward.terminal import line
 _LOG: Final = logging.getLogger("onceward.service")
 _HEALTHY_FOR: Final = 1.0  # seconds for which the last answer of the ledger counts
 _GONE: Final = 499  # nobody reads this answer; access logs of the field have this number
-_BODIES: Final[dict[str, type[msgspec.Struct]]] = {
-    "claim": ClaimBody,
-    "extend": ExtendBody,
-    "step": StepBody,
-    "complete": CompleteBody,
-    "release": ReleaseBody,
-    "park": ReleaseBody,
-    "look": LookBody,
-}
+_BODIES: Final[dict[str, type[msgspec.Struct]]] = {action: body for action, (_, body, _, _) in ACTIONS.items()}
 _NAMESPACE: Final = re.compile(NAMESPACE.replace("$", r"\Z")).match
 _DECODERS: Final = {kind: msgspec.json.Decoder(kind) for kind in set(_BODIES.values())}
 
@@ -137,21 +120,9 @@ class Desk:
             return answer
 
     async def _acted(self, request: Request, name: str, body: msgspec.Struct, since: float, client: str) -> Response:
-        claims, action = self._claims, request.path_params["action"]
-        match body:
-            case ClaimBody():
-                return await self._claimed(request, name, body, since, client)
-            case ExtendBody():
-                answer: msgspec.Struct | None = await claims.extend(name, body, since)
-            case StepBody():
-                answer = await claims.step(name, body, since)
-            case CompleteBody():
-                answer = await claims.complete(name, body)
-            case ReleaseBody():
-                answer = await (claims.park if action == "park" else claims.release)(name, body)
-            case _:
-                assert isinstance(body, LookBody)
-                answer = await claims.look(name, body)
+        if isinstance(body, ClaimBody):
+            return await self._claimed(request, name, body, since, client)
+        answer = await getattr(self._claims, request.path_params["action"])(name, body, since)
         if answer is None:
             raise RequestRefused(NOT_FOUND, "Nothing is recorded of this key")
         return _json(answer)

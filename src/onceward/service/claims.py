@@ -174,7 +174,7 @@ class Claims:
             lease=claim.remaining + (self.clock() - since),
         )
 
-    async def complete(self, name: str, body: CompleteBody) -> ClaimEnded:
+    async def complete(self, name: str, body: CompleteBody, _: float) -> ClaimEnded:
         """Complete a key.
 
         Raises:
@@ -195,19 +195,19 @@ class Claims:
         why = UNSET if record.result is not None else record.error or "none was stored"
         return ClaimEnded(outcome="completed", replayable=record.result is not None, why=why)
 
-    async def release(self, name: str, body: ReleaseBody) -> ClaimEnded:
+    async def release(self, name: str, body: ReleaseBody, _: float) -> ClaimEnded:
         """Give a key back for a retry. Raises LeaseLost and StoreError."""
         claim = await self._held(name, body, _PATIENCE, "release it")
         await claim.release_async(body.error)
         return ClaimEnded(outcome="released")
 
-    async def park(self, name: str, body: ReleaseBody) -> ClaimEnded:
+    async def park(self, name: str, body: ReleaseBody, _: float) -> ClaimEnded:
         """Stop retrying a key until an operator unparks it. Raises LeaseLost and StoreError."""
         claim = await self._held(name, body, _PATIENCE, "park it")
         await claim.park_async(body.error)
         return ClaimEnded(outcome="parked")
 
-    async def look(self, name: str, body: LookBody) -> Looked | None:
+    async def look(self, name: str, body: LookBody, _: float) -> Looked | None:
         """Return what is recorded of a key; None if there is nothing."""
         key = self._key(name, body.key)
         reply = await self._load(key)

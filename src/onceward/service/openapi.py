@@ -16,7 +16,7 @@ _ALWAYS: Final = (
 )  # fmt: skip
 _HELD: Final = (_P.LOST,)
 # The actions: what each is for, its body, its answers by status, and its problems.
-_ACTIONS: Final[dict[str, tuple[str, type, dict[int, type], tuple[ProblemKind, ...]]]] = {
+ACTIONS: Final[dict[str, tuple[str, type[msgspec.Struct], dict[int, type], tuple[ProblemKind, ...]]]] = {
     "claim": (
         "Claim a key, or get its recorded result. Send it again with the same id if its answer is lost.",
         bodies.ClaimBody,
@@ -52,7 +52,7 @@ _NAMESPACE: Final = {
 @cache
 def document() -> dict[str, Any]:
     """Return the document."""
-    kinds = [kind for _, body, answers, _ in _ACTIONS.values() for kind in (body, *answers.values())]
+    kinds = [kind for _, body, answers, _ in ACTIONS.values() for kind in (body, *answers.values())]
     kinds = [*dict.fromkeys(kinds), bodies.HealthBody, bodies.ProblemBody]
     _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for kind in kinds:
@@ -68,7 +68,7 @@ def document() -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "security": [{"token": []}],
         "paths": {
-            **{f"/v1/{{namespace}}/{action}": {"post": _operation(action)} for action in _ACTIONS},
+            **{f"/v1/{{namespace}}/{action}": {"post": _operation(action)} for action in ACTIONS},
             "/healthz": {"get": _health()},
         },
         "components": {
@@ -79,7 +79,7 @@ def document() -> dict[str, Any]:
 
 
 def _operation(action: str) -> dict[str, Any]:
-    summary, body, answers, kinds = _ACTIONS[action]
+    summary, body, answers, kinds = ACTIONS[action]
     return {
         "operationId": action,
         "summary": summary,

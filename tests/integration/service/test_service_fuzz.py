@@ -184,9 +184,9 @@ def test_of_two_large_results_at_once_the_second_is_refused(once, monkeypatch):
             await claims._held("shop", body, 5.0, "record its result") for body in bodies
         ]  # both see it in progress
         monkeypatch.setattr(claims, "_held", AsyncMock(side_effect=held))
-        assert (await claims.complete("shop", bodies[0])).replayable
+        assert (await claims.complete("shop", bodies[0], 0.0)).replayable
         with pytest.raises(RequestRefused):
-            await claims.complete("shop", bodies[1])
+            await claims.complete("shop", bodies[1], 0.0)
 
     claims, whole = Claims(once, longest_lease=600, longest_wait=0), once.store.swap
     monkeypatch.setattr(once.store, "swap", swap)

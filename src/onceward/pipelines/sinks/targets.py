@@ -44,7 +44,7 @@ class OutboxSink(SinkSettings, kw_only=True):
             return _nothing
         address = self.address
         find = kit.expression("message", self.message)
-        finders = {name: kit.expression(("headers", name), text) for name, text in self.headers.items()}
+        finders = kit.expressions("headers", self.headers)
         group_text, delay = self.ordering
         group = None if group_text is None else kit.expression("group", group_text)
         waits = None if delay is None else kit.seconds("delay", delay)

@@ -40,7 +40,7 @@ class CallStep(EffectSettings, kw_only=True):
         function: Any = kit.imported("function", self.function)
         given = ["message"] if self.arguments is None else self.arguments
         arguments = [kit.expression(("arguments", number), text) for number, text in enumerate(given)]
-        named = {name: kit.expression(("named", name), text) for name, text in self.named.items()}
+        named = kit.expressions("named", self.named)
         if function is not None:
             try:
                 inspect.signature(function).bind(*arguments, **named)

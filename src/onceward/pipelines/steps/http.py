@@ -58,8 +58,8 @@ class HttpStep(EffectSettings, kw_only=True):
     def build(self, kit: "Kit") -> EffectAction:
         fits = kit.needs("", "httpx", "pipelines")
         self._check(kit)
-        path = {name: kit.expression(("path", name), text) for name, text in self.path.items()}
-        query = {name: kit.expression(("query", name), text) for name, text in self.query.items()}
+        path = kit.expressions("path", self.path)
+        query = kit.expressions("query", self.query)
         has_body = self.method in {"POST", "PUT", "PATCH"}
         body = kit.expression("body", self.body or "message") if self.body or has_body else None
         within, timeout = kit.seconds("within", self.within), kit.seconds("timeout", self.timeout, least=0.001)

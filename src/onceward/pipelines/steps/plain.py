@@ -27,8 +27,8 @@ class MapStep(StepSettings):
 
     def build(self, kit: "Kit") -> StepAction:
         whole = None if self.to is None else kit.expression("to", self.to)
-        fields = [(path, kit.expression(("set", path), text)) for path, text in self.set.items()]
-        for path, _ in fields:
+        fields = kit.expressions("set", self.set)
+        for path in fields:
             kit.place(("set", path), path)
         for number, path in enumerate(self.remove):
             kit.place(("remove", number), path)
@@ -37,8 +37,8 @@ class MapStep(StepSettings):
 
         async def run(message: PipelineMessage, _: "PipelineCall") -> PipelineMessage:
             found = message if whole is None else message.with_data(whole(message))
-            values = [(path, find(message)) for path, find in fields]
-            for path, value in values:
+            values = {path: find(message) for path, find in fields.items()}
+            for path, value in values.items():
                 found = found.with_field(path, value)
             for path in self.remove:
                 found = found.without_field(path)

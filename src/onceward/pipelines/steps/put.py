@@ -48,7 +48,7 @@ class PutStep(EffectSettings, kw_only=True):
 
     def build(self, kit: "Kit") -> EffectAction:
         find = kit.expression("item", self.item)
-        finders = {name: kit.expression(("values", name), text) for name, text in self.values.items()}
+        finders = kit.expressions("values", self.values)
         together = "transact" in kit.once.store.capabilities
         if together and self.region is not None:
             kit.mistake(

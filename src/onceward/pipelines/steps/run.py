@@ -56,7 +56,7 @@ class RunStep(EffectSettings, kw_only=True):
     def build(self, kit: "Kit") -> EffectAction:
         program, arguments = self._checked(kit)
         given = kit.expression("input", self.input)
-        more = {name: kit.expression(("environment", name), text) for name, text in self.environment.items()}
+        more = kit.expressions("environment", self.environment)
         timeout = None if self.timeout is None else kit.seconds("timeout", self.timeout, least=0.001)
         commands = Commands(program, timeout)
         kit.closing(commands.close)

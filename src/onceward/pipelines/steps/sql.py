@@ -43,7 +43,7 @@ class SqlStep(EffectSettings, kw_only=True):
 
     def build(self, kit: "Kit") -> EffectAction:
         database = self._opened(kit)
-        finders = {name: kit.expression(("parameters", name), text) for name, text in self.parameters.items()}
+        finders = kit.expressions("parameters", self.parameters)
         statement = None if database is None else self._checked(kit, database)
         is_own = self.database is None or self.database == kit.built.ledger
         if kit.within and is_own:
