@@ -189,7 +189,7 @@ def _compared(stage: ExampleStage, example: "Example", outcome: "BatchOutcome") 
         if dict(stage.effects) != wanted:
             faults.append(f"effects: expected {json(wanted)}, and there were {json(dict(stage.effects))}")
     if example.output is not None:
-        wanted_outputs = {title: data for title, data in example.output.items() if data}
+        wanted_outputs = {title: [*data] for title, data in example.output.items() if data}
         if _outputs(stage) != wanted_outputs:
             faults.append(f"output: expected {json(wanted_outputs)}, and there was {json(_outputs(stage))}")
     return faults
@@ -206,7 +206,7 @@ def _unknown(titles: set[str], example: "Example") -> list[str]:
 
 
 def _outputs(stage: ExampleStage) -> dict[str, list[Any]]:
-    return {title: data for title, data in stage.outputs.items() if data}
+    return {title: [*data] for title, data in stage.outputs.items()}  # as it is now
 
 
 def _difference(stage: ExampleStage, effects: Counter[str], outputs: dict[str, list[Any]]) -> str:
