@@ -6,7 +6,7 @@ from collections.abc import Callable
 from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.worker import Worker
 from onceward.outbox.relay import relay_beside
-from onceward.pipelines.contract import Runs, SourceSettings
+from onceward.pipelines.contract import SourceSettings
 from onceward.pipelines.pipeline import Pipeline
 
 
@@ -60,8 +60,3 @@ class PipelineRun:
         """Take nothing more, and end when what runs ends; from any thread."""
         self.stopping = True
         self._runs.stop()
-
-
-def opened(pipeline: Pipeline, report: Callable[[BatchOutcome], None] | None = None) -> Runs:
-    """Return what brings deliveries from a pipeline's own source, without opening what its steps and sinks need."""
-    return pipeline.source.open(pipeline.flow(report))

@@ -7,7 +7,11 @@ import time
 
 from faults.processes import PATIENCE, workers
 from onceward.pipelines import load
-from onceward.pipelines.run import opened
+
+
+def opened(pipeline, report=None):
+    """Return what brings deliveries from a pipeline's own source, without opening what its steps and sinks need."""
+    return pipeline.source.open(pipeline.flow(report))
 
 
 def written(folder, ledger, parts, messages):

@@ -3,8 +3,8 @@
 import asyncio
 import sys
 
+from commands.pipeline_runs import opened
 from onceward.pipelines import load
-from onceward.pipelines.run import opened
 
 
 async def run(file):

@@ -109,8 +109,8 @@ def test_input_cannot_be_held_in_lambda(deployed, aws, source):
 
 
 def test_a_pipeline_of_lambda_does_not_run_elsewhere(deployed, tmp_path):
+    from commands.pipeline_runs import opened
     from onceward.pipelines import load
-    from onceward.pipelines.run import opened
 
     deployed()
     with pytest.raises(OncewardError, match="runs in AWS Lambda"):

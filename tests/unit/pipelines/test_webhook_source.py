@@ -12,11 +12,11 @@ import uuid
 import httpx
 import pytest
 
+from commands.pipeline_runs import opened
 from onceward import Once
 from onceward.consumers.broker import BrokerError
 from onceward.core.record import PARKED
 from onceward.pipelines import load
-from onceward.pipelines.run import opened
 from onceward.pipelines.sources import inbox
 from onceward.service.heads import TimedHeads
 from tables import each
