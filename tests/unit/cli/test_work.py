@@ -18,7 +18,9 @@ from tables import each
 def test_the_help_names_each_setting(kind):
     _, *settings = (field.name for field in msgspec.structs.fields(getattr(brokers, kind)))
     broker = next(name for name, one in work._BROKERS.items() if one == kind)
-    told = work.HELP.split("--set has the settings")[1].replace("\n", " ").split(f" {broker}: ")[1].split(". ")[0]
+    told = (
+        " ".join(work.work.__doc__.split()).split("--set has the settings")[1].split(f" {broker}: ")[1].split(". ")[0]
+    )
     assert [name.partition(".")[0].split(" ")[0] for name in told.split(", ")] == settings
 
 
