@@ -34,20 +34,15 @@ class OutboxSink(SinkSettings, kw_only=True):
     def address(self) -> str:
         """The target's address in the outbox."""
 
-    @property
-    def ordering(self) -> tuple[Expression | None, Seconds | None]:
-        """The group and the delay, if this kind of target has them."""
-        return getattr(self, "group", None), getattr(self, "delay", None)
-
     def build(self, kit: "Kit") -> SinkAction:
-        if not _is_fit(kit, self):
-            return _nothing
-        address = self.address
-        find = kit.expression("message", self.message)
-        finders = kit.expressions("headers", self.headers)
-        group_text, delay = self.ordering
+        # Not every kind of target has them.
+        group_text, delay = getattr(self, "group", None), getattr(self, "delay", None)
         group = None if group_text is None else kit.expression("group", group_text)
         waits = None if delay is None else kit.seconds("delay", delay)
+        find, finders = kit.expression("message", self.message), kit.expressions("headers", self.headers)
+        if not _is_fit(kit, self, waits, None if group is None else "g"):
+            return _nothing
+        address = self.address
 
         async def send(message: PipelineMessage, call: "PipelineCall") -> None:
             found = {name: one(message) for name, one in finders.items()}
@@ -64,20 +59,16 @@ async def _nothing(_message: PipelineMessage, _call: "PipelineCall") -> None:
     pass
 
 
-def _is_fit(kit: "Kit", sink: OutboxSink) -> bool:
+def _is_fit(kit: "Kit", sink: OutboxSink, waits: float | None, group: str | None) -> bool:
     """Note what is wrong with the target: its library, its address, or what it never takes."""
     try:
         target = open_target(sink.address)
     except (ValueError, TypeError, ImportError) as error:
         kit.mistake(next(iter(type(sink).__annotations__)), str(error))  # of the field that names it
         return False
-    group, delay = sink.ordering
     try:
-        waits = None if delay is None else kit.seconds("delay", delay)
         # An empty object with the settings of this sink: a target refuses what it never takes.
-        target.check(
-            OutboxMessage("0" * 36, "{}", dict.fromkeys(sink.headers, "x"), waits, None if group is None else "g")
-        )
+        target.check(OutboxMessage("0" * 36, "{}", dict.fromkeys(sink.headers, "x"), waits, group))
     except (ValueError, TypeError) as error:
         kit.mistake("", str(error))
         return False
