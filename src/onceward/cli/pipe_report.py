@@ -75,7 +75,7 @@ class PipeReport(RunReport, Reporter):
         return ", ".join(f"{kind} {count}" for kind, count in self.counts.items())
 
     def _update(self) -> None:
-        self._shown.update(self.read, self._told())
+        self._shown.update(self.read, super()._told())
 
     def _pass_on(self, errors: BinaryIO) -> None:
         errors.seek(0)
