@@ -28,7 +28,7 @@ Address = Annotated[str, Meta(description="An address of the outbox, such as sqs
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a part of the file says. Its docstring and its fields' descriptions are the reference."""
+    """What a part of the file says. Its docstring, with its attributes, is the reference (``docstrings.py``)."""
 
 
 class Chosen:
