@@ -10,11 +10,11 @@ import urllib3
 from dynamodb_limit import ITEM, REGION, Limit, presigned
 from measure import Cost, interleaved, table, timed
 from onceward.stores.dynamodb.requests import DYNAMODB
-from onceward.wire.blocking import HttpWire
 from onceward.wire.calls import Call
 from onceward.wire.credentials import CredentialSource
 from onceward.wire.endpoints import Endpoints
 from onceward.wire.nonblocking import AsyncHttpWire
+from onceward.wire.sockets import HttpWire
 
 REQUESTS, ROUNDS, TASKS = 500, 7, 64
 CALL = Call(

@@ -88,7 +88,7 @@ def _recorded(url: str, batch: int) -> dict[str, list[Statement]]:
     guarded = once(key="order.id")(handle)
     batches = once.batch(handle, key="order.id")
     guarded({"id": "the first use makes the tables"})
-    recorder = once.store.plain.conduit = Recorder(once.store.plain.conduit)  # type: ignore[attr-defined]
+    recorder = once.store.conduit = Recorder(once.store.conduit)  # type: ignore[attr-defined]
     first, failing, many = {"id": FIRST}, {"id": FAILING}, orders(NAME, batch)
     runs = (
         lambda: guarded(first),

@@ -45,7 +45,7 @@ Tape = dict[str, list[list[list[Any]]]]  # the round trips of a case, and their 
 def recorded(url: str, batch: int) -> Tape:
     """Return what onceward sends in each case."""
     store = open_store(url)
-    run, heard = store.bare.conduit.run, []
+    run, heard = store.conduit.run, []
 
     def listen(request: RoundTrip) -> list[Any]:
         heard.append([call.command() for call in request.calls])
@@ -65,7 +65,7 @@ def recorded(url: str, batch: int) -> Tape:
         lambda: batches.run(some),
         lambda: batches.run(some),
     )
-    store.bare.conduit.run = listen
+    store.conduit.run = listen
     for case, act in zip(CASES, acts, strict=True):
         heard.clear()
         act()

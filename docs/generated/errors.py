@@ -23,7 +23,7 @@ _ELSEWHERE = (
     ("onceward.stores.contract", "NoIndex"),
     ("onceward.aws.sqs.queue", "QueueError"),
     ("onceward.consumers.broker", "BrokerError"),
-    ("onceward.stores.dynamodb.batch", "StoreWarning"),
+    ("onceward.stores.dynamodb.writer", "StoreWarning"),
     ("onceward.errors", "OwnerUsed"),
 )
 

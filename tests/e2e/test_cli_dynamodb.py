@@ -329,7 +329,9 @@ def interrupted(cli, proxy, *arguments):
 def paged(many, proxy):
     """The same ledger behind a server whose pages are small."""
     many.env["PYTHONPATH"] = f"{many.folder}:{many.env['PYTHONPATH']}"
-    (many.folder / "sitecustomize.py").write_text("import onceward.stores.ledger\nonceward.stores.ledger.PAGE = 20\n")
+    (many.folder / "sitecustomize.py").write_text(
+        "import onceward.stores.ledger_reader\nonceward.stores.ledger_reader.PAGE = 20\n"
+    )
     return many
 
 
@@ -416,7 +418,7 @@ def once(request, tmp_path):
 @pytest.mark.parametrize("limit", [1, 10, 30, 100])
 @pytest.mark.parametrize("status", [None, "PARKED"])
 def test_a_ledger_is_read_in_parts_of_any_size(once, limit, status, monkeypatch):
-    monkeypatch.setattr("onceward.stores.ledger.PAGE", 8)
+    monkeypatch.setattr("onceward.stores.ledger_reader.PAGE", 8)
     for number in range(30):
         claim = once.acquire(number)
         claim.park("why") if number % 10 == 0 else claim.complete()

@@ -45,6 +45,12 @@ def result_of(once, key, **options):
     return done.value.result
 
 
+def test_values_below_keys_that_are_no_texts_go_too(once):
+    once.acquire("ann").complete({(1, 2): {"email": "ann@b.c", "name": "Ann"}, 3: {"email": "bob@b.c"}})
+    assert erased(once, "*.email", "ann@b.c", blank=["*.name"]) == [("shop:ann", None)]
+    assert result_of(once, "ann") == {(1, 2): {"email": "(erased)", "name": "(erased)"}, 3: {"email": "(erased)"}}
+
+
 def test_values_at_paths_go_wherever_they_stand_and_times_and_other_people_stay(once):
     lists = {"to": [{"customer": {"email": "ann@b.c", "age": 41, "name": "Ann"}, "total": 7}], "at": (1, 2)}
     once.acquire("ann").complete(lists)

@@ -15,9 +15,9 @@ from onceward.core.views import Criteria
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard.reading import RecordQuery, listing
 from onceward.dashboard.searching import names
-from onceward.stores.postgres import survey as of_postgres
+from onceward.stores.sql import store as of_postgres
 from onceward.stores.sqlite import finding
-from onceward.stores.sqlite import survey as of_sqlite
+from onceward.stores.sqlite import inspection as of_sqlite
 from servers.needs import numbers
 
 pytestmark = pytest.mark.sampled(once=1)
@@ -135,7 +135,7 @@ def test_sqlite_finds_a_prefix_without_reading_the_keys_before_it(tmp_path):
 def test_a_large_ledger_is_estimated_by_its_survey(mixed, monkeypatch):
     ledger = mixed.ledger
     assert ledger.estimate() is None, "reading it is as fast"
-    for module in ("ledger_counts", "sqlite.survey", "postgres.survey"):
+    for module in ("ledger_reader", "sqlite.inspection", "sql.store"):
         monkeypatch.setattr(f"onceward.stores.{module}.READ", 10)
     estimate = ledger.estimate()
     if mixed.store.url.startswith("sqlite:"):

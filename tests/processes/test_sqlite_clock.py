@@ -11,7 +11,6 @@ import pytest
 
 from faults.processes import lines, workers
 from onceward import Busy, Completed, Once, Parked
-from onceward.stores.sqlite import anchor as sqlite_anchor
 from onceward.stores.sqlite import clock as sqlite_clock
 from onceward.stores.sqlite import file as sqlite_file
 from places import SOURCES
@@ -433,7 +432,7 @@ def test_what_a_worker_writes_keeps_the_mark_of_the_time_up_to_date(machine, pat
             connection = sqlite3.connect(path)
             (written,) = connection.execute("SELECT written FROM onceward_high").fetchone()
             connection.close()
-            assert 0 <= now_of(once) - written < sqlite_anchor.MARK_EVERY
+            assert 0 <= now_of(once) - written < sqlite_clock.MARK_EVERY
 
 
 def test_the_offset_of_a_namespace_is_read_by_name_and_by_number(monkeypatch):

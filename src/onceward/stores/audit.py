@@ -6,7 +6,7 @@ there is none, the process was stopped in between. Entries never change and neve
 """
 
 import os
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,20 +16,12 @@ from onceward.core.record import COMPLETED, Record
 from onceward.core.writes import ended, first_claim
 from onceward.keys.ledger_keys import scoped_key
 from onceward.results.outcomes import storable
-from onceward.stores.contract import NotFound, Store
+from onceward.stores.contract import NotFound
+from onceward.stores.ledger_reader import LedgerReader
 
 NAMESPACE: Final = "onceward.audit"
 _MOST: Final = 200  # entries of one key that a page shows
 _END: Final = "end"
-
-
-class Shows(Protocol):
-    """What an entry needs of a ledger."""
-
-    store: Store
-
-    def show(self, key: str) -> tuple[Record, float]:
-        """Return the record of ``key`` and the store's time; raise NotFound."""
 
 
 class Deed(msgspec.Struct, frozen=True):
@@ -60,7 +52,7 @@ class AuditEntry(NamedTuple):
     end: str | None
 
 
-def begin(ledger: Shows, deed: Deed) -> str:
+def begin(ledger: LedgerReader, deed: Deed) -> str:
     """Write an entry. Return its key. Raises StoreError: nothing may be done then."""
     number = _number(ledger, deed.key)
     while True:
@@ -70,19 +62,19 @@ def begin(ledger: Shows, deed: Deed) -> str:
             return key
 
 
-def end(ledger: Shows, entry: str, how: str) -> None:
+def end(ledger: LedgerReader, entry: str, how: str) -> None:
     """Write how the deed of an entry has ended. Raises StoreError."""
     _insert(ledger, f"{entry}:{_END}", msgspec.json.encode(storable(how)).decode())
 
 
-def entries_of(ledger: Shows, key: str) -> list[AuditEntry]:
+def entries_of(ledger: LedgerReader, key: str) -> list[AuditEntry]:
     """Return the latest entries of a key, the latest first."""
     last = _number(ledger, key)
     records = (_shown(ledger, _key(key, number)) for number in range(last, max(0, last - _MOST), -1))
     return [_entry(one, _shown(ledger, f"{one.key}:{_END}")) for one in records if one is not None]
 
 
-def _number(ledger: Shows, key: str) -> int:
+def _number(ledger: LedgerReader, key: str) -> int:
     """Return how many entries a key has, with few reads: they have no gaps."""
     last, beyond = 0, 1
     while _shown(ledger, _key(key, beyond)) is not None:
@@ -96,7 +88,7 @@ def _number(ledger: Shows, key: str) -> int:
     return last
 
 
-def latest(ledger: Shows, records: list[Record]) -> list[AuditEntry]:
+def latest(ledger: LedgerReader, records: list[Record]) -> list[AuditEntry]:
     """Return the entries among records of the namespace, the latest first. An end that is not among them is read."""
     ends = {record.key: record for record in records if record.key.endswith(f":{_END}")}
     begun = [record for record in records if record.key not in ends]
@@ -109,7 +101,7 @@ def _key(key: str, number: int) -> str:
     return scoped_key(NAMESPACE, (key, number))
 
 
-def _insert(ledger: Shows, key: str, text: str) -> bool:
+def _insert(ledger: LedgerReader, key: str, text: str) -> bool:
     owner = os.urandom(16).hex()
     claim = first_claim(key, owner, None, Policy())
     # It takes no record that is there already: an entry is never replaced.
@@ -118,7 +110,7 @@ def _insert(ledger: Shows, key: str, text: str) -> bool:
     return reply.won or (reply.record is not None and reply.record.owner == owner)
 
 
-def _shown(ledger: Shows, key: str) -> Record | None:
+def _shown(ledger: LedgerReader, key: str) -> Record | None:
     try:
         return ledger.show(key)[0]
     except NotFound:

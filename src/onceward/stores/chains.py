@@ -8,7 +8,8 @@ from onceward.core.origin import CallOrigin, read_origin
 from onceward.core.record import Record
 from onceward.core.selections import ChainOf
 from onceward.stores.contract import NoIndex, NotFound, Page
-from onceward.stores.ledger import PAGE, Ledger
+from onceward.stores.ledger import Ledger
+from onceward.stores.ledger_reader import PAGE
 
 LONGEST: Final = 1000  # keys of a chain, unless you ask for more
 

@@ -1,138 +1,24 @@
 """The ledger for people: list, show, clear, park, unpark, settle, purge and count its records."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
 from onceward.core import protocol
-from onceward.core.attempts import Attempt, attempts_of
-from onceward.core.clock import boottime
 from onceward.core.drivers import drive
-from onceward.core.record import COMPLETED, Elsewhere, Record, Write
-from onceward.core.selections import ByKey
-from onceward.core.steps import fetched
-from onceward.core.views import Criteria
-from onceward.errors import Busy, OncewardError, UnknownNeed
+from onceward.core.record import COMPLETED, Record, Write
+from onceward.errors import Busy, OncewardError
 from onceward.keys.ledger_keys import may_be_kept
-from onceward.observe.logs import logger
 from onceward.results.message_entries import unsent_of
 from onceward.results.outcomes import storable
 from onceward.results.step_entries import entries_of, without
-from onceward.stores.contract import Damaged, DamagedRecord, HasUnsent, KeepsMessage, NotFound, Page, Purged, Store
-from onceward.stores.kept_results import delete_kept
-from onceward.stores.ledger_counts import LedgerCounts
+from onceward.stores.contract import Damaged, DamagedRecord, HasUnsent, KeepsMessage, Purged
 from onceward.stores.ledger_erasing import LedgerErasing
+from onceward.stores.ledger_reader import PAGE, delete_kept
 from onceward.stores.ledger_settling import LedgerSettling
 
-PAGE = 500
 
-
-class Ledger(LedgerCounts, LedgerSettling, LedgerErasing):
+class Ledger(LedgerSettling, LedgerErasing):
     """The records of a store, from ``once.ledger``. Every method raises StoreError if the store cannot be reached."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def records(
-        self,
-        prefix: str = "",
-        status: str | Iterable[str] | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
-    ) -> Iterator[tuple[Record, float]]:
-        """Yield each record whose key starts with ``prefix``, with the store's time.
-
-        SQLite and memory sort them by key. DynamoDB has no order and is read completely: for large tables use :meth:`pages`.
-        Records that cannot be read are left out, with a warning in the log.
-
-        Args:
-            prefix: the first characters of the keys.
-            status: only those in this status, or in one of several: IN_PROGRESS, COMPLETED, RELEASED or PARKED; or LAPSED or
-                EXPIRED, as in :meth:`stats`.
-            older_than: only those that have not changed for so many seconds.
-            newer_than: only those that changed within the last so many seconds.
-
-        Raises:
-            ValueError: a status is unknown, or an age is not between 0 and 100 years.
-        """
-        for page in self.pages(prefix, status, older_than=older_than, newer_than=newer_than):
-            for one in page.damaged:
-                logger().warning("%r: left out, because it cannot be read: %s", one.key, one.why)
-            for record in page.records:
-                yield record, page.now
-
-    def pages(
-        self,
-        prefix: str = "",
-        status: str | Iterable[str] | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
-        *,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[Page]:
-        """Yield pages of records in the store's own order, so that you can stop and go on later.
-
-        A page may be empty and have a next. Without a status and an age, ``damaged`` has all records that cannot be read. A
-        record that stays where it is comes once, even if you stop and go on later.
-
-        Args:
-            prefix: the first characters of the keys.
-            status: as for :meth:`records`.
-            older_than: as for :meth:`records`.
-            newer_than: as for :meth:`records`.
-            after: the ``next`` of the last page you read; None starts at the beginning.
-            limit: the most records on all pages together; None means all.
-
-        Raises:
-            ValueError: as for :meth:`records`.
-        """
-        states = () if status is None else (status,) if isinstance(status, str) else tuple(status)
-        criteria = Criteria(states, older_than, newer_than)
-        criteria.check()
-        size = PAGE if limit is None else min(limit, PAGE)
-        while limit is None or limit > 0:
-            page = drive(self.store.select(ByKey(prefix, criteria), after, size), self.store)
-            records = [_plain(one) for one in page.records]
-            if limit is not None and len(records) > limit:
-                size = max(limit, size // 2)  # only a whole page has a next: read a smaller one again
-                continue
-            yield page._replace(records=records)
-            if page.next is None:
-                return
-            after = page.next
-            if limit is not None:
-                limit -= len(records)
-                # A page that is not full was filtered, so the next one may be larger.
-                size = min(limit if len(records) == size else 2 * size, PAGE)
-
-    def show(self, key: str, *, whole: bool = False) -> tuple[Record, float]:
-        """Return the record of ``key`` and the store's time.
-
-        Args:
-            key: the key as it stands in the ledger.
-            whole: whether to fetch a result that is kept elsewhere; otherwise ``result`` says where it is.
-
-        Raises:
-            NotFound: there is no such key.
-            DamagedRecord: the record cannot be read.
-        """
-        # No ledger can hold a key with lone surrogates, as from an argument that is not UTF-8.
-        readable = key.encode("utf-8", "replace").decode() == key
-        reply = drive(self.store.load(key), self.store) if readable else None
-        if reply is None or reply.record is None:
-            raise NotFound(
-                f"{key if readable else ascii(key)}: no such key in {self.store.url}; `onceward ls` shows those there are"
-            )
-        record = drive(fetched(reply.record, boottime), self.store) if whole else _plain(reply.record)
-        return record, reply.now
-
-    def attempts(self, key: str) -> list[Attempt]:
-        """Return the last attempts of ``key``, the oldest first, with the one that runs now. Raises NotFound."""
-        return attempts_of(*self.show(key))
-
-    def is_live(self, key: str) -> bool:
-        """Return whether a worker holds ``key`` now. Raises NotFound."""
-        return protocol.is_live(*self.show(key))
 
     def clear(self, key: str, *, live: bool = False, message: bool = False, unsent: bool = False) -> Record | Damaged:
         """Delete the record of ``key``, so that its next delivery runs again, and return it.
@@ -304,18 +190,6 @@ class Ledger(LedgerCounts, LedgerSettling, LedgerErasing):
                 delete_kept(self.store, record)
                 yield record
 
-    def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:
-        while True:
-            record, now = self.show(key)
-            if needs := protocol.unknown_needs(record):
-                raise UnknownNeed(key, needs)
-            change = write(record, now)
-            if change is None:
-                raise OncewardError(f"{key}: it is {record.status} and {refusal}")
-            reply = drive(self.store.swap(change, record), self.store)
-            if reply.won and reply.record is not None:
-                return reply.record
-
 
 def _check_sent(record: Record) -> None:
     if record.unsent is None:
@@ -328,8 +202,3 @@ def _check_sent(record: Record) -> None:
         f"{record.key}: {len(targets)} message(s) are not sent yet, to {', '.join(targets)}. `onceward relay --once` sends what is "
         "due; `onceward relay --retry KEY` or `--drop KEY` decides about refused ones. `onceward clear KEY --lose-messages` loses them"
     )
-
-
-def _plain(record: Record) -> Record:
-    """Return the record with its result as text; for a result kept elsewhere, that is its place."""
-    return record._replace(result=str(record.result)) if type(record.result) is Elsewhere else record

@@ -1,6 +1,5 @@
 """Erasing what records hold of a person, while their keys go on answering duplicates."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -21,8 +20,8 @@ from onceward.results.outcomes import SEALED, describe
 from onceward.results.step_entries import Entry, entries_of, text_of
 from onceward.results.values import MARKS as _MARKS
 from onceward.stores import audit
-from onceward.stores.contract import NotFound, Page, Store
-from onceward.stores.kept_results import delete_kept
+from onceward.stores.contract import NotFound
+from onceward.stores.ledger_reader import LedgerReader, delete_kept
 
 WHY: Final = "it was erased"
 BLANK: Final = "(erased)"  # in the place of a text; of anything else it is null
@@ -49,22 +48,8 @@ class _Gone(OncewardError):
     """The record holds nothing of the person any more."""
 
 
-class LedgerErasing(ABC):
+class LedgerErasing(LedgerReader):
     """The part of :class:`onceward.stores.ledger.Ledger` that erases."""
-
-    store: Store
-
-    @abstractmethod
-    def pages(self, prefix: str = "") -> Iterator[Page]:
-        """Yield pages of records."""
-
-    @abstractmethod
-    def show(self, key: str) -> tuple[Record, float]:
-        """Return the record of ``key`` and the store's time."""
-
-    @abstractmethod
-    def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:
-        """Swap the record of a key for what ``write`` returns; None refuses it."""
 
     def erase(
         self,
@@ -246,42 +231,38 @@ class _Text:
 
     def visit(self, path: str, see: Callable[[Any], Any]) -> None:
         """Replace what stands at the path by what ``see`` returns for it; the same object leaves it."""
-        value = _DECODER.decode(self.text)
-        made = self._visited(value, path.split("."), see)
-        if made is not value:
-            self.text = msgspec.json.encode(made).decode()
+        whole = [_DECODER.decode(self.text)]
+        if self._visit(whole, 0, path.split("."), see):
+            self.text = msgspec.json.encode(whole[0]).decode()
 
-    def _visited(self, value: Any, names: Sequence[str], see: Callable[[Any], Any]) -> Any:
-        if not names:
-            return see(value)
-        if isinstance(value, str):
-            return self._in_text(value, names, see)
+    def _visit(self, parent: Any, at: Any, names: Sequence[str], see: Callable[[Any], Any]) -> bool:
+        """Visit what the parent has in one place, and return whether something was replaced."""
+        value = parent[at]
+        if not names or isinstance(value, str):
+            parent[at] = self._in_text(value, names, see) if names else see(value)
+            return parent[at] is not value
+        places: list[tuple[Any, Any, Sequence[str]]] = []
         if isinstance(value, list):
-            return _same_or(value, [self._visited(one, names, see) for one in value])
-        if not isinstance(value, dict):
-            return value
-        mark = next((name for name in value if self._marked and name in _MARKS), None)
-        if mark == "$dict":
-            pairs = [[name, self._named(name, one, names, see)] for name, one in value[mark]]
-            same = all(new[1] is old[1] for new, old in zip(pairs, value[mark], strict=True))
-            return value if same else {mark: pairs}
-        if (
-            mark == "$namedtuple"
-        ):  # stored without the names of its fields, so only the wanted value itself is one of them
-            items = [self._visited(one, names[1:], self._only(see)) for one in value["items"]]
-            return _same_or(value, value | {"items": items})
-        if "raised" in value and mark is not None:
-            raised = {name: self._visited(one, names, see) for name, one in value["raised"].items()}
-            return _same_or(value, value | {"raised": _same_or(value["raised"], raised)})
-        if mark is not None:  # our own marks add no names
-            return _same_or(value, {name: self._visited(one, names, see) for name, one in value.items()})
-        return _same_or(value, {name: self._named(name, one, names, see) for name, one in value.items()})
+            places = [(value, place, names) for place in range(len(value))]
+        elif isinstance(value, dict):
+            mark, rest = next((name for name in value if self._marked and name in _MARKS), None), names[1:]
+            if mark is None:
+                places = [(value, name, rest) for name in value if names[0] in {"*", name}]
+            elif mark == "$dict":
+                places = [(pair, 1, rest) for pair in value[mark] if names[0] in ("*", pair[0])]
+            elif (
+                mark == "$namedtuple"
+            ):  # stored without the names of its fields, so only the wanted value itself is one of them
+                see = self._only(see)
+                places = [(value["items"], place, rest) for place in range(len(value["items"]))]
+            else:  # our own marks add no names
+                inner = value.get("raised", value)
+                places = [(inner, name, names) for name in inner]
+        replaced = [self._visit(*place, see) for place in places]
+        return any(replaced)
 
     def _only(self, see: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return lambda value: see(value) if self._wanted in _said(value) else value
-
-    def _named(self, name: object, one: Any, names: Sequence[str], see: Callable[[Any], Any]) -> Any:
-        return self._visited(one, names[1:], see) if names[0] in {"*", name} else one
 
     def _in_text(self, value: str, names: Sequence[str], see: Callable[[Any], Any]) -> str:
         """Look into a text that is JSON itself, such as the body of an HTTP response."""
@@ -293,18 +274,6 @@ class _Text:
         except msgspec.DecodeError:
             return value  # it is no JSON
         return inner.text
-
-
-def _same_or(value: Any, made: Any) -> Any:
-    """Return ``made``, or ``value`` itself if all that is in it is the same."""
-    pairs = zip(made, value, strict=True) if isinstance(value, list) else ((made[name], value[name]) for name in value)
-    flat = (
-        all(n is o for n, o in zip(new, old, strict=True))
-        if isinstance(new, list) and isinstance(old, list) and new is not old
-        else new is old
-        for new, old in pairs
-    )
-    return value if all(flat) else made
 
 
 def _blank(value: Any) -> Any:

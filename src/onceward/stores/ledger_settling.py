@@ -1,8 +1,6 @@
 """Completing a key by hand."""
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 from onceward.core import protocol
 from onceward.core.policy import Policy
@@ -11,14 +9,11 @@ from onceward.errors import Busy, OncewardError
 from onceward.results.classes import NotReplayable
 from onceward.results.codec import Codec
 from onceward.stores.contract import KeepsMessage
+from onceward.stores.ledger_reader import LedgerReader
 
 
-class LedgerSettling(ABC):
+class LedgerSettling(LedgerReader):
     """The part of :class:`onceward.stores.ledger.Ledger` that completes keys by hand."""
-
-    @abstractmethod
-    def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:
-        """Swap the record of a key for what ``write`` returns; None refuses it."""
 
     def settle(
         self,

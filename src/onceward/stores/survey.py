@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from onceward.core.protocol import STATUSES
+from onceward.core.record import COMPLETED
+
+UNFINISHED: Final = STATUSES - {COMPLETED}
 READ: Final = 100_000  # records that a survey may count one by one
 
 

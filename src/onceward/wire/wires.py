@@ -119,7 +119,7 @@ def opened(region: str | None, *, timeout: float, clock: Clock = boottime, **ser
     source = CredentialSource()
 
     def wire() -> Wire:
-        from onceward.wire.blocking import HttpWire
+        from onceward.wire.sockets import HttpWire
 
         return HttpWire(Endpoints(find_region(region), **services), source, timeout=timeout, clock=clock)
 

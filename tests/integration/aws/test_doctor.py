@@ -11,8 +11,7 @@ from onceward import Once, Policy
 from onceward.aws.doctor.facts import Facts, Trigger
 from onceward.aws.doctor.look import Inspection, _name, diagnosis
 from onceward.aws.sqs.settings import QueueSettings
-from onceward.stores.dynamodb.facts import Table
-from onceward.stores.dynamodb.inspection import _lagging
+from onceward.stores.dynamodb.inspection import Table, _lagging
 from onceward.stores.inspection import InMemory
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.inspection import File, _kind

@@ -12,8 +12,8 @@ from onceward.core.views import Criteria
 from onceward.core.writes import ended, first_claim
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE, OBSERVE, SURVEY
+from onceward.stores.dynamodb.finding import tally
 from onceward.stores.dynamodb.items import SHARDS
-from onceward.stores.dynamodb.survey import tally
 from onceward.stores.survey import NOTHING
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import ServiceAnswer
@@ -214,7 +214,7 @@ def test_an_index_that_is_late_finds_nothing_that_is_completed(store, dynoxide):
 
 
 def test_more_than_the_bound_is_told_as_at_least(store, monkeypatch):
-    monkeypatch.setattr("onceward.stores.dynamodb.survey.READ", 4)
+    monkeypatch.setattr("onceward.stores.dynamodb.finding.READ", 4)
     steps = tally(store)
     request = next(steps)
     answers = []

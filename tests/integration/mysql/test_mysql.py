@@ -500,8 +500,8 @@ def test_a_session_whose_settings_were_refused_is_not_used(database, monkeypatch
             with pytest.raises(StoreError, match="nothing"):
                 run("k")
         assert run("k") == 1
-        plain, asked = once.store.plain, RowsQuery("SELECT @@innodb_lock_wait_timeout")
-        ((waits,),) = plain.exchange(asked) if mode == "sync" else runner.run(plain.exchange_async(asked))
+        store, asked = once.store, RowsQuery("SELECT @@innodb_lock_wait_timeout")
+        ((waits,),) = store.exchange(asked) if mode == "sync" else runner.run(store.exchange_async(asked))
         assert waits == 1
         once.close()
 

@@ -8,8 +8,7 @@ from onceward.core.record import COMPLETED
 from onceward.core.selections import DueWithin
 from onceward.stores import open_store
 from onceward.stores.capabilities import MIGRATE, OUTBOX
-from onceward.stores.postgres.finding import DueQuery
-from onceward.stores.postgres.queries import RawQuery
+from onceward.stores.postgres.queries import DueQuery, RawQuery
 from onceward.testing.bench import claim_of
 
 
@@ -30,7 +29,7 @@ def test_ten_thousand_completed_records_are_not_read(store, sql):
     write = claim_of("left", "a", status=COMPLETED, keep=None, unsent="{}", due=-1.0)
     assert drive(store.insert(write), store).won
     sql(f"ANALYZE {store.names.table}")
-    query = DueQuery(store.names, None, 100, 0.0)
+    query = DueQuery(store.names.table, None, 100, 0.0)
     plan = "\n".join(row[0] for row in store.exchange(RawQuery(f"EXPLAIN {query.text}", *query.values)))
     assert "Seq Scan" not in plan
     assert plan.count(f"{store.names.plain}_due") == 2  # the page, and the next moment
@@ -39,10 +38,10 @@ def test_ten_thousand_completed_records_are_not_read(store, sql):
 
 def test_a_former_versions_ledger_refuses_messages_until_it_is_migrated(store, sql):
     drive(OUTBOX.needed(store)(), store)
-    sql(f"DROP INDEX {store.names.due}")
+    sql(f"DROP INDEX {store.names.index('due')}")
     with pytest.raises(StoreError, match=r"no index of messages, .*`onceward migrate --store postgresql://"):
         drive(OUTBOX.needed(store)(), store)
-    assert (f"index {store.names.due}", True) in drive(MIGRATE.needed(store)(), store)
+    assert (f"index {store.names.index('due')}", True) in drive(MIGRATE.needed(store)(), store)
     drive(OUTBOX.needed(store)(), store)
 
 
@@ -51,7 +50,7 @@ def test_an_index_of_another_schemas_ledger_is_not_taken_for_its_own(store, sql,
     other = open_store(schema.replace("?schema=", "?schema=other_"))
     drive(OUTBOX.needed(other)(), other)
     path = f"{store.names.schema},{other.names.schema}"
-    sql(f"DROP INDEX {store.names.due}")
+    sql(f"DROP INDEX {store.names.index('due')}")
     both = open_store(f"{postgres.url}?options=-csearch_path%3D{path}")
     with pytest.raises(StoreError, match="no index of messages"):
         drive(OUTBOX.needed(both)(), both)

@@ -309,7 +309,7 @@ def test_a_child_forked_while_threads_wait_has_connections_of_its_own(schema):
     threads = [threading.Thread(target=store.exchange, args=[slow]) for _ in range(2)]
     for thread in threads:
         thread.start()
-    while not store.plain.conduit._here.threads._line:
+    while not store.conduit._here.threads._line:
         time.sleep(0.01)
     child = os.fork()
     if not child:

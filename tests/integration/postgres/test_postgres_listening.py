@@ -15,6 +15,7 @@ import pytest
 from onceward import Once
 from onceward.core.clock import boottime
 from onceward.stores.postgres import listening
+from onceward.stores.postgres.store import ChangeRequest
 from servers.postgres import PgBouncer
 from waiting import until
 
@@ -56,7 +57,7 @@ class Waiting:
 
 
 def ear_of(once):
-    return once.store.plain.conduit.ear
+    return once.store.conduit.ear
 
 
 def until_listened_to(once, keys=1):
@@ -298,7 +299,7 @@ def ear(monkeypatch):
 @pytest.mark.parametrize("steps", range(4))
 def test_a_cancellation_is_not_lost_beside_a_change(ear, steps):
     async def main():
-        task = asyncio.create_task(ear.wait_async("k", LONG))
+        task = asyncio.create_task(ear.run_async(ChangeRequest("k", LONG), None))
         while not ear._keys:
             await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -323,7 +324,7 @@ def test_an_interrupted_waiter_leaves(ear, monkeypatch):
 
     monkeypatch.setattr(ear, "_enter", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        ear.wait("k", LONG)
+        ear.run(ChangeRequest("k", LONG), None)
     assert not ear._keys["k"].wakes
 
 

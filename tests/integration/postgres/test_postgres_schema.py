@@ -113,7 +113,10 @@ def test_a_newer_version_adds_its_columns_beside_an_older_one(store, monkeypatch
     monkeypatch.setattr(ledger_schema, "MINOR", ledger_schema.MINOR + 1)
     newer = open_store(store.url)
     parts = drive(MIGRATE.needed(newer)(), newer)
-    rest = [(f"index {name}", False) for name in (store.names.due, store.names.origin, store.names.open)]
+    rest = [
+        (f"index {name}", False)
+        for name in (store.names.index("due"), store.names.index("origin"), store.names.index("open"))
+    ]
     assert parts == [("column later", True), *rest]
     assert not any(part.made for part in drive(MIGRATE.needed(newer)(), newer))
     sql(f"UPDATE {store.names.table} SET later = 'x'")
@@ -261,7 +264,7 @@ def test_the_database_says_what_each_column_is(store, sql):
 
 
 def usable(store, sql):
-    return sql("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", store.names.open)
+    return sql("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", store.names.index("open"))
 
 
 def parked_keys(store):
@@ -286,19 +289,19 @@ def test_a_new_ledger_finds_what_is_parked_by_its_index(store, sql, parked, monk
 
 
 def test_a_former_versions_ledger_gets_the_index_by_migrate_alone(store, sql, parked):
-    sql(f"DROP INDEX {store.names.open}")
+    sql(f"DROP INDEX {store.names.index('open')}")
     again = open_store(store.url)
     assert parked_keys(again) == parked
     assert usable(store, sql) == []
     for made in (True, False):
-        assert drive(MIGRATE.needed(again)(), again)[-1] == (f"index {store.names.open}", made)
+        assert drive(MIGRATE.needed(again)(), again)[-1] == (f"index {store.names.index('open')}", made)
     assert usable(store, sql) == [(True,)]
     assert parked_keys(again) == parked
     again.close()
 
 
 def test_migrate_makes_an_index_anew_whose_building_was_stopped(store, sql, parked):
-    sql(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass('{store.names.open}')")
+    sql(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass('{store.names.index('open')}')")
     assert parked_keys(store) == parked
     assert drive(MIGRATE.needed(store)(), store)[-1].made
     assert usable(store, sql) == [(True,)]
@@ -306,7 +309,7 @@ def test_migrate_makes_an_index_anew_whose_building_was_stopped(store, sql, park
 
 def test_migrate_waits_longer_for_an_index_than_for_a_request(store, sql, postgres):
     drive(store.load("?"), store)
-    sql(f"DROP INDEX {store.names.open}")
+    sql(f"DROP INDEX {store.names.index('open')}")
     hasty = open_store(f"{store.url}&timeout=2")
     with psycopg.connect(postgres.url, autocommit=False) as other:
         other.execute(
@@ -322,7 +325,7 @@ def test_migrate_waits_longer_for_an_index_than_for_a_request(store, sql, postgr
 
 def test_only_the_owner_of_the_table_may_make_its_index(store, sql):
     drive(store.load("?"), store)
-    sql(f"DROP INDEX {store.names.open}")
+    sql(f"DROP INDEX {store.names.index('open')}")
     role = f"plain_{store.names.schema}"
     sql(f"CREATE ROLE {role} LOGIN")
     sql(f"GRANT USAGE ON SCHEMA {store.names.schema} TO {role}")
@@ -383,8 +386,8 @@ def test_a_large_ledger_is_counted_without_reading_it(store, sql, monkeypatch, p
     ledger = Ledger(store)
     assert ledger.estimate() is None  # it is small
     sql(f"ANALYZE {names.table}")
-    for module in ("postgres.survey", "ledger_counts"):
+    for module in ("sql.store", "ledger_reader"):
         monkeypatch.setattr(f"onceward.stores.{module}.READ", 10)
     assert ledger.estimate() == (ledger.stats(), {"total", "COMPLETED"})
-    sql(f"DROP INDEX {names.open}")
+    sql(f"DROP INDEX {names.index('open')}")
     assert ledger.estimate() is None

@@ -10,7 +10,6 @@ from onceward.stores.capabilities import MIGRATE
 from onceward.stores.chains import chain_of
 from onceward.stores.contract import NoIndex
 from onceward.stores.ledger import Ledger
-from onceward.stores.postgres.finding import chain_query
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of
 
@@ -41,7 +40,7 @@ def test_the_records_of_other_chains_are_not_read(store, sql, analyzed):
     drive(store.insert_many(writes), store)
     if analyzed:
         sql(f"ANALYZE {store.names.table}")
-    query = chain_query(store.names, "root7", None, 100, None)
+    query = store._page(ChainOf("root7"), None, 100, "origin", None)
     plan = "\n".join(row[0] for row in store.exchange(RawQuery(f"EXPLAIN {query.text}", *query.values)))
     assert "Seq Scan" not in plan
     assert "_pkey" not in plan
@@ -70,11 +69,11 @@ def test_pages_follow_each_other_without_gaps(store):
 
 def test_a_former_versions_ledger_is_traced_after_migrate_or_by_reading_it(store, sql):
     drive(store.insert(claim_of("pay", "a", origin=came("order", "order"))), store)
-    sql(f"DROP INDEX {store.names.origin}")
+    sql(f"DROP INDEX {store.names.index('origin')}")
     with pytest.raises(NoIndex, match=r"no index .*onceward migrate"):
         traced(store, "order")
     assert [record.key for record in traced(store, "order", scan=True).records] == ["pay"]
-    assert (f"index {store.names.origin}", True) in drive(MIGRATE.needed(store)(), store)
+    assert (f"index {store.names.index('origin')}", True) in drive(MIGRATE.needed(store)(), store)
     assert [record.key for record in traced(store, "order").records] == ["pay"]
 
 

@@ -191,7 +191,7 @@ def test_a_write_that_no_replica_confirms_is_not_taken_for_made(primary):
         with pytest.raises(StoreError, match="confirmed"):
             once.run("k3", lambda: 1)
         with pytest.raises(StoreError, match="confirmed"):  # what an earlier request wrote is not confirmed, either
-            once.store.bare.exchange(_load(once.store, "n:k3"))
+            once.store.exchange(_load(once.store, "n:k3"))
         replica.go_on()
         assert patient.run("k4", lambda: 1) == 1
     finally:

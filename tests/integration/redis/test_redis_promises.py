@@ -14,7 +14,7 @@ from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores import open_store
 from onceward.stores.capabilities import FOUND, INSPECT, MIGRATE, OUTBOX, PROVISION
-from onceward.stores.redis.confirmation import Confirmation
+from onceward.stores.redis.requests import Confirmation
 from onceward.testing.bench import claim_of
 from servers.redis import Redis
 from tables import each

@@ -464,7 +464,7 @@ DEFECTS = (
     ),
     Defect(
         "Redis counts a write that no replica has",
-        "stores/redis/confirmation.py",
+        "stores/redis/requests.py",
         "if on_disk and reached >= self.replicas:",
         "if on_disk:",
         "integration/redis/test_redis_promises.py integration/redis/test_redis_connections.py",

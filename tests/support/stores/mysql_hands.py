@@ -41,7 +41,7 @@ class Moved:
 
 def moved_clock(store, passed):
     """Return the store on a clock that is ahead by the sum of ``passed`` seconds."""
-    store.plain.conduit = Moved(store.plain.conduit, passed)
+    store.conduit = Moved(store.conduit, passed)
     return store
 
 

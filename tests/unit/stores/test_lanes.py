@@ -275,8 +275,8 @@ def test_a_claim_does_not_wait_until_there_are_no_more_ends(run, server):
 
 
 def test_the_ends_of_many_leave_before_the_claims_of_many():
-    claims = ManyRows("insert_many", "", [["k"]]), MysqlWrites("insert", [])
-    ends = ManyRows("swap_many", "", [["k"]]), MysqlWrites("swap", [])
+    claims = ManyRows("insert", "", [["k"]]), MysqlWrites("insert", [])
+    ends = ManyRows("swap", "", [["k"]]), MysqlWrites("swap", [])
     assert [one.rank for one in claims + ends] == [1, 1, 0, 0]
     assert [RoundTrip(action, []).rank for action in ("insert_many", "swap_many", "load", "delete")] == [1, 0, 1, 0]
 

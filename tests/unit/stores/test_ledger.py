@@ -46,7 +46,7 @@ def test_a_prefix_is_taken_as_it_is(once, ledger, prefix):
 
 
 def test_a_ledger_of_many_pages_is_listed_completely(once, ledger, monkeypatch):
-    monkeypatch.setattr("onceward.stores.ledger.PAGE", 7)
+    monkeypatch.setattr("onceward.stores.ledger_reader.PAGE", 7)
     for number in range(50):
         once.acquire(number).complete()
     keys = [record.key for record, _ in ledger.records()]

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.wire import connections, http1, http_calls, nonblocking
-from onceward.wire.blocking import HttpWire
 from onceward.wire.calls import Call, ObjectCall
 from onceward.wire.credentials import CredentialSource
 from onceward.wire.endpoints import Endpoints, Origin, check_direct
 from onceward.wire.nonblocking import AsyncHttpWire
+from onceward.wire.sockets import HttpWire
 from servers.needs import needs
 from tables import each
 
@@ -738,7 +738,7 @@ def test_a_child_process_uses_connections_of_its_own():
         from onceward.wire.calls import Call
         from onceward.wire.credentials import CredentialSource
         from onceward.wire.endpoints import Endpoints
-        from onceward.wire.blocking import HttpWire
+        from onceward.wire.sockets import HttpWire
         wire = HttpWire(Endpoints("eu-west-1", dynamodb=sys.argv[1]), CredentialSource())
         send = lambda who: wire.send(Call(DYNAMODB, "GetItem", {"who": who}), time.time())
         send("parent")
@@ -876,7 +876,7 @@ def test_a_connection_that_was_under_way_at_the_closing_is_not_kept(carrier):
 
 def test_the_sync_wire_loads_nothing_that_it_does_not_need():
     code = (
-        "import sys, msgspec, onceward.stores.dynamodb; had = set(sys.modules); import onceward.wire.blocking;"
+        "import sys, msgspec, onceward.stores.dynamodb; had = set(sys.modules); import onceward.wire.sockets;"
         "print([name for name in sys.modules.keys() - had if name in ('asyncio', 'ssl', 'email', 'http.client', 'urllib3', 'aiohttp', 'botocore', 'inspect',"
         " 'logging', 'concurrent.futures', 'datetime', 'calendar')])"
     )

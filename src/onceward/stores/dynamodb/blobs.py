@@ -1,6 +1,7 @@
 """Results too large for an item: objects in S3, written before the record that points to them."""
 
 import re
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, cast
 
@@ -11,9 +12,9 @@ from onceward.core.retries import jittered
 from onceward.core.urls import shown_url
 from onceward.errors import ResultUnavailable, StoreError
 from onceward.stores.dynamodb.items import Item, Value
-from onceward.stores.dynamodb.table import DynamoTable
-from onceward.wire.calls import ObjectCall
+from onceward.wire.calls import ObjectCall, ServiceAnswer
 
+Ask = Callable[..., Steps[ServiceAnswer]]  # a store's ``ask``
 PLACE: Final = "s3://"  # start of the text of a result kept elsewhere; no JSON starts so
 ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside the key, an error and the names
 # Seconds before an object is written again. A record does not wait longer for S3.
@@ -46,7 +47,7 @@ class Blobs:
         self._written: dict[str, None] = {}  # recent objects: after a heartbeat the same completion is written again
         self._away: tuple[float, StoreError] | None = None
 
-    def kept(self, store: DynamoTable, record: Record) -> Steps[Value]:
+    def kept(self, ask: Ask, record: Record) -> Steps[Value]:
         """Write the record's result to an object, and return the attribute that points to it.
 
         Raises:
@@ -58,19 +59,19 @@ class Blobs:
         name = f"{sha256(record.key.encode()).hexdigest()}/{record.fence}-{record.owner}-{digest}.json"
         key = f"{self.prefix}/{name}" if self.prefix else name
         if key not in self._written:
-            yield from self._write(store, ObjectCall("PUT", self.bucket, key, content))
+            yield from self._write(ask, ObjectCall("PUT", self.bucket, key, content))
             self._written[key] = None
             for old in list(self._written)[:-_REMEMBERED]:
                 self._written.pop(old, None)
         return {"M": {"bucket": {"S": self.bucket}, "key": {"S": key}}}
 
-    def _write(self, store: DynamoTable, call: ObjectCall) -> Steps[None]:
+    def _write(self, ask: Ask, call: ObjectCall) -> Steps[None]:
         if self._away is not None and boottime() < self._away[0]:
             raise self._away[1]
         began = boottime()
         for pause in (*_PAUSES, None):
             try:
-                yield from store.ask(call)
+                yield from ask(call)
             except StoreError as error:
                 over = pause is None or boottime() - began > sum(_PAUSES)  # as after an unanswered request
                 if error.transient and over:
@@ -83,22 +84,22 @@ class Blobs:
             yield jittered(pause)
 
 
-def elsewhere(store: DynamoTable, blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:
+def elsewhere(ask: Ask, blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:
     """Return the result that ``value`` points to, not yet fetched."""
     place = cast("Item", value["M"])
     bucket, key = str(place["bucket"]["S"]), str(place["key"]["S"])
     made = Elsewhere(f"{PLACE}{bucket}/{key}")
-    made.fetch = lambda: _fetched(store, blobs, record.key, ObjectCall("GET", bucket, key))
+    made.fetch = lambda: _fetched(ask, blobs, record.key, ObjectCall("GET", bucket, key))
     return made
 
 
-def _fetched(store: DynamoTable, blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[str]:
+def _fetched(ask: Ask, blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[str]:
     where = f"s3://{call.bucket}/{call.key}"
     if blobs is None:
         raise ResultUnavailable(key, f"its result is in {where}, and this ledger was opened without blobs=")
     if call.bucket != blobs.bucket:  # who can write the table must not choose what we read
         raise ResultUnavailable(key, f"its result is in s3://{call.bucket}, and blobs= is another bucket")
-    answer = yield from store.ask(call, gone=404)
+    answer = yield from ask(call, gone=404)
     if answer.status == 404:
         raise ResultUnavailable(key, f"its result is no longer at {where}")
     assert isinstance(answer.body, bytes)

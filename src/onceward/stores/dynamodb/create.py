@@ -4,31 +4,25 @@ Each step first looks for its part. An existing part is checked and left as it i
 if the table is empty or new, or if you ask for it. In any other table it could delete items of other programs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
-from onceward.stores.dynamodb.described import (
-    SWITCHED_ON,
-    Document,
-    index_of,
-    is_on_demand,
-    keys_of,
-    recovers,
-    written,
-)
-from onceward.stores.dynamodb.indexes import MESSAGES, UNFINISHED
+from onceward.stores.dynamodb.indexes import MESSAGES, OPEN_INDEX
 from onceward.stores.dynamodb.items import OPEN, Layout
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
 from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, message_of
 
+Document = Mapping[str, Any]
+Keys = tuple[tuple[str, str], ...]  # names and types
+SWITCHED_ON: Final = frozenset({"ENABLED", "ENABLING"})  # statuses of a TTL
 # Seconds before retrying a part that DynamoDB is busy with.
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0)
 _WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between checks of a table that is being made
@@ -92,7 +86,7 @@ def indexes_of(store: DynamoTable, options: AbstractSet[str]) -> list[Body]:
             "NonKeyAttributes": [layout.names[field] for field in ("status", "lease_until")],
         }
         keys = _schema([OPEN, layout.holder.name])
-        indexes.append({"IndexName": UNFINISHED, "KeySchema": keys, "Projection": projected})
+        indexes.append({"IndexName": OPEN_INDEX, "KeySchema": keys, "Projection": projected})
     return indexes
 
 
@@ -201,7 +195,7 @@ def _indexed(store: DynamoTable, indexes: Sequence[Body], wanted: Body, parts: S
 
 
 def _told(store: DynamoTable, index: str) -> str:
-    if index != UNFINISHED:
+    if index != OPEN_INDEX:
         return f"index {index}"
     told = f"index {index} (each claim, completion and heartbeat of a URL with index=open writes one more unit"
     if store.layout.lists_open:
@@ -292,3 +286,35 @@ def _asked(store: DynamoTable, call: Call, *expected: str) -> Steps[ServiceAnswe
             raise error
         yield Sleep(pause)
     raise AssertionError("the last try has no pause")
+
+
+# --- what DynamoDB says about a table ----------------------------------------------------------------------------------
+
+
+def keys_of(described: Document) -> Keys:
+    """Return the key attributes, HASH first."""
+    types = {one["AttributeName"]: one["AttributeType"] for one in described["AttributeDefinitions"]}
+    schema = sorted(described["KeySchema"], key=lambda one: str(one["KeyType"]))
+    return tuple((one["AttributeName"], types[one["AttributeName"]]) for one in schema)
+
+
+def index_of(described: Document, name: str) -> Document | None:
+    """Return what is said about an index; None if there is none of that name."""
+    indexes: list[Document] = described.get("GlobalSecondaryIndexes") or []
+    return next((one for one in indexes if one["IndexName"] == name), None)
+
+
+def written(keys: Keys) -> str:
+    """Return key attributes as people write them: ``pk (S) and sk (S)``."""
+    return " and ".join(f"{name} ({kind})" for name, kind in keys)
+
+
+def is_on_demand(described: Document) -> bool:
+    """Return whether it is billed by request. A table that never was has no summary."""
+    return bool(described.get("BillingModeSummary", {}).get("BillingMode") == "PAY_PER_REQUEST")
+
+
+def recovers(told: Document) -> bool:
+    """Return whether an answer of DescribeContinuousBackups says that point-in-time recovery is on."""
+    found = told.get("ContinuousBackupsDescription", {}).get("PointInTimeRecoveryDescription", {})
+    return bool(found.get("PointInTimeRecoveryStatus") == "ENABLED")

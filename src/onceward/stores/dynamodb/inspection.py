@@ -1,21 +1,198 @@
-"""Reads the facts about a ledger's table. Changes nothing."""
+"""The facts about a ledger's table in DynamoDB, and what they mean. Changes nothing."""
 
+import shlex
 import time
-from typing import cast
+from collections.abc import Iterator
+from typing import Final, NamedTuple, cast
+from urllib.parse import parse_qs, urlsplit
 
 from onceward.core.drivers import Steps, drive
-from onceward.stores.dynamodb.described import SWITCHED_ON, Document, index_of, is_on_demand, keys_of, recovers
-from onceward.stores.dynamodb.facts import Table
-from onceward.stores.dynamodb.indexes import UNFINISHED
+from onceward.stores.dynamodb.create import (
+    SWITCHED_ON,
+    Document,
+    Keys,
+    index_of,
+    is_on_demand,
+    keys_of,
+    recovers,
+    written,
+)
+from onceward.stores.dynamodb.indexes import OPEN_INDEX
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.table import DynamoTable
-from onceward.stores.inspection import Gaps, Unanswered
+from onceward.stores.inspection import Finding, Gaps, Level, Unanswered
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of
 from onceward.wire.credentials import client_of
 
+_TTL: Final = "DynamoDB Developer Guide, Using time to live (TTL) in DynamoDB"
+_CAPACITY: Final = "DynamoDB Developer Guide, Managing throughput capacity automatically with DynamoDB auto scaling"
+_RESTORE: Final = "DynamoDB Developer Guide, Point-in-time backups for DynamoDB"
+_GLOBAL: Final = "DynamoDB Developer Guide, Global tables: how they work"
+_SIGNED: Final = "IAM User Guide, AWS Signature Version 4 for API requests"
+_STAY: Final = "expired records stay, and are charged, until `onceward purge` deletes them"
+_SKEW: Final = 60.0  # seconds; AWS refuses requests that are signed 5 minutes off
 _UNKNOWN = {"UnknownOperation", "InvalidAction", "NotImplemented", "UnsupportedOperation"}  # codes of emulators
 _TIMES = ("lease_until", "created_at", "fence")  # fields of a record that DynamoDB could take for a time to delete it
+
+
+class Table(NamedTuple):
+    """A ledger in DynamoDB."""
+
+    url: str
+    name: str = "ledger"
+    status: str | None = "ACTIVE"  # the table's status; None if there is no table, "" if it could not be read
+    keys: Keys = (("key", "S"),)  # its key attributes with their types, HASH first
+    wanted: Keys = (("key", "S"),)  # the ledger's key attributes
+    on_demand: bool = True  # whether it is billed by request
+    scaled: bool | None = None  # whether provisioned capacity is scaled; None if unknown
+    ttl: str | None = "expires_at"  # the attribute of its TTL; "" if it is off, None if unknown
+    expiry: str = "expires_at"  # the attribute by which the ledger's records expire
+    times: frozenset[str] = frozenset()  # attributes of the ledger's records that hold other times
+    recovers: bool | None = True  # whether it can be restored to a point in time; None if unknown
+    regions: tuple[str, ...] = ()  # other regions whose replica may lag behind
+    lists_open: bool = False  # whether the ledger's records enter the index of what is not completed
+    has_open: bool = False  # whether the table has that index
+    gaps: tuple[Finding, ...] = ()  # what could not be checked
+    # how many seconds this machine's clock is ahead of DynamoDB's, at least and at most
+    skew: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def is_local(self) -> bool:
+        return False
+
+    def findings(self) -> Iterator[Finding]:
+        yield from self.gaps
+        if self.status != "":
+            yield from _checked(self)
+
+
+def _checked(ledger: Table) -> Iterator[Finding]:
+    """Check that there is a table, and that it is one for this ledger."""
+    if ledger.status is None:
+        says, why = f"there is no table of {ledger.url} in this region", "no handler runs without its ledger"
+        fix = f"create it with `onceward init --store {shlex.quote(ledger.url)}`, or check the name and the region"
+        yield Finding("error", "table", says, why, fix)
+    elif ledger.keys != ledger.wanted:
+        says = f"the table's key is {written(ledger.keys)}, and that of {ledger.url} is {written(ledger.wanted)}"
+        fix = "give the ledger another table, or say in its URL how records stand in this one (docs/how-to/migrate.md)"
+        yield Finding("error", "key schema", says, "DynamoDB refuses every write", fix)
+    elif ledger.status not in {"ACTIVE", "UPDATING"}:
+        says = f"the table of {ledger.url} is {ledger.status}"
+        yield Finding("error", "table", says, "it takes no writes", "wait until it is ACTIVE")
+    else:
+        yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {written(ledger.keys)}")
+        for check in (_expiry, _open, _capacity, _recovery, _regions, _clock):
+            yield from check(ledger)
+
+
+def _expiry(ledger: Table) -> Iterator[Finding]:
+    if ledger.ttl is None:
+        return
+    if ledger.ttl == ledger.expiry:
+        yield Finding("ok", "TTL", f"on {ledger.ttl}")
+        return
+    why, switched = _STAY, f"`onceward init --ttl --store {shlex.quote(ledger.url)}`"
+    if not ledger.ttl:
+        fix = (
+            f"{switched}; DynamoDB then deletes every item whose {ledger.expiry} is a time in the past, also those that are none "
+            "of this ledger's"
+        )
+        yield Finding("warning", "TTL", f"the table of {ledger.url} has none", why, fix, _TTL)
+        return
+    level: Level = "warning"
+    if ledger.ttl in ledger.times:
+        level, why = "error", "DynamoDB deletes records that are still needed"
+    says = f"the table's is on {ledger.ttl}, and records of {ledger.url} expire by {ledger.expiry}"
+    fix = (
+        f"give the ledger another table, or switch its TTL off, and an hour later on for {ledger.expiry}: "
+        f"`{_without_expiry(ledger)}`, then {switched}"
+    )
+    yield Finding(level, "TTL", says, why, fix, _TTL)
+
+
+def _open(ledger: Table) -> Iterator[Finding]:
+    check = "index of the unfinished"
+    if ledger.has_open == ledger.lists_open:
+        yield Finding("ok", check, "onceward_open" if ledger.has_open else "none; counts read the whole table")
+    elif ledger.lists_open:
+        fix = f"`onceward init --index --store {shlex.quote(ledger.url)}`, or leave index=open out of the URL"
+        says = f"the URL {ledger.url} has index=open, and the table has no index onceward_open"
+        yield Finding("warning", check, says, "lists of what is parked or lapsed are refused", fix)
+    else:
+        says = f"the table has the index onceward_open, and the URL {ledger.url} has no index=open"
+        why = "what its workers claim is in no count and no list of other programs"
+        fix = "give all workers a URL with index=open, then run `onceward migrate` with it; or delete the index"
+        yield Finding("warning", check, says, why, fix)
+
+
+def _capacity(ledger: Table) -> Iterator[Finding]:
+    if ledger.on_demand or ledger.scaled:
+        yield Finding("ok", "capacity", "on demand" if ledger.on_demand else "provisioned, and scaled")
+        return
+    unless = "" if ledger.scaled is False else ", and whether it is scaled is not known"
+    says = f"the table of {ledger.url} has provisioned capacity{unless}"
+    why = "when it is used up, no handler can begin, and results wait to be recorded until leases end"
+    yield Finding(
+        "warning", "capacity", says, why, "bill it by request (PAY_PER_REQUEST), or have it scaled", _CAPACITY
+    )
+
+
+def _recovery(ledger: Table) -> Iterator[Finding]:
+    check = "point-in-time recovery"
+    if ledger.recovers:
+        yield Finding("ok", check, "on")
+    elif ledger.recovers is False:
+        why = "when it is deleted or damaged, everything that was done can be done again"
+        fix = f"`{_recovering(ledger)}`; it is charged by the table's size"
+        yield Finding("warning", check, f"the table of {ledger.url} has none", why, fix, _RESTORE)
+
+
+def _regions(ledger: Table) -> Iterator[Finding]:
+    if ledger.regions:
+        says = f"the table of {ledger.url} has replicas in {', '.join(ledger.regions)}"
+        why = "unless they are strongly consistent, a key that is claimed in one region can be claimed in another a moment later"
+        fix = "let all consumers of a queue use the table in one region, or make it strongly consistent (MRSC)"
+        yield Finding("warning", "global table", says, why, fix, _GLOBAL)
+
+
+def _clock(ledger: Table) -> Iterator[Finding]:
+    low, high = ledger.skew
+    if high >= -_SKEW and low <= _SKEW:
+        yield Finding("ok", "clock", "this machine's is right")
+        return
+    ahead = f"{low:.0f} s ahead of" if low > 0 else f"{-high:.0f} s behind"
+    says = f"this machine's clock is {ahead} DynamoDB's"
+    why = "onceward goes by DynamoDB's, but other programs here sign by this one, and are refused when it is 5 minutes off"
+    yield Finding("warning", "clock", says, why, "set it, as by chrony", _SIGNED)
+
+
+def _recovering(ledger: Table) -> str:
+    """Return the command that switches on point-in-time recovery. init does so only if the TTL is the ledger's."""
+    if ledger.ttl == ledger.expiry:
+        return f"onceward init --pitr --store {shlex.quote(ledger.url)}"
+    return (
+        f"{_aws(ledger, 'update-continuous-backups')} "
+        "--point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"
+    )
+
+
+def _without_expiry(ledger: Table) -> str:
+    specification = f"Enabled=false,AttributeName={ledger.ttl}"
+    return f"{_aws(ledger, 'update-time-to-live')} --time-to-live-specification {shlex.quote(specification)}"
+
+
+def _aws(ledger: Table, action: str) -> str:
+    """Return the command for the table at the ledger's URL, not for one of the same name elsewhere."""
+    told = parse_qs(urlsplit(ledger.url).query)
+    options = {
+        "--table-name": [ledger.name],
+        "--region": told.get("region", []),
+        "--endpoint-url": told.get("endpoint", []),
+    }
+    return shlex.join(
+        ["aws", "dynamodb", action, *(part for name, given in options.items() for one in given for part in (name, one))]
+    )
 
 
 def inspect(store: DynamoTable) -> Table:
@@ -46,7 +223,7 @@ def inspect(store: DynamoTable) -> Table:
         scaled=None if on_demand else _scaled(described["TableArn"]),
         ttl=None if ttl is None else _ttl(ttl),
         lists_open=layout.lists_open,
-        has_open=index_of(described, UNFINISHED) is not None,
+        has_open=index_of(described, OPEN_INDEX) is not None,
         recovers=None if not backups else recovers(backups),
         regions=_lagging(described),
         gaps=tuple(gaps.found),

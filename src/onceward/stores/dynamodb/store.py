@@ -15,12 +15,11 @@ from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.core.selections import Selection
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged
-from onceward.stores.dynamodb import batch
 from onceward.stores.dynamodb.blobs import Blobs
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Layout
-from onceward.stores.dynamodb.reader import resumed, token
 from onceward.stores.dynamodb.replies import page, won
-from onceward.stores.dynamodb.writer import DynamoWriter, Wanted, whole
+from onceward.stores.dynamodb.table import resumed, token
+from onceward.stores.dynamodb.writer import STATEMENTS, DynamoWriter, whole
 from onceward.wire.calls import ServiceAnswer
 from onceward.wire.wires import Wires
 
@@ -35,12 +34,12 @@ class DynamoStore(DynamoWriter, Polled):
     poll = 0.25
     capabilities: Mapping[str, str] = {
         "document": "onceward.stores.dynamodb.template:document",
-        "migrate": "onceward.stores.dynamodb.entering:migrate",
+        "migrate": "onceward.stores.dynamodb.indexes:migrate",
         "observe": "onceward.stores.observed:observe",
         "inspect": "onceward.stores.dynamodb.inspection:inspect",
         "outbox": "onceward.stores.dynamodb.indexes:outbox",
         "provision": "onceward.stores.dynamodb.create:provision",
-        "survey": "onceward.stores.dynamodb.survey:survey",
+        "survey": "onceward.stores.dynamodb.finding:survey",
         "transact": "onceward.stores.dynamodb.transact:committing",
     }
 
@@ -73,10 +72,10 @@ class DynamoStore(DynamoWriter, Polled):
         return self.look(key, consistent=True)
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        return batch.write_many(self, [Wanted(write, None) for write in writes])
+        return self.write_many([(write, None) for write in writes])
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        return batch.write_many(self, [Wanted(*pair) for pair in pairs])
+        return self.write_many(pairs)
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
         """Read by an index what one has; of the rest, what a filter lets through, in DynamoDB's own order."""
@@ -102,8 +101,8 @@ class DynamoStore(DynamoWriter, Polled):
         gone = 0
         records, damaged = self.sorted_out(items)
         records = [record for record in records if is_known(record)]  # a newer version may still need another
-        for first in range(0, len(records), batch.STATEMENTS):
-            calls = tuple(self.requests.delete(record) for record in records[first : first + batch.STATEMENTS])
+        for first in range(0, len(records), STATEMENTS):
+            calls = tuple(self.requests.delete(record) for record in records[first : first + STATEMENTS])
             for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
                 try:
                     gone += (yield from self.reply(one, deleted, None, 0.0)).won
@@ -115,7 +114,7 @@ class DynamoStore(DynamoWriter, Polled):
         # Every delivery runs this: the plain case makes no list and no other generator.
         clock = self.clock
         if not clock.known or (write.result is not None and len(write.result) > COMPRESS_OVER):
-            (record,), (item,), now = yield from self.stamped([Wanted(write, seen)])
+            (record,), (item,), now = yield from self.stamped([(write, seen)])
         else:
             now = clock.latest()
             record = whole(write.at(now))

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from onceward.stores.capabilities import TableWanted, Units, check_options
 from onceward.stores.dynamodb.create import KNOWN, expiry_of, indexes_of, recovery, table_of
-from onceward.stores.dynamodb.indexes import MESSAGES, UNFINISHED
+from onceward.stores.dynamodb.indexes import MESSAGES, OPEN_INDEX
 from onceward.stores.dynamodb.requests import Body
 from onceward.stores.dynamodb.store import DynamoStore
 
@@ -21,7 +21,7 @@ OPERATOR: Final = (
     *("DescribeTable", "DescribeTimeToLive"),
 )
 LEDGER: Final = "Ledger"  # the table's name in the document
-_GRANTS: Final = {MESSAGES: "Messages", UNFINISHED: "Unfinished"}
+_GRANTS: Final = {MESSAGES: "Messages", OPEN_INDEX: "Unfinished"}
 _ARN: Final = {"Fn::GetAtt": [LEDGER, "Arn"]}
 _TARGET: Final = 70  # percent of the capacity in use that autoscaling aims at: the service's own default
 

@@ -8,10 +8,9 @@ from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.steps import Commit
 from onceward.errors import EffectRefused, StoreError
-from onceward.stores.dynamodb import faults
 from onceward.stores.dynamodb.items import Item
-from onceward.stores.dynamodb.replies import won
-from onceward.stores.dynamodb.writer import DynamoWriter, Wanted
+from onceward.stores.dynamodb.replies import CANCELED, REFUSED, name_of, reasons_of, won
+from onceward.stores.dynamodb.writer import DynamoWriter
 from onceward.wire.calls import Call
 from onceward.wire.codes import PASSING, code_of, short
 
@@ -68,18 +67,16 @@ def transact(store: DynamoWriter, effects: Sequence[TransactItem], write: Write,
         if early.record is not None:
             return early
     _check_apart(store, write.key, effects)
-    sent = yield from store.sent(
-        [Wanted(write, seen)], lambda items: (store.requests.transact(items[0], seen, effects),)
-    )
+    sent = yield from store.sent([(write, seen)], lambda items: (store.requests.transact(items[0], seen, effects),))
     (record,), (call,), (answer,) = sent.records, sent.calls, sent.answers
     if isinstance(answer, StoreError):
         raise answer
     if answer.status == 200:
         return won(record, answer, sent.now)
-    reasons = faults.reasons_of(answer)
-    if code_of(answer) != faults.CANCELED or len(reasons) != len(effects) + 1:
+    reasons = reasons_of(answer)
+    if code_of(answer) != CANCELED or len(reasons) != len(effects) + 1:
         raise store.failure(call, answer)
-    if reasons[0].get("Code") == faults.REFUSED:
+    if reasons[0].get("Code") == REFUSED:
         return (yield from store.refused(record, cast("Item | None", reasons[0].get("Item")), inserted=seen is None))
     raise _refused(store, call, write.key, effects, reasons)
 
@@ -101,14 +98,14 @@ def _refused(
     codes = [short(str(reason.get("Code") or "None")) for reason in reasons]
     for index, effect in enumerate(effects):
         # If there is a reason against our own write, the outcome is unknown: an earlier try may be about to commit.
-        if codes[0] == "None" and codes[index + 1] == faults.REFUSED:
+        if codes[0] == "None" and codes[index + 1] == REFUSED:
             ((kind, body),) = effect.items()
             return EffectRefused(key, index, f"{kind} on {body['TableName']}", reasons[index + 1].get("Item"))
     places = ["the record", *(f"writes[{index}]" for index in range(len(effects)))]
-    lasting = [n for n, code in enumerate(codes) if code not in {"None", faults.REFUSED} | PASSING]
+    lasting = [n for n, code in enumerate(codes) if code not in {"None", REFUSED} | PASSING]
     number = next(iter(lasting or [n for n, code in enumerate(codes) if code != "None"]), 0)
     return StoreError(
-        f"ledger {store.url}: {faults.name_of(call)} was cancelled because of {places[number]}: {codes[number]} "
+        f"ledger {store.url}: {name_of(call)} was cancelled because of {places[number]}: {codes[number]} "
         f"({reasons[number].get('Message') or 'no message'})",
         transient=not lasting,
     )

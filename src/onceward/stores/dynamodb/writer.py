@@ -1,25 +1,41 @@
-"""Stamps writes with DynamoDB's time, sends them, and reads what became of them."""
+"""Stamps writes with DynamoDB's time, sends them, and reads what became of them.
+
+Of many writes, ``BatchExecuteStatement`` takes 25 and answers each separately. It says which writes were refused, but not which
+records caused that: one ``BatchGetItem`` reads those. A write with a transient error is sent again alone. Without the right to use
+PartiQL, single writes are sent in parallel.
+"""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple, cast
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
+from onceward.core.register import Answered
+from onceward.core.retries import jittered
 from onceward.errors import StoreError
-from onceward.stores.dynamodb import blobs, faults
+from onceward.stores.dynamodb import blobs
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item
-from onceward.stores.dynamodb.reader import DynamoReader
-from onceward.stores.dynamodb.replies import member, won
+from onceward.stores.dynamodb.replies import DENIED, REFUSED, member, members, won
+from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import Call, ServiceAnswer
-from onceward.wire.codes import code_of
+from onceward.wire.codes import code_of, short
+
+STATEMENTS: Final = 25  # of one BatchExecuteStatement: DynamoDB's own limit
+_AGAIN: Final = (0.05, 0.1)  # seconds before a failed member is written again; then the callers' steps retry
+_LOST: Final = frozenset({REFUSED, "DuplicateItem"})
+Wanted = tuple[Write, Record | None]  # one write, made only if the record is still the one seen, or absent if none was
 
 
-class Wanted(NamedTuple):
-    """One write of a batch. It is made only if the record is still the one seen, or still absent if none was."""
+class StoreWarning(UserWarning):
+    """A store works, but not as well as it could.
 
-    write: Write
-    seen: Record | None
+    Cause: The role may not run PartiQL statements, so DynamoDB takes the writes of a batch one by one.
+
+    Fix: Allow ``dynamodb:PartiQLInsert`` and ``dynamodb:PartiQLUpdate``, as the policies of ``onceward init --print`` do.
+    """
 
 
 class Sent(NamedTuple):
@@ -31,7 +47,7 @@ class Sent(NamedTuple):
     answers: "list[ServiceAnswer | StoreError]"
 
 
-class DynamoWriter(DynamoReader):
+class DynamoWriter(DynamoTable):
     """A table whose records are written. For the arguments, see :class:`onceward.stores.dynamodb.store.DynamoStore`.
 
     Attributes:
@@ -90,7 +106,7 @@ class DynamoWriter(DynamoReader):
             raise answer
         if answer.status == 200:
             return won(record, answer, now)
-        if code_of(answer) != faults.REFUSED:
+        if code_of(answer) != REFUSED:
             raise self.failure(call, answer)
         return (yield from self.refused(record, member(answer, "Item"), inserted=inserted))
 
@@ -102,13 +118,91 @@ class DynamoWriter(DynamoReader):
         why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
         if self.blobs is not None:
             try:
-                item[name] = yield from self.blobs.kept(self, record)
+                item[name] = yield from self.blobs.kept(self.ask, record)
             except StoreError as error:
                 why = f"its result could not be kept: {error}"  # a failure of S3 must not run the handler again
             else:
                 return record, item
         record = record._replace(result=None, error=why)
         return record, self.layout.item(record, seen)
+
+    # --- many keys ------------------------------------------------------------------------------------------------
+
+    def write_many(self, wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
+        """Make each write independently. Return the replies in the same order, with an error for each that failed."""
+        replies: dict[int, Answered] = {}
+        todo = dict(enumerate(wanted))
+        while todo:
+            # A request can contain a key once, so a key's second write waits for the first one's answer.
+            first: dict[str, int] = {}
+            for number, (write, _) in todo.items():
+                first.setdefault(write.key, number)
+            replies |= yield from self._write_once({number: todo.pop(number) for number in first.values()})
+        return [replies[number] for number in range(len(wanted))]
+
+    def _write_once(self, wanted: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
+        """Make writes of different keys."""
+        these = list(wanted.values())
+        if len(these) == 1 or not self.may_batch or any(self.layout.is_foreign(seen) for _, seen in these):
+            return (yield from self._singly(wanted))
+        records, now, calls, answers = yield from self.sent(these, partial(self._statements, these))
+        codes = [code for call, answer in zip(calls, answers, strict=True) for code in _codes(call, answer)]
+        if DENIED in codes:
+            self.may_batch = False
+            warnings.warn(
+                f"ledger {self.url}: these credentials may not write in batches, so single writes are sent instead. Allow "
+                "dynamodb:PartiQLInsert and dynamodb:PartiQLUpdate on the table",
+                StoreWarning,
+                stacklevel=2,
+            )
+        replies: dict[int, Answered] = {}
+        lost: dict[int, str] = {}
+        for place, (number, code) in enumerate(zip(wanted, codes, strict=True)):
+            answer = answers[place // STATEMENTS]
+            if isinstance(answer, StoreError):
+                replies[number] = answer  # alone, each would wait as long; the callers' steps retry
+            elif not code:
+                replies[number] = won(records[place], answer, now)
+            elif code in _LOST:
+                lost[number] = records[place].key
+        found = yield from self.look_many(list(lost.values()))
+        replies |= {number: found[key] for number, key in lost.items() if key in found}
+        if again := {number: one for number, one in wanted.items() if number not in replies}:
+            replies |= yield from self._singly(again)
+        return replies
+
+    def _statements(self, wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
+        made = self.requests
+        statements = [
+            made.inserting(item) if seen is None else made.swapping(item, seen)
+            for (_, seen), item in zip(wanted, items, strict=True)
+        ]
+        starts = range(0, len(statements), STATEMENTS)
+        return tuple(made.statements(statements[start : start + STATEMENTS]) for start in starts)
+
+    def _puts(self, wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
+        return tuple(self.requests.write(item, seen) for (_, seen), item in zip(wanted, items, strict=True))
+
+    def _singly(self, todo: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
+        """Make each write with its own request, in parallel. Retry transient refusals twice."""
+        replies: dict[int, Answered] = {}
+        for pause in (*_AGAIN, None):
+            these: list[Wanted] = list(todo.values())
+            again: dict[int, Wanted] = {}
+            records, now, calls, answers = yield from self.sent(these, partial(self._puts, these))
+            for (number, one), record, call, answer in zip(todo.items(), records, calls, answers, strict=True):
+                try:
+                    replies[number] = yield from self.reply(call, answer, record, now, inserted=one[1] is None)
+                except StoreError as error:
+                    replies[number] = error
+                    # A write without an answer has waited long; only the callers' steps know whether there is time to retry.
+                    if error.transient and isinstance(answer, ServiceAnswer):
+                        again[number] = one
+            todo = again
+            if not todo or pause is None:
+                break
+            yield jittered(pause)
+        return replies
 
 
 def whole(record: Record) -> Record:
@@ -117,3 +211,22 @@ def whole(record: Record) -> Record:
         return record
     fields = (*record[:11], float(math.ceil(record.expires_at)), *record[12:])  # half of the time of _replace
     return tuple.__new__(Record, fields)
+
+
+def _codes(call: Call, answer: ServiceAnswer | StoreError) -> list[str]:
+    """Return for each statement "" if it was made, else the short code of its error."""
+    count = len(cast("list[object]", call.body["Statements"]))
+    if isinstance(answer, StoreError):
+        return ["no answer"] * count
+    if answer.status != 200:
+        return [code_of(answer)] * count
+    try:
+        responses = members(answer, "Responses", count)
+    except StoreError:
+        return ["no sense"] * count
+    return [_code(response["Error"]) if "Error" in response else "" for response in responses]
+
+
+def _code(error: object) -> str:
+    code = error.get("Code") if isinstance(error, Mapping) else None
+    return short(str(code or "")) or "no code"

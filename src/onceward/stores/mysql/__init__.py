@@ -9,7 +9,7 @@ except ImportError as error:
     raise ImportError("MySQL and MariaDB need their driver: pip install 'onceward[mysql]'") from error
 
 from onceward.core.urls import shown_url
-from onceward.stores import StoreUrl, checked_timeout
+from onceward.stores import StoreUrl, limits_in
 from onceward.stores.mysql.lane import MysqlLanes
 from onceward.stores.mysql.schema import MysqlNames
 from onceward.stores.mysql.store import MysqlStore
@@ -35,12 +35,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
     for name in options:
         if name not in OPTIONS:
             raise ValueError(f"{shown!r}: {name} is no option; there are {', '.join(OPTIONS)}")
-    try:
-        timeout, most = checked_timeout(float(options.get("timeout", "5"))), int(options.get("lanes", "2"))
-    except ValueError:
-        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and lanes a number of connections") from None
-    if most < 1:
-        raise ValueError(f"{shown!r}: lanes must be at least 1")
+    timeout, most = limits_in(options, 2, shown)
     names = MysqlNames(options.get("table", "onceward"))
     return MysqlStore(MysqlLanes(place_of(parts, options), most, timeout), names, shown)
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.stores.inspection import Finding
 from onceward.stores.mysql import schema
-from onceward.stores.mysql.faults import NO_TABLE
+from onceward.stores.mysql.lane import NO_TABLE
 from onceward.stores.mysql.queries import RowsQuery
 from onceward.stores.mysql.statements import NOW
-from onceward.stores.sql.clocks import clock_findings, off_by
-from onceward.stores.sql.differences import differences
+from onceward.stores.sql.inspection import clock_findings, differences, off_by
 from onceward.stores.sql.refusals import SqlError
 
 if TYPE_CHECKING:
@@ -165,17 +164,16 @@ class MysqlServer(NamedTuple):
 
 def inspect(store: "MysqlStore") -> MysqlServer:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
-    plain = store.plain
     names = ", ".join(f"'{name}'" for name in _READ)
-    rows = plain.exchange(RowsQuery(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
-    ((_, waits),) = plain.exchange(RowsQuery(_WAITS))
+    rows = store.exchange(RowsQuery(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
+    ((_, waits),) = store.exchange(RowsQuery(_WAITS))
     asked = time.time()
-    ((micros,),) = plain.exchange(RowsQuery(f"SELECT {NOW}"))
+    ((micros,),) = store.exchange(RowsQuery(f"SELECT {NOW}"))
     shown = micros / 1e6
     off = off_by(shown, asked)
     ahead, differs = None, tuple[Finding, ...]()
     try:
-        ((found,),) = plain.exchange(RowsQuery(_AHEAD.format(table=store.names.table)))
+        ((found,),) = store.exchange(RowsQuery(_AHEAD.format(table=store.names.table)))
         ahead = None if found is None else float(found) / 1e6
         differs = _differences(store)
     except SqlError as error:
@@ -187,9 +185,9 @@ def inspect(store: "MysqlStore") -> MysqlServer:
 
 
 def _differences(store: "MysqlStore") -> tuple[Finding, ...]:
-    names, plain = store.names, store.plain
-    columns = {row[0]: _word(row[1]) for row in plain.exchange(RowsQuery(f"SHOW COLUMNS FROM {names.table}"))}
-    there = {row[2] for row in plain.exchange(RowsQuery(f"SHOW INDEX FROM {names.table}"))}
+    names = store.names
+    columns = {row[0]: _word(row[1]) for row in store.exchange(RowsQuery(f"SHOW COLUMNS FROM {names.table}"))}
+    there = {row[2] for row in store.exchange(RowsQuery(f"SHOW INDEX FROM {names.table}"))}
     wanted = {name: _word(kind) for name, kind in schema.COLUMNS.items()}
     return differences(wanted, columns, (f"{names.plain}_{name}" for name in schema.INDEXES), there)
 

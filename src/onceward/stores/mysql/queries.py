@@ -11,10 +11,21 @@ from typing import Any, Final
 import msgspec
 
 from onceward.core.comparisons import Clause
+from onceward.core.protocol import SOME_DAY
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import Page
-from onceward.stores.mysql.statements import NOW, OF_T, STARTED, TIMES, MysqlStatements, block, literal, packed
+from onceward.stores.contract import Page, point_of, token_of
+from onceward.stores.mysql.statements import (
+    NOW,
+    OF_T,
+    STARTED,
+    TIMES,
+    MysqlStatements,
+    block,
+    literal,
+    microseconds,
+    packed,
+)
 from onceward.stores.sql.finding import LOOKED_AT, Dialect, end_of, next_page, printed
 from onceward.stores.sql.queries import Met, Row, SqlQuery
 
@@ -49,13 +60,13 @@ class MysqlQuery(SqlQuery):
 class MysqlWrite(MysqlQuery):
     """The insert of one key, or the swap of the record ``seen``."""
 
-    __slots__ = ("_number", "fence", "key", "kind", "rank", "seen", "write")
+    __slots__ = ("_number", "claims", "fence", "key", "kind", "rank", "seen", "write")
 
     def __init__(self, write: Write, fence: int, seen: Record | None) -> None:
         self.kind = "insert" if seen is None else "swap"
         super().__init__(self.kind)
         self.write, self.fence, self.seen, self.key, self._number = write, fence, seen, write.key, number()
-        self.rank = int(seen is None)
+        self.rank = self.claims = int(seen is None)
 
     @property
     def size(self) -> int:
@@ -88,12 +99,13 @@ class MysqlWrite(MysqlQuery):
 class MysqlWrites(MysqlQuery):
     """The inserts or the swaps of many keys."""
 
-    __slots__ = ("_number", "_writes", "count", "rank")
+    __slots__ = ("_number", "_writes", "claims", "rank")
 
     def __init__(self, kind: str, writes: Sequence[MysqlWrite]) -> None:
         super().__init__(f"{kind}_many")
         self._writes, self._number = writes, number()
-        self.rank, self.count = int(kind == "insert"), len(writes)
+        self.rank = int(kind == "insert")
+        self.claims = self.rank * len(writes)
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
@@ -151,35 +163,32 @@ class PageQuery(MysqlQuery):
     """One page of records in the order of their keys, and one more row to know whether it is the last.
 
     Args:
-        action: what it does, for events.
         keys: what the keys start with, and the key after which the page begins.
         limit: the most records.
         clause: which records are meant; it looks at a limited number of rows. None means all.
         within: the condition of an index, on the table ``t``, to look only at its rows.
-        index: its name, to use no other one.
+        hint: what makes the server use no other index.
         seconds: if it can take longer than the ledger's timeout.
     """
 
-    __slots__ = ("_clause", "_index", "_keys", "_within", "limit", "seconds")
+    __slots__ = ("_clause", "_hint", "_keys", "_within", "limit", "seconds")
 
     def __init__(
         self,
-        action: str,
         keys: tuple[str, str | None],
         limit: int,
         clause: Clause | None = None,
         within: str = "true",
-        index: str | None = None,
+        hint: str = "",
         seconds: float | None = None,
     ) -> None:
-        super().__init__(action)
+        super().__init__("select")
         self._keys, self.limit, self._clause = keys, limit, clause
-        self._within, self._index, self.seconds = within, index, seconds
+        self._within, self._hint, self.seconds = within, hint, seconds
 
     def texts(self, statements: MysqlStatements) -> list[str]:
         """Return the statements."""
-        forced = "" if self._index is None else f" FORCE INDEX ({self._index})"
-        rows = f"FROM {statements.names.table} t{forced} WHERE {keys_within(*self._keys)} AND {self._within}"
+        rows = f"FROM {statements.names.table} t{self._hint} WHERE {keys_within(*self._keys)} AND {self._within}"
         tally, meant = "SELECT 0 AS looked, NULL AS last", ""
         if self._clause is not None:
             looked = f"(SELECT t.`key` {rows} ORDER BY t.`key` LIMIT {LOOKED_AT}) k"
@@ -198,11 +207,45 @@ class PageQuery(MysqlQuery):
         return Page(records[: self.limit], point, now / 1e6)
 
 
+class DuePageQuery(MysqlQuery):
+    """One page of records whose messages are due within ``ahead`` seconds, and one more row to know whether it is the last."""
+
+    __slots__ = ("_after", "_ahead", "limit")
+
+    def __init__(self, after: str | None, limit: int, ahead: float) -> None:
+        super().__init__("select")
+        self._after, self.limit, self._ahead = after, limit, ahead
+
+    def texts(self, statements: MysqlStatements) -> list[str]:
+        """Return the statements."""
+        due_at, key = point_of(self._after)
+        since = microseconds(due_at)
+        table = f"{statements.names.table} t FORCE INDEX ({statements.names.index('due')})"
+        until = f"{STARTED} + {microseconds(self._ahead)}"
+        soon = f"t.due_at > {until} AND t.due_at < {STARTED} + {microseconds(SOME_DAY)}"
+        page = (
+            f"SELECT t.* FROM {table} WHERE t.due_at >= {since} AND t.due_at <= {until} "
+            f"AND (t.due_at > {since} OR t.`key` > {literal(key)}) ORDER BY t.due_at, t.`key` LIMIT {self.limit + 1}"
+        )
+        wait = f"SELECT min(t.due_at) - {STARTED} AS wait FROM {table} WHERE {soon}"
+        ordered = "ON true ORDER BY t.due_at, t.`key`"
+        return [f"SELECT {packed('x.wait', NOW, OF_T)} FROM ({wait}) x LEFT JOIN ({page}) t {ordered}"]
+
+    def reply(self, rows: Sequence[Row]) -> Page:
+        """Return the page."""
+        found = unpacked(rows)
+        wait, now = found[0][:2]
+        records = [record_in(fields) for _, _, *fields in found if fields[0] is not None]
+        page = records[: self.limit]
+        following = token_of(page[-1].due_at or 0.0, page[-1].key) if len(records) > self.limit else None
+        return Page(page, following, now / 1e6, wait=None if wait is None else wait / 1e6)
+
+
 class RowsQuery(MysqlQuery):
     """Statements whose reply is their rows."""
 
     __slots__ = ("_texts",)
-    blocks = False  # they are also sent before the server is known
+    blocks, is_bare = False, True  # they are also sent before the server is known
 
     def __init__(self, *texts: str, action: str = "schema") -> None:
         super().__init__(action)

@@ -7,7 +7,6 @@ their trailing spaces count: a key is never taken for another one.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from onceward.core.protocol import STATUSES
 from onceward.core.record import COMPLETED
 from onceward.errors import StoreError
 from onceward.stores.sql.columns import MEANINGS, check_name, check_version
@@ -16,7 +15,6 @@ VERSION: Final = 1  # code that does not know it refuses the ledger
 MINOR: Final = 1  # counts what was added since; the ledger calls it its layout
 ADDED: Final[dict[str, str]] = {}  # columns that a ledger of a lower minor may lack
 LONGEST_KEY: Final = 760  # characters of a key: InnoDB's index takes 3072 bytes, and a character has up to 4
-UNFINISHED: Final = STATUSES - {COMPLETED}  # what an index finds
 _TAKEN: Final = "_meta"  # what belongs to a ledger ends with this
 OLDEST: Final = {True: (10, 6), False: (8, 0, 17)}  # of MariaDB, of MySQL
 # What the records of a chain have in common (core/origin.py). An index of whole origins would be too long.
@@ -105,6 +103,10 @@ class MysqlNames:
         self.table = f"{place}`{table}`"
         self.meta = f"{place}`{table}_meta`"
 
+    def index(self, name: str) -> str:
+        """Return the name of an index, quoted."""
+        return f"`{self.plain}_{name}`"
+
     def within(self, database: str) -> "MysqlNames":
         """Return the names as a connection with another database uses them."""
         return MysqlNames(self.plain, database)
@@ -116,7 +118,7 @@ def tables(names: MysqlNames, flavor: Flavor) -> list[str]:
     columns = ", ".join(
         f"`{name}` {kind} COMMENT '{_MEANINGS[name]}{unit.get(name, '')}'" for name, kind in COLUMNS.items()
     )
-    indexes = ", ".join(f"INDEX `{names.plain}_{name}` ({column})" for name, column in INDEXES.items())
+    indexes = ", ".join(f"INDEX {names.index(name)} ({column})" for name, column in INDEXES.items())
     form = f"ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE {flavor.collation}"
     return [
         f"CREATE TABLE IF NOT EXISTS {names.table} ({columns}, PRIMARY KEY (`key`), {indexes}) {form}",
@@ -133,7 +135,7 @@ def adding(names: MysqlNames, column: str) -> str:
 
 def indexing(names: MysqlNames, index: str) -> str:
     """Return the statement that adds an index."""
-    return f"ALTER TABLE {names.table} ADD INDEX `{names.plain}_{index}` ({INDEXES[index]})"
+    return f"ALTER TABLE {names.table} ADD INDEX {names.index(index)} ({INDEXES[index]})"
 
 
 def noting(names: MysqlNames) -> str:

@@ -12,13 +12,12 @@ from typing import Final
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase, Apart, Ended, TransactionState
-from onceward.stores.mysql.connections import DRIVERS, code_of, state_of
-from onceward.stores.mysql.faults import FAULTS, NO_SAVEPOINT
+from onceward.stores.mysql.lane import DRIVERS, FAULTS, NO_SAVEPOINT, code_of, state_of
 from onceward.stores.mysql.queries import LoadQuery, MysqlQuery, RowsQuery
 from onceward.stores.mysql.statements import MysqlStatements, block
 from onceward.stores.mysql.store import MysqlStore
 from onceward.stores.sql.drivers import DriverFailed
-from onceward.stores.sql.session import Acts, SqlSession
+from onceward.stores.sql.session import Acts, SqlSession, driver_of
 
 _PATIENCE: Final = 1  # seconds to wait for somebody's open transaction on a key
 # MySQL has no such wait for one statement. The caller's own statements must wait as long as before.
@@ -35,6 +34,21 @@ _SEEN: Final = "DO 0"  # its answer tells whether a transaction is open
 _FITS: Final = (
     "SELECT @@character_set_client, @@character_set_results, @@SESSION.sql_mode, "
     "ABS(TIMESTAMPDIFF(SECOND, NOW(6), SYSDATE(6))) > 60, GET_LOCK('{}', 0)"
+)
+_ROOM: Final = "onceward.stores.mysql.session"
+_KINDS: Final = {
+    "pymysql.Connection": f"{_ROOM}_plain:PymysqlDriver",
+    "asyncmy.Connection": f"{_ROOM}_plain:AsyncmyDriver",
+    "sqlalchemy.Connection": f"{_ROOM}_sqlalchemy:driver_of",
+    "sqlalchemy.Session": f"{_ROOM}_sqlalchemy:driver_of",
+    "sqlalchemy.AsyncConnection": f"{_ROOM}_sqlalchemy:driver_of",
+    "sqlalchemy.AsyncSession": f"{_ROOM}_sqlalchemy:driver_of",
+    "django.BaseDatabaseWrapper": f"{_ROOM}_django:DjangoMysqlDriver",
+    "django.ConnectionProxy": f"{_ROOM}_django:DjangoMysqlDriver",
+}
+_KNOWN: Final = (
+    "a connection of PyMySQL or asyncmy, a Connection or Session of SQLAlchemy (also its asynchronous ones), or one of "
+    "Django's connections"
 )
 
 
@@ -129,3 +143,13 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
             raise
         self._mark, self._next_mark = None if completes else mark, None
         return request.reply(rows)
+
+
+def join(store: MysqlStore, connection: object) -> MysqlSession:
+    """Return the session of a connection (:data:`onceward.stores.capabilities.TRANSACTION`).
+
+    Raises:
+        TypeError: it is none that we know.
+        ValueError: it cannot hold a transaction of ours.
+    """
+    return MysqlSession(store, driver_of(_KINDS, connection, store.conduit.timeout, _KNOWN))

@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 
 import pymysql
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.mysql.connections import is_open, run, state_of
+from onceward.stores.mysql.lane import is_open, run, state_of
 from onceward.stores.sql import django_driver
 from onceward.stores.sql.queries import Row
 
 
-class DjangoMysqlDriver(django_driver.DjangoDriver[Sequence[str]]):
+class DjangoMysqlDriver(django_driver.DjangoDriver):
     """One of ``django.db.connections``."""
 
     vendor, server = "mysql", "MySQL"
@@ -42,6 +41,3 @@ class DjangoMysqlDriver(django_driver.DjangoDriver[Sequence[str]]):
     def is_open(self) -> bool:
         """Return whether the driver's connection is in a transaction."""
         return state_of(self.raw) is TransactionState.OPEN
-
-
-of_proxy = partial(django_driver.of_proxy, DjangoMysqlDriver)

@@ -8,7 +8,7 @@ import pymysql
 from sqlalchemy.util import await_only
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.mysql.connections import cut, is_open, run, run_async, state_of
+from onceward.stores.mysql.lane import cut, is_open, run, run_async, state_of
 from onceward.stores.sql import alchemy
 from onceward.stores.sql.queries import Row
 
@@ -16,7 +16,7 @@ _DRIVERS: Final = ("pymysql", "asyncmy")
 _DIALECTS: Final = frozenset({"mysql", "mariadb"})
 
 
-class UnderMysql(alchemy.Underneath[Sequence[str]]):
+class UnderMysql(alchemy.Underneath):
     """PyMySQL or asyncmy."""
 
     def check(self) -> None:
@@ -50,7 +50,4 @@ class UnderMysql(alchemy.Underneath[Sequence[str]]):
         cut(self.raw)
 
 
-of_connection = partial(alchemy.OfConnection, UnderMysql)
-of_session = partial(alchemy.OfSession, UnderMysql)
-of_async_connection = partial(alchemy.of_async_connection, UnderMysql)
-of_async_session = partial(alchemy.of_async_session, UnderMysql)
+driver_of = partial(alchemy.driver_of, UnderMysql)

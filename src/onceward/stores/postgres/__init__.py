@@ -8,7 +8,7 @@ except ImportError as error:
     raise ImportError("PostgreSQL needs its driver: pip install 'onceward[postgres]'") from error
 
 from onceward.core.urls import shown_url
-from onceward.stores import StoreUrl, checked_timeout
+from onceward.stores import StoreUrl, limits_in
 from onceward.stores.postgres.lane import PostgresLanes
 from onceward.stores.postgres.schema import Names
 from onceward.stores.postgres.store import PostgresStore
@@ -34,12 +34,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
     place = parts._replace(query=urlencode(theirs, quote_via=quote))
-    try:
-        timeout, most = checked_timeout(float(ours.get("timeout", "5"))), int(ours.get("lanes", "2"))
-    except ValueError:
-        raise ValueError(f"{shown!r}: timeout must be seconds above 0, and lanes a number of connections") from None
-    if most < 1:
-        raise ValueError(f"{shown!r}: lanes must be at least 1")
+    timeout, most = limits_in(ours, 2, shown)
     names = Names(ours.get("table", "onceward"), ours.get("schema"))
     try:
         lanes = PostgresLanes(place.geturl(), most, timeout)

@@ -1,4 +1,6 @@
-"""psycopg's connections and cursors, as a ledger uses them.
+"""psycopg's connections and cursors, as a ledger uses them; the values that it sends; and PostgreSQL's errors and their fixes.
+
+The errors are by SQLSTATE (postgresql.org/docs/current/errcodes-appendix.html).
 
 psycopg sets no limit of time to a server that does not answer, so ``wait`` does it here for connections of our own.
 """
@@ -15,8 +17,38 @@ from psycopg.rows import tuple_row
 
 from onceward.core.clock import boottime
 from onceward.stores.sql.queries import Row
-from onceward.stores.sql.refusals import Broken, SqlRefusal
+from onceward.stores.sql.refusals import Broken, ServerErrors, SqlRefusal
 
+LOCKED: Final = "55P03"  # lock_not_available
+CANCELED: Final = "57014"  # query_canceled: by statement_timeout, which can be shorter than a wait of ours
+# A prepared statement that is gone (a pooler between has reset the session), whose table was altered, or whose name an interrupted
+# request has used: all before it ran.
+_STALE: Final = frozenset({"26000", "0A000", "42P05"})
+ANEW: Final = (
+    frozenset({"40001", "40P01"}) | _STALE
+)  # serialization_failure, deadlock_detected: the statement starts anew
+# A lane is left: its statements are stale, or its server, or session, takes no writes now.
+LEFT: Final = _STALE | {"25006"}
+NO_TABLE: Final = frozenset({"42P01", "3F000"})  # undefined_table, invalid_schema_name
+DENIED: Final = "42501"
+
+_FIXES: Final = {
+    DENIED: "grant this role SELECT, INSERT, UPDATE and DELETE on the table and on its _meta table (docs/reference/postgres.md)",
+    "42P01": "there is no such table: make it with `onceward init --store '{url}'`, or check table= and schema=",
+    "3F000": "there is no such schema: make it with `onceward init --store '{url}'`, or check schema=",
+    "42703": "the table lacks a column: run `onceward migrate --store '{url}'`",
+    "25006": "this server is a standby or read-only: give the address of the primary, or target_session_attrs=read-write",
+    "54000": "the key is too long for an index: a key may have about 2,600 bytes",
+    "28P01": "check the user and the password",
+    "28000": "check the user, and the server's pg_hba.conf",
+    "3D000": "there is no such database: check the URL",
+    "53100": "the server's disk is full",
+}
+# Classes after which the same request may succeed: connection, rollback, resources, the operator's intervention, system.
+# 25006 is a standby: a failover ends it.
+FAULTS: Final = ServerErrors(
+    "PostgreSQL", LOCKED, ANEW, transient=frozenset({"08", "40", "53", "57", "58", "25006"}), fixes=_FIXES
+)
 _TICK: Final = 0.1  # seconds between two looks at the time
 
 
@@ -102,3 +134,45 @@ def is_alive(connection: Any) -> bool:
         return not connection.pgconn.is_busy()
     except psycopg.Error:
         return False
+
+
+# Lists are written by columns. In a batch most columns have one value only, and the others one type: whole columns cost a third of
+# what single values do.
+
+
+def sent(values: Sequence[Any]) -> list[str | None]:
+    """Return a statement's values as texts. The statement says their types, so that it is prepared once."""
+    return [value if value is None or type(value) is str else text_of(value) for value in values]
+
+
+def text_of(value: Any) -> str:
+    """Return a value as PostgreSQL reads it: a number, a text, or a list of them."""
+    if type(value) is list:
+        return "{" + _array(value) + "}" if value else "{}"
+    return value if type(value) is str else repr(value)
+
+
+def _array(values: list[Any]) -> str:
+    first, count = values[0], len(values)
+    if values.count(first) == count:
+        return ",".join([_element(first)] * count)
+    if None in values:
+        return ",".join(map(_element, values))
+    if type(first) is not str:
+        return repr(values)[1:-1]
+    text = "\0".join(values)
+    if text.count("\0") != count - 1:
+        raise ValueError("PostgreSQL keeps no NUL in a text")
+    return '"' + _escaped(text).replace("\0", '","') + '"'
+
+
+def _element(value: object) -> str:
+    if value is None:
+        return "NULL"
+    return f'"{_escaped(value)}"' if type(value) is str else repr(value)
+
+
+def _escaped(text: str) -> str:
+    if '"' in text or "\\" in text:
+        return text.replace("\\", "\\\\").replace('"', '\\"')
+    return text

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.stores.inspection import Finding
 from onceward.stores.postgres import schema
-from onceward.stores.postgres.faults import NO_TABLE
+from onceward.stores.postgres.cursors import NO_TABLE
 from onceward.stores.postgres.queries import RawQuery
 from onceward.stores.postgres.schema import CAN_TELL
 from onceward.stores.postgres.statements import TELLING
-from onceward.stores.sql.clocks import clock_findings, off_by
-from onceward.stores.sql.differences import columns_in, differences
+from onceward.stores.sql.inspection import clock_findings, columns_in, differences, off_by
 from onceward.stores.sql.refusals import SqlError
 
 if TYPE_CHECKING:
@@ -170,29 +169,28 @@ class Server(NamedTuple):
 
 def inspect(store: "PostgresStore") -> Server:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
-    plain = store.plain
     asked = time.time()
-    ((*settings, shown),) = plain.exchange(RawQuery(_SETTINGS))
+    ((*settings, shown),) = store.exchange(RawQuery(_SETTINGS))
     off = off_by(shown, asked)
     server = Server(*settings)._replace(off=off)
     try:
-        ((ahead,),) = plain.exchange(RawQuery(_AHEAD.format(table=store.names.table)))
+        ((ahead,),) = store.exchange(RawQuery(_AHEAD.format(table=store.names.table)))
     except SqlError as error:
         if error.state not in NO_TABLE:
             raise
         return server  # it is made on first use
-    rows = plain.exchange(RawQuery(_DEAD, store.names.table))
+    rows = store.exchange(RawQuery(_DEAD, store.names.table))
     live, dead, unvacuumed = rows[0] if rows else (0, 0, False)
-    ((tells,),) = plain.exchange(RawQuery(f"SELECT {CAN_TELL}"))
+    ((tells,),) = store.exchange(RawQuery(f"SELECT {CAN_TELL}"))
     return server._replace(
         ahead=ahead, live=live, dead=dead, unvacuumed=unvacuumed, tells=tells, differs=_differences(store)
     )
 
 
 def _differences(store: "PostgresStore") -> tuple[Finding, ...]:
-    names, plain = store.names, store.plain
+    names = store.names
     wanted = columns_in(schema.schema(names)[0])
     zoned = {name: kind.replace("timestamptz", "timestamp with time zone") for name, kind in wanted.items()}
-    columns = dict(plain.exchange(RawQuery(_COLUMNS, names.table)))
-    there = [row[0] for row in plain.exchange(RawQuery(_INDEXES, names.table))]
+    columns = dict(store.exchange(RawQuery(_COLUMNS, names.table)))
+    there = [row[0] for row in store.exchange(RawQuery(_INDEXES, names.table))]
     return differences(zoned, columns, (f"{names.plain}_{end}" for end in ("expiry", "open", "due", "origin")), there)

@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.postgres.cursors import (
+    LEFT,
     AsyncConnection,
     Connection,
     cursor_of,
@@ -20,10 +21,9 @@ from onceward.stores.postgres.cursors import (
     fetch,
     fetch_async,
     is_alive,
+    sent,
 )
-from onceward.stores.postgres.faults import LEFT
 from onceward.stores.postgres.listening import Ear
-from onceward.stores.postgres.values import sent
 from onceward.stores.sql.queries import Row
 
 # libpq's options; those of the user go before. Keepalives find a peer that vanished while nothing was sent.
@@ -127,14 +127,13 @@ class PostgresLanes(LedgerLanes[_PostgresLane[Any]]):
         options = _OPTIONS | {"connect_timeout": str(max(2, round(timeout)))} | conninfo_to_dict(conninfo)
         self._conninfo = place = make_conninfo("", **options | {"client_encoding": "UTF8"})
         self.timeout = timeout
-        self.ear: Ear | None = Ear(place, timeout)
+        self.ear = Ear(place, timeout)
         make, make_async = lambda: PostgresLane(place, timeout), lambda: AsyncPostgresLane(place, timeout)
         super().__init__(make, make_async, most, timeout, LEFT)
 
     def close(self) -> None:
         """Close the idle lanes, and stop listening."""
-        if self.ear is not None:
-            self.ear.close()
+        self.ear.close()
         super().close()
 
     def patient(self, seconds: float) -> "PostgresLanes":

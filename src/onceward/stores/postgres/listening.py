@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from selectors import EVENT_READ
-from typing import Final
+from typing import Any, Final
 
 from onceward.core.clock import boottime
 from onceward.observe.logs import logger
@@ -75,22 +75,22 @@ class Ear:
         self._deaf_until = 0.0
         self._closed = False
 
-    def wait(self, key: str, seconds: float) -> bool:
-        """Wait until the key may have changed, at most so many seconds. Return False at once if nobody can listen."""
-        told = threading.Event()
+    def run(self, request: Any, _: object) -> bool:
+        """Wait until a key may have changed, at most so many seconds. Return False at once if nobody can listen."""
+        key, told = request.key, threading.Event()
         wake = told.set
         try:
             longest = self._enter(key, wake)
             if longest is None:
                 return False
-            told.wait(min(seconds, longest))
+            told.wait(min(request.most, longest))
         finally:  # also if an interrupt comes between the two
             self._leave(key, wake)
         return True
 
-    async def wait_async(self, key: str, seconds: float) -> bool:
-        """As :meth:`wait`, for a coroutine."""
-        told, loop = asyncio.Event(), asyncio.get_running_loop()
+    async def run_async(self, request: Any, _: object) -> bool:
+        """As :meth:`run`, for a coroutine."""
+        key, told, loop = request.key, asyncio.Event(), asyncio.get_running_loop()
 
         def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -101,9 +101,8 @@ class Ear:
             if longest is None:
                 return False
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(
-                    min(seconds, longest)
-                ):  # wait_for() of Python 3.11 can swallow a cancellation
+                # wait_for() of Python 3.11 can swallow a cancellation
+                async with asyncio.timeout(min(request.most, longest)):
                     await told.wait()
         finally:
             self._leave(key, wake)

@@ -9,10 +9,11 @@ from operator import attrgetter
 from typing import Final
 
 from onceward.core.comparisons import Clause
+from onceward.core.protocol import SOME_DAY
 from onceward.core.record import Record, Reply, Write
-from onceward.stores.contract import Page
+from onceward.stores.contract import Page, point_of, token_of
 from onceward.stores.postgres.statements import FIRST, WRITE
-from onceward.stores.sql.columns import FIELDS
+from onceward.stores.sql.columns import COLUMNS, FIELDS
 from onceward.stores.sql.finding import FOUND, Dialect, end_of, looking, next_page
 from onceward.stores.sql.queries import Met, Row, SqlQuery
 from onceward.stores.sql.verbs import BRISK
@@ -21,7 +22,9 @@ _OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
 _BRISK: Final = str(BRISK)
 OF_T: Final = ", ".join(f"t.{name}" for name in FIELDS)
 _KEYS: Final = "key > $2 AND key >= $3 AND ($4::text IS NULL OR key < $4)"
-DIALECT: Final = Dialect("(SELECT now FROM c)", "(SELECT now FROM c) - interval '{} seconds'")
+_NOW: Final = "(SELECT now FROM c)"
+DIALECT: Final = Dialect(_NOW, f"{_NOW} - interval '{{}} seconds'")
+_UNTIL: Final = f"({_NOW} + make_interval(secs => $5::float8))"
 # Texts of any length.
 _LONG: Final = attrgetter("key", "result", "error", "needs", "steps", "unsent", "origin", "input", "history")
 _FENCE, _ERROR = ([kind.name for kind in WRITE].index(name) for name in ("fence", "error"))
@@ -63,13 +66,14 @@ class WriteQuery(OneRow):
         seen: the record that a swap replaces.
     """
 
-    __slots__ = ("_many", "key", "kind", "rank", "seen", "write")
+    __slots__ = ("_many", "claims", "key", "kind", "rank", "seen", "write")
 
     def __init__(self, texts: tuple[str, str], write: Write, fence: int, seen: Record | None = None) -> None:
         text, self._many = texts
         self.kind, version = ("insert", ()) if seen is None else ("swap", seen.version)
         super().__init__(self.kind, text, (*values_of(write, fence), *version))
-        self.key, self.rank, self.write, self.seen = write.key, int(seen is None), write, seen
+        self.key, self.write, self.seen = write.key, write, seen
+        self.rank = self.claims = int(seen is None)
 
     @property
     def size(self) -> int:
@@ -80,25 +84,18 @@ class WriteQuery(OneRow):
         """Return one request for several, in the order of their keys."""
         ordered = sorted(requests, key=lambda one: one.key)
         columns = map(list, zip(*(one.values[1:] for one in ordered), strict=True))
-        return ManyRows(f"{self.kind}_many", self._many, list(columns))
+        return ManyRows(self.action, self._many, list(columns))
 
 
 class ManyRows(Query):
-    """A verb on many keys."""
+    """The inserts or the swaps of many keys, by columns."""
 
-    __slots__ = ()
+    __slots__ = ("claims", "rank")
 
-    @property
-    def rank(self) -> int:  # type: ignore[override]  # of a batch
-        """Ends and heartbeats leave first."""
-        return int(self.action == "insert_many")
-
-    @property
-    def count(self) -> int:
-        """How many keys."""
-        keys = self.values[1]
-        assert isinstance(keys, list)
-        return len(keys)
+    def __init__(self, kind: str, text: str, columns: Sequence[list[object]]) -> None:
+        super().__init__(f"{kind}_many", text, columns)
+        self.rank = int(kind == "insert")
+        self.claims = self.rank * len(columns[0])
 
     def reply(self, rows: Sequence[Row]) -> Met:
         """Return the replies by their keys."""
@@ -110,7 +107,6 @@ class PostgresPage(Query):
     """One page of records in the order of their keys, and one more row to know whether it is the last.
 
     Args:
-        action: what it does, for events.
         table: its name.
         keys: what the keys start with, and the key after which the page begins.
         limit: the most records.
@@ -124,7 +120,6 @@ class PostgresPage(Query):
 
     def __init__(
         self,
-        action: str,
         table: str,
         keys: tuple[str, str | None],
         limit: int,
@@ -140,7 +135,7 @@ class PostgresPage(Query):
             looks = f", {looking(clause, table, rows, '$5::bigint', DIALECT)}"
             counts, found = "l.rows, l.last", f"CROSS JOIN {FOUND.format(table=table)}"
         text = f"{FIRST}{looks} SELECT t.key IS NULL AND NULL, c.now, {OF_T}, {counts} FROM c {found}"
-        super().__init__(action, text, (after or "", prefix, end_of(prefix), limit + 1, *more))
+        super().__init__("select", text, (after or "", prefix, end_of(prefix), limit + 1, *more))
         self.limit, self.seconds = limit, seconds
 
     def reply(self, rows: Sequence[Row]) -> Page:
@@ -150,6 +145,31 @@ class PostgresPage(Query):
         records = [reply.record for reply in replies if reply.record is not None]
         point = next_page([record.key for record in records], self.limit, looked, last)
         return Page(records[: self.limit], point, replies[0].now)
+
+
+class DueQuery(Query):
+    """One page of records whose messages are due, and one more row to know whether it is the last."""
+
+    __slots__ = ("limit",)
+
+    def __init__(self, table: str, after: str | None, limit: int, ahead: float) -> None:
+        text = (
+            f"{FIRST} SELECT t.key IS NULL AND NULL, c.now, {OF_T}, (SELECT date_part('epoch', min(due_at) - {_NOW}) "
+            f"FROM {table} WHERE due_at > {_UNTIL} AND due_at < {_NOW} + interval '{SOME_DAY:.0f} seconds') "
+            f"FROM c LEFT JOIN (SELECT {COLUMNS} FROM {table} WHERE due_at <= {_UNTIL} "
+            "AND (due_at, key) > (to_timestamp($2::float8), $3::text) ORDER BY due_at, key LIMIT $4::bigint) t ON true "
+            "ORDER BY t.due_at, t.key"
+        )
+        super().__init__("select", text, (*point_of(after), limit + 1, ahead))
+        self.limit = limit
+
+    def reply(self, rows: Sequence[Row]) -> Page:
+        """Return the page."""
+        replies = [reply_of(row[:-1]) for row in rows]
+        records = [reply.record for reply in replies if reply.record is not None]
+        page = records[: self.limit]
+        following = token_of(page[-1].due_at or 0.0, page[-1].key) if len(records) > self.limit else None
+        return Page(page, following, replies[0].now, wait=rows[0][-1])
 
 
 class PurgeQuery(Query):
@@ -164,9 +184,10 @@ class PurgeQuery(Query):
 
 
 class RawQuery(Query):
-    """A statement without a wait of ours; its reply is its rows."""
+    """A statement without a wait of ours, which needs no ledger; its reply is its rows."""
 
     __slots__ = ()
+    is_bare = True
 
     def __init__(self, text: str, *values: object) -> None:
         super().__init__("schema", text, ())

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from onceward.core.protocol import STATUSES
-from onceward.core.record import COMPLETED
 from onceward.errors import StoreError
 from onceward.stores.postgres.statements import TELLING
 from onceward.stores.sql.columns import MEANINGS, check_name, check_version
 from onceward.stores.sql.finding import having
+from onceward.stores.survey import UNFINISHED
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
 MINOR: Final = 3  # counts what was added since; the ledger calls it its layout
@@ -22,7 +21,6 @@ ADDED: Final[dict[str, str]] = {  # columns that a ledger of a lower minor may l
     "trace": "text",
 }
 _LOCK: Final = 7162831505713  # a number of our own, for all ledgers of a database
-UNFINISHED: Final = STATUSES - {COMPLETED}  # what an index finds
 _TAKEN: Final = ("_meta", "_expiry", "_pkey", "_open", "_due", "_origin")  # what belongs to a ledger ends with these
 # A hash of the root of an origin (core/origin.py). Keys come from others, and an index refuses what is longer than 2.7 KB.
 ROOT: Final = """hashtextextended(split_part({}, '"parent":"', 1), 0)"""
@@ -46,14 +44,15 @@ class Names:
                 check_name(what, name)
         if table.endswith(_TAKEN):
             raise ValueError(f"table={table!r}: another ledger's tables and indexes can end with {', '.join(_TAKEN)}")
-        place = "" if schema is None else f'"{schema}".'
+        self._place = place = "" if schema is None else f'"{schema}".'
         self.schema = schema
         self.plain = table
         self.table = f'{place}"{table}"'
         self.meta = f'{place}"{table}_meta"'
-        self.open = f'{place}"{table}_open"'
-        self.due = f'{place}"{table}_due"'
-        self.origin = f'{place}"{table}_origin"'
+
+    def index(self, name: str) -> str:
+        """Return the name of an index."""
+        return f'{self._place}"{self.plain}_{name}"'
 
 
 def schema(names: Names) -> list[str]:
@@ -99,10 +98,10 @@ def indexes(names: Names, *, concurrently: bool = False) -> dict[str, str]:
     """
     how = "CONCURRENTLY IF NOT EXISTS" if concurrently else "IF NOT EXISTS"
     return {
-        names.due: f'CREATE INDEX {how} "{names.plain}_due" ON {names.table} (due_at, key) WHERE due_at IS NOT NULL',
-        names.origin: f'CREATE INDEX {how} "{names.plain}_origin" ON {names.table} (({ROOT.format("origin")}), key) '
+        "due": f'CREATE INDEX {how} "{names.plain}_due" ON {names.table} (due_at, key) WHERE due_at IS NOT NULL',
+        "origin": f'CREATE INDEX {how} "{names.plain}_origin" ON {names.table} (({ROOT.format("origin")}), key) '
         "WHERE origin IS NOT NULL",
-        names.open: f'CREATE INDEX {how} "{names.plain}_open" ON {names.table} (key) WHERE {having(UNFINISHED)}',
+        "open": f'CREATE INDEX {how} "{names.plain}_open" ON {names.table} (key) WHERE {having(UNFINISHED)}',
     }
 
 

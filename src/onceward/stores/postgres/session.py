@@ -3,24 +3,93 @@
 The transaction's id tells whether it is still the one that made the claim. The completion is sent right before the COMMIT.
 """
 
+import contextlib
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Reply
 from onceward.errors import StoreError
-from onceward.stores.capabilities import AnotherDatabase, Apart, Ended
-from onceward.stores.postgres.connections import check_encoding, sqlstate, state_of
-from onceward.stores.postgres.faults import FAULTS
+from onceward.stores.capabilities import AnotherDatabase, Apart, Ended, TransactionState
+from onceward.stores.postgres.cursors import FAULTS
 from onceward.stores.postgres.inside import PLACE, TRY_LOCK, XID, Inside
 from onceward.stores.postgres.queries import OneRow, Query, RawQuery, WriteQuery
 from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.sql.queries import Row
-from onceward.stores.sql.session import Acts, SqlSession
+from onceward.stores.sql.session import Acts, SqlSession, driver_of
 
 _PATIENCE: Final = "1000"  # milliseconds to wait for somebody's open transaction on a key
 _LIBRARIES: Final = frozenset({"psycopg", "psycopg2", "asyncpg"})
+_ROOM: Final = "onceward.stores.postgres.session"
+_KINDS: Final = {
+    "psycopg.Connection": f"{_ROOM}_psycopg:PsycopgDriver",
+    "psycopg.AsyncConnection": f"{_ROOM}_psycopg:AsyncPsycopgDriver",
+    "psycopg2.connection": f"{_ROOM}_psycopg2:Psycopg2Driver",
+    "asyncpg.Connection": f"{_ROOM}_asyncpg:AsyncpgDriver",
+    "asyncpg.PoolConnectionProxy": f"{_ROOM}_asyncpg:AsyncpgDriver",
+    "sqlalchemy.Connection": f"{_ROOM}_sqlalchemy:driver_of",
+    "sqlalchemy.Session": f"{_ROOM}_sqlalchemy:driver_of",
+    "sqlalchemy.AsyncConnection": f"{_ROOM}_sqlalchemy:driver_of",
+    "sqlalchemy.AsyncSession": f"{_ROOM}_sqlalchemy:driver_of",
+    "django.BaseDatabaseWrapper": f"{_ROOM}_django:DjangoPostgresDriver",
+    "django.ConnectionProxy": f"{_ROOM}_django:DjangoPostgresDriver",
+}
+_KNOWN: Final = (
+    "a connection of psycopg, psycopg2 or asyncpg, a Connection or Session of SQLAlchemy (blocking or asynchronous), or "
+    "Django's connections[alias]"
+)
+_STATES: Final = {0: TransactionState.ENDED, 2: TransactionState.OPEN, 3: TransactionState.OPEN}  # libpq's
+_CANCEL: Final = 2.0  # seconds to ask the server to cancel a statement
+
+
+def state_of(driver: Any) -> TransactionState:
+    """Return the state of a connection of psycopg, psycopg2 or asyncpg. One that an interrupt left in a statement is closed."""
+    if driver is None:
+        return TransactionState.LOST
+    if hasattr(driver, "is_in_transaction"):
+        if driver.is_closed():
+            return TransactionState.LOST
+        return TransactionState.OPEN if driver.is_in_transaction() else TransactionState.ENDED
+    status = int(driver.info.transaction_status)
+    if status == TransactionStatus.ACTIVE and isinstance(driver, Connection) and not driver.lock.locked():
+        abort(driver)
+    return _STATES.get(status, TransactionState.LOST)
+
+
+def check_encoding(driver: Any) -> None:
+    """Raise ValueError if a connection of psycopg, psycopg2 or asyncpg cannot carry every text: a result would come back altered."""
+    if hasattr(driver, "get_settings"):  # asyncpg
+        encoding = driver.get_settings().client_encoding
+    else:
+        encoding = driver.info.parameter_status("client_encoding")
+    if encoding is not None and encoding.strip("'").upper() not in {
+        "UTF8",
+        "UTF-8",
+    }:  # PgBouncer tells what asyncpg wrote
+        raise ValueError(
+            f"the connection's client_encoding is {encoding}, and a ledger needs UTF8: SET client_encoding TO UTF8"
+        )
+
+
+def abort(driver: Connection[Any]) -> None:
+    """Cancel a statement whose answer nobody will read, and close the connection: else the server keeps the key locked."""
+    with contextlib.suppress(Exception):
+        driver.cancel_safe(timeout=_CANCEL)
+    driver.pgconn.finish()
+
+
+def sqlstate(error: BaseException | None) -> str:
+    """Return the SQLSTATE of a driver's error, within those that other libraries wrap around it; "" if it has none."""
+    while error is not None:
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        if state:
+            return str(state)
+        error = getattr(error, "orig", None) or error.__cause__
+    return ""
 
 
 class PostgresSession(SqlSession[PostgresStore, Inside]):
@@ -104,3 +173,13 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
             self._xid = xid
         elif xid != self._xid:
             raise Ended("the transaction that made the claim is over")
+
+
+def join(store: PostgresStore, connection: object) -> PostgresSession:
+    """Return the session of a connection (:data:`onceward.stores.capabilities.TRANSACTION`).
+
+    Raises:
+        TypeError: it is none that we know.
+        ValueError: it cannot hold a transaction of ours.
+    """
+    return PostgresSession(store, driver_of(_KINDS, connection, store.conduit.timeout, _KNOWN))

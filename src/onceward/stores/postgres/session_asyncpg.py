@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.postgres.connections import state_of
+from onceward.stores.postgres.session import state_of
 from onceward.stores.sql.drivers import CallersDriver
 from onceward.stores.sql.queries import Row
 
 
-class AsyncpgDriver(CallersDriver[str, Sequence[object]]):
+class AsyncpgDriver(CallersDriver):
     """An ``asyncpg.Connection``, or a pool's proxy of one."""
 
     awaited = True

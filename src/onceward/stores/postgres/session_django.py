@@ -1,16 +1,15 @@
 """Transactions of Django's PostgreSQL databases, on psycopg or psycopg2."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.inside import named
+from onceward.stores.postgres.session import state_of
 from onceward.stores.sql import django_driver
 from onceward.stores.sql.queries import Row
 
 
-class DjangoPostgresDriver(django_driver.DjangoDriver[str, Sequence[object]]):
+class DjangoPostgresDriver(django_driver.DjangoDriver):
     """One of ``django.db.connections``."""
 
     vendor, server = "postgresql", "PostgreSQL"
@@ -26,6 +25,3 @@ class DjangoPostgresDriver(django_driver.DjangoDriver[str, Sequence[object]]):
     def is_open(self) -> bool:
         """Return whether the driver's connection is in a transaction."""
         return state_of(self.raw) is TransactionState.OPEN
-
-
-of_proxy = partial(django_driver.of_proxy, DjangoPostgresDriver)

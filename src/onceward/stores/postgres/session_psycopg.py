@@ -4,98 +4,74 @@ What ``connection.transaction()`` returns is not used: it sends a ROLLBACK when 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from psycopg import AsyncRawCursor, AsyncTransaction, RawCursor, Transaction
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.postgres.connections import state_of
-from onceward.stores.postgres.values import sent
+from onceward.stores.postgres.cursors import sent
+from onceward.stores.postgres.session import state_of
 from onceward.stores.sql.drivers import CallersDriver
 from onceward.stores.sql.limits import shut
 from onceward.stores.sql.queries import Row
 
 
-class PsycopgDriver(CallersDriver[str, Sequence[object]]):
+class PsycopgDriver(CallersDriver):
     """A ``psycopg.Connection``."""
 
-    _transaction: Transaction | None = None
+    _transaction: Any = None
+    _kind: ClassVar[type[Transaction | AsyncTransaction]] = Transaction
+    _enter: Any = staticmethod(Transaction.__enter__)
+    _exit: Any = staticmethod(Transaction.__exit__)
 
     def check(self) -> None:
         """Raise ValueError if no transaction of ours can begin."""
         check_idle(self.connection)
 
-    def start(self) -> None:
+    def start(self) -> Any:
         """Begin."""
-        self._transaction = Transaction(self.connection)
-        self._transaction.__enter__()
+        self._transaction = self._kind(self.connection)
+        return self._enter(self._transaction)
 
-    def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+    def fetch(self, text: str, values: Sequence[object]) -> Any:
         """Run one statement and return its rows."""
         return RawCursor(self.connection, row_factory=tuple_row).execute(text, sent(values)).fetchall()
 
-    def finish(self) -> None:
+    def finish(self) -> Any:
         """Commit."""
-        self._leave(None)
+        return self._exit(self._transaction, None, None, None) if self._is_active else None
 
-    def undo(self) -> None:
-        """Roll back."""
-        self._leave(_RolledBack())
-        if state_of(self.connection) is TransactionState.OPEN:
-            self.connection.rollback()  # an interrupt came in the middle of the COMMIT
+    def undo(self) -> Any:
+        """Roll back: by psycopg's transaction, for an error. After an interrupt there, do it again."""
+        if self._is_active:
+            return self._exit(self._transaction, _RolledBack, _RolledBack(), None)
+        # Else an interrupt came in the middle of the COMMIT.
+        return self.connection.rollback() if state_of(self.connection) is TransactionState.OPEN else None
 
-    def _leave(self, error: "_RolledBack | None") -> None:
-        """Leave psycopg's transaction, which rolls back for an error. After an interrupt here, leave it again."""
+    @property
+    def _is_active(self) -> bool:
         transaction = self._transaction
-        if transaction is not None and transaction.status == transaction.Status.ACTIVE:
-            transaction.__exit__(type(error) if error else None, error, None)
+        return transaction is not None and transaction.status == transaction.Status.ACTIVE
 
     def cut(self) -> None:
         """Close the connection."""
         cut(self.connection)
 
 
-class AsyncPsycopgDriver(CallersDriver[str, Sequence[object]]):
+class AsyncPsycopgDriver(PsycopgDriver):
     """A ``psycopg.AsyncConnection``."""
 
     awaited = True
-
-    _transaction: AsyncTransaction | None = None
-
-    def check(self) -> None:
-        """Raise ValueError if no transaction of ours can begin."""
-        check_idle(self.connection)
-
-    async def start(self) -> None:
-        """Begin."""
-        self._transaction = AsyncTransaction(self.connection)
-        await self._transaction.__aenter__()
+    _kind = AsyncTransaction
+    _enter = staticmethod(AsyncTransaction.__aenter__)
+    _exit = staticmethod(AsyncTransaction.__aexit__)
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
         cursor = await AsyncRawCursor(self.connection, row_factory=tuple_row).execute(text, sent(values))
         return await cursor.fetchall()
-
-    async def finish(self) -> None:
-        """Commit."""
-        await self._leave(None)
-
-    async def undo(self) -> None:
-        """Roll back."""
-        await self._leave(_RolledBack())
-        if state_of(self.connection) is TransactionState.OPEN:
-            await self.connection.rollback()
-
-    async def _leave(self, error: "_RolledBack | None") -> None:
-        transaction = self._transaction
-        if transaction is not None and transaction.status == transaction.Status.ACTIVE:
-            await transaction.__aexit__(type(error) if error else None, error, None)
-
-    def cut(self) -> None:
-        """Close the connection."""
-        cut(self.connection)
 
 
 def cut(connection: Any) -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.inside import named
+from onceward.stores.postgres.session import state_of
 from onceward.stores.sql.drivers import CallersDriver
 from onceward.stores.sql.queries import Row
 
 
-class Psycopg2Driver(CallersDriver[str, Sequence[object]]):
+class Psycopg2Driver(CallersDriver):
     """A ``psycopg2.extensions.connection``."""
 
     _had_autocommit = False

@@ -7,15 +7,15 @@ from typing import Final
 from psycopg.pq import TransactionStatus
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.inside import named
+from onceward.stores.postgres.session import state_of
 from onceward.stores.sql import alchemy
 from onceward.stores.sql.queries import Row
 
 _DRIVERS: Final = ("psycopg", "psycopg2", "asyncpg")
 
 
-class UnderPostgres(alchemy.Underneath[str, Sequence[object]]):
+class UnderPostgres(alchemy.Underneath):
     """psycopg, psycopg2 or asyncpg."""
 
     def check(self) -> None:
@@ -70,7 +70,4 @@ class UnderPostgres(alchemy.Underneath[str, Sequence[object]]):
             self.raw.close()
 
 
-of_connection = partial(alchemy.OfConnection, UnderPostgres)
-of_session = partial(alchemy.OfSession, UnderPostgres)
-of_async_connection = partial(alchemy.of_async_connection, UnderPostgres)
-of_async_session = partial(alchemy.of_async_session, UnderPostgres)
+driver_of = partial(alchemy.driver_of, UnderPostgres)

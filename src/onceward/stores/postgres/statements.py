@@ -124,7 +124,7 @@ class Statements:
         same = " AND ".join(f"t.{name} = {ONE['seen_' + name]}" for name in VERSION)
         same_each = " AND ".join(f"t.{name} = b.seen_{name}" for name in VERSION)
         of_t = ", ".join(f"t.{name}" for name in FIELDS)
-        written = "clock_timestamp() AS written"  # the time after the row was written: see fences.py
+        written = "clock_timestamp() AS written"  # the time after the row was written: see sql/verbs.py
         made = f"SELECT true, written, {COLUMNS} FROM made"
         # What a refused write met, or no record.
         met = (

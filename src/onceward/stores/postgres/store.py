@@ -1,46 +1,151 @@
 """The ledger in PostgreSQL: a table beside the users' own data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from onceward.core.drivers import Sleep, Steps
+from onceward.core.origin import beginning
 from onceward.core.record import Record, Reply, Write
-from onceward.core.selections import Selection
+from onceward.core.selections import ChainOf, DueWithin, Selection
+from onceward.core.views import ANY
 from onceward.errors import StoreError
-from onceward.stores.contract import Page
-from onceward.stores.postgres.exchange import ChangeRequest, Conduit, PostgresExchange
-from onceward.stores.postgres.faults import CANCELED
-from onceward.stores.postgres.finding import select
+from onceward.stores.contract import Part
+from onceward.stores.postgres import schema
+from onceward.stores.postgres.cursors import CANCELED, DENIED, FAULTS, NO_TABLE
+from onceward.stores.postgres.lane import PostgresLanes
+from onceward.stores.postgres.listening import Ear
 from onceward.stores.postgres.queries import (
+    DueQuery,
     OneRow,
+    PostgresPage,
+    PurgeQuery,
     Query,
+    RawQuery,
+    SlowQuery,
     WriteQuery,
 )
-from onceward.stores.postgres.schema import Names
+from onceward.stores.postgres.schema import ROOT, Names
+from onceward.stores.postgres.statements import Statements
+from onceward.stores.sql.columns import is_complete
+from onceward.stores.sql.finding import Dialect, having
 from onceward.stores.sql.refusals import SqlError
-from onceward.stores.sql.verbs import SqlVerbs
+from onceward.stores.sql.store import SqlStore
+from onceward.stores.survey import UNFINISHED
+
+if TYPE_CHECKING:
+    from onceward.observe.events import StoreRequest
 
 
-class PostgresStore(PostgresExchange, SqlVerbs):
-    """A ledger in a PostgreSQL database, 13 or newer."""
+_THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text) IS NOT NULL"
+_COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
+_BUILDING: Final = "SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid = to_regclass($1::text))"
+_OF_CHAIN: Final = (
+    f"origin IS NOT NULL AND {ROOT.format('origin')} = {ROOT.format('$6::text')} AND starts_with(origin, $6::text)"
+)
+# An index that is still being built, or whose building was stopped, finds nothing.
+# Of this very table: on a search path, another schema can have a ledger with an index of that name.
+_INDEXES: Final = (
+    "FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+    "WHERE i.indrelid = to_regclass($1::text) AND c.relname = $2::text"
+)
+_USABLE: Final = f"SELECT coalesce((SELECT bool_or(i.indisvalid) {_INDEXES}), false)"
+_NAMED: Final = f"SELECT (SELECT i.indexrelid::regclass::text {_INDEXES})"
+# Of the last vacuum or analyze. A partitioned table has its rows in other ones.
+_TOTAL: Final = (
+    "SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM pg_class WHERE relkind = 'r' AND (oid = to_regclass($1::text) "
+    "OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass($1::text))))"
+)
+# New keys of all transactions so far, by PostgreSQL's own statistics.
+_ARRIVED: Final = (
+    "SELECT extract(epoch FROM clock_timestamp())::float8, coalesce(sum(n_tup_ins), 0)::bigint FROM pg_stat_all_tables "
+    "WHERE relid = to_regclass($1::text) OR relid IN (SELECT relid FROM pg_partition_tree(to_regclass($1::text)))"
+)
 
-    resolution = 0.0
-    poll = 0.05  # seconds; a waiter's look is a read by key
-    max_result = 256 * 1024
+
+class ChangeRequest:
+    """Waits until a key may have changed, at most so many seconds: no request to the server."""
+
+    is_bare, claims = True, 0  # as SqlQuery
+
+    def __init__(self, key: str, most: float) -> None:
+        self.key, self.most = key, most
+
+    def by(self, conduit: PostgresLanes) -> Ear:
+        return conduit.ear
+
+
+class PostgresStore(SqlStore):
+    """A ledger in a PostgreSQL database, 13 or newer.
+
+    Args:
+        conduit: the connections.
+        names: of the tables.
+        url: where it is, for messages; without a password.
+    """
+
+    faults = FAULTS
+    dialect = Dialect("(SELECT clock_timestamp())", "(SELECT clock_timestamp()) - interval '{} seconds'")
+    within: ClassVar[Mapping[str, str]] = {"open": having(UNFINISHED), "due": "due_at IS NOT NULL"}
     capabilities: Mapping[str, str] = {
-        "survey": "onceward.stores.postgres.survey:survey",
-        "found": "onceward.stores.postgres.provision:found",
+        "survey": "onceward.stores.sql.store:survey",
+        "found": "onceward.stores.sql.store:found",
         "inspect": "onceward.stores.postgres.inspection:inspect",
-        "migrate": "onceward.stores.postgres.provision:migrate",
+        "migrate": "onceward.stores.sql.store:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.postgres.provision:outbox",
-        "provision": "onceward.stores.postgres.provision:provision",
-        "template": "onceward.stores.postgres.provision:template",
-        "transaction": "onceward.stores.postgres.join:join",
+        "outbox": "onceward.stores.sql.store:outbox",
+        "provision": "onceward.stores.sql.store:provision",
+        "template": "onceward.stores.sql.store:template",
+        "transaction": "onceward.stores.postgres.session:join",
     }
 
-    def __init__(self, conduit: Conduit, names: Names, url: str) -> None:
-        PostgresExchange.__init__(self, conduit, names, url)
-        SqlVerbs.__init__(self)
+    def __init__(self, conduit: PostgresLanes, names: Names, url: str) -> None:
+        super().__init__(conduit, url)
+        self.names = names
+        self.statements = Statements(names.table, names.meta)
+        self.tells = True  # whether the end of a claim can tell those who wait for its key
+
+    def asked(self, request: Query) -> tuple[str, Sequence[object]]:
+        """Return the statement and its values."""
+        return request.text, request.values
+
+    def prepared(self) -> Steps[None]:
+        """Make the ledger, or what it lacks.
+
+        Raises:
+            StoreError: its schema is of another version, or this role may not make it.
+        """
+        read_meta = schema.read_meta(self.names)
+        try:
+            meta = dict((yield RawQuery(read_meta)))
+        except SqlError as error:
+            if error.state not in NO_TABLE:
+                raise
+            meta = dict((yield RawQuery(schema.ENCODING)))
+        schema.check(meta, self.url)
+        if not is_complete(meta, schema.MINOR):
+            try:
+                yield RawQuery(schema.make(self.names))
+            except SqlError as error:
+                if error.state != DENIED:
+                    raise
+                what = "migrate" if "version" in meta else "init"
+                raise StoreError(
+                    f"ledger {self.url}: this role may not make what is missing ({error}). Let the tables' owner run "
+                    f"`onceward {what}` once"
+                ) from error
+            meta = dict((yield RawQuery(read_meta)))
+        self.tells = schema.TELLS in meta
+        if not self.tells:
+            self.statements = Statements(self.names.table, self.names.meta, tells=False)
+
+    def purging(self, limit: int) -> Steps[int]:
+        """Delete expired records, the longest expired first, and return how many."""
+        gone: int = yield PurgeQuery("purge", self.statements.purge, (limit,))
+        return gone
+
+    def told_of(self, request: object, reply: object, seconds: float) -> Sequence["StoreRequest"]:
+        """Return the events of a request. Waiting is none."""
+        return () if type(request) is ChangeRequest else super().told_of(request, reply, seconds)
 
     def _writing(self, write: Write, fence: int, seen: Record | None) -> Query:
         """Return the insert of one key, or the swap of a record."""
@@ -63,10 +168,91 @@ class PostgresStore(PostgresExchange, SqlVerbs):
 
     def changed(self, key: str, seconds: float, most: float, /) -> Steps[None]:
         """Wait until told that the claim on a key has ended, where a connection can listen."""
-        ear = self.plain.conduit.ear
-        if ear is None or not self.tells or seconds < self.poll / 2 or not (yield ChangeRequest(ear, (key, most))):
+        if not self.tells or seconds < self.poll / 2 or not (yield ChangeRequest(key, most)):
             yield Sleep(seconds)
 
-    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys."""
-        return select(self.names, selection, after, limit)
+    # --- what people ask --------------------------------------------------------------------------------------------
+
+    def raw(self, text: str) -> RawQuery:
+        """Return the request that returns a statement's rows."""
+        return RawQuery(text)
+
+    def hint(self, _: str) -> str:
+        """Return nothing: PostgreSQL finds the index by itself."""
+        return ""
+
+    def _page(
+        self, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
+    ) -> Query:
+        """Return the request for a page. The clause is not printed if it means all."""
+        table = self.names.table
+        if isinstance(selection, DueWithin):
+            return DueQuery(table, after, limit, selection.seconds)
+        if isinstance(selection, ChainOf):
+            return PostgresPage(table, ("", after), limit, None, _OF_CHAIN, [beginning(selection.root)], seconds)
+        prefix, criteria = selection
+        clause = None if criteria == ANY else criteria.clause
+        return PostgresPage(table, (prefix, after), limit, clause, None if index is None else self.within[index])
+
+    def has_index(self, index: str) -> Steps[bool]:
+        """Return whether an index of the ledger is there, and complete."""
+        ((usable,),) = yield RawQuery(_USABLE, self.names.table, f"{self.names.plain}_{index}")
+        return usable is True
+
+    def total(self) -> Steps[tuple[float, int, int | None]]:
+        """Return the time, about how many records there are, and how many ever arrived, by the server's statistics."""
+        ((now, arrived),) = yield RawQuery(_ARRIVED, self.names.table)
+        ((total,),) = yield RawQuery(_TOTAL, self.names.table)
+        return now, total, arrived
+
+    def there(self) -> Steps[list[bool]]:
+        """Return which of the two tables are there."""
+        (there,) = yield RawQuery(_THERE, self.names.table, self.names.meta)
+        return list(there)
+
+    def missing(self) -> Steps[list[Part]]:
+        """Make the columns and indexes that the ledger lacks. Return all, with which were made."""
+        rows = yield RawQuery(_COLUMNS, self.names.table)
+        had = {row[0] for row in rows}
+        yield from self.prepared()
+        parts = [Part(f"column {name}", name not in had) for name in schema.ADDED]
+        for name, statement in schema.indexes(self.names, concurrently=True).items():
+            parts.append(Part(f"index {self.names.index(name)}", (yield from self._indexed(name, statement))))
+        return parts
+
+    def _indexed(self, index: str, statement: str) -> Steps[bool]:
+        """Make an index if it is missing. Workers go on meanwhile."""
+        names = self.names
+        if (yield from self.has_index(index)):
+            return False
+        ((building,),) = yield RawQuery(_BUILDING, names.table)
+        if building:
+            raise StoreError(
+                f"ledger {self.url}: another session is building an index of {names.table}; run this again later"
+            )
+        try:
+            ((left,),) = yield RawQuery(_NAMED, names.table, f"{names.plain}_{index}")
+            if left is not None:
+                yield SlowQuery(f"DROP INDEX CONCURRENTLY IF EXISTS {left}")  # it is what a stopped building left
+            yield SlowQuery(statement)
+        except SqlError as error:
+            if error.state != DENIED:
+                raise
+            raise StoreError(
+                f"ledger {self.url}: only the table's owner may make its indexes ({error}): let that role run `onceward migrate`"
+            ) from error
+        return True
+
+    def schema(self) -> str:
+        """Return the SQL that makes the ledger, and the rights that a worker needs, in a comment."""
+        names = self.names
+        statements = [*schema.schema(names), *schema.indexes(names).values(), *schema.comments(names)]
+        granted = [
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {names.table} TO worker",
+            f"GRANT SELECT, UPDATE ON {names.meta} TO worker",
+        ]
+        if names.schema is not None:
+            statements.insert(0, f'CREATE SCHEMA IF NOT EXISTS "{names.schema}"')
+            granted.insert(0, f'GRANT USAGE ON SCHEMA "{names.schema}" TO worker')
+        rights = "".join(f"-- {one};\n" for one in granted)
+        return ";\n".join(statements) + f";\n\n-- All that a worker's role needs:\n{rights}"

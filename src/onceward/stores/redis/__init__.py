@@ -8,10 +8,10 @@ except ImportError as error:
     raise ImportError("Redis needs its driver: pip install 'onceward[redis]'") from error
 
 from onceward.core.urls import shown_url
-from onceward.stores import StoreUrl, checked_timeout
-from onceward.stores.redis.confirmation import Confirmation
+from onceward.stores import StoreUrl, checked_timeout, limits_in
 from onceward.stores.redis.names import RedisNames
 from onceward.stores.redis.opening import servers_at, servers_of
+from onceward.stores.redis.requests import Confirmation
 from onceward.stores.redis.store import RedisStore
 
 __all__ = ["CAPABILITIES", "RedisStore", "open_ledger", "open_url"]
@@ -74,13 +74,11 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> RedisStore:
     shown = shown_url(parts.geturl())
     ours = {name: value for name, value in options.items() if name in OPTIONS}
     theirs = {name: value for name, value in options.items() if name not in OPTIONS}
+    timeout, most = limits_in(ours, 4, shown)
     try:
-        timeout, wait = checked_timeout(float(ours.get("timeout", "5"))), _replicas(int(ours.get("wait", "0")))
-        most = _most(int(ours.get("lanes", "4")))
+        wait = _replicas(int(ours.get("wait", "0")))
     except ValueError:
-        raise ValueError(
-            f"{shown!r}: timeout must be seconds above 0, wait a number of replicas, and lanes a number of connections"
-        ) from None
+        raise ValueError(f"{shown!r}: wait must be a number of replicas") from None
     if ours.get("eviction", "allow") != "allow":
         raise ValueError(f"{shown!r}: eviction=allow accepts a server that evicts; leave it out otherwise")
     if ours.get("disk", "yes") != "yes":

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from onceward.core.drivers import Steps
-from onceward.core.record import IN_PROGRESS, PARKED, RELEASED, Record
+from onceward.core.record import Record
 from onceward.core.selections import ChainOf, DueWithin, Selection
 from onceward.stores.contract import Damaged, Page, point_of, token_of
 from onceward.stores.redis.names import SHARDS, RedisNames, encoded
 from onceward.stores.redis.records import read
 from onceward.stores.redis.requests import RoundTrip, ScriptCall
 from onceward.stores.redis.scripts import DUE, PAGE
+from onceward.stores.survey import UNFINISHED
 
-UNFINISHED: Final = frozenset({IN_PROGRESS, RELEASED, PARKED})
 _AFTER_ALL: Final = b"\xff"  # no text in UTF-8 has it
 
 

@@ -1,24 +1,30 @@
-"""The facts about a Redis or Valkey server and the ledger in it, for doctor."""
+"""What people ask of a Redis ledger: to make it, what it holds, and the facts about its server, for doctor."""
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
 
+from onceward.core.drivers import Steps, drive
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.errors import StoreError
+from onceward.stores.capabilities import check_options
+from onceward.stores.contract import Part
 from onceward.stores.inspection import Finding
-from onceward.stores.redis.confirmation import Confirmation
 from onceward.stores.redis.faults import is_refused
-from onceward.stores.redis.requests import Asking
-from onceward.stores.redis.schema import info_of, is_evicting
-
-if TYPE_CHECKING:
-    from onceward.stores.redis.store import RedisStore
+from onceward.stores.redis.requests import Asking, Confirmation, RoundTrip, ScriptCall
+from onceward.stores.redis.schema import info_of, is_evicting, version_of
+from onceward.stores.redis.scripts import SURVEY
+from onceward.stores.redis.store import RedisStore
+from onceward.stores.sql.inspection import clock_findings, off_by
+from onceward.stores.survey import UNFINISHED, Survey
 
 _PERSISTENCE: Final = "redis.io/docs/latest/operate/oss_and_stack/management/persistence"
 _REPLICATION: Final = "redis.io/docs/latest/operate/oss_and_stack/management/replication"
 _EVICTION: Final = "redis.io/docs/latest/develop/reference/eviction"
 _OLDEST: Final = (6, 2)
-_BEHIND: Final = 0.5  # seconds; hosts with NTP differ by less
+# What the script counts. ENDED: past their expires_at, of which Redis has deleted the completed ones. DUE: all with messages.
+_COUNTED: Final = ("TOTAL", "ENDED", IN_PROGRESS, RELEASED, PARKED, "LAPSED", "UNSENT", "DUE")
 _WORSE: Final[tuple[tuple[tuple[str, ...], Callable[[dict[str, str]], object]], ...]] = (
     (("maxmemory", "maxmemory_policy"), is_evicting),
     (("aof_last_write_status",), lambda info: info.get("aof_last_write_status", "ok") != "ok"),
@@ -52,14 +58,7 @@ class RedisServer(NamedTuple):
         yield from self._of_memory()
         yield from self._of_disk()
         yield from self._of_replicas()
-        if abs(self.off) > _BEHIND:
-            yield Finding(
-                "warning",
-                "clock",
-                f"the server's clock is {abs(self.off):.1f} s {'ahead of' if self.off > 0 else 'behind'} this host's",
-                "a failover between hosts whose clocks differ shortens or lengthens every lease by as much",
-                "synchronise the clocks of all Redis hosts, replicas too; or this host's clock is the wrong one",
-            )
+        yield from clock_findings(self.off, None, "replicas")
 
     def _of_version(self) -> Iterator[Finding]:
         name = "Valkey" if "valkey_version" in self.info else "Redis"
@@ -172,20 +171,18 @@ class RedisServer(NamedTuple):
             )
 
 
-def inspect(store: "RedisStore") -> RedisServer:
+def inspect(store: RedisStore) -> RedisServer:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
-    bare = store.bare
     asked = time.time()
-    (seconds, microseconds), *_ = bare.exchange(Asking(["TIME"]))
+    (seconds, microseconds), *_ = store.exchange(Asking(["TIME"]))
     shown = int(seconds) + int(microseconds) / 1e6
-    off = shown - asked if shown < asked else max(0.0, shown - time.time())
-    return RedisServer(_info(store), _appendfsync(store), off, bare.conduit.confirmation)
+    return RedisServer(_info(store), _appendfsync(store), off_by(shown, asked), store.conduit.confirmation)
 
 
-def _info(store: "RedisStore") -> dict[str, str]:
+def _info(store: RedisStore) -> dict[str, str]:
     """Return what INFO says. Of several servers, the one that evicts or has no file counts; nothing if INFO is forbidden."""
     try:
-        told = [info_of(answer) for answer in store.bare.exchange(Asking(["INFO"]))]
+        told = [info_of(answer) for answer in store.exchange(Asking(["INFO"]))]
     except StoreError as error:
         if not is_refused(error):
             raise
@@ -197,10 +194,10 @@ def _info(store: "RedisStore") -> dict[str, str]:
     return info
 
 
-def _appendfsync(store: "RedisStore") -> str | None:
+def _appendfsync(store: RedisStore) -> str | None:
     """Return the setting of the server that may lose most; None if one does not tell."""
     try:
-        answers = store.bare.exchange(Asking(["CONFIG", "GET", "appendfsync"]))
+        answers = store.exchange(Asking(["CONFIG", "GET", "appendfsync"]))
     except StoreError:
         return None
     found = set()
@@ -212,3 +209,46 @@ def _appendfsync(store: "RedisStore") -> str | None:
 
 def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def survey(store: RedisStore) -> Steps[Survey]:
+    """Return what the ledger holds (:data:`onceward.stores.capabilities.SURVEY`).
+
+    A completed record that has expired is gone, and its entry in the indexes stays until the next purge.
+    """
+    answers = yield RoundTrip("count", [ScriptCall(SURVEY, shard.keys_of(b"")) for shard in store.names.shards])
+    counts = dict(zip(_COUNTED, map(sum, zip(*(answer[1:] for answer in answers), strict=True)), strict=True))
+    total, ended, due = (counts.pop(name) for name in ("TOTAL", "ENDED", "DUE"))
+    counts["REFUSED"] = due - counts["UNSENT"]
+    if ended == 0:
+        counts |= {"EXPIRED": 0, COMPLETED: total - sum(counts[status] for status in UNFINISHED)}
+    now = max(float(answer[0]) for answer in answers)
+    return Survey(UNFINISHED, True, counts, total, ended == 0, None, now)
+
+
+def found(store: RedisStore) -> bool:
+    """Return whether the ledger is there (:data:`onceward.stores.capabilities.FOUND`)."""
+    return drive(version_of(store.names), store) is not None
+
+
+def outbox(store: RedisStore) -> Steps[None]:
+    """Check that messages are safe here (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    yield from store.load("?")  # the first use looks at the server
+    if store.loses_messages:
+        raise StoreError(
+            f"ledger {store.url}: the server may evict any key (maxmemory-policy allkeys-…), also messages that are not sent yet: "
+            "set maxmemory-policy noeviction to send messages with a record"
+        )
+
+
+def provision(store: RedisStore, options: AbstractSet[str]) -> Steps[list[Part]]:
+    """Make the ledger (:data:`onceward.stores.capabilities.PROVISION`)."""
+    check_options(store.url, options)
+    made = yield from store.prepared()
+    return [Part(f"ledger {store.names.prefix}", made)]
+
+
+def migrate(store: RedisStore) -> Steps[list[Part]]:
+    """Check the version, since there is no earlier one (:data:`onceward.stores.capabilities.MIGRATE`)."""
+    made = yield from store.prepared()
+    return [Part(f"ledger {store.names.prefix}", made)]

@@ -11,10 +11,8 @@ from typing import Any, Final
 
 from redis import exceptions
 
-from onceward.stores.lanes.lane import ServerLane
-from onceward.stores.lanes.sockets import SocketLane, drop
-from onceward.stores.redis.confirmation import Confirmation
-from onceward.stores.redis.requests import RedisRequest, packed
+from onceward.stores.lanes.lane import ServerLane, SocketLane, drop
+from onceward.stores.redis.requests import Confirmation, RedisRequest, packed
 from onceward.stores.sql.refusals import Broken
 
 _FAILURES: Final = (exceptions.RedisError, exceptions.RedisClusterException, OSError)

@@ -1,36 +1,26 @@
 """Opens a ledger's servers from a URL: one, a Cluster, or what Sentinels say is the primary; or on a client of the caller's."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
-from redis import exceptions
-from redis.asyncio.connection import ConnectionPool as AsyncPool
-from redis.asyncio.connection import parse_url as parse_url_async
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.asyncio.sentinel import Sentinel as _AsyncSentinel
-from redis.asyncio.sentinel import SentinelConnectionPool as _AsyncSentinelPool
+from redis import connection, exceptions, retry, sentinel
+from redis.asyncio import connection as async_connection
+from redis.asyncio import retry as async_retry
+from redis.asyncio import sentinel as async_sentinel
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
-from redis.connection import ConnectionPool
-from redis.connection import parse_url as _parse_url
-from redis.retry import Retry
-from redis.sentinel import Sentinel as _Sentinel
-from redis.sentinel import SentinelConnectionPool as _SentinelPool
 
 from onceward.stores import StoreUrl
-from onceward.stores.redis.cluster import AsyncCluster, Cluster
-from onceward.stores.redis.confirmation import Confirmation
 from onceward.stores.redis.lane import AsyncGuestLane, AsyncRedisLane, GuestLane, RedisLane
-from onceward.stores.redis.servers import InThreads, OneServer, OnItsLoop, Servers
+from onceward.stores.redis.requests import Confirmation
+from onceward.stores.redis.servers import AsyncCluster, Cluster, InThreads, OneServer, OnItsLoop, Servers
 
-# redis-py has no types for these
-parse_url: Any = _parse_url
-Sentinel: Any = _Sentinel
-AsyncSentinel: Any = _AsyncSentinel
-SentinelPool: Any = _SentinelPool
-AsyncSentinelPool: Any = _AsyncSentinelPool
 Maker = Callable[[], Any]
+# redis-py's modules, and what is different for coroutines: each request has a timeout around all of it. They have no types.
+_BLOCKING: Final[Any] = (connection, sentinel, retry, {})
+_AWAITED: Final[Any] = (async_connection, async_sentinel, async_retry, {"socket_timeout": None})
 _SENTINEL: Final = 26379
 
 
@@ -55,19 +45,24 @@ def servers_at(
         lane_async = lambda: AsyncRedisLane(make_async, confirmation, timeout)
         return OneServer(lane, lane_async, most, confirmation, timeout)
 
+    def at(url: str) -> OneServer:
+        return one(partial(_pool, _BLOCKING, url, options), partial(_pool, _AWAITED, url, options))
+
     def node(client: Any, name: str) -> OneServer:
         found = _node(client, name)
         host = f"[{found.host}]" if ":" in found.host else found.host
-        user, at, _ = place.netloc.rpartition("@")
-        return one(*_pools(place._replace(netloc=f"{user}{at}{host}:{found.port}").geturl(), options))
+        user, at_, _ = place.netloc.rpartition("@")
+        return at(place._replace(netloc=f"{user}{at_}{host}:{found.port}").geturl())
 
     if "sentinel" in ours:
-        return one(*_by_sentinels(place, ours, options))
+        return one(*(_by_sentinels(modules, place, ours, options) for modules in (_BLOCKING, _AWAITED)))
     url = place.geturl()
-    ConnectionPool.from_url(url).make_connection()  # which connects to nothing, and refuses an unknown option
+    connection.ConnectionPool.from_url(
+        url
+    ).make_connection()  # which connects to nothing, and refuses an unknown option
     if "cluster" in ours:
         return Cluster(lambda: RedisCluster.from_url(url, **options), node, confirmation, timeout)
-    return one(*_pools(url, options))
+    return at(url)
 
 
 def servers_of(client: Any, confirmation: Confirmation, most: int, timeout: float, *, is_async: bool) -> Servers:
@@ -109,45 +104,31 @@ def _node(client: Any, name: str) -> Any:
     return found
 
 
-def _pools(url: str, options: dict[str, Any]) -> tuple[Maker, Maker]:
-    """Return the makers of pools."""
-    awaited = options | {"socket_timeout": None}  # each request has a timeout around all of it
-    return (
-        lambda: ConnectionPool.from_url(url, **options, retry=Retry(NoBackoff(), 0)),
-        lambda: AsyncPool.from_url(url, **awaited, retry=AsyncRetry(NoBackoff(), 0)),
-    )
+def _pool(modules: Any, url: str, options: dict[str, Any]) -> Any:
+    connections, _, retries, own = modules
+    return connections.ConnectionPool.from_url(url, **options | own, retry=retries.Retry(NoBackoff(), 0))
 
 
-def _by_sentinels(place: StoreUrl, ours: Mapping[str, str], options: dict[str, Any]) -> tuple[Maker, Maker]:
-    """Return the makers of pools that ask the Sentinels for the primary, at each new connection."""
-    user, _, hosts = place.netloc.rpartition("@")
-    sentinels = [_address(host) for host in hosts.split(",")]
-    first = place._replace(netloc=f"{user}{'@' if user else ''}{sentinels[0][0]}").geturl()
-    given = {
-        name: value for name, value in parse_url(first).items() if name not in {"host", "port", "connection_class"}
-    }
-    given_async = {
-        name: value
-        for name, value in parse_url_async(first).items()
-        if name not in {"host", "port", "connection_class"}
-    }
+def _by_sentinels(modules: Any, place: StoreUrl, ours: Mapping[str, str], options: dict[str, Any]) -> Maker:
+    """Return what makes a pool that asks the Sentinels for the primary, at each new connection."""
+    connections, sentinels, retries, own = modules
+    user, at, hosts = place.netloc.rpartition("@")
+    addresses = [_address(host) for host in hosts.split(",")]
+    first = place._replace(netloc=f"{user}{at}{addresses[0][0]}").geturl()
     secure = {"ssl": True} if place.scheme == "rediss" else {}
+    given = {**options, **own, **secure, **connections.parse_url(first)}
+    for name in ("host", "port", "connection_class"):
+        given.pop(name, None)
     asking = {**options, **secure}
     if "sentinel_password" in ours:
         asking["password"] = ours["sentinel_password"]
     name = unquote(ours["sentinel"])
 
     def make() -> Any:
-        own = options | secure | given
-        return SentinelPool(name, Sentinel(sentinels, sentinel_kwargs=asking), **own, retry=Retry(NoBackoff(), 0))
+        asked = sentinels.Sentinel(addresses, sentinel_kwargs=asking)
+        return sentinels.SentinelConnectionPool(name, asked, **given, retry=retries.Retry(NoBackoff(), 0))
 
-    def make_async() -> Any:
-        own = options | {"socket_timeout": None} | secure | given_async
-        return AsyncSentinelPool(
-            name, AsyncSentinel(sentinels, sentinel_kwargs=asking), **own, retry=AsyncRetry(NoBackoff(), 0)
-        )
-
-    return make, make_async
+    return make
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.msgpack import decode
+
 from onceward.core.record import Record, Reply, Write
-from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord
-from onceward.stores.redis.packing import flat_of, unpacked
 
 _TEXTS: Final = tuple(
     name
@@ -29,17 +29,17 @@ def arguments(write: Write, *of_verb: object) -> list[object]:
 
 def reply_to(write: Write, answer: bytes) -> Reply:
     """Return the reply to a write. DamagedRecord: it met a record that cannot be read."""
-    told = unpacked(answer)
+    told = decode(answer)
     made, now = told[0], float(told[1])
     if made == 1:
         return Reply(True, _made(write, now, told), now)
     return Reply(False, record_of(told[2]) if len(told) > 2 else None, now)
 
 
-def reply_of(answer: bytes, *, is_read: bool = True) -> Reply:
-    """Return the reply of a verb that writes no record. Without ``is_read`` it has no record."""
-    told = unpacked(answer)
-    return Reply(told[0] == 1, record_of(told[2]) if is_read and len(told) > 2 else None, float(told[1]))
+def reply_of(answer: bytes) -> Reply:
+    """Return the reply of a verb that writes no record."""
+    told = decode(answer)
+    return Reply(told[0] == 1, record_of(told[2]) if len(told) > 2 else None, float(told[1]))
 
 
 def _made(write: Write, now: float, answer: Sequence[str]) -> Record:
@@ -63,7 +63,7 @@ def record_of(held: Held) -> Record:
             get("needs"), get("steps"), get("unsent"), float(due) if due else None, get("origin"), get("input"),
             get("history"), get("trace"))  # fmt: skip
     except (KeyError, ValueError) as error:
-        raise _damaged(flat_of(held), error) from error
+        raise damaged([text.encode() for pair in held.items() for text in pair], error) from error
     return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
 
 
@@ -72,11 +72,12 @@ def read_flat(flat: Flat) -> Record:
     try:
         texts = [one.decode() for one in flat]
     except UnicodeDecodeError as error:
-        raise _damaged(flat, error) from error
+        raise damaged(flat, error) from error
     return record_of(dict(zip(texts[::2], texts[1::2], strict=True)))
 
 
-def _damaged(flat: Flat, error: Exception) -> DamagedRecord:
+def damaged(flat: Flat, error: Exception) -> DamagedRecord:
+    """Return the error of a hash that is no record."""
     key = dict(zip(flat[::2], flat[1::2], strict=True)).get(b"key", b"?")
     seen = damaged_of(key, flat, f"{type(error).__name__}: {error}")
     return DamagedRecord(
@@ -102,13 +103,3 @@ def read(found: Sequence[Sequence[Any]]) -> tuple[list[Record], list[Damaged]]:
         except DamagedRecord as error:
             damaged.append(error.damaged._replace(key=key.decode(errors="backslashreplace")))
     return records, damaged
-
-
-def answered(answer: Any, write: Write) -> Reply | StoreError:
-    """Return the reply or the error of one write among many."""
-    if isinstance(answer, StoreError):
-        return answer
-    try:
-        return reply_to(write, answer)
-    except DamagedRecord as error:
-        return error

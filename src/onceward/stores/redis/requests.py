@@ -5,37 +5,16 @@ They are what lanes take (:class:`onceward.stores.lanes.line.LaneRequest`). Call
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from msgspec.msgpack import encode
+from redis import exceptions
 
 from onceward.stores.redis.names import KEYS_OF_A_VERB, Shard
 from onceward.stores.redis.scripts import Script
 
 TEXTS: Final = 11  # the place of the texts in the argument of a write
 _ENDS: Final = frozenset({"swap", "swap_many", "delete"})  # they leave before others
-
-
-class Sendable(Protocol):
-    """A call of a script, as it is sent."""
-
-    @property
-    def key(self) -> bytes:
-        """What it is about."""
-
-    @property
-    def base(self) -> bytes:
-        """What the Redis keys of its shard begin with."""
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it writes."""
-
-    def command(self, *, whole: bool = False) -> list[object]:
-        """Return the Redis command. ``whole`` sends the script's text, for a server that does not know it."""
-
-    def packed(self, *, whole: bool = False) -> bytes:
-        """Return the command as it is sent."""
 
 
 class ScriptCall(NamedTuple):
@@ -53,26 +32,26 @@ class ScriptCall(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """As :class:`Sendable`."""
+        """What it is about."""
         return self.keys[0]
 
     @property
     def base(self) -> bytes:
-        """As :class:`Sendable`."""
+        """What the Redis keys of its shard begin with."""
         return b"".join(self.keys[0].partition(b"}:")[:2])
 
     @property
     def size(self) -> int:
-        """As :class:`Sendable`."""
+        """About how many bytes it writes."""
         return 0
 
     def command(self, *, whole: bool = False) -> list[object]:
-        """As :class:`Sendable`."""
+        """Return the Redis command. ``whole`` sends the script's text, for a server that does not know it."""
         name, script = ("EVAL", self.script.text) if whole else ("EVALSHA", self.script.sha)
         return [name, script, len(self.keys), *self.keys, *self.arguments]
 
     def packed(self, *, whole: bool = False) -> bytes:
-        """As :class:`Sendable`."""
+        """Return the command as it is sent."""
         return packed(self.command(whole=whole))
 
 
@@ -98,21 +77,20 @@ class WriteCall(NamedTuple):
 
     @property
     def base(self) -> bytes:
-        """As :class:`Sendable`."""
+        """As of :class:`ScriptCall`."""
         return self.shard.base
 
     @property
     def size(self) -> int:
-        """As :class:`Sendable`."""
+        """As of :class:`ScriptCall`."""
         return sum(map(len, self.argument[TEXTS].values()))
 
     def command(self, *, whole: bool = False) -> list[object]:
-        """As :class:`Sendable`."""
-        name, script = ("EVAL", self.script.text) if whole else ("EVALSHA", self.script.sha)
-        return [name, script, KEYS_OF_A_VERB, *self.shard.keys_of(self.key), encode(self.argument)]
+        """As :meth:`ScriptCall.command`."""
+        return ScriptCall(self.script, self.shard.keys_of(self.key), [encode(self.argument)]).command(whole=whole)
 
     def packed(self, *, whole: bool = False) -> bytes:
-        """As :class:`Sendable`, mostly without the way through :meth:`command`."""
+        """As :meth:`ScriptCall.packed`, mostly without the way through :meth:`command`."""
         if whole:
             return packed(self.command(whole=True))
         record, waiting, bell = self.shard.of_key(self.key)
@@ -162,7 +140,9 @@ class RoundTrip(RedisRequest):
 
     __slots__ = ("_whole", "action", "calls", "count", "each")
 
-    def __init__(self, action: str, calls: Sequence[Sendable], *, each: bool = False, whole: bool = False) -> None:
+    def __init__(
+        self, action: str, calls: "Sequence[ScriptCall | WriteCall]", *, each: bool = False, whole: bool = False
+    ) -> None:
         self.action, self.calls, self.each, self._whole = action, calls, each, whole
         self.count = len(calls)
 
@@ -238,3 +218,43 @@ class Asking(RedisRequest):
 
     def packed(self) -> bytes:
         return packed(self.command)
+
+
+class Confirmation(NamedTuple):
+    """The replicas, and the disks, that a write waits for.
+
+    Attributes:
+        replicas: how many replicas must have it.
+        disk: whether the server, and each of those replicas, must have it in its append-only file on the disk.
+        timeout: seconds to wait for them.
+    """
+
+    replicas: int
+    disk: bool
+    timeout: float
+
+    def __bool__(self) -> bool:
+        return self.disk or self.replicas > 0
+
+    @property
+    def command(self) -> list[object]:
+        """The Redis command that waits."""
+        milliseconds = round(self.timeout * 1000)
+        if self.disk:
+            return ["WAITAOF", 1, self.replicas, milliseconds]
+        return ["WAIT", self.replicas, milliseconds]
+
+    def missing(self, answer: Any) -> Exception | None:
+        """Return the error if the answer to that command says that the write does not count."""
+        if isinstance(answer, Exception):
+            return answer
+        on_disk, reached = answer if self.disk else (1, answer)
+        if on_disk and reached >= self.replicas:
+            return None
+        if not on_disk:
+            return exceptions.TimeoutError(
+                "the write is not on the server's disk in time, and disk=yes asks for it. It may be kept all the same"
+            )
+        return exceptions.TimeoutError(
+            f"{reached} replica(s) have confirmed the write in time, and wait={self.replicas} asks for more. It may be kept all the same"
+        )

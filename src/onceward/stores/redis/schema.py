@@ -8,7 +8,7 @@ from onceward.observe.logs import logger
 from onceward.stores.redis.faults import is_refused
 from onceward.stores.redis.names import RedisNames
 from onceward.stores.redis.requests import Asking, RoundTrip, ScriptCall
-from onceward.stores.redis.scripts import PREPARE, READ_META
+from onceward.stores.redis.scripts import PREPARE, READ_HASH
 
 VERSION: Final = 1  # of the layout; also of how many shards there are
 KEEPS: Final = "noeviction"
@@ -36,7 +36,7 @@ def prepared(names: RedisNames, url: str, *, evicts: bool) -> Steps[FirstLook]:
 
 def version_of(names: RedisNames) -> Steps[str | None]:
     """Return the version of a ledger's layout; None if there is no ledger."""
-    (answer,) = yield RoundTrip("prepare", [ScriptCall(READ_META, [names.meta])])
+    (answer,) = yield RoundTrip("prepare", [ScriptCall(READ_HASH, [names.meta])])
     found = dict(zip(answer[::2], answer[1::2], strict=True)).get(b"version")
     return None if found is None else found.decode()
 

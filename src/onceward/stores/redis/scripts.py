@@ -212,7 +212,7 @@ if not h then return cmsgpack.pack({0, stamp}) end
 for i = 2, #ARGV, 2 do if h[ARGV[i]] ~= ARGV[i + 1] then return cmsgpack.pack({0, stamp, h}) end end
 forget(KEYS[1], ARGV[1], h)
 ring()
-return cmsgpack.pack({1, stamp, h})
+return cmsgpack.pack({1, stamp})
 """,
 )
 # KEYS[1]: the meta hash; ARGV: our version
@@ -224,7 +224,7 @@ if redis.call('HSETNX', KEYS[1], 'version', ARGV[1]) == 1 then redis.call('HSET'
 return redis.call('HGETALL', KEYS[1])
 """,
 )
-READ_META: Final = Script("meta", "return redis.call('HGETALL', KEYS[1])")
+READ_HASH: Final = Script("hash", "return redis.call('HGETALL', KEYS[1])")
 
 # --- for people: KEYS are those of a verb, and KEYS[1] is what the Redis key of a record begins with ------------------------
 

@@ -1,44 +1,56 @@
-"""What sends a ledger's requests to one server, and how a client of the caller's serves both kinds of callers."""
+"""What sends a ledger's requests: to one server, by a client of the caller's, and to the nodes of a Cluster.
+
+A client of redis-py knows which node of a Cluster has which slots, and each node has lanes of its own. What a node refuses while a slot
+moves, or cannot answer while another one takes its place, is an error that ends by itself. The client then looks at the Cluster again.
+"""
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from typing import Any, Final, Protocol
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 from redis import exceptions
+from redis.crc import key_slot
 
 from onceward.stores.lanes import LedgerLanes
-from onceward.stores.redis.confirmation import Confirmation
-from onceward.stores.redis.requests import BellWait, RedisRequest
+from onceward.stores.redis.requests import Asking, BellWait, Confirmation, RedisRequest, RoundTrip
 from onceward.stores.sql.refusals import Broken
 
 MOST_LISTENING: Final = 100  # connections that wait for a bell
+_MOVED: Final = (exceptions.MovedError, exceptions.AskError)
+_CHANGED: Final = (Broken, *_MOVED, exceptions.ReadOnlyError, exceptions.ClusterDownError)
+_REFUSALS: Final = (exceptions.RedisError, exceptions.RedisClusterException)
 _TROUBLES: Final = frozenset({exceptions.ReadOnlyError, exceptions.NoScriptError})
 
 
-class Servers(Protocol):
+class Servers(ABC):
     """What sends requests. A request raises Broken or redis-py's errors.
 
-    Attributes:
+    Args:
         confirmation: what a write must have before it counts.
         timeout: seconds for one request.
     """
 
-    confirmation: Confirmation
-    timeout: float
+    def __init__(self, confirmation: Confirmation, timeout: float) -> None:
+        self.confirmation, self.timeout = confirmation, timeout
 
+    @abstractmethod
     def run(self, request: RedisRequest) -> list[Any]:
         """Do one request, and return its answers: errors in the places of what a server refused."""
 
+    @abstractmethod
     async def run_async(self, request: RedisRequest) -> list[Any]:
         """As :meth:`run`, for a coroutine."""
 
+    @abstractmethod
     def close(self) -> None:
         """Close what was opened here; the next use opens it again."""
 
 
-class OneServer:
+class OneServer(Servers):
     """The lanes to one server. Who waits for a bell has others: it would hold up the rest.
 
     Args:
@@ -57,7 +69,7 @@ class OneServer:
         confirmation: Confirmation,
         timeout: float,
     ) -> None:
-        self.confirmation, self.timeout = confirmation, timeout
+        super().__init__(confirmation, timeout)
         self._calls: LedgerLanes[Any] = LedgerLanes(make, make_async, most, timeout)
         self._bells: LedgerLanes[Any] = LedgerLanes(make, make_async, MOST_LISTENING, timeout)
 
@@ -103,11 +115,12 @@ def completed(answers: Sequence[Any], places: Sequence[int], others: Sequence[An
     return [given.get(place, answer) for place, answer in enumerate(answers)]
 
 
-class InThreads:
+class InThreads(Servers):
     """A blocking client of the caller's. It serves coroutines in threads."""
 
     def __init__(self, servers: Servers) -> None:
-        self.confirmation, self.timeout, self._servers = servers.confirmation, servers.timeout, servers
+        super().__init__(servers.confirmation, servers.timeout)
+        self._servers = servers
 
     def run(self, request: RedisRequest) -> list[Any]:
         """As :class:`Servers`."""
@@ -121,11 +134,11 @@ class InThreads:
         """Leave it open."""
 
 
-class OnItsLoop:
+class OnItsLoop(InThreads):
     """An asynchronous client of the caller's. It serves blocking callers, such as the heartbeat's, on the loop that used it last."""
 
     def __init__(self, servers: Servers) -> None:
-        self.confirmation, self.timeout, self._servers = servers.confirmation, servers.timeout, servers
+        super().__init__(servers)
         self._process: int | None = None  # that has used it; before that it has no sockets, and a child may begin
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -161,5 +174,137 @@ class OnItsLoop:
             asking.cancel()
             raise Broken(f"its event loop gave no answer within {2 * self.timeout:g} s") from error
 
+
+class NodePart(NamedTuple):
+    """What one node has of a request, and the places of its answers."""
+
+    node: str
+    request: RedisRequest
+    places: Sequence[int]
+
+
+class Cluster(Servers):
+    """As :class:`onceward.stores.redis.servers.Servers`.
+
+    Args:
+        make: makes the client.
+        lanes: returns the lanes to a node: takes the client and the node's name.
+        confirmation: what a write must have before it counts.
+        timeout: seconds for one request.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        lanes: Callable[[Any, str], OneServer],
+        confirmation: Confirmation,
+        timeout: float,
+    ) -> None:
+        super().__init__(confirmation, timeout)
+        self._make, self._make_lanes = make, lanes
+        self._client: Any = None
+        self._lanes: dict[str, OneServer] = {}
+
+    def run(self, request: RedisRequest) -> list[Any]:
+        """Do one request, on one node after the other."""
+        client = self._opened()
+        try:
+            parts, given = _parts(client, request), []
+            for part in parts:
+                try:
+                    given.append(self._of(client, part.node).run(part.request))
+                except Broken as error:
+                    given.append([error] * len(part.places))
+            answers, has_changed = _put(parts, given)
+        except exceptions.SlotNotCoveredError:
+            self._look(client)
+            raise
+        if has_changed:
+            self._look(client)
+        return answers
+
+    async def run_async(self, request: RedisRequest) -> list[Any]:
+        """Do one request, on its nodes at the same time."""
+        client = await self._opened_async()
+        try:
+            parts = _parts(client, request)
+            tried = [self._tried(client, part) for part in parts]
+            given = await asyncio.gather(*tried) if len(tried) > 1 else [await tried[0]]
+            answers, has_changed = _put(parts, given)
+        except exceptions.SlotNotCoveredError:
+            await self._look_async(client)
+            raise
+        if has_changed:
+            await self._look_async(client)
+        return answers
+
+    async def _tried(self, client: Any, part: NodePart) -> list[Any]:
+        try:
+            return await self._of(client, part.node).run_async(part.request)
+        except Broken as error:
+            return [error] * len(part.places)
+
+    def _of(self, client: Any, node: str) -> OneServer:
+        return self._lanes.get(node) or self._lanes.setdefault(node, self._make_lanes(client, node))
+
+    def _opened(self) -> Any:
+        if self._client is None:
+            self._client = self._make()
+        return self._client
+
+    async def _opened_async(self) -> Any:
+        return self._client or await asyncio.to_thread(self._opened)
+
+    def _look(self, client: Any) -> None:
+        with suppress(*_REFUSALS):
+            client.nodes_manager.initialize()
+
+    async def _look_async(self, client: Any) -> None:
+        await asyncio.to_thread(self._look, client)
+
     def close(self) -> None:
-        """Leave it open."""
+        """Close the client and the idle lanes."""
+        client, self._client = self._client, None
+        for lanes in list(self._lanes.values()):
+            lanes.close()
+        if client is not None:
+            client.close()
+
+
+class AsyncCluster(Cluster):
+    """As :class:`Cluster`, on a client of ``redis.asyncio``, for the coroutines of its event loop."""
+
+    async def _opened_async(self) -> Any:
+        return await self._opened().initialize()
+
+    async def _look_async(self, client: Any) -> None:
+        with suppress(*_REFUSALS):
+            await client.nodes_manager.initialize()
+
+
+def _parts(client: Any, request: RedisRequest) -> list[NodePart]:
+    """Return what each node has of a request."""
+    if isinstance(request, Asking):
+        return [NodePart(node.name, request, [place]) for place, node in enumerate(client.get_primaries())]
+    find = client.nodes_manager.get_node_from_slot
+    if not isinstance(request, RoundTrip):
+        return [NodePart(find(key_slot(request.key)).name, request, [0])]
+    places: dict[str, list[int]] = {}
+    for place, call in enumerate(request.calls):
+        places.setdefault(find(key_slot(call.base)).name, []).append(place)
+    return [
+        NodePart(node, RoundTrip(request.action, [request.calls[place] for place in mine]), mine)
+        for node, mine in places.items()
+    ]
+
+
+def _put(parts: Sequence[NodePart], given: Sequence[Sequence[Any]]) -> tuple[list[Any], bool]:
+    """Return the answers in the order of the request, and whether the Cluster may have changed."""
+    answers: dict[int, Any] = {}
+    for part, mine in zip(parts, given, strict=True):
+        answers |= zip(part.places, mine, strict=True)
+    has_changed = any(isinstance(answer, _CHANGED) for answer in answers.values())
+    for place, answer in answers.items():
+        if isinstance(answer, _MOVED):
+            answers[place] = exceptions.TryAgainError(f"the slot moves: {answer}")
+    return [answers[place] for place in range(len(answers))], has_changed

@@ -1,62 +1,192 @@
-"""The ledger in Redis or Valkey."""
+"""The ledger in Redis or Valkey. It looks at the server before its first request."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from random import SystemRandom
 from typing import Any, Final
 
-from onceward.core.drivers import Sleep, Steps
+from redis.exceptions import RedisClusterException, RedisError
+
+from onceward.core.drivers import Sleep, Steps, drive, drive_async
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.core.selections import Selection
 from onceward.errors import StoreError
-from onceward.stores.contract import Damaged, Page, Purged
-from onceward.stores.redis.exchange import RedisExchange
+from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged
+from onceward.stores.observed import Observed
+from onceward.stores.redis.faults import translated
 from onceward.stores.redis.finding import select
-from onceward.stores.redis.names import SHARDS, Shard, encoded
-from onceward.stores.redis.records import answered, arguments, damaged_of, reply_of, reply_to
-from onceward.stores.redis.requests import BellWait, RoundTrip, ScriptCall, WriteCall
-from onceward.stores.redis.scripts import DELETE, EXPIRED, INSERT, LOAD, PURGE, SWAP, WAITING, Script
+from onceward.stores.redis.names import SHARDS, RedisNames, Shard, encoded
+from onceward.stores.redis.records import arguments, damaged, damaged_of, reply_of, reply_to
+from onceward.stores.redis.requests import Asking, BellWait, RedisRequest, RoundTrip, ScriptCall, WriteCall
+from onceward.stores.redis.schema import prepared
+from onceward.stores.redis.scripts import DELETE, EXPIRED, INSERT, LOAD, PURGE, READ_HASH, SWAP, WAITING, Script
+from onceward.stores.redis.servers import Servers
+from onceward.stores.sql.refusals import Broken
 
+PURGE_EVERY, PURGE_LIMIT = 1000, 2500  # purge up to 2,500 records after every 1,000 keys: it asks each shard
+_ERRORS: Final = (Broken, RedisError, RedisClusterException, UnicodeError)
 _NAP: Final = 0.01  # seconds between two looks at whether the waiter that listens has heard something
 
 
-class RedisStore(RedisExchange):
-    """A ledger in Redis 6.2 or newer, or Valkey. Make one with :func:`onceward.stores.redis.open_ledger`."""
+class RedisStore(Observed):
+    """A ledger in Redis 6.2 or newer, or Valkey. Make one with :func:`onceward.stores.redis.open_ledger`.
+
+    Args:
+        conduit: sends the requests.
+        names: of its Redis keys.
+        url: where it is, for messages; without a password.
+        evicts: whether a server that evicts is accepted.
+    """
 
     resolution = 0.0
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "found": "onceward.stores.redis.provision:found",
+        "found": "onceward.stores.redis.inspection:found",
         "inspect": "onceward.stores.redis.inspection:inspect",
-        "migrate": "onceward.stores.redis.provision:migrate",
+        "migrate": "onceward.stores.redis.inspection:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.redis.provision:outbox",
-        "provision": "onceward.stores.redis.provision:provision",
-        "survey": "onceward.stores.redis.survey:survey",
+        "outbox": "onceward.stores.redis.inspection:outbox",
+        "provision": "onceward.stores.redis.inspection:provision",
+        "survey": "onceward.stores.redis.inspection:survey",
     }
+
+    def __init__(self, conduit: Servers, names: RedisNames, url: str, *, evicts: bool) -> None:
+        self.conduit = conduit
+        self.url = url
+        self.names = names
+        self.evicts = evicts
+        self._ready = False
+        self._looks: dict[asyncio.AbstractEventLoop, asyncio.Task[bool]] = {}  # under way
+        self._listening: dict[str, object] = {}  # the keys whose change a waiter of this process waits for
+        self.loses_messages = False  # whether the server may evict what is not sent yet
+        self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
+
+    def exchange(self, request: object) -> Any:
+        """Run one request, blocking."""
+        asked: RedisRequest = request  # type: ignore[assignment]  # an isinstance() of an ABC costs a microsecond
+        if not (self._ready or _is_preparing(asked)):
+            drive(self.prepared(), self)
+        try:
+            reply = self._reply(asked, self.conduit.run(asked))
+        except _ERRORS as error:
+            raise translated(error, self.url) from error
+        if self._is_purging(asked):
+            with suppress(StoreError):  # the next one will
+                drive(self.purge(PURGE_LIMIT), self)
+        return reply
+
+    async def exchange_async(self, request: object) -> Any:
+        """Run one request."""
+        asked: RedisRequest = request  # type: ignore[assignment]  # as above
+        if not (self._ready or _is_preparing(asked)):
+            await self._look()
+        try:
+            reply = self._reply(asked, await self.conduit.run_async(asked))
+        except _ERRORS as error:
+            raise translated(error, self.url) from error
+        if self._is_purging(asked):
+            with suppress(StoreError):
+                await drive_async(self.purge(PURGE_LIMIT), self)
+        return reply
+
+    async def _look(self) -> None:
+        """Look at the server, once for all tasks of an event loop that wait for it. One that is cancelled stops no other."""
+        loop = asyncio.get_running_loop()
+        if (look := self._looks.get(loop)) is None:
+            look = self._looks[loop] = loop.create_task(drive_async(self.prepared(), self))
+            look.add_done_callback(partial(self._looked, loop))
+        await asyncio.shield(look)
+
+    def _looked(self, loop: asyncio.AbstractEventLoop, look: "asyncio.Task[bool]") -> None:
+        self._looks.pop(loop, None)
+        if not look.cancelled():
+            look.exception()  # all who waited for it may have gone
+
+    def prepared(self) -> Steps[bool]:
+        """Make the ledger, and return whether it was not there before."""
+        looked = yield from prepared(self.names, self.url, evicts=self.evicts)
+        self._ready, self.loses_messages = True, looked.evicts_any
+        return looked.made
+
+    def _is_purging(self, request: object) -> bool:
+        """Return whether it is time to purge: after so many keys that were asked for."""
+        if type(request) is RoundTrip and request.action in {"insert", "insert_many"}:
+            self._claims += len(request.calls)
+            if self._claims >= PURGE_EVERY:
+                self._claims = 0
+                return True
+        return False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.conduit.close()
+
+    def action(self, request: object) -> str:
+        """Return what a request does."""
+        return request.action if isinstance(request, RoundTrip) else type(request).__name__.lower()
+
+    def _reply(self, request: RedisRequest, answers: list[Any]) -> Any:
+        if type(request) is RoundTrip and request.each:
+            return [translated(one, self.url) if isinstance(one, Exception) else one for one in answers]
+        for one in answers:
+            if isinstance(one, Exception):
+                raise one
+        return answers[0] if type(request) is BellWait else answers
+
+    # --- the verbs ----------------------------------------------------------------------------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
-        (answer,) = yield RoundTrip("insert", [self._insert(write)])
-        return reply_to(write, answer)
+        return self._write("insert", write, self._insert(write))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
         """Write if the record is still the version seen."""
-        (answer,) = yield RoundTrip("swap", [self._swap(write, seen)])
-        return reply_to(write, answer)
+        return self._write("swap", write, self._swap(write, seen))
+
+    def _write(self, action: str, write: Write, call: WriteCall) -> Steps[Reply]:
+        (answer,) = yield RoundTrip(action, [call])
+        try:
+            return reply_to(write, answer)
+        except UnicodeDecodeError as error:
+            raise (yield from self._damaged(write.key, error)) from error
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record."""
         (answer,) = yield RoundTrip("load", [self._on(LOAD, encoded(key))])
-        return reply_of(answer)
+        try:
+            return reply_of(answer)
+        except UnicodeDecodeError as error:
+            raise (yield from self._damaged(key, error)) from error
+
+    def _damaged(self, key: str, error: UnicodeDecodeError) -> Steps[DamagedRecord]:
+        """Return the error of a record with a text that is no UTF-8, which is read as Redis has it."""
+        name = encoded(key)
+        (flat,) = yield RoundTrip("load", [ScriptCall(READ_HASH, self.names.shard_of(name).of_key(name)[:1])])
+        return damaged(flat, error)
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert each, all in one round trip."""
-        return (yield from _many("insert_many", list(writes), list(map(self._insert, writes))))
+        return self._many("insert_many", list(writes), list(map(self._insert, writes)))
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap each, all in one round trip."""
-        return (yield from _many("swap_many", [one for one, _ in pairs], [self._swap(*pair) for pair in pairs]))
+        return self._many("swap_many", [one for one, _ in pairs], [self._swap(*pair) for pair in pairs])
+
+    def _many(self, action: str, writes: list[Write], calls: list[WriteCall]) -> Steps[list[Answered]]:
+        replies: list[Answered] = []
+        answers: list[Any] = (yield RoundTrip(action, calls, each=True)) if calls else []
+        for write, answer in zip(writes, answers, strict=True):
+            try:
+                replies.append(answer if isinstance(answer, StoreError) else reply_to(write, answer))
+            except DamagedRecord as error:
+                replies.append(error)
+            except UnicodeDecodeError as error:
+                replies.append((yield from self._damaged(write.key, error)))
+        return replies
 
     def _insert(self, write: Write) -> WriteCall:
         key = encoded(write.key)
@@ -74,7 +204,7 @@ class RedisStore(RedisExchange):
         """Wait until the claim of this key ends. One waiter of a process listens, and the others wait for that one."""
         listening = self._listening.get(key)
         if listening is not None:
-            slept, longest = 0.0, min(most, self.bare.conduit.timeout)  # in a busy event loop, it may hear nothing
+            slept, longest = 0.0, min(most, self.conduit.timeout)  # in a busy event loop, it may hear nothing
             while slept < longest and self._listening.get(key) is listening:
                 yield Sleep(_NAP)
                 slept += _NAP
@@ -88,7 +218,7 @@ class RedisStore(RedisExchange):
             self._listening.pop(key, None)
 
     def _listen(self, key: str, most: float) -> Steps[None]:
-        call = self._on(WAITING, encoded(key), round(min(most, self.bare.conduit.timeout / 2) * 1000))
+        call = self._on(WAITING, encoded(key), round(min(most, self.conduit.timeout / 2) * 1000))
         (left,) = yield RoundTrip("changed", [call])
         if left:
             yield BellWait(call.keys[2], left / 1000)
@@ -99,15 +229,16 @@ class RedisStore(RedisExchange):
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete if the record is still the version seen."""
-        key = encoded(seen.key)
-        version: Sequence[object]
-        if isinstance(seen, Damaged):
-            assert isinstance(seen.seen, tuple)
-            version = seen.seen
-        else:
+        key, version = encoded(seen.key), seen.seen if isinstance(seen, Damaged) else None
+        if isinstance(seen, Record):
             version = ("owner", seen.owner, "fence", seen.fence, "beat", seen.beat)
+        assert isinstance(version, tuple)
         (answer,) = yield RoundTrip("delete", [self._on(DELETE, key, key, *version)])
-        return reply_of(answer, is_read=not isinstance(seen, Damaged))
+        try:
+            reply = reply_of(answer)
+        except UnicodeDecodeError as error:
+            raise (yield from self._damaged(seen.key, error)) from error
+        return reply._replace(record=seen) if reply.won and isinstance(seen, Record) else reply
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records that Redis does not delete by itself: those that are not completed."""
@@ -138,17 +269,12 @@ class RedisStore(RedisExchange):
         point = f"{last} {skip + answers[-1][1]}" if last == following else f"{following} 0"
         return Purged(gone, point if int(point.partition(" ")[0]) < SHARDS else None, damaged)
 
-    def purging(self, limit: int) -> Steps[object]:
-        return self.purge(limit)
-
 
 def _in(shard: Shard, script: Script, *arguments: object) -> ScriptCall:
     """Return a call for a whole shard."""
     return ScriptCall(script, shard.keys_of(b""), arguments)
 
 
-def _many(action: str, writes: list[Write], calls: list[WriteCall]) -> Steps[list[Answered]]:
-    if not calls:
-        return []
-    answers: list[Any] = yield RoundTrip(action, calls, each=True)
-    return [answered(answer, write) for answer, write in zip(answers, writes, strict=True)]
+def _is_preparing(request: object) -> bool:
+    """Return whether a request belongs to the look at the server itself."""
+    return type(request) is Asking or (type(request) is RoundTrip and request.action == "prepare")

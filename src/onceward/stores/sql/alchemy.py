@@ -6,7 +6,7 @@ stands in its :class:`Underneath`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic
+from typing import Any
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session, SessionTransactionOrigin
@@ -14,12 +14,11 @@ from sqlalchemy.orm import Session, SessionTransactionOrigin
 from onceward.errors import StoreError
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.sql.drivers import CallersDriver, DriverFailed
-from onceward.stores.sql.queries import Ts
 
 _IN_ONE = "is in a transaction already; commit it first, for this one must be ours to end"
 
 
-class Underneath(ABC, Generic[*Ts]):
+class Underneath(ABC):
     """What is below SQLAlchemy: the driver's connection, blocking, or awaited with ``await_only``.
 
     Args:
@@ -47,7 +46,7 @@ class Underneath(ABC, Generic[*Ts]):
         """Return the state of the driver's connection."""
 
     @abstractmethod
-    def fetch(self, *asked: *Ts) -> Sequence[Any]:
+    def fetch(self, *asked: Any) -> Sequence[Any]:
         """Run one request's statements, and return their rows."""
 
     def has_failed(self) -> bool:
@@ -63,7 +62,7 @@ class Underneath(ABC, Generic[*Ts]):
         """Close the driver's connection."""
 
 
-class AlchemyDriver(CallersDriver[*Ts]):
+class AlchemyDriver(CallersDriver):
     """What a Connection and a Session have in common.
 
     Args:
@@ -78,10 +77,10 @@ class AlchemyDriver(CallersDriver[*Ts]):
     """
 
     root: Any = None
-    under: Underneath[*Ts]
+    under: Underneath
     _committing = False
 
-    def __init__(self, kind: type[Underneath[*Ts]], connection: Any, seconds: float, outer: Any = None) -> None:
+    def __init__(self, kind: type[Underneath], connection: Any, seconds: float, outer: Any = None) -> None:
         super().__init__(connection, seconds)
         self._kind, self._outer, self.awaited = kind, outer, outer is not None
 
@@ -124,7 +123,7 @@ class AlchemyDriver(CallersDriver[*Ts]):
         under.check()
         self.root, self.under = self.connection.get_transaction(), under
 
-    def fetch(self, *asked: *Ts) -> Sequence[Any]:
+    def fetch(self, *asked: Any) -> Sequence[Any]:
         """Run one request's statements, and return their rows."""
         return self.under.fetch(*asked)
 
@@ -159,7 +158,7 @@ class AlchemyDriver(CallersDriver[*Ts]):
             raise DriverFailed(error) from error
 
 
-class OfConnection(AlchemyDriver[*Ts]):
+class OfConnection(AlchemyDriver):
     """A ``sqlalchemy.Connection``."""
 
     def check(self) -> None:
@@ -185,7 +184,7 @@ class OfConnection(AlchemyDriver[*Ts]):
         self.under.check_begun(had_begun=False)
 
 
-class OfSession(AlchemyDriver[*Ts]):
+class OfSession(AlchemyDriver):
     """A ``sqlalchemy.orm.Session``. It may have begun by itself."""
 
     _had_begun = False
@@ -256,14 +255,12 @@ class OfSession(AlchemyDriver[*Ts]):
             raise StoreError("the session has used a second database in this transaction, which cannot commit with it")
 
 
-def of_async_connection(kind: type[Underneath[*Ts]], connection: Any, seconds: float) -> AlchemyDriver[*Ts]:
-    """Return the driver of an AsyncConnection."""
-    return OfConnection(kind, connection.sync_connection, seconds, connection)
-
-
-def of_async_session(kind: type[Underneath[*Ts]], session: Any, seconds: float) -> AlchemyDriver[*Ts]:
-    """Return the driver of an AsyncSession."""
-    return OfSession(kind, session.sync_session, seconds, session)
+def driver_of(kind: type[Underneath], connection: Any, seconds: float) -> AlchemyDriver:
+    """Return the driver of a Connection, AsyncConnection, Session or AsyncSession."""
+    inner = getattr(connection, "sync_session", getattr(connection, "sync_connection", connection))
+    is_session = isinstance(connection, Session) or hasattr(connection, "sync_session")
+    outer = None if inner is connection else connection
+    return (OfSession if is_session else OfConnection)(kind, inner, seconds, outer)
 
 
 def engines_of(session: Session) -> set[Any]:

@@ -4,14 +4,14 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 from django.db import connections, transaction
+from django.utils.connection import ConnectionProxy
 
 from onceward.errors import StoreError
 from onceward.stores.capabilities import AnotherDatabase
 from onceward.stores.sql.drivers import CallersDriver
-from onceward.stores.sql.queries import Ts
 
 
-class DjangoDriver(CallersDriver[*Ts]):
+class DjangoDriver(CallersDriver):
     """One of ``django.db.connections``.
 
     Attributes:
@@ -24,6 +24,8 @@ class DjangoDriver(CallersDriver[*Ts]):
     _atomic: Any = None
 
     def __init__(self, connection: Any, seconds: float) -> None:
+        if isinstance(connection, ConnectionProxy):  # ``django.db.connection``, which stands for the default database's
+            connection = connections[connection.alias]
         if connection.vendor != self.vendor:
             raise AnotherDatabase(f"the database {connection.alias!r} is not {self.server}, and the ledger is")
         super().__init__(connection, seconds)
@@ -108,8 +110,3 @@ class DjangoDriver(CallersDriver[*Ts]):
     def cut(self) -> None:
         """Close the driver's connection."""
         self.connection.close()
-
-
-def of_proxy(kind: "type[DjangoDriver[*Ts]]", proxy: Any, seconds: float) -> "DjangoDriver[*Ts]":
-    """Return the driver of ``django.db.connection``, which stands for the default database's."""
-    return kind(connections[proxy.alias], seconds)

@@ -4,12 +4,11 @@ A method raises the driver's own errors, and each but ``send`` has a limit of ti
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, cast
+from typing import Any, cast
 
 from onceward.errors import StoreError
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.sql.limits import limited
-from onceward.stores.sql.queries import Ts
 
 Act = tuple[str, tuple[object, ...]]  # the name of a driver's method, and what it takes
 
@@ -22,7 +21,7 @@ class DriverFailed(StoreError):
         self.error = error
 
 
-class CallersDriver(ABC, Generic[*Ts]):
+class CallersDriver(ABC):
     """A connection of the caller's. The acts of one for coroutines return awaitables.
 
     Args:
@@ -66,16 +65,19 @@ class CallersDriver(ABC, Generic[*Ts]):
 
     def start(self) -> Any:
         """Begin."""
+        return None
 
     def enter(self) -> Any:
         """Use the caller's transaction."""
+        return None
 
     @abstractmethod
-    def fetch(self, *asked: *Ts) -> Any:
+    def fetch(self, *asked: Any) -> Any:
         """Run one request's statements, and return their rows."""
 
     def send(self) -> Any:
         """Send what the body has left unsent."""
+        return None
 
     @abstractmethod
     def finish(self) -> Any:

@@ -1,158 +1,104 @@
-"""What the I/O of SQL ledgers has in common: connections that run statements, and the requests that need no look at the schema."""
+"""The I/O of SQL ledgers: requests on their connections, the ledger made on first use, and a purge now and then."""
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from random import SystemRandom
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final
 
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.register import KeyLocked
 from onceward.errors import StoreError
 from onceward.stores.contract import MORE, Purged
 from onceward.stores.observed import Observed
-from onceward.stores.sql.queries import SqlQuery, Ts
+from onceward.stores.sql.queries import SqlQuery
 from onceward.stores.sql.refusals import Broken, ServerErrors, SqlRefusal, lost
 
 PURGE_EVERY, PURGE_LIMIT = 100, 250  # purge up to 250 rows after every 100 keys that were asked for
 _TRIES: Final = 5  # of a statement that the server refused because of another transaction
 
 
-class SqlConduit(Protocol[*Ts]):
-    """Connections that run statements. Both raise SqlRefusal, Broken, or ValueError for a text that cannot be kept.
-
-    Attributes:
-        timeout: seconds for one request.
-    """
-
-    timeout: float
-
-    def run(self, request: Any, asked: Callable[[Any], tuple[*Ts]]) -> Any:
-        """Do one request, and return its reply. ``asked`` returns the statements of a request."""
-
-    async def run_async(self, request: Any, asked: Callable[[Any], tuple[*Ts]]) -> Any:
-        """As :meth:`run`, for a coroutine."""
-
-    def patient(self, seconds: float) -> "SqlConduit[*Ts]":
-        """Return connections with another limit of time for a request."""
-
-    def close(self) -> None:
-        """Close what was opened here; the next use opens it again."""
-
-
-class PlainExchange(ABC, Generic[*Ts]):
-    """Runs requests without a look at the schema."""
-
-    faults: ServerErrors
-
-    def __init__(self, conduit: SqlConduit[*Ts], url: str) -> None:
-        self.conduit = conduit
-        self._url = url
-
-    @abstractmethod
-    def asked(self, request: Any) -> tuple[*Ts]:
-        """Return what the connections take for a request."""
-
-    def exchange(self, request: object) -> Any:
-        """Run one request, blocking."""
-        query: SqlQuery = request  # type: ignore[assignment]  # an isinstance() of an ABC costs a microsecond
-        tries = 0
-        while True:
-            try:
-                return self._for(query).run(query, self.asked)
-            except (SqlRefusal, Broken, ValueError) as error:
-                tries += 1
-                if not (tries < _TRIES and self._is_anew(error)):
-                    raise self._translated(error) from error
-
-    async def exchange_async(self, request: object) -> Any:
-        """Run one request."""
-        query: SqlQuery = request  # type: ignore[assignment]  # as above
-        tries = 0
-        while True:
-            try:
-                return await self._for(query).run_async(query, self.asked)
-            except (SqlRefusal, Broken, ValueError) as error:
-                tries += 1
-                if not (tries < _TRIES and self._is_anew(error)):
-                    raise self._translated(error) from error
-
-    def _for(self, request: SqlQuery) -> SqlConduit[*Ts]:
-        return self.conduit if request.seconds is None else self.conduit.patient(request.seconds)
-
-    def _is_anew(self, error: Exception) -> bool:
-        """Return whether the same request can succeed at once."""
-        return isinstance(error, SqlRefusal) and error.state in self.faults.anew
-
-    def _translated(self, error: SqlRefusal | Broken | ValueError) -> StoreError:
-        if isinstance(error, SqlRefusal):
-            refused = self.faults.refused(error.state, str(error), self._url)
-            if isinstance(refused, KeyLocked):
-                refused.brief = True
-            return refused
-        if isinstance(error, Broken):
-            return lost(str(error), self._url)
-        return StoreError(f"ledger {self._url}: {error}")
-
-
-P = TypeVar("P", bound=PlainExchange[*tuple[Any, ...]])
-
-
-class SqlExchange(Observed, ABC, Generic[P]):
-    """The I/O of a ledger, which makes it on first use and purges it now and then.
+class SqlExchange(Observed, ABC):
+    """The I/O of a ledger.
 
     Args:
-        plain: runs its requests.
+        conduit: its connections. They raise SqlRefusal, Broken, or ValueError for a text that cannot be kept.
         url: where it is, for messages; without a password.
     """
 
-    def __init__(self, plain: P, url: str) -> None:
+    faults: ServerErrors
+
+    def __init__(self, conduit: Any, url: str) -> None:
+        self.conduit = conduit
         self.url = url
-        self.plain = plain
         self._ready = False
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     @abstractmethod
-    def _prepared(self, request: object) -> Steps[None]:
-        """Make the ledger, or what it lacks, before this request, the first one."""
+    def asked(self, request: Any) -> tuple[Any, ...]:
+        """Return what the connections take for a request."""
 
     @abstractmethod
-    def _needs_ledger(self, request: object) -> bool:
-        """Return whether the ledger must be there for a request."""
+    def prepared(self) -> Steps[object]:
+        """Make the ledger, or what it lacks, before the first request that needs it."""
 
     @abstractmethod
-    def _purging(self, limit: int) -> Steps[int]:
+    def purging(self, limit: int) -> Steps[int]:
         """Delete expired records, the longest expired first, and return how many."""
 
-    @abstractmethod
-    def _claimed(self, request: object) -> int:
-        """Return how many keys a request claims."""
-
-    def exchange(self, request: object) -> object:
+    def exchange(self, request: object) -> Any:
         """Run one request, blocking."""
-        if not self._ready and self._needs_ledger(request):
-            drive(self._prepared(request), self.plain)
+        query: SqlQuery = request  # type: ignore[assignment]  # an isinstance() of an ABC costs a microsecond
+        if not (self._ready or query.is_bare):
+            drive(self.prepared(), self)
             self._ready = True
-        reply: object = self.plain.exchange(request)
-        if self._is_purging(request):
+        left = _TRIES
+        while True:
+            try:
+                reply: object = query.by(self.conduit).run(query, self.asked)
+                break
+            except (SqlRefusal, Broken, ValueError) as error:
+                left -= 1
+                self._check_anew(error, left)
+        if query.claims and self._is_purging(query.claims):
             with contextlib.suppress(StoreError):  # the next one will
-                drive(self._purging(PURGE_LIMIT), self.plain)
+                drive(self.purging(PURGE_LIMIT), self)
         return reply
 
-    async def exchange_async(self, request: object) -> object:
+    async def exchange_async(self, request: object) -> Any:
         """Run one request."""
-        if not self._ready and self._needs_ledger(request):
-            await drive_async(self._prepared(request), self.plain)
+        query: SqlQuery = request  # type: ignore[assignment]  # as above
+        if not (self._ready or query.is_bare):
+            await drive_async(self.prepared(), self)
             self._ready = True
-        reply: object = await self.plain.exchange_async(request)
-        if self._is_purging(request):
+        left = _TRIES
+        while True:
+            try:
+                reply: object = await query.by(self.conduit).run_async(query, self.asked)
+                break
+            except (SqlRefusal, Broken, ValueError) as error:
+                left -= 1
+                self._check_anew(error, left)
+        if query.claims and self._is_purging(query.claims):
             with contextlib.suppress(StoreError):
-                await drive_async(self._purging(PURGE_LIMIT), self.plain)
+                await drive_async(self.purging(PURGE_LIMIT), self)
         return reply
 
-    def _is_purging(self, request: object) -> bool:
+    def _check_anew(self, error: SqlRefusal | Broken | ValueError, left: int) -> None:
+        """Raise what an error means, unless the same request can succeed at once."""
+        if isinstance(error, SqlRefusal):
+            if left and error.state in self.faults.anew:
+                return
+            refused = self.faults.refused(error.state, str(error), self.url)
+            if isinstance(refused, KeyLocked):
+                refused.brief = True
+            raise refused from error
+        if isinstance(error, Broken):
+            raise lost(str(error), self.url) from error
+        raise StoreError(f"ledger {self.url}: {error}") from error
+
+    def _is_purging(self, claims: int) -> bool:
         """Return whether it is time to purge: after so many keys that were asked for."""
-        self._claims += self._claimed(request)
+        self._claims += claims
         if self._claims < PURGE_EVERY:
             return False
         self._claims = 0
@@ -160,12 +106,12 @@ class SqlExchange(Observed, ABC, Generic[P]):
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records, the longest expired first."""
-        gone = yield from self._purging(limit)
+        gone = yield from self.purging(limit)
         return Purged(gone, MORE if gone == limit else None)
 
     def close(self) -> None:
         """Close the connections."""
-        self.plain.conduit.close()
+        self.conduit.close()
 
     def action(self, request: object) -> str:
         """Return what a request does."""

@@ -2,12 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVarTuple
+from typing import Any, NamedTuple
 
 from onceward.core.record import Reply
 
 Row = Sequence[Any]
-Ts = TypeVarTuple("Ts")  # what drivers and connections take for one request: a text and its values, or several texts
 
 
 class SqlQuery(ABC):
@@ -16,11 +15,15 @@ class SqlQuery(ABC):
     Attributes:
         action: what it does, for events.
         seconds: for its statements, if they can take longer than the ledger's timeout.
+        is_bare: whether it needs no ledger.
+        claims: how many keys it asks for.
         kind, key, rank: see :class:`onceward.stores.lanes.line.LaneRequest`.
     """
 
     __slots__ = ("action",)
     seconds: float | None = None
+    is_bare = False
+    claims = 0
     kind: str | None = None
     key: str = ""
     rank: int = 1
@@ -32,6 +35,10 @@ class SqlQuery(ABC):
 
     def __init__(self, action: str) -> None:
         self.action = action
+
+    def by(self, conduit: Any) -> Any:
+        """Return the connections that run it."""
+        return conduit if self.seconds is None else conduit.patient(self.seconds)
 
     def merged(self, requests: Sequence[Any]) -> "SqlQuery":
         """Return one request for several of a kind, in the order of their keys: so that batches of processes do not deadlock."""

@@ -6,8 +6,9 @@ Each request is a generator that yields acts, which ``core/drivers.py`` drives, 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from enum import Enum
+from importlib import import_module
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -61,7 +62,7 @@ class SqlSession(ABC, Generic[S, K]):
     faults: ClassVar[ServerErrors]
     libraries: ClassVar[frozenset[str]]
 
-    def __init__(self, store: S, driver: CallersDriver[*tuple[Any, ...]]) -> None:
+    def __init__(self, store: S, driver: CallersDriver) -> None:
         self.driver = driver
         self.awaited = driver.awaited
         self.store = store
@@ -212,3 +213,24 @@ class SqlSession(ABC, Generic[S, K]):
         trouble.__cause__ = error
         self.trouble = self.trouble or trouble
         return trouble
+
+
+def driver_of(kinds: Mapping[str, str], connection: object, seconds: float, known: str) -> Any:
+    """Return the driver of a connection.
+
+    Args:
+        kinds: by the class of a connection, with its package, the module and the name of what makes its driver.
+        connection: the caller's.
+        seconds: how long one statement may take.
+        known: which connections there are, for the message.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    for kind in type(connection).__mro__:
+        where = kinds.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
+        if where is not None:
+            module, _, name = where.partition(":")
+            make: Callable[[object, float], object] = getattr(import_module(module), name)
+            return make(connection, seconds)
+    raise TypeError(f"{type(connection).__name__}: give {known}")

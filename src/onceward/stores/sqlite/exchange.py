@@ -19,7 +19,7 @@ from onceward.errors import StoreError
 from onceward.stores.contract import DamagedRecord
 from onceward.stores.locks import owns, reentered, watch_forks
 from onceward.stores.observed import Observed
-from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
+from onceward.stores.sqlite.clock import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
 from onceward.stores.sqlite.place import CHECK_EVERY
 from onceward.stores.sqlite.requests import SqlRequest, load, purge

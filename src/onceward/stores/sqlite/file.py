@@ -8,7 +8,8 @@ from typing import NoReturn
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
 from onceward.stores.sql.columns import is_complete
-from onceward.stores.sqlite import anchor, place
+from onceward.stores.sqlite import clock as ledger_clock
+from onceward.stores.sqlite import place
 from onceward.stores.sqlite.clock import AGREE, CONFIRM, HostClock
 from onceward.stores.sqlite.schema import MINOR, make, read_meta
 
@@ -196,7 +197,7 @@ class SqliteFile:
         connection, found = self._connected()
         try:
             if found is not None and (host := self._anchored):
-                if not self._is_second and anchor.confirmed(connection, found, host):
+                if not self._is_second and ledger_clock.confirmed(connection, found, host):
                     self._end(connection)
                     self._step(host)
                     connection, found = self._connected()
@@ -244,11 +245,11 @@ class SqliteFile:
     def _step(self, host: HostClock) -> None:
         connection = self._connect(self.path, 0)
         try:
-            anchor.step(connection, host)
+            ledger_clock.step(connection, host)
         finally:
             self._end(connection)
 
-    def _connected(self) -> tuple[sqlite3.Connection, anchor.Anchor | None]:
+    def _connected(self) -> tuple[sqlite3.Connection, ledger_clock.Anchor | None]:
         """Return a connection to the file, with its schema made and its clock anchored, and the anchor."""
         connection = self._connect(self.path, self._timeout)
         try:
@@ -261,10 +262,10 @@ class SqliteFile:
             ready = is_complete(meta, MINOR)
             if host is not None:
                 host.look()
-                found = anchor.read(connection, meta) if ready else None
-            if not ready or (host is not None and found is not None and not anchor.is_set(found, host)):
+                found = ledger_clock.read(connection, meta) if ready else None
+            if not ready or (host is not None and found is not None and not ledger_clock.is_set(found, host)):
                 self._prepare(connection)
-                found = anchor.read(connection) if host is not None else None
+                found = ledger_clock.read(connection) if host is not None else None
         except BaseException:
             self._end(connection)
             raise
@@ -285,8 +286,8 @@ class SqliteFile:
                 )
             if host := self._anchored:
                 host.look()
-                found = anchor.read(connection)
-                to = anchor.move(host, found)
+                found = ledger_clock.read(connection)
+                to = ledger_clock.move(host, found)
                 host.set(found.anchor or 0.0 if to is None or to.running else to.anchor)
         except BaseException:
             self._end(connection)
@@ -316,5 +317,5 @@ class SqliteFile:
         read_meta(connection, self.path)
         make(connection)
         if host := self._anchored:
-            anchor.set_for_boot(connection, host)
+            ledger_clock.set_for_boot(connection, host)
         connection.execute("COMMIT")

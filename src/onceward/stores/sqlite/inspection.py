@@ -1,17 +1,45 @@
-"""The facts about an SQLite ledger's file and its place, for doctor."""
+"""What people ask of an SQLite ledger: to make it, what it holds, and the facts about its file and its place, for doctor."""
 
+import contextlib
 import os
-import shutil
+import sqlite3
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from onceward.core.drivers import Steps
+from onceward.core.protocol import SOME_DAY, STATES, STATUSES
+from onceward.errors import StoreError
+from onceward.stores.capabilities import check_options
+from onceward.stores.contract import Part
 from onceward.stores.inspection import Finding
-from onceward.stores.sql.differences import columns_in, differences
-from onceward.stores.sqlite.provision import read
-from onceward.stores.sqlite.schema import INDEXES, SCHEMA, TABLE
+from onceward.stores.sql.finding import Dialect, having, printed
+from onceward.stores.sql.inspection import columns_in, differences
+from onceward.stores.sqlite.requests import SqlRequest, make_index
+from onceward.stores.sqlite.schema import (
+    ADDED,
+    DUE_INDEX,
+    INDEXES,
+    META,
+    SCHEMA,
+    STOPPED,
+    STOPPED_INDEX,
+    TABLE,
+    has_index,
+)
 from onceward.stores.sqlite.store import SqliteStore
+from onceward.stores.survey import READ, Survey
 
+_ROWS: Final = f"SELECT (SELECT min(rowid) FROM {TABLE}), (SELECT max(rowid) FROM {TABLE})"
+_BY_INDEX: Final = (
+    f"SELECT status, count(*), 0 FROM {TABLE} INDEXED BY {STOPPED_INDEX} WHERE {having(STOPPED)} GROUP BY status"
+)
+_EXPIRED: Final = (
+    f"SELECT count(*) FROM (SELECT 1 FROM {TABLE} WHERE expires_at IS NOT NULL AND expires_at <= ? LIMIT {READ})"
+)
+_MESSAGES: Final = f"SELECT coalesce(sum(due_at <= ?), 0), coalesce(sum(due_at > ?), 0) FROM {TABLE} INDEXED BY {DUE_INDEX} WHERE due_at IS NOT NULL"
 _WAL: Final = "sqlite.org/wal.html"
 
 _FREE: Final = 100 * 1024 * 1024  # bytes
@@ -68,6 +96,8 @@ class File(NamedTuple):
 
 def inspect(store: SqliteStore) -> File:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
+    import shutil  # a worker that sends messages does not pay for it
+
     path = store.path
     folder = next(part for part in Path(path).parents if part.exists())
     there = Path(path).exists()
@@ -100,3 +130,95 @@ def _kind(folder: str) -> str | None:
         if real == point or real.startswith(point.rstrip("/") + "/"):
             found[point] = after.split()[0]  # a later mount hides an earlier one
     return found[max(found, key=len)] if found else None
+
+
+def survey(_: SqliteStore) -> Steps[Survey]:
+    """Count a small ledger, and what an index has of a large one."""
+    found: Survey = yield SqlRequest(partial(surveyed), writes=False)
+    return found
+
+
+def surveyed(connection: sqlite3.Connection, now: float) -> Survey:
+    """Read the counts. Rows stay in the order of arrival, so their numbers tell how many there are at most."""
+    first, last = connection.execute(_ROWS).fetchone()
+    total = 0 if last is None else last - first + 1
+    indexed = STOPPED if has_index(connection, STOPPED_INDEX) else frozenset()
+    (expired,) = connection.execute(_EXPIRED, (now,)).fetchone()
+    counts = {"EXPIRED": expired} if expired < READ else {}
+    if has_index(connection, DUE_INDEX):
+        counts |= zip(
+            ("UNSENT", "REFUSED"), connection.execute(_MESSAGES, (now + SOME_DAY,) * 2).fetchone(), strict=True
+        )
+    exact = total <= READ
+    if exact:
+        lapsed = printed(STATES["LAPSED"], Dialect(repr(now), f"{now!r} - {{}}"))
+        rows = connection.execute(f"SELECT status, count(*), sum({lapsed}) FROM {TABLE} GROUP BY status").fetchall()
+        total = sum(row[1] for row in rows)
+        counts |= dict.fromkeys(STATUSES, 0) | {"LAPSED": sum(row[2] or 0 for row in rows)}
+    else:
+        rows = connection.execute(_BY_INDEX).fetchall() if indexed else []
+        counts |= dict.fromkeys(indexed, 0)
+    counts |= {status: count for status, count, _ in rows if isinstance(status, str)}
+    return Survey(indexed, True, counts, total, exact, last or 0, now)
+
+
+def found(store: SqliteStore) -> bool:
+    """Return whether there is a file with something in it (:data:`onceward.stores.capabilities.FOUND`)."""
+    return os.path.exists(store.path) and os.path.getsize(store.path) > 0
+
+
+def provision(store: SqliteStore, options: AbstractSet[str]) -> Steps[list[Part]]:
+    """Make the file and its schema (:data:`onceward.stores.capabilities.PROVISION`)."""
+    check_options(store.url, options)
+    there = os.path.exists(store.path)
+    had = bool(read(store.path, "SELECT 1 FROM sqlite_master WHERE name = ?", META))
+    yield from store.load("?")  # the first use makes both
+    return [Part(f"file {store.path}", not there), Part("its schema", not had)]
+
+
+def migrate(store: SqliteStore) -> Steps[list[Part]]:
+    """Add the columns and the indexes that an earlier version's file lacks (:data:`onceward.stores.capabilities.MIGRATE`).
+
+    Nobody can write the file while SQLite makes an index.
+
+    Raises:
+        StoreError: the file is no ledger, or of another major version, or this user may not write it.
+    """
+    there = {row[1] for row in read(store.path, f"PRAGMA table_info({TABLE})")}
+    yield from store.load("?")  # the first use adds them
+    had = {row[0] for row in read(store.path, "SELECT name FROM sqlite_master WHERE type = 'index'")}
+    missing = INDEXES.keys() - had
+    for name in missing:
+        yield SqlRequest(partial(make_index, name), many=True)
+    columns = [Part(f"column {name}", name not in there) for name in ADDED]
+    return [*columns, *(Part(f"index {name}", name in missing) for name in INDEXES)]
+
+
+def outbox(store: SqliteStore) -> Steps[None]:
+    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    there: bool = yield SqlRequest(partial(_is_indexed), writes=False)
+    if not there:
+        raise StoreError(
+            f"ledger {store.path}: it has no index of messages, because an earlier version made it. Call `onceward migrate "
+            f"--store {store.url}` once"
+        )
+
+
+def _is_indexed(connection: sqlite3.Connection, _: float) -> bool:
+    return has_index(connection, DUE_INDEX)
+
+
+def template(store: SqliteStore, form: str, options: AbstractSet[str]) -> str:
+    """Return the SQL that makes the ledger (:data:`onceward.stores.capabilities.TEMPLATE`)."""
+    check_options(store.url, options)
+    if form != "sql":
+        raise ValueError(f"--print {form}: SQLite's ledger is printed as sql")
+    return "".join(f"{statement};\n" for statement in (*SCHEMA, *INDEXES.values()))
+
+
+def read(path: str, query: str, *values: str) -> list[tuple[str, ...]]:
+    """Return the rows of a query; none if the file is no database, because the store has the better error."""
+    uri = f"{Path(path).as_uri()}?mode=ro"
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+        return connection.execute(query, values).fetchall()
+    return []

@@ -3,11 +3,13 @@
 import contextlib
 import sqlite3
 from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, cast
 
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import Ended, TransactionState
-from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
+from onceward.stores.sqlite.clock import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
 from onceward.stores.sqlite.requests import SqlRequest
 from onceward.stores.sqlite.store import SqliteStore
@@ -136,3 +138,19 @@ def _plain(connection: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         connection.row_factory, connection.text_factory = row_factory, text_factory
+
+
+def join(store: SqliteStore, connection: Any) -> SqliteSession:
+    """Return the session of a connection (:data:`onceward.stores.capabilities.TRANSACTION`).
+
+    Raises:
+        TypeError: it is neither one of ``sqlite3``, nor a wrapper of one, nor one of Django's.
+        ValueError: it is one of Django's to another database than SQLite.
+    """
+    if hasattr(connection, "in_atomic_block"):
+        django = import_module("onceward.stores.sqlite.session_django")
+        return cast("SqliteSession", django.DjangoSqliteSession(connection, store))
+    if not hasattr(connection, "text_factory"):
+        known = "a sqlite3.Connection to the ledger's file, or one of Django's connections"
+        raise TypeError(f"{type(connection).__name__}: give {known}")
+    return SqliteSession(connection, store)

@@ -3,7 +3,7 @@
 import sqlite3
 from typing import Any, Final
 
-from django.db import Error, connections
+from django.db import Error
 
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
@@ -13,7 +13,7 @@ from onceward.stores.sqlite.session import SqliteSession
 from onceward.stores.sqlite.store import SqliteStore
 
 
-class DjangoSqliteDriver(DjangoDriver[str]):
+class DjangoSqliteDriver(DjangoDriver):
     """One of ``django.db.connections``."""
 
     vendor, server = "sqlite", "SQLite"
@@ -48,7 +48,7 @@ class DjangoSqliteSession(SqliteSession):
     """One of Django's connections, which begins and ends the transaction, and the ledger's file."""
 
     def __init__(self, connection: Any, store: SqliteStore) -> None:
-        self._driver = DjangoSqliteDriver(connections[connection.alias], 0)
+        self._driver = DjangoSqliteDriver(connection, 0)
         self._driver.check_fits()
         super().__init__(self._driver.raw, store)
 

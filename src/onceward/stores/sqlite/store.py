@@ -28,15 +28,15 @@ class SqliteStore(SqliteExchange, Polled):
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
     capabilities: Mapping[str, str] = {
-        "survey": "onceward.stores.sqlite.survey:survey",
-        "migrate": "onceward.stores.sqlite.provision:migrate",
+        "survey": "onceward.stores.sqlite.inspection:survey",
+        "migrate": "onceward.stores.sqlite.inspection:migrate",
         "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.sqlite.provision:outbox",
-        "found": "onceward.stores.sqlite.provision:found",
+        "outbox": "onceward.stores.sqlite.inspection:outbox",
+        "found": "onceward.stores.sqlite.inspection:found",
         "inspect": "onceward.stores.sqlite.inspection:inspect",
-        "provision": "onceward.stores.sqlite.provision:provision",
-        "template": "onceward.stores.sqlite.provision:template",
-        "transaction": "onceward.stores.sqlite.join:join",
+        "provision": "onceward.stores.sqlite.inspection:provision",
+        "template": "onceward.stores.sqlite.inspection:template",
+        "transaction": "onceward.stores.sqlite.session:join",
     }
 
     def insert(self, write: Write) -> Steps[Reply]:

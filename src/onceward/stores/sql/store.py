@@ -1,0 +1,180 @@
+"""What people ask of a ledger in an SQL server: pages of its records, how many there are, and to make what it lacks."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, ClassVar, Final
+
+from onceward.core.drivers import Steps, drive
+from onceward.core.protocol import STATES
+from onceward.core.record import COMPLETED, Reply
+from onceward.core.selections import ByKey, ChainOf, Selection
+from onceward.errors import StoreError
+from onceward.stores.capabilities import check_options
+from onceward.stores.contract import NoIndex, Page, Part
+from onceward.stores.sql.finding import Dialect, printed
+from onceward.stores.sql.queries import SqlQuery
+from onceward.stores.sql.verbs import SqlVerbs
+from onceward.stores.survey import READ, UNFINISHED, Survey
+
+_SCANNING: Final = 3600.0  # seconds that reading a whole table may take
+
+
+class SqlStore(SqlVerbs):
+    """A ledger's tables, whose indexes ``open``, ``due`` and ``origin`` an earlier version's ledger may lack.
+
+    Attributes:
+        names: of the tables: ``table``, ``meta`` and, without quotes, ``plain``.
+        dialect: how statements without a time of their own tell it.
+        within: the condition of each index, by its name.
+    """
+
+    resolution = 0.0
+    poll = 0.05  # seconds; a waiter's look is a read by key
+    max_result = 256 * 1024
+    names: Any
+    dialect: ClassVar[Dialect]
+    within: ClassVar[Mapping[str, str]]
+
+    # --- by each database -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def load(self, key: str) -> Steps[Reply]:
+        """Read one record."""
+
+    @abstractmethod
+    def has_index(self, index: str) -> Steps[bool]:
+        """Return whether an index of the ledger is there, and complete."""
+
+    @abstractmethod
+    def hint(self, index: str) -> str:
+        """Return what a table's name is followed by, so that an index is used."""
+
+    @abstractmethod
+    def raw(self, text: str) -> SqlQuery:
+        """Return the request that returns a statement's rows."""
+
+    @abstractmethod
+    def _page(
+        self, selection: Selection, after: str | None, limit: int, index: str | None, seconds: float | None
+    ) -> SqlQuery:
+        """Return the request for a page. ``seconds``: if it can take longer than the ledger's timeout."""
+
+    @abstractmethod
+    def there(self) -> Steps[list[bool]]:
+        """Return which of the two tables are there."""
+
+    @abstractmethod
+    def missing(self) -> Steps[list[Part]]:
+        """Make the columns and indexes that the ledger lacks. Return all, with which were made."""
+
+    @abstractmethod
+    def total(self) -> Steps[tuple[float, int, int | None]]:
+        """Return the time, about how many records there are, and how many ever arrived, by the server's statistics."""
+
+    @abstractmethod
+    def schema(self) -> str:
+        """Return the SQL that makes the ledger, and the rights that a worker needs, in a comment."""
+
+    # --- for all --------------------------------------------------------------------------------------------------
+
+    def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+        """Read records in the order of their keys, or the longest due first."""
+        index = seconds = None
+        if isinstance(selection, ChainOf):
+            index = "origin"
+        elif isinstance(selection, ByKey) and selection.criteria.are_within(UNFINISHED):
+            index = "open"
+        elif isinstance(selection, ByKey) and selection.criteria.are_about_messages:
+            index = "due"
+        if index is not None and not (yield from self.has_index(index)):
+            index = None
+            if isinstance(selection, ChainOf):
+                if not selection.scan:
+                    raise NoIndex(
+                        f"{self.names.table} has no index {self.names.plain}_origin: let its owner run `onceward migrate`"
+                    )
+                seconds = _SCANNING
+        page: Page = yield self._page(selection, after, limit, index, seconds)
+        return page
+
+
+def survey(store: SqlStore) -> Steps[Survey]:
+    """Count what is not completed by its index (:data:`onceward.stores.capabilities.SURVEY`).
+
+    Up to :data:`READ` records, count all; then there are estimates.
+    """
+    table, exact = store.names.table, False
+    now, total, arrived = yield from store.total()
+    if total <= READ:  # the statistics may be old
+        ((total,),) = yield store.raw(f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {READ + 1}) s")
+        exact = total <= READ
+    counts: dict[str, int] = {}
+    indexed = yield from store.has_index("open")
+    if indexed or exact:
+        rows = yield store.raw(
+            f"SELECT status, count(*), {_number(store, 'LAPSED')} FROM {table}{store.hint('open') if indexed else ''} "
+            f"WHERE {store.within['open']} GROUP BY status"
+        )
+        counts = dict.fromkeys(UNFINISHED, 0) | {row[0]: int(row[1]) for row in rows}
+        counts["LAPSED"] = sum(int(row[2]) for row in rows)
+        ((counts["EXPIRED"],),) = yield store.raw(
+            f"SELECT count(*) FROM {table}{store.hint('expiry')} "
+            f"WHERE expires_at IS NOT NULL AND {printed(STATES['EXPIRED'], store.dialect)}"
+        )
+        if exact:  # two statements, two moments
+            counts[COMPLETED] = max(0, total - sum(counts[status] for status in UNFINISHED))
+    if (yield from store.has_index("due")):
+        terms = f"{_number(store, 'UNSENT')}, {_number(store, 'REFUSED')}"
+        ((unsent, refused),) = yield store.raw(
+            f"SELECT {terms} FROM {table}{store.hint('due')} WHERE {store.within['due']}"
+        )
+        counts |= {"UNSENT": int(unsent), "REFUSED": int(refused)}
+    return Survey(UNFINISHED if indexed else frozenset(), True, counts, total, exact, arrived, now)
+
+
+def _number(store: SqlStore, state: str) -> str:
+    return f"coalesce(sum(CASE WHEN {printed(STATES[state], store.dialect)} THEN 1 ELSE 0 END), 0)"
+
+
+def found(store: SqlStore) -> bool:
+    """Return whether the tables are there (:data:`onceward.stores.capabilities.FOUND`)."""
+    return all(drive(store.there(), store))
+
+
+def provision(store: SqlStore, options: AbstractSet[str]) -> Steps[list[Part]]:
+    """Make the tables (:data:`onceward.stores.capabilities.PROVISION`)."""
+    check_options(store.url, options)
+    there = yield from store.there()
+    yield from store.prepared()
+    names = (store.names.table, store.names.meta)
+    return [Part(f"table {name}", not was) for name, was in zip(names, there, strict=True)]
+
+
+def migrate(store: SqlStore) -> Steps[list[Part]]:
+    """Add the columns and the indexes that a ledger lacks (:data:`onceward.stores.capabilities.MIGRATE`).
+
+    Run it again after an interrupt; several can run it at once.
+
+    Raises:
+        StoreError: the ledger is of another major version, or this user may not alter it.
+    """
+    return store.missing()
+
+
+def outbox(store: SqlStore) -> Steps[None]:
+    """Check that the index is there (:data:`onceward.stores.capabilities.OUTBOX`)."""
+    yield from store.load("?")  # the first use makes the ledger
+    if not (yield from store.has_index("due")):
+        raise StoreError(
+            f"ledger {store.url}: it has no index of messages, because an earlier version made it. Let the tables' owner run "
+            f"`onceward migrate --store {store.url}` once"
+        )
+
+
+def template(store: SqlStore, form: str, options: AbstractSet[str]) -> str:
+    """Return the SQL that makes the ledger (:data:`onceward.stores.capabilities.TEMPLATE`)."""
+    check_options(store.url, options)
+    if form != "sql":
+        raise ValueError(f"--print {form}: a ledger in an SQL server is printed as sql")
+    return store.schema()
