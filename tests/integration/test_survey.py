@@ -96,7 +96,12 @@ def test_new_keys_are_counted_as_they_come(mixed):
     for number in range(5):
         write(mixed, f"new:{number}", COMPLETED)
     after = mixed.ledger.survey().arrived
-    assert after in {before, before + 5}  # PostgreSQL tells its statistics with a delay
+    if mixed.store.url.startswith(
+        "postgresql"
+    ):  # tells its statistics with a delay: also those of the keys from before
+        assert after >= before
+    else:
+        assert after == before + 5
 
 
 def test_each_handler_is_found_by_skipping_the_others_keys(mixed):
