@@ -238,8 +238,7 @@ class Once(ManyKeys, Unclaimed):
 
         Raises:
             Completed, Busy, Parked, StoreError: from the ``with`` statement.
-            TypeError: this ledger cannot do that, and the message names ledgers that can; or the connection is of another
-                kind, or for the other kind of ``with``.
+            TypeError: this ledger cannot do that, or the connection is of another kind, or for the other kind of ``with``.
             ValueError: the connection is to another database, or in a transaction; or ``on_busy="skip"``, because a ``with``
                 block cannot be skipped.
         """

@@ -143,8 +143,8 @@ class Claim:
     ) -> str:
         """Send a message if, and only if, this claim is completed.
 
-        The message is recorded by the write that completes the key, or in your own transaction, and sent right after it, behind
-        the answer. After a crash, a relay or a duplicate sends it. If the handler fails, nothing is sent. The messages of a key
+        The write that completes the key records the message. It is sent right after that, behind the answer. After a crash, a
+        relay or a duplicate sends it. If the handler fails, nothing is sent. The messages of a key
         keep their order. A message can be sent again, always with the same idempotency key, so that its consumer takes it once.
 
         Args:

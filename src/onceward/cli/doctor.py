@@ -35,10 +35,10 @@ def doctor(
     watch: str | None = None,
     json: JsonOption = False,
 ) -> None:
-    """Look at the settings of a queue, its dead-letter queue, its Lambda functions, a Celery application, a Kafka topic and a ledger, and say what is unsafe.
+    """Say what is unsafe in the settings of a ledger, a queue and its Lambda functions, a Kafka topic, or a Celery application.
 
-    It changes nothing. The exit status is 0 when nothing is unsafe (there may be warnings), 1 when something is unsafe, and 2
-    when doctor could not read a setting that you named. "skipped" means that doctor could not read this setting.
+    It changes nothing. The exit status is 1 when something is unsafe, and 2 when doctor could not read a setting that you named.
+    "skipped" means that doctor could not read this setting.
 
     With --watch it looks again so often, and prints what it did not find before. ctrl-C ends it.
 

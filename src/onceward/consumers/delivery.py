@@ -63,7 +63,8 @@ class DeliveryOptions(Options, total=False):
 class MalformedRecord(OncewardError):
     """One record of an event cannot be read: the ``error`` of its outcome, whose status is ``malformed``.
 
-    Cause: The body is no JSON, or readers of JSON do not agree about it, does not fit the handler's annotation, or comes from another source.
+    Cause: The body is no JSON that all readers agree about. Or it does not fit the handler's annotation, or comes from another
+    source.
 
     Fix: Correct what sends it. The record itself goes to the dead-letter queue.
     """

@@ -72,7 +72,7 @@ class Worker(Generic[M]):
 
     A message is acknowledged when its effect is recorded, also by an earlier handler. A failed message comes again after a pause
     that doubles with each receive. A busy key's message comes again when the other worker's lease ends. Messages that cannot be
-    handled (a parked key, another input under the same key, a malformed message) go to the broker's dead letters, as
+    handled (parked, mismatch, malformed) go to the broker's dead letters, as
     ``Broker.dead_letters`` says. Without dead letters, the parked record in the ledger keeps the message, which is then
     acknowledged.
 

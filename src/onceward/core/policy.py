@@ -50,7 +50,7 @@ class Policy(NamedTuple):
             ledger's default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
         seal: A pair of plain functions from bytes to bytes. The first encrypts or redacts each result and error text
             before it is recorded. The second opens it for a duplicate. What cannot be sealed is not recorded.
-        keep_input: Whether to keep a call's arguments in the record until it is completed, at most 64 KiB, so that
+        keep_input: Whether the record keeps a call's arguments, at most 64 KiB, until it is completed, so that
             :meth:`onceward.Once.complete_lapsed` can run the key to its end. For functions only.
         history: Whether the record keeps its last attempts, in at most 2 KiB; 0 keeps none. A first attempt that succeeds
             writes nothing for it.

@@ -26,9 +26,9 @@ class KafkaWorker(Worker[KafkaMessage]):
     """Handles the records of a topic, each once: ``KafkaWorker(once, "orders", charge, key="order.id").run()``.
 
     A record's offset is committed when its effect and those of all records before it are recorded, so a killed worker loses none. A
-    record that failed, or whose key is busy, goes to the retry topic, and its partition goes on; it comes again after a pause. With
-    ``order=True`` its partition waits for it instead. Records that cannot be handled (a parked key, another input under the same
-    key, a malformed value) go to the dead-letter topic with the reason in their headers.
+    record that failed, or whose key is busy, goes to the retry topic. It comes again after a pause, and its partition goes on.
+    With ``order=True`` its partition waits for it instead. Records that cannot be handled (parked, mismatch, malformed) go to the
+    dead-letter topic, with the reason in their headers.
 
     Args:
         once: the ledger and the defaults of the policy.

@@ -21,8 +21,8 @@ _DROPPED: Final = frozenset({STATUS, REASON, LEDGER_KEY, RECEIVES, DELAY})
 class KafkaRedrive(LetterRedrive):
     """One move of a topic's dead letters. You can stop or kill it at any time, and run it again.
 
-    The key of a letter is made ready to run again: unparked, or its attempts reset. Then the letter goes to the retry topic. One that
-    stays goes to the end of the dead-letter topic, so that the offsets of this run's group tell what is behind it. A letter that
+    The key of a letter is made ready to run again: unparked, or its attempts reset. Then the letter goes to the retry topic. One
+    that stays goes to the end of the dead-letter topic. A letter that
     is moved twice, because this was killed in between, takes effect once.
 
     Args:
@@ -33,8 +33,7 @@ class KafkaRedrive(LetterRedrive):
         dead: the dead-letter topic.
         group: move only letters of this consumer group; None moves all.
         completed: what to do with a letter whose key is completed: "keep" or "drop" it.
-        in_doubt: what to do with a letter whose key is parked, and whose effect may be made: "keep" it, or "rerun": unpark its
-            key, and move it. Ask the downstream first.
+        in_doubt: what to do with a parked letter whose effect may be made: "keep" it, or "rerun" it. Ask the downstream first.
         limit: the most letters that are looked at; None is all.
         dry_run: change nothing.
 

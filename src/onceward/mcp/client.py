@@ -39,8 +39,8 @@ async def call_tool(
         connect: makes a client, as in ``lambda: Client("http://localhost:8000/mcp")``. Each try has a new one.
         name: the tool's name.
         arguments: its arguments.
-        key: identifies the operation. By default it is new for each call of this function, or derived from the claim within a
-            guarded handler, so that the handler's next attempt sends the same one.
+        key: identifies the operation. By default it is new for each call. In a guarded handler it is derived from the claim, so
+            the next attempt sends the same one.
         argument: the tool's argument for a key. If its schema has it, it gets the key; ``_meta`` always has it.
         patience: seconds that one try waits for its reply.
         within: seconds after which there is no further try.

@@ -48,8 +48,8 @@ class Event(NamedTuple):
         route: the declared route of an HTTP request, such as ``POST /orders/{id}``; None elsewhere.
         again: for "parked": whether the key was parked before, so this is a further delivery. For "step": whether an earlier
             attempt has made it.
-        waited: from asking for the key to the answer, including the wait for a busy key if ``on_busy`` allows it; for "sent", from
-            the completion until all was sent.
+        waited: from asking for the key to the answer, with the wait for a busy key. For "sent", from the completion until all was
+            sent.
         ran: how long the handler ran, or for "step" its function.
         left: the rest of the lease: of this claim when it ended, or for "busy" of the other worker's.
         late: from the first try to record the end of the claim to its recording.

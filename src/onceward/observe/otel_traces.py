@@ -33,7 +33,7 @@ class OtelTraces:
 
     A span begins before its key is asked for, and is current while the handler runs. The record keeps its trace context, so
     the span of a duplicate has a link to the run that answered it. A message's span is a child of the message's own
-    ``traceparent``, with a link to the span that was current; elsewhere it is a child of the current span.
+    ``traceparent``, with a link to the span that was current. Elsewhere it is a child of the current span.
 
     Args:
         provider: by default the global one.

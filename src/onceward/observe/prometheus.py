@@ -16,8 +16,8 @@ except ImportError as missing:  # pragma: no cover - the extra is installed wher
 class PrometheusMetrics(CellMeter):
     """An observer whose metrics Prometheus scrapes: ``Once(url, observe=[PrometheusMetrics()])``.
 
-    One observer can serve several Onces. Its metrics are those of this process: prometheus-client's mode for many processes
-    does not know them, so let each process have its own port.
+    One observer can serve several Onces. Its metrics are those of this process. Give each process its own port:
+    prometheus-client's mode for many processes does not know them.
 
     Args:
         registry: where its metrics appear; by default prometheus-client's own.

@@ -94,8 +94,8 @@ class Target(Protocol):
     def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
         """Send messages, all with one request if possible, and return the answer of each, in its place.
 
-        None: it was sent. A :class:`MessageRefused`: never send it again. Any other error: send it again later. A message of
-        this call can be sent although another one is not, so messages that need an order do not share a call. It raises nothing
+        None: it was sent. A :class:`MessageRefused`: never send it again. Any other error: send it again later. One message of a
+        call can fail alone, so messages that need an order do not share a call. It raises nothing
         and ends in time: our own targets within :data:`SENT_WITHIN` seconds.
         """
 

@@ -78,8 +78,8 @@ class RabbitWorker(Worker[AbstractIncomingMessage]):
 
     A message is acknowledged when its effect is recorded, also by an earlier handler. A failed message waits in a retry queue, for
     a pause that doubles with each receive. A busy key's message waits there until the other worker's lease ends. Messages that
-    cannot be handled (a parked key, another input under the same key, a malformed message) go to the dead-letter queue, with the
-    reason in their headers. A copy is stored, and confirmed, before its message is acknowledged.
+    cannot be handled (parked, mismatch, malformed) go to the dead-letter queue, with the reason in their headers. A copy is
+    stored, and confirmed, before its message is acknowledged.
 
     A queue whose settings lose messages is refused at the start. The retry queues and the dead-letter queue are declared then.
 

@@ -90,8 +90,7 @@ class RabbitRedrive(LetterRedrive):
         url: of the broker, as for :class:`onceward.rabbitmq.RabbitWorker`.
         dead: the dead-letter queue; None is ``QUEUE.onceward-dead``.
         completed: what to do with a message whose key is completed: "keep" it, or "drop" it, because its effect has happened.
-        in_doubt: what to do with a message whose key is parked, and whose effect may be made: "keep" it, or "rerun": unpark its
-            key, and move it. Ask the downstream first.
+        in_doubt: what to do with a parked message whose effect may be made: "keep" it, or "rerun" it. Ask the downstream first.
         limit: the most messages that leave the dead-letter queue; None is all.
         dry_run: change nothing.
 

@@ -67,8 +67,8 @@ class Crashes:
                 crash.deliver(charge, {"id": "order-1"}, bank)
                 crash.happened_once()
 
-    The first run has no mishap. Each later one strikes one point: a worker is killed, paused past its lease or cut off, at each
-    exchange with the ledger and each call of a downstream. The runs come in the same order each time. Each begins with an
+    The first run has no mishap. Each later one strikes one exchange with the ledger, or one call of a downstream: the worker is
+    killed, paused or cut off. The runs come in the same order each time. Each begins with an
     empty ledger in memory, wherever the ``Once`` of your handler points, also one of a module. Nobody waits for real.
 
     In pytest the fixture ``crashes`` is one. Elsewhere write ``with Crashes() as crashes``.

@@ -59,10 +59,8 @@ class Redrive:
         where: a JMESPath expression that begins with ``body``; messages for which it is false stay. None moves all.
         unwrap: the consumers' ``unwrap=``; key and where then apply to the message in SNS's envelope.
         fingerprint: the consumers' ``fingerprint=``, in the same way, or ``"body"`` for True.
-        completed: what to do with a message whose key is completed: "keep" it, "drop" it (its effect has happened), or
-            "rerun": clear its key, and move it.
-        in_doubt: what to do with a message whose key is parked, and whose effect may be made: "keep" it, or "rerun": unpark its
-            key, and move it. Ask the downstream first.
+        completed: what to do with a message whose key is completed: "keep" it, "drop" it, or "rerun" it.
+        in_doubt: what to do with a parked message whose effect may be made: "keep" it, or "rerun" it. Ask the downstream first.
         visibility: whole seconds that a message stays invisible to others if this process is killed.
         limit: the most messages that leave the queue; None is all.
         dry_run: change nothing. Messages are hidden while it runs, and SQS counts a receive.

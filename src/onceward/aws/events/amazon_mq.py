@@ -33,7 +33,7 @@ def on_rabbitmq(
 
     Returns:
         A decorator. The handler answers None, and raises :class:`BatchFailed` if a message failed. Lambda then delivers the whole
-        batch again, because Amazon MQ takes no report of single messages (Lambda Developer Guide, "Using Lambda with Amazon MQ").
+        batch again (Lambda Developer Guide, "Using Lambda with Amazon MQ").
         Those that are done do not run again. It raises :class:`MalformedEvent` if the event is not of RabbitMQ.
 
     Raises:

@@ -41,9 +41,9 @@ def on_s3(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable[
     """Make a function the handler of a bucket's notifications, each handled once.
 
     The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded, as ``GetObject`` takes it) and, if
-    they are there, ``versionId``, ``size``, ``eTag`` and ``sequencer``; :class:`Delivery` has the rest. The key is the
-    bucket, the object's key and version, the event's name and the sequencer by default, or the event's time if S3
-    gives no sequencer. Arguments, answer and errors are those of :func:`on_sns`.
+    they are there, ``versionId``, ``size``, ``eTag`` and ``sequencer``; :class:`Delivery` has the rest. By default the key is the
+    bucket, the object's key and version, the event's name, and the sequencer or the event's time. Arguments, answer and errors
+    are those of :func:`on_sns`.
     """
     return wrapping(once, Source("on_s3", lambda event, _: deliveries_of(event, S3, _object), raise_failed), options)
 

@@ -26,8 +26,8 @@ class SqsWorker(Worker[Message]):
 
     A message is deleted when its effect is recorded, also by an earlier handler. A failed message comes again after a pause that
     doubles with each receive. A busy key's message comes again when the other worker's lease ends. The queue's redrive policy
-    moves messages that cannot be handled (a parked key, another input under the same key, a malformed message) to the
-    dead-letter queue. Without such a queue, the parked record in the ledger keeps the message, which is then deleted:
+    moves messages that cannot be handled (parked, mismatch, malformed) to the dead-letter queue. Without such a queue, the parked
+    record in the ledger keeps the message, which is then deleted:
     ``onceward unpark KEY --to QUEUE`` sends it again. A FIFO queue's group is handled in order, and waits for a failed message.
 
     The visibility of held messages is extended until they are done, up to the 12 hours that SQS allows.
@@ -41,8 +41,7 @@ class SqsWorker(Worker[Message]):
             own.
         wait: seconds that a poll waits for a message, up to 20; a stop waits for it, too.
         **options: those of :class:`onceward.consumers.worker.Worker`; the key is the message's id by default. Without a redrive
-            policy, ``max_attempts`` is 10 by default; a malformed message, or one with another input under its key, is kept
-            after that many receives.
+            policy, ``max_attempts`` is 10 by default, and the ledger keeps such messages.
 
     Raises:
         ValueError, TypeError: an argument is not valid, or does not fit the handler.

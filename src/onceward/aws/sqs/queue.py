@@ -21,8 +21,8 @@ __all__ = ["Attribute", "Message", "Outgoing", "Queue", "QueueError"]
 class Queue:
     """One queue. Any number of threads and event loops can use it; nothing is sent before its first use.
 
-    Transient errors (throttling, errors of the service, broken connections, timeouts) are retried up to five times, with pauses
-    that double from 0.1 to 1.6 seconds. Then a :class:`QueueError` is raised.
+    Transient errors are retried up to five times, with pauses that double from 0.1 to 1.6 seconds. Then a :class:`QueueError` is
+    raised.
 
     Requests go to the first that is there: ``endpoint``, AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, the host of the queue's URL,
     the region's own endpoint. So a test server's URL never reaches AWS.
@@ -130,8 +130,8 @@ class Queue:
         """Send a message and return its id. The arguments are those of :class:`Outgoing`.
 
         A FIFO queue detects a repetition by its deduplication id, so a send there is retried like any request. On a standard
-        queue it is retried only after a refusal: without an answer, or after an error of the service, the message may have
-        been sent. One case can still double it: if a kept connection breaks during the request, the request is repeated.
+        queue it is retried only after a refusal. Without an answer, the message may have been sent. One case can still double it:
+        if a kept connection breaks during the request, the request is repeated.
 
         Raises:
             QueueError: it was refused; or, if the error is ``unsure``, it may have been sent.

@@ -21,7 +21,7 @@ DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810", "1.0")
 class PutStep(EffectSettings, kw_only=True):
     """Put an item into a table of DynamoDB.
 
-    If the ledger is in DynamoDB too, the items of a message are committed together with the completion of its key: all, or nothing.
+    If the ledger is in DynamoDB too, the items of a message are committed with the completion of its key.
     Then this step has no result. With another ledger the item is put at once, and that is recorded.
 
     Attributes:

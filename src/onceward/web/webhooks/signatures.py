@@ -25,7 +25,7 @@ _CANONICAL: Final = msgspec.json.Encoder(order="deterministic").encode
 class HmacSender:
     """A sender that signs with a secret that you share: HMAC with SHA-256. Each sender is a row of what is where.
 
-    A name of a place is that of a header, or with a dot before it of a member of the body, as in ``.payload.account_id``. A ``*`` in it
+    A place is the name of a header, or with a dot before it a member of the body, as in ``.payload.account_id``. A ``*`` in it
     stands for that of the ``prefixes`` which the delivery's signature has: two sets of headers are never mixed.
 
     Args:
