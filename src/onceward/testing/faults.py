@@ -12,7 +12,6 @@ A plan is any callable that takes an :class:`Ask` and returns a :class:`Fault`, 
 import itertools
 import random
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
@@ -129,12 +128,12 @@ def settling(ask: Ask) -> bool:
 # --- the store ----------------------------------------------------------------------------------------------------
 
 
-class TaggedStore(ABC):
+class TaggedStore:  # no ABC: a store on the stage could not take the class of one
     """The verbs of a claim: those of the store behind it, each request tagged with where it comes from."""
 
-    @abstractmethod
     def _behind(self) -> Store:
         """Return the store whose verbs these are."""
+        raise NotImplementedError
 
     def insert(self, write: Write) -> Steps[Reply]:
         return tagged("insert", (write,), self._behind().insert(write))

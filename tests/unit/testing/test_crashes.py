@@ -7,8 +7,9 @@ import uuid
 import pytest
 
 from onceward import NOT_MADE, Claim, LeaseLost, Made, Once, OncewardError, current
+from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite import SqliteStore
-from onceward.testing import Crashes, Killed, Mishap
+from onceward.testing import Crashes, Faults, Killed, Mishap
 from tables import each
 
 pytestmark = pytest.mark.slow
@@ -295,6 +296,12 @@ def test_effects_that_get_lost_are_found(handler):
     told = complaint(handler)
     assert "happened 0 times instead of once" in told
     assert "Look for" in told
+
+
+def test_a_ledger_with_planned_faults_can_be_on_the_stage():
+    kept = Once(Faults(MemoryStore(), lambda _: None))  # of another test, say
+    assert "happened twice" in complaint(TWICE[0])
+    assert type(kept.store) is Faults
 
 
 def test_a_lost_lease_that_is_swallowed_is_found():
