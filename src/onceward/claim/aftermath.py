@@ -58,6 +58,9 @@ class Aftermath(Protocol):
             StoreError: the store could not tell.
         """
 
+    def untold(self) -> None:
+        """Go on from before: after two troubles in a row, none of the above has come to its end."""
+
 
 class OfClaim:
     """For a claim that was made before the transaction. It is as it was, and its own guard ends it.
@@ -128,6 +131,10 @@ class OfClaim:
         if isinstance(outcome, Won) or held is None or (held.owner, held.fence) != (mine.owner, mine.fence):
             return False  # what was renewed is in progress, however many beats the lost replies of renewals have added
         return held.beat >= mine.beat  # a relay may have its messages by now
+
+    def untold(self) -> None:
+        """Forget what was written: its version can come again, as another state of the key."""
+        self._claim.record = self._before
 
     def _unknown(self, trouble: OncewardError) -> None:
         """Note that nobody can tell what the COMMIT did."""

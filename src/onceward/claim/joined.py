@@ -57,8 +57,7 @@ class Joined:
         self._key = key
         self._undo = undo
         self._after: Aftermath | None = None
-        self._before: Record | None = None  # of a claim that was made before,
-        self._inside: Record | None = None  # and as it was last written here
+        self._inside: Record | None = None  # of a claim that was made before, as it was last written here
         self._raised: BaseException | None = None  # by the body
         self._process = worker.generation
 
@@ -104,7 +103,7 @@ class Joined:
         if isinstance(outcome, Lost):
             held.renewed(outcome)
             raise LeaseLost(self._key, "begin its transaction")
-        self._after, self._before = self._aftermath(held), held.record
+        self._after = self._aftermath(held)
         held.record = self._inside = outcome.record
 
     def _aftermath(self, held: EndingClaim) -> Aftermath:
@@ -214,9 +213,8 @@ class Joined:
         self.entered = False
         _OPEN.pop(self._place, None)
         if self.held is not None:
-            if not self.committed and self._before is not None and self.held.record is self._inside:
-                # Two troubles in a row leave it so. This version can come again, as another state of the key.
-                self.held.record = self._before
+            if not self.committed and self._after is not None and self.held.record is self._inside:
+                self._after.untold()
             self.held.paused = None
 
     @property

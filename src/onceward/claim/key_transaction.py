@@ -136,6 +136,9 @@ class OfKey:
                 self._claim.reopened(self._claimed)
         return made
 
+    def untold(self) -> None:
+        """Nothing: the claim is gone with the transaction."""
+
     def _other_bid(self) -> Bid:
         """Return a bid of another owner, which tells its claim from the transaction's."""
         return self._bid._replace(owner=os.urandom(16).hex())

@@ -127,9 +127,6 @@ class JoinedStep(Joined):
         """Note that the transaction is over."""
         if self.entered:
             self._chain.transacts = None
-            if not self.committed and self._won is not None and self._claim.record is self._won.record:
-                why = f"{self._claim.record.key}: nobody could say whether its step {self._name!r} was committed"
-                self._chain.notes.failed = StoreError(why, transient=True)
         super().forget()
         self._chain.notes.room.leave(self._name)
         if not self.committed:
@@ -155,6 +152,13 @@ class OfStep(OfClaim):
             return False
         self._claim.renewed(outcome)
         return True
+
+    def untold(self) -> None:
+        """As for any claim. If the step was written, nothing more begins in this attempt."""
+        if self._claim.record.steps != self._before.steps:
+            why = f"{self._before.key}: nobody could say whether its step {self._name!r} was committed"
+            self._unknown(StoreError(why, transient=True))
+        super().untold()
 
     def _unknown(self, trouble: OncewardError) -> None:
         self._chain.notes.failed = trouble

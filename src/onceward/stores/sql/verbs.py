@@ -2,8 +2,8 @@
 
 A request waits for somebody's open transaction on its key, but only for a while, and on the lane only for a moment.
 
-Fences only grow over the life of a key. A claim's fence is larger than those of the record, of each deleted record and of each claim of this process, and at least the
-server's time. The process's own count when its transaction was rolled back and the clock of a new primary is late: no row
+Fences only grow over the life of a key. A claim's fence is larger than those of the record, of each deleted record and of each
+claim of this process, and at least the server's time. The process's own count when its transaction was rolled back and the clock of a new primary is late: no row
 tells of that claim.
 
 The time is read right before the row is written. In between, a claim can be stopped, or wait for a lock. Meanwhile another
