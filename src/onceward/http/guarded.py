@@ -11,7 +11,6 @@ from onceward.core.policy import Options
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.coding import suited
-from onceward.http.coverage import Coverage
 from onceward.http.options import with_wait
 from onceward.http.route import TOKEN
 from onceward.http.rules import Rules, rules_of
@@ -126,7 +125,6 @@ class Guarded:
         self.rules = prepare(rules)
         # Lambda freezes a process after its answer, so nothing can run behind the answer.
         self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
-        self.coverage = Coverage(self.rules)
         self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
         self.guard = once.guards.for_keys(
             name, options, default="", no_skip="each request is answered", codec=AnswerCodec()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, Unpack
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.body import is_long
-from onceward.http.coverage import known_routes
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim_async
 from onceward.http.rules import Rules
@@ -92,14 +91,9 @@ class AsgiIdempotency:
                 return
             await self._app(scope, receive, send)
             return
-        coverage = self._guarded.coverage
-        if not coverage.looked:
-            self._look(scope)
         rules = self._guarded.rules
         path, root = place_of(scope)
         if (route := rules.route(method, path)) is None:
-            if not coverage.told:
-                coverage.passed(method, path)
             await self._app(scope, receive, send)
             return
         body: bytes | None = None
@@ -123,18 +117,15 @@ class AsgiIdempotency:
                 await self._app(scope, receive, _watched(asked, send))
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the lifespan on. When the application has started, compare the routes, and run a relay until it ends."""
+        """Pass the lifespan on. Run a relay from the application's start to its end."""
         relay: Relay | None = None
 
         async def starting(message: Message) -> None:
             nonlocal relay
-            if message["type"] == "lifespan.startup.complete":
-                if not self._guarded.coverage.looked:
-                    self._look(scope)
-                if self._relays is not None and relay is None:
-                    from onceward.outbox.relay import relay_beside  # only servers with a lifespan pay for it
+            if message["type"] == "lifespan.startup.complete" and self._relays is not None and relay is None:
+                from onceward.outbox.relay import relay_beside  # only servers with a lifespan pay for it
 
-                    relay = relay_beside(self._relays, self._guarded.guard.policy.seal)
+                relay = relay_beside(self._relays, self._guarded.guard.policy.seal)
             await send(message)
 
         try:
@@ -142,13 +133,6 @@ class AsgiIdempotency:
         finally:
             if relay is not None:
                 await asyncio.to_thread(relay.stop)
-
-    def _look(self, scope: Scope) -> None:
-        """Compare the rules' routes with the application's, if these are known."""
-        root = scope.get("root_path", "")
-        # In a mounted part, the application's paths differ from the rules'.
-        app = scope.get("app") if scope.get("app_root_path", root) == root else None
-        self._guarded.coverage.look(lambda: known_routes(self._app if app is None else app))
 
 
 async def read(

@@ -7,7 +7,6 @@ from django.http.request import RawPostDataException
 
 from onceward.http.answer import Answer
 from onceward.http.body import is_long
-from onceward.http.coverage import djangos_routes
 from onceward.http.guarded import Guarded
 from onceward.http.request import Request
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
@@ -41,8 +40,6 @@ def _begun(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedReq
     """Return what the rules decide before the body is compared. The body of a PendingRequest is read and complete."""
     if request.method not in guarded.methods:
         return None
-    if not guarded.coverage.looked:
-        guarded.coverage.look(djangos_routes)
     pending = guarded.rules.begin(_request(request))
     if not isinstance(pending, PendingRequest):
         return pending

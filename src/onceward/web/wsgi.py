@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, Unpack
 
 from onceward.core.policy import Options
 from onceward.http.answer import Answer, AnswerGate, sized
-from onceward.http.coverage import known_routes
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
 from onceward.http.rules import Rules
 from onceward.http.verdict import PassedRequest
-from onceward.web.environ import ask, request_of
+from onceward.web.environ import ask
 from onceward.web.sending import Sending
 
 if TYPE_CHECKING:
@@ -73,14 +72,8 @@ class WsgiIdempotency:
         """Handle one request that the rules cover; any other passes unchanged."""
         if str(environ["REQUEST_METHOD"]).upper() not in self._guarded.methods:
             return self._app(environ, start_response)
-        coverage = self._guarded.coverage
-        if not coverage.looked:
-            coverage.look(lambda: known_routes(self._app))
         asked = ask(self._guarded.rules, environ)
         if asked is None:
-            if not coverage.told:
-                request = request_of(environ)
-                coverage.passed(request.method, request.path)
             return self._app(environ, start_response)
         if isinstance(asked, PassedRequest):
             with asked:

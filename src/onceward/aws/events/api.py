@@ -13,7 +13,6 @@ from onceward.claim.factory import refuse_guarded
 from onceward.core.belief import within
 from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
-from onceward.http.coverage import Coverage
 from onceward.http.guarded import AnswerCodec, Guarded
 from onceward.http.held import HeldRequest, claim, claim_async
 from onceward.http.options import with_wait
@@ -89,7 +88,6 @@ class _Api(Guarded):
                 'on_busy="skip" does not fit HTTP, where each request needs an answer; give wait=SECONDS or nothing'
             )
         self.rules = rules
-        self.coverage = Coverage(rules)
         self.function = function
         self.is_async = handler.is_async
         self.parameter = handler.parameter
@@ -125,8 +123,6 @@ class _Request:
         self._given = (event, context)
         self._shape, request, body = api_event.read(event)
         asked = api.rules.begin(request)
-        if asked is None:
-            api.coverage.passed(request.method, request.path)
         self._asked = api.rules.ask(asked, body) if isinstance(asked, PendingRequest) else asked
         self._left = left = time_left(context)
         self._api = api.under(self._shape, left) if isinstance(self._asked, KeyedRequest) else api
