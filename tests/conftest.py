@@ -105,7 +105,7 @@ ASKED = os.environ.get("ONCEWARD_NIGHTLY")  # "1" runs all, "0" leaves tests out
 NIGHTLY = ASKED == "1"
 # Examples are no measure of time on a machine that does much else.
 settings.register_profile(
-    "busy", deadline=None, max_examples=300 if NIGHTLY else 40, suppress_health_check=[HealthCheck.too_slow]
+    "busy", deadline=None, max_examples=300 if NIGHTLY else 20, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy")
 POSTGRES = {"15": Postgres, "18": Postgres18} if NIGHTLY else {"15": Postgres}

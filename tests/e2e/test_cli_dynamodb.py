@@ -357,6 +357,7 @@ def test_a_long_count_shows_on_a_terminal_how_far_it_is(paged, proxy):
     assert shown.endswith(b"\r\033[K")
 
 
+@pytest.mark.nightly
 def test_an_interrupted_list_says_how_to_go_on(paged, proxy):
     out, err = interrupted(paged, proxy, "ls", "--json")
     lines = out.splitlines()

@@ -80,6 +80,7 @@ def test_states_have_colours_on_a_terminal_only(cli):
         assert screen.end() == 0
 
 
+@pytest.mark.nightly
 @each("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_a_terminal_that_wants_no_colours_gets_none(cli, environment):
     screen = Screen(cli, "ls", **environment)

@@ -188,6 +188,7 @@ def test_a_form_of_another_site_changes_nothing(page, base):
     expect(page.get_by_text("What people did")).to_have_count(0)
 
 
+@pytest.mark.nightly
 def test_an_action_without_a_session_any_more_asks_to_sign_in(page, base):
     sign_in(page, base)
     page.goto(f"{base}/act?action=unpark&key=shop:order-2")
@@ -199,6 +200,7 @@ def test_an_action_without_a_session_any_more_asks_to_sign_in(page, base):
     page.get_by_label("The token").wait_for()
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled("postgresql")
 @pytest.mark.parametrize("kind", SERVED)
 def test_a_ledger_that_goes_away_comes_back_by_itself(kind, request, tmp_path, browser):
@@ -221,6 +223,7 @@ def test_a_ledger_that_goes_away_comes_back_by_itself(kind, request, tmp_path, b
         elsewhere(once.close)
 
 
+@pytest.mark.nightly
 def test_the_keyboard_is_enough(page, open_base):
     page.goto(open_base)
     page.keyboard.press("Tab")
@@ -250,6 +253,7 @@ ACCESSIBLE = """() => {
 }"""
 
 
+@pytest.mark.nightly
 def test_each_page_is_made_for_a_screen_reader(page, base):
     sign_in(page, base)
     paths = ["/", "/records", "/search?q=order", "/handlers", "/audit", "/count?scan=1", "/record?key=shop:order-2"]
@@ -261,6 +265,7 @@ def test_each_page_is_made_for_a_screen_reader(page, base):
     expect(page.locator("[aria-live=polite]")).to_have_count(1)
 
 
+@pytest.mark.nightly
 def test_times_are_in_the_readers_zone_and_utc_without_javascript(browser, open_base):
     texts = []
     for options in (
@@ -275,6 +280,7 @@ def test_times_are_in_the_readers_zone_and_utc_without_javascript(browser, open_
     assert len(set(texts)) == 3
 
 
+@pytest.mark.nightly
 def test_dark_mode_follows_the_readers_system(browser, open_base):
     colours = []
     for scheme in ("light", "dark"):

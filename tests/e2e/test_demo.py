@@ -50,6 +50,7 @@ def test_the_demo_proves_the_same_on_postgresql_and_drops_its_tables(cli, postgr
     assert list(cli.folder.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_a_demo_leaves_the_tables_of_another_one_alone(cli, postgres15):
     postgres15.sql("CREATE DATABASE taken")
     postgres15.sql("CREATE TABLE onceward_demo_effects ()", database="taken")

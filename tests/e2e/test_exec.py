@@ -111,6 +111,7 @@ def test_a_signal_reaches_the_command_which_may_still_succeed(cli, job):
     assert cli.run(*KEY, "--", "./job.sh").stdout == b"bye\n"
 
 
+@pytest.mark.sampled(numbers=1, status=1)
 @pytest.mark.parametrize(("numbers", "status"), [([signal.SIGINT], 130), ([signal.SIGTERM, signal.SIGINT], 143)])
 def test_a_command_that_a_signal_ends_keeps_its_key(cli, job, numbers, status):
     deaf = "trap '' TERM;" if len(numbers) > 1 else ""
@@ -187,6 +188,7 @@ def test_a_reader_that_goes_away_does_not_end_the_command(cli, job):
     process.stderr.close()
 
 
+@pytest.mark.sampled(number=1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_reader_that_stands_still_does_not_hold_up_the_record(cli, job, number):
     process = cli.start(*KEY, "--lease", 5, "--", job("head -c 100000 /dev/zero"))

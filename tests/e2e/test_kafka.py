@@ -50,6 +50,7 @@ def test_a_run_to_the_end_of_a_topic_tells_of_each_record(cli, kafka, topic):
     assert sorted(cli.log("charged")) == ["1", "2"]
 
 
+@pytest.mark.nightly
 def test_the_exit_status_tells_what_is_left(cli, kafka, topic):
     kafka.send(topic, order(1), b"torn")
     assert ran(cli, topic).returncode == 3

@@ -82,6 +82,7 @@ def test_it_looks_and_changes_nothing_and_shows_no_payloads(tmp_path, ledger):
     assert len(list(ledger.ledger.records())) == 2
 
 
+@pytest.mark.nightly
 def test_it_shows_payloads_if_it_is_told_to(tmp_path, ledger):
     (paid, declined), _ = asking(
         agent(tmp_path, "--show-payloads"),
@@ -115,6 +116,7 @@ def test_an_allowed_action_is_made_once_for_its_key_and_stands_in_the_audit(tmp_
     assert tools["clear"].annotations.destructive_hint
 
 
+@pytest.mark.nightly
 def test_without_a_key_an_action_is_not_made(tmp_path, ledger):
     (refused,), _ = asking(agent(tmp_path, "--allow", "clear"), ("clear", {"key": "shop:paid", "why": "a test"}))
     assert (refused.is_error, mark(refused, "refused")) == (True, "key")

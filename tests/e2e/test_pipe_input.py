@@ -128,6 +128,7 @@ def peak(cli, *arguments):
     return int(done.stderr.split()[-1]) * 1024, done
 
 
+@pytest.mark.nightly
 def test_a_file_of_100_mb_takes_no_more_memory_than_a_small_one(cli):
     (cli.folder / "handlers.py").write_text("def handle(line): return None\n")
     line = json.dumps({"id": "{}", "fill": "x" * 100_000})
@@ -157,6 +158,7 @@ def test_a_line_that_is_too_long_is_malformed_without_being_held(cli):
     assert large < small + 60_000_000
 
 
+@pytest.mark.nightly
 def test_a_line_of_16_mib_is_handled(cli):
     line = b'{"id":1,"x":"%s"}\n' % (b"y" * (16 * 1024 * 1024 - 16))
     result = cli.run("pipe", "--key", "line.id", "--", "wc", "-c", input=line)

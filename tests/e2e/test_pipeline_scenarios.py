@@ -128,6 +128,7 @@ def add(server, stream, *messages):
             client.xadd(stream, {"__data__": json.dumps({"data": json.dumps(message)})})
 
 
+@pytest.mark.sampled(file=2)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_scenario_has_no_mistake_and_does_what_its_examples_say(file, tmp_path, monkeypatch):
     monkeypatch.setenv("OUT", str(tmp_path / "out"))

@@ -173,6 +173,7 @@ def test_pipe_shows_what_commands_say_as_text(cli):
         assert "\u202e".encode() not in told
 
 
+@pytest.mark.nightly
 def test_pipe_shows_what_functions_print_and_raise_as_text(cli):
     (cli.folder / "shop.py").write_text(
         "def work(line):\n    print(line['text'])\n    raise ValueError(line['text'])\n"

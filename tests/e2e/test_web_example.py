@@ -29,6 +29,7 @@ def example(tmp_path_factory):
         del sys.modules["payments_fastapi"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
 def test_the_example_does_what_its_openapi_says(example, mode):
     seen = collections.Counter()

@@ -17,7 +17,7 @@ from onceward.stores import audit
 from tables import each
 from waiting import until
 
-pytestmark = pytest.mark.sampled(every_url=1)
+pytestmark = pytest.mark.sampled(ledger=2)
 
 SEAL = (base64.b32encode, base64.b32decode)
 
@@ -154,6 +154,7 @@ def test_a_user_without_a_name_is_its_number(monkeypatch):
     assert user_of_erase() == f"user {os.getuid()}"
 
 
+@pytest.mark.sampled("sqlite")
 def test_the_commands(once, tmp_path):
     run = Cli(tmp_path).run
     once.acquire("k").complete({"email": "ann@b.c"})

@@ -4,9 +4,7 @@ import pytest
 
 from onceward import Claim, Once
 from onceward.kafka import KafkaTarget, KafkaWorker, send
-from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage
-from servers.kafka import Kafka
-from servers.needs import free_port
+from onceward.outbox import MessageRefused, OutboxMessage
 from tables import each
 
 
@@ -60,26 +58,6 @@ def test_what_kafka_never_takes_is_refused_before_it_is_stored(target):
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ValueError, match="is no topic"):
         KafkaTarget(address)
-
-
-@pytest.mark.nightly
-def test_a_cluster_that_is_away_means_later_and_the_same_target_sends_then(tmp_path):
-    target = KafkaTarget(f"kafka://127.0.0.1:{free_port()}/orders")
-    assert isinstance(target.send([OutboxMessage("k-1", "x")])[0], MessageNotSent)
-    server = Kafka()
-    try:
-        server.make("orders")
-        target = KafkaTarget(f"kafka://{server.servers}/orders")
-        assert target.send([OutboxMessage("k-1", "x")]) == [None]
-        server.kill()
-        assert isinstance(target.send([OutboxMessage("k-2", "y")])[0], MessageNotSent)
-        server.start()
-        while target.send([OutboxMessage("k-2", "y")]) != [None]:
-            pass
-        assert {headers(record)["Idempotency-Key"] for record in server.read("orders")} == {"k-1", "k-2"}
-        target.close()
-    finally:
-        server.stop()
 
 
 def test_a_chain_of_two_topics_takes_effect_once(once, kafka, topic):

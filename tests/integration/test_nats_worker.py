@@ -179,6 +179,7 @@ def test_a_stream_that_keeps_messages_longer_than_the_ledger_keeps_keys_is_told(
     assert ("the ledger forgets their keys after 1 days" in caplog.text) is is_told
 
 
+@pytest.mark.nightly
 def test_a_missing_stream_and_a_server_that_is_away_are_told(nats, once):
     with pytest.raises(BrokerError, match="no stream takes nowhere"):
         NatsWorker(once, "nowhere", print, url=nats.url).run()

@@ -37,6 +37,7 @@ def shown_on_page(once):
     return re.findall(r'data-name="Trace" class="worker">([^<]*)<', page)[::-1]
 
 
+@pytest.mark.nightly
 def test_each_attempt_is_shown_with_the_trace_of_its_span(once, every_url, tmp_path):
     seen = []
 

@@ -315,6 +315,7 @@ def test_a_missing_permission_is_named_and_ends_with_status_2(cli, endpoint, ord
     assert b"allow sqs:GetQueueAttributes on the queue" in result.stdout
 
 
+@pytest.mark.nightly
 def test_without_botocore_only_a_function_that_was_named_is_missed(cli, orders, tmp_path):
     (tmp_path / "botocore.py").write_text("raise ImportError('not installed')\n")
     cli.env["PYTHONPATH"] = f"{tmp_path}:{cli.env['PYTHONPATH']}"
@@ -352,6 +353,7 @@ def test_no_question_that_an_emulator_does_not_answer_is_a_failure(cli, proxy, u
     assert f"does not answer {action}" in " ".join(one["says"] for one in json.loads(result.stdout)["findings"])
 
 
+@pytest.mark.nightly
 def test_what_owners_of_a_filled_table_are_told_to_run_does_it(cli, dynoxide, table):
     store = f"dynamodb://{table}?endpoint={dynoxide.url}"
     once = Once(store)
@@ -382,6 +384,7 @@ def test_a_table_that_is_not_there_or_has_another_key_is_unsafe(cli, dynoxide):
     assert set(told(other)) == {("error", "key schema"), ("skipped", "point-in-time recovery")}
 
 
+@pytest.mark.nightly
 def test_a_table_that_nobody_may_describe_could_not_be_looked_at(cli, proxy, url):
     proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action.startswith("Describe") else None
     result = cli.run("doctor", "--store", url)

@@ -698,19 +698,6 @@ def test_the_command_finds_the_namespace_and_tells_each_message_and_sum(scene, c
     assert result.stderr == "onceward: moved 2, refused 1\n"
 
 
-def test_the_command_tells_the_same_as_json(scene, cli):
-    first = scene.dead()
-    scene.park(first)
-    result = cli.run("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--json", "--dry-run")
-    fate, summary = map(json.loads, result.stdout.splitlines())
-    assert (result.returncode, fate["message"], fate["outcome"], fate["key"]) == (0, first, "moved", f"shop:{first}")
-    assert (fate["record"]["status"], fate["record"]["error"]) == (PARKED, "card declined")
-    assert summary["summary"]["moved"] == 1
-    assert summary["summary"]["dry_run"] is True
-    assert scene.record(first).status == PARKED
-    assert result.stderr == "onceward: a dry run: nothing was changed; would move 1\n"
-
-
 @pytest.mark.parametrize("others", [[], ["shop", "billing"]])
 def test_the_command_asks_for_a_name_that_it_cannot_find(scene, cli, others):
     first = scene.dead()
@@ -762,6 +749,7 @@ def test_queues_that_do_not_fit_are_a_usage_error(scene, cli, ministack, why):
     assert list(scene.there()) == [first]
 
 
+@pytest.mark.nightly
 def test_the_command_says_that_messages_are_hidden_from_it(scene, cli):
     scene.dead()
     scene.once.acquire("a").complete()

@@ -194,6 +194,7 @@ def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, 
     once.close()
 
 
+@pytest.mark.nightly
 def test_a_sealed_message_is_sent_again_with_the_seal(made, ministack, tmp_path):
     flip = lambda data: bytes(byte ^ 1 for byte in data)
     (tmp_path / "shop_seal.py").write_text("flip = lambda data: bytes(byte ^ 1 for byte in data)\nSEAL = flip, flip\n")

@@ -767,6 +767,7 @@ def test_the_command_tells_of_each_message_in_json(made, command):
     assert "working on 1" in err, "what the function prints does not mix with the objects"
 
 
+@pytest.mark.nightly
 def test_the_command_compares_inputs_and_unwraps_what_sns_has_sent(made, command, ministack):
     def envelope(number, order):
         return {"Type": "Notification", "MessageId": f"sns-{number}", "Message": json.dumps(order)}

@@ -9,18 +9,15 @@ import uuid
 import pytest
 
 from queues.celery_workers import Shop
-from servers.rabbitmq import Rabbitmq
 
-pytestmark = [pytest.mark.sampled(arguments=1), pytest.mark.xdist_group("celery_rabbitmq")]
+pytestmark = pytest.mark.xdist_group("celery_rabbitmq")
 
 CLASSIC, QUORUM = {}, {"x-queue-type": "quorum"}
 
 
-@pytest.fixture(scope="module")
-def broker():
-    server = Rabbitmq()
-    yield server
-    server.stop()
+@pytest.fixture
+def broker(rabbitmq):
+    return rabbitmq
 
 
 @pytest.fixture
@@ -38,6 +35,7 @@ def opened(broker, tmp_path):
         one.stop()
 
 
+@pytest.mark.sampled("quorum")
 @pytest.mark.parametrize("arguments", [CLASSIC, QUORUM], ids=["classic", "quorum"])
 def test_a_busy_task_comes_again_on_both_kinds_of_queue(opened, arguments):
     shop, _ = opened(arguments)
@@ -50,28 +48,27 @@ def test_a_busy_task_comes_again_on_both_kinds_of_queue(opened, arguments):
 
 
 def test_a_parked_task_goes_to_the_dead_letter_exchange(opened, broker):
-    shop, queue = opened({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graveyard"})
-    broker.queue("graveyard")
+    graveyard = broker.queue(f"graveyard-{uuid.uuid4().hex}")
+    shop, queue = opened({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": graveyard})
     shop.start("-c", 1)
     result = shop.send("refused", "a")
-    shop.until(lambda: broker.ready("graveyard") == 1)
+    shop.until(lambda: broker.ready(graveyard) == 1)
     assert shop.journal() == {"refused a": 1}
-    (dead,) = broker.take("graveyard")
+    (dead,) = broker.take(graveyard)
     assert dead.headers["id"] == result.id
     assert dead.headers["x-first-death-reason"] == "rejected"
-    assert f"{queue}.onceward-dead" not in broker.held()
+    assert broker.ready(f"{queue}.onceward-dead") == 0
 
 
 @pytest.mark.nightly
 def test_a_queue_is_found_by_its_binding(opened, broker):
-    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graveyard"}
-    shop, _ = opened(arguments, binding="orders.*.#")
-    broker.queue("graveyard")
+    graveyard = broker.queue(f"graveyard-{uuid.uuid4().hex}")
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": graveyard}
+    shop, queue = opened(arguments, binding="orders.*.#")
     shop.start("-c", 1)
-    before = broker.ready("graveyard")
     shop.send("refused", "a", routing_key="orders.eu.new")
-    shop.until(lambda: broker.ready("graveyard") == before + 1)
-    assert not [name for name in broker.held() if name.endswith(".onceward-dead") and "orders" in name]
+    shop.until(lambda: broker.ready(graveyard) == 1)
+    assert broker.ready(f"{queue}.onceward-dead") == 0
     shop.get(shop.send("charge", {"id": 1}, routing_key="orders.us"))
 
 
@@ -84,11 +81,12 @@ def test_a_task_that_cannot_be_published_again_stays_with_the_broker(opened, bro
     before, began = shop.log.count("could not be published again"), time.monotonic()
     shop.until(lambda: shop.log.count("could not be published again") >= before + 3)
     assert time.monotonic() - began > 2.0, "it comes again in a hot loop"
-    broker.control("delete_queue", dead)
-    shop.until(lambda: broker.held().get(dead) == 1)
+    broker.do(lambda channel: channel.queue_delete(dead))
+    shop.until(lambda: broker.ready(dead) == 1)
     assert shop.journal() == {"refused a": 1}
 
 
+@pytest.mark.sampled("fails")
 @pytest.mark.parametrize("order", ["asks", "fails"])
 def test_a_retry_that_the_broker_refuses_puts_the_message_back(opened, broker, order):
     full = {"x-max-length": 1, "x-overflow": "reject-publish"}

@@ -10,18 +10,14 @@ from onceward import Claim
 from onceward.celery import CeleryTarget
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, register
 from queues.celery_workers import Shop
-from servers.rabbitmq import Rabbitmq
-from servers.redis import Redis
 from waiting import until
 
 pytestmark = [pytest.mark.sampled(broker=1), pytest.mark.xdist_group("celery_target")]
 
 
-@pytest.fixture(scope="module", params=[Redis, Rabbitmq], ids=["redis", "rabbitmq"])
+@pytest.fixture(params=["redis", "rabbitmq"])
 def broker(request):
-    server = request.param()
-    yield server
-    server.stop()
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture

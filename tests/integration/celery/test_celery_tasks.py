@@ -148,6 +148,7 @@ def test_a_killed_child_leaves_its_task_to_another(shop):
     assert shop.record("slow", "a").attempts == 2
 
 
+@pytest.mark.nightly
 def test_a_soft_time_limit_leaves_the_key_claimed(shop):
     shop.start("-c", 1)
     shop.get(shop.send("based", "b"))  # the limit must not come while the child is still loading
@@ -229,6 +230,7 @@ def again(shop, broker):
             client.lpush("celery", json.dumps(copy))
 
 
+@pytest.mark.nightly
 def test_a_replay_starts_the_same_linked_tasks_and_they_run_once(shop, broker):
     link = shop.client.signature("shop.notify")
     shop.send("charge", {"id": 1}, link=link, task_id="charging")

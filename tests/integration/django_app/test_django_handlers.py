@@ -283,6 +283,7 @@ def test_a_view_commits_its_answer_with_its_effect(shop):
     assert told.splitlines() == lines
 
 
+@pytest.mark.nightly
 def test_atomic_works_on_a_view_that_is_taken_out_of_atomic_requests(small):
     told = small.run(
         """
@@ -313,6 +314,7 @@ def test_atomic_works_on_a_view_that_is_taken_out_of_atomic_requests(small):
     assert told.splitlines() == ["500 None 0", "500 None 0", "201 None 1", "201 true 1"]
 
 
+@pytest.mark.nightly
 def test_a_task_of_celery_commits_with_its_record(small):
     told = small.run(
         """

@@ -92,6 +92,7 @@ def test_the_ledger_is_in_the_database_that_the_settings_name(tmp_path):
     assert schema_of(f"{shop.database}.ledger") != []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("alias", "allowed"), [("default", True), ("default", False)])
 def test_a_router_that_keeps_the_ledger_out_is_said(small, alias, allowed):
     told = small.run(

@@ -500,6 +500,7 @@ def test_a_large_result_of_a_step_goes_to_s3_and_comes_back_only_when_asked_for(
     assert once.run("k", handle) == len(LARGE)
 
 
+@pytest.mark.nightly
 def test_a_large_result_of_a_step_that_s3_lost_parks_the_key(once, s3, stored):
     def handle():
         current().step("large", lambda: LARGE)

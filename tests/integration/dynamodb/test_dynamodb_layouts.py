@@ -189,6 +189,7 @@ def zeros(size):
     return b"".join([*parts, packing.flush()])
 
 
+@pytest.mark.nightly
 def test_a_result_that_unfolds_beyond_the_limit_is_refused():
     import tracemalloc
 

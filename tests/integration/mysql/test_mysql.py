@@ -518,6 +518,7 @@ def test_an_open_transaction_keeps_nobody_from_deleting_and_claiming_other_keys(
     assert sorted(record.status for record, _ in once.ledger.records()) == ["COMPLETED"] * 4
 
 
+@pytest.mark.nightly
 def test_a_batch_is_sent_in_statements_that_the_server_takes(other_server):
     other_server.sql("SET GLOBAL max_allowed_packet = 1048576")
     store = open_store(other_server.url)

@@ -87,12 +87,14 @@ def check_texts(url):
     once.close()
 
 
+@pytest.mark.sampled("latin1")
 @pytest.mark.parametrize("charset", ["utf8mb3", "latin1"])
 def test_a_server_that_sets_another_charset_changes_no_text(as_worker, lent, charset):
     lent.sql(f"SET GLOBAL init_connect = 'SET NAMES {charset}'")
     check_texts(as_worker)
 
 
+@pytest.mark.sampled("utf8mb3")
 @pytest.mark.parametrize("charset", ["utf8mb3", "latin1"])
 def test_a_server_that_ignores_the_charset_that_is_asked_for_changes_no_text(charset):
     server = with_worker(Mariadb(character_set_client_handshake="OFF", character_set_server=charset))

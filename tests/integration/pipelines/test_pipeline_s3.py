@@ -64,6 +64,7 @@ def test_an_object_is_full_by_count_and_can_be_compressed(ministack, bucket, tmp
     assert all(gzip.decompress(content).count(b"\n") <= 10 for content in ministack.objects(bucket).values())
 
 
+@pytest.mark.nightly
 def test_each_message_is_in_one_object_over_kills(ministack, bucket, tmp_path):
     messages = [{"id": n} for n in range(400)]
     file = written(tmp_path, bucket, messages)

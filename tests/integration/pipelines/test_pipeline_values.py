@@ -91,6 +91,7 @@ def test_a_value_and_a_set_expire(values):
     assert values.get("set") == [2]
 
 
+@pytest.mark.nightly
 def test_the_clock_of_mysql_goes_on_in_the_hour_that_comes_twice():
     server = Mariadb({"TZ": "Europe/Zurich"})
     try:

@@ -392,6 +392,7 @@ async def inserts(store, keys):
     )
 
 
+@pytest.mark.nightly
 def test_a_ledger_that_is_closed_under_calls_in_threads_lets_them_have_their_answers(server):
     once, threads = Once(server.url), 4
 

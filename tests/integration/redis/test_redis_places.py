@@ -59,6 +59,7 @@ def primary():
 # --- a Cluster ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_the_shards_are_spread_evenly_and_a_key_stays_in_one_slot(cluster):
     names = RedisNames("onceward")
     ask = cluster.nodes[0].ask
@@ -202,6 +203,7 @@ def _load(store, key):
     return next(store.load(key))
 
 
+@pytest.mark.nightly
 def test_a_replay_is_confirmed_by_a_write_since_redis_7_2_waits_for_nothing_else(primary):
     replica = Replica(primary)
     try:

@@ -395,20 +395,6 @@ def test_the_log_has_requests_and_no_keys(service, api):
     assert claim["id"] not in told
 
 
-def test_two_instances_share_what_they_know(service, api):
-    with serving(service.url) as other:
-        there = Api(other.place, api.namespace)
-        claim = {"key": "k", "id": new_id()}
-        here = api("claim", **claim)
-        assert there("claim", **claim).body["fence"] == here.body["fence"]
-        claim["fence"] = here.body["fence"]
-        assert there("extend", **claim).status == 200
-        assert there("complete", **claim, result=1).status == 200
-        assert api("complete", **claim, result=1).status == 200
-        assert api("claim", key="k", id=new_id()).body["result"] == 1
-        assert there("claim", key="k", id=claim["id"]).problem == "id-used"
-
-
 def test_one_that_waits_is_answered_when_the_service_stops(service, api):
     with serving(service.url) as stopping:
         api.claimed("k")

@@ -256,6 +256,7 @@ def test_a_unix_socket_is_for_its_own_user(tmp_path):
         assert not os.path.exists(path)
 
 
+@pytest.mark.nightly
 def test_a_socket_that_a_successor_has_made_is_kept(tmp_path):
     url, path = f"sqlite:///{tmp_path}/ledger.db", str(tmp_path / "socket")
     with serving(url, unix=path) as service, contextlib.closing(service.api.connection()) as connection:

@@ -55,7 +55,7 @@ def test_every_answer_is_one_of_the_document(described, action, mode):
     seen = collections.Counter()
     operation = described.schema["/v1/{namespace}/" + action]["POST"]
 
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case):
         if isinstance(case.body, dict) and isinstance(case.body.get("wait"), int | float):
@@ -66,7 +66,7 @@ def test_every_answer_is_one_of_the_document(described, action, mode):
         seen[answer.status_code] += 1
 
     check()
-    assert sum(seen.values()) >= 10
+    assert sum(seen.values()) >= 4
     if mode is GenerationMode.NEGATIVE:
         assert 400 in seen, seen
 

@@ -191,6 +191,7 @@ def test_a_service_that_is_killed_in_the_middle_is_waited_for(compiled, tmp_path
         service.kill()
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_recorded_is_told_with_its_result(compiled, tmp_path, namespace):
     service = Service(f"sqlite:///{tmp_path}/ledger.db")
     try:
@@ -209,6 +210,7 @@ def test_refusals_have_their_kinds(compiled, service, namespace):
         assert told(case) == kinds
 
 
+@pytest.mark.nightly
 def test_it_shares_a_namespace_with_python(compiled, service, namespace):
     with running(compiled, service.place, namespace, "twice") as case:
         told(case)

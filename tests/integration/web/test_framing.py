@@ -80,6 +80,7 @@ def test_a_request_with_two_ends_is_refused_and_ends_its_connection(server, upst
         upstream.accept()
 
 
+@pytest.mark.nightly
 def test_a_refused_head_leaves_no_traceback(tmp_path, capfd):
     store = f"sqlite:///{tmp_path}/ledger.db"
     subprocess.run([sys.executable, "-m", "onceward", "init", "--store", store], check=True)

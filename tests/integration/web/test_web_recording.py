@@ -93,6 +93,7 @@ def test_answer_goes_out_though_its_ledger_is_away_and_is_recorded_later(served,
     assert len(place.effects) == 1
 
 
+@pytest.mark.sampled("starlette", "flask_app")
 @pytest.mark.parametrize("name", ["starlette", "flask_app", "django_asgi/later"])
 def test_a_server_that_stops_records_first_what_it_has_answered(name, proxy, place):
     start, path, options = SERVERS[name]

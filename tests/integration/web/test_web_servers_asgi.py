@@ -43,6 +43,7 @@ def ledger(request, tmp_path):
 # --- charged once ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled("dynamodb")
 def test_clients_that_time_out_and_retry_are_charged_once(ledger):
     environment, references = ledger
@@ -65,6 +66,7 @@ def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(ledger):
     assert any(record.attempts > 1 for record in records), "no worker was killed between its claim and its end"
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled("sqlite")
 def test_a_server_that_is_killed_and_restarted_leaves_one_charge_per_key(ledger):
     environment, references = ledger
@@ -112,6 +114,7 @@ def test_a_server_told_to_stop_waits_for_a_payment_whose_client_has_left(tmp_pat
     assert record.status == COMPLETED
 
 
+@pytest.mark.nightly
 def test_a_server_whose_patience_ends_leaves_the_key_claimed(tmp_path):
     url = f"sqlite:///{tmp_path}/payments.db"
     options = ("--timeout-graceful-shutdown", "1")
@@ -145,6 +148,7 @@ def test_a_streamed_answer_arrives_as_it_comes_and_is_replayed(tmp_path):
     raise AssertionError("its head never came long before its end, or its replay was as slow")
 
 
+@pytest.mark.nightly
 def test_a_body_that_is_too_long_is_refused_while_it_is_sent(tmp_path):
     part = bytes(1 << 16)
     with uvicorn("payments_fastapi:app", LEDGER=f"sqlite:///{tmp_path}/payments.db") as server:

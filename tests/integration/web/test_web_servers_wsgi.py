@@ -81,6 +81,7 @@ def pair(request):
 # --- charged once ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled("flask, threads, preloaded on dynamodb")
 def test_clients_that_time_out_and_retry_are_charged_once(pair):
     served, environment, references = pair
@@ -102,6 +103,7 @@ def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(pair):
     assert any(record.attempts > 1 for record in records), "no worker was killed between its claim and its end"
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled("sqlite")
 @pytest.mark.parametrize("store", ["sqlite", "dynamodb"])
 def test_a_server_that_is_killed_and_restarted_leaves_one_charge_per_key(store, request):
@@ -125,6 +127,7 @@ def test_a_server_that_is_killed_and_restarted_leaves_one_charge_per_key(store, 
 # --- clients that leave, servers that stop --------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled("flask, threads, preloaded")
 def test_payment_whose_client_left_is_charged_and_its_retry_gets_receipt(tmp_path, served):
     with served(LEDGER=f"sqlite:///{tmp_path}/payments.db", BANK_SECONDS="1") as server:

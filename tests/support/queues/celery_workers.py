@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from pathlib import Path
 
@@ -65,7 +66,7 @@ class Shop:
         before = self.log.count(" ready.") if (self.folder / "log").exists() else 0
         command = [sys.executable, "-m", "celery", "-A", "celery_shop", program, "-l", "INFO", *map(str, options)]
         if program == "worker":
-            command += ["-n", f"w{len(self._started)}@%h", "--without-gossip", "--without-mingle"]
+            command += ["-n", f"{uuid.uuid4().hex}@%h", "--without-gossip", "--without-mingle"]
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=self.environment, cwd=self.folder, start_new_session=True

@@ -110,6 +110,7 @@ def test_an_effect_commits_with_its_record_in_a_store_of_another_package(toy, tm
     assert once.ledger.show("claim:k")[0].result == "7"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow  # six processes
 def test_command_line_makes_looks_at_and_uses_store_of_another_package(tmp_path):
     cli = Cli(tmp_path)

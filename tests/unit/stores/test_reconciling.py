@@ -121,6 +121,7 @@ def test_only_new_records_are_missed(once, clock):
     assert found(once, ["old"], newer_than=500.0) == [("record without an effect", "n:new", 0, "COMPLETED")]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_keys(once):
     def effects(count):
