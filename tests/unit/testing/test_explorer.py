@@ -359,7 +359,7 @@ def forgetful_step(store, record, add, policy, *, lease, clock, until):
     return (yield from write_steps(store, record, lambda _: add(None), policy, lease=lease, clock=clock, until=until))
 
 
-@pytest.mark.sampled(step=1)
+@pytest.mark.sampled("unconditioned_step")
 @pytest.mark.parametrize(
     ("step", "steps_", "found"),
     [
