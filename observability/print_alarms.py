@@ -1,7 +1,7 @@
 """Print the CloudWatch alarms as a template. Run: python observability/print_alarms.py > observability/cloudwatch-alarms.yaml."""
 
 from onceward.aws.templates.parts import yaml_text
-from onceward.observe.alarms import NAMESPACE, resources
+from onceward.observe.cloudwatch import NAMESPACE, resources
 
 HEAD = """\
 # CloudWatch alarms for the metrics of onceward.observe.cloudwatch; docs/how-to/observing.md says what each of them means.

@@ -13,7 +13,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
 from onceward.core.writes import ended, first_claim
-from onceward.dashboard.reading import RecordQuery, listing
+from onceward.dashboard.needs import RecordQuery, listing
 from onceward.dashboard.searching import names
 from onceward.stores.sql import store as of_postgres
 from onceward.stores.sqlite import finding

@@ -12,7 +12,7 @@ from onceward import Once
 from onceward.core.record import COMPLETED
 from onceward.pipelines import load
 from onceward.pipelines.databases import Database, Statement
-from onceward.pipelines.run import PipelineRun
+from onceward.pipelines.pipeline import PipelineRun
 from servers.postgres import PgBouncer
 
 COUNT, LEASE = 200, 30.0

@@ -15,7 +15,7 @@ from onceward.cli.report import WorkReport
 from onceward.cli.working import work
 from onceward.consumers.worker import run_stoppable
 from onceward.pipelines.marks import Mistake
-from onceward.pipelines.run import PipelineRun
+from onceward.pipelines.pipeline import PipelineRun
 from onceward.terminal import json, line
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(
     pipeline = checked(file, "memory:" if dry_run else store)
     source = None
     if dry_run:
-        from onceward.pipelines.sources.ndjson import NdjsonSource
+        from onceward.pipelines.sources.lines import NdjsonSource
 
         if given is None and not pipeline.source.ends:
             refuse("--dry-run takes no message from a queue: give messages as NDJSON with --input FILE", USAGE)

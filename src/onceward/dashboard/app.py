@@ -11,11 +11,10 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onceward.dashboard import acting, live, pages, signing
+from onceward.dashboard import acting, pages, signing
 from onceward.dashboard.access import Access, WrongTokens
-from onceward.dashboard.asking import Board, board_of
+from onceward.dashboard.asking import Board, Sampler, board_of
 from onceward.dashboard.rendering import FOLDER, Renderer
-from onceward.dashboard.sampler import Sampler
 from onceward.dashboard.shield import Shield
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once, check_once
@@ -78,7 +77,7 @@ def assembled(once: Once, access: Access, *, hide_results: bool) -> Starlette:
             Route("/record.json", pages.as_json),
             Route("/act", acting.preview, methods=["GET"]),
             Route("/act", acting.act, methods=["POST"]),
-            Route("/live", live.live),
+            Route("/live", pages.live),
             Route("/sign-in", signing.form, methods=["GET"]),
             Route("/sign-in", signing.sign_in, methods=["POST"]),
             Route("/sign-out", signing.sign_out, methods=["POST"]),

@@ -1,5 +1,6 @@
 """What needs a person: keys that are parked, lapsed or wait for long, and messages that nobody sends, by handler and reason."""
 
+import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -7,12 +8,70 @@ from onceward.core.drivers import drive
 from onceward.core.record import PARKED, RELEASED, Record
 from onceward.core.selections import DueWithin
 from onceward.core.views import Criteria, last_change
-from onceward.dashboard.reading import RecordQuery, ends, is_over
 from onceward.dashboard.showing import outbox_of, reason, why
 from onceward.errors import StoreError
 from onceward.stores.capabilities import OUTBOX
+from onceward.stores.contract import Damaged
 from onceward.stores.ledger import Ledger
 from onceward.stores.survey import Survey
+
+ROWS: Final = 50  # of a list
+PATIENCE: Final = 1.5  # seconds of one request that looks through a ledger
+
+
+class RecordQuery(NamedTuple):
+    """Which records somebody wants to see, and from where on."""
+
+    criteria: Criteria
+    prefix: str
+    after: str | None
+
+    def is_quick(self, survey: Survey) -> bool:
+        """Return whether the store finds them without reading others."""
+        if self.criteria == Criteria():
+            return survey.sorted or not self.prefix
+        if self.criteria.are_about_messages and "UNSENT" in survey.counts:  # what was counted has an index
+            return True
+        return self.criteria.are_within(survey.indexed) or (survey.exact and survey.sorted)
+
+
+class Listing(NamedTuple):
+    """Some records, where to go on, and whether the time was over before the list was full."""
+
+    records: list[Record]
+    damaged: list[Damaged]
+    next: str | None
+    now: float
+    cut: bool
+
+
+def ends() -> float:
+    """Return when a request must stop to look through a ledger."""
+    return time.monotonic() + PATIENCE
+
+
+def is_over(end: float) -> bool:
+    """Return whether that time has come."""
+    return time.monotonic() > end
+
+
+def listing(ledger: Ledger, query: RecordQuery, size: int = ROWS) -> Listing:
+    """Read the records of one page."""
+    end = ends()
+    records: list[Record] = []
+    damaged: list[Damaged] = []
+    after, now = query.after, 0.0
+    # Each page with the room that is left: only a whole page has a next.
+    while len(records) < size:
+        pages = ledger.pages(query.prefix, *query.criteria, after=after, limit=size - len(records))
+        page = next(pages)
+        records += page.records
+        damaged += page.damaged
+        after, now = page.next, page.now
+        if after is None or is_over(end):
+            break
+    return Listing(records, damaged, after, now, len(records) < size and after is not None)
+
 
 _MOST: Final = 200  # records of each state
 WAITING: Final = 900.0  # seconds after which a key that was given back counts as stuck

@@ -1,9 +1,13 @@
 """The pages that read: the overview, lists of records, search, handlers, counts and the audit."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Final
 
+import msgspec
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from onceward import terminal
 from onceward.core.attempts import attempts_of
@@ -11,12 +15,13 @@ from onceward.core.origin import read_origin
 from onceward.core.protocol import SOME_DAY, STATES
 from onceward.core.record import Record
 from onceward.core.views import Criteria, last_change
-from onceward.dashboard import needs, reading, searching
+from onceward.dashboard import needs, searching
 from onceward.dashboard.actions import possible
-from onceward.dashboard.asking import AGES, Board, asks_to_read, board_of, query_of
-from onceward.dashboard.reading import RecordQuery
+from onceward.dashboard.asking import AGES, EVERY, Board, asks_to_read, board_of, query_of
+from onceward.dashboard.needs import RecordQuery
 from onceward.dashboard.rendering import block
 from onceward.dashboard.showing import advice, hidden, kept_in, outbox_of, pretty, row, state_of, steps_of, why
+from onceward.errors import StoreError
 from onceward.stores import audit as entries
 from onceward.stores.contract import DamagedRecord, NotFound
 
@@ -99,7 +104,7 @@ def records(request: Request) -> Response:
     }
     if not asked and not query.is_quick(survey):
         return board.renderer.page(request, "records.html", told | {"listing": None, "rows": []})
-    listing = reading.listing(board.ledger, query)
+    listing = needs.listing(board.ledger, query)
     rows = [row(record, listing.now, hides_results=board.hides_results) for record in listing.records]
     return board.renderer.page(request, "records.html", told | {"listing": listing, "rows": rows})
 
@@ -149,12 +154,12 @@ def count(request: Request) -> Response:
 def _counted(
     board: Board, so_far: dict[str, int], prefix: str, after: str | None
 ) -> tuple[dict[str, int], str | None, bool]:
-    end = reading.ends()
+    end = needs.ends()
     counts: dict[str, int] = {}
     point = after
     for found in board.ledger.counting(prefix, after=after):
         counts, point = found
-        if reading.is_over(end):
+        if needs.is_over(end):
             break
     return {name: number + counts.get(name, 0) for name, number in so_far.items()}, point, point is not None
 
@@ -165,7 +170,53 @@ def audit(request: Request) -> Response:
     survey = board.sampler.latest()
     query = RecordQuery(Criteria(), f"{entries.NAMESPACE}:", request.query_params.get("after"))
     asked = asks_to_read(request)
-    listing = reading.listing(board.ledger, query, _ENTRIES) if asked or query.is_quick(survey) else None
+    listing = needs.listing(board.ledger, query, _ENTRIES) if asked or query.is_quick(survey) else None
     told = [] if listing is None else entries.latest(board.ledger, listing.records)
     known = {"entries": told, "listing": listing, "survey": survey, "starts": query.after is None}
     return board.renderer.page(request, "audit.html", known)
+
+
+_LONGEST: Final = 600.0  # seconds of one stream; the browser then asks again, and must still be signed in
+_PAUSE: Final = 15.0  # seconds without news after which a comment shows that the stream lives
+
+
+async def live(request: Request) -> Response:
+    """Send the counts, and each change of them."""
+    if request.method == "HEAD":  # nobody reads the stream
+        return Response(media_type="text/event-stream")
+    return StreamingResponse(_events(board_of(request)), media_type="text/event-stream")
+
+
+async def _events(board: Board) -> AsyncIterator[bytes]:
+    last, quiet = b"", 0.0
+    yield b"retry: 3000\n\n"
+    for _ in range(int(_LONGEST / EVERY)):
+        news = await run_in_threadpool(_news, board)
+        quiet += EVERY
+        if news != last:
+            last, quiet = news, 0.0
+            yield news
+        elif quiet >= _PAUSE:
+            quiet = 0.0
+            yield b": still here\n\n"
+        await asyncio.sleep(EVERY)
+
+
+def _news(board: Board) -> bytes:
+    try:
+        survey = board.sampler.latest()
+    except StoreError as error:
+        return _event("away", {"error": str(error)})
+    rate = board.sampler.rate()
+    told = {
+        "counts": survey.counts,
+        "least": sorted(survey.least),
+        "total": survey.total,
+        "exact": survey.exact,
+        "rate": None if rate is None else round(rate, 1),
+    }
+    return _event("counts", told)
+
+
+def _event(kind: str, told: object) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(told) + b"\n\n"

@@ -9,12 +9,10 @@ import msgspec
 
 from onceward.core.policy import Options
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError
-from onceward.http.answer import Answer, Recorded, bodiless, recorded
-from onceward.http.coding import suited
+from onceward.http.answer import Answer, Recorded, bodiless, recorded, suited
 from onceward.http.options import with_wait
-from onceward.http.route import TOKEN
+from onceward.http.route import TOKEN, KeyedRequest
 from onceward.http.rules import Rules, rules_of
-from onceward.http.verdict import KeyedRequest
 from onceward.keys.ledger_keys import scoped_key
 from onceward.once import check_once
 from onceward.results.classes import NotReplayable

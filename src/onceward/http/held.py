@@ -9,7 +9,7 @@ from onceward.claim.running import Under
 from onceward.http.answer import Answer, Recorded
 from onceward.http.guarded import Exchange, Guarded
 from onceward.http.recording import Recording, tell
-from onceward.http.verdict import KeyedRequest
+from onceward.http.route import KeyedRequest
 from onceward.observe.events import ROUTE
 
 T = TypeVar("T")

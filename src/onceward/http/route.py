@@ -1,11 +1,18 @@
-"""Which requests carry a key, and where."""
+"""Which requests carry a key and where, and what the rules decide on a request."""
 
 import re
 from collections.abc import Callable, Collection
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 from onceward.core.arguments import check_flag
+from onceward.core.writes import UNKNOWN, Provenance
 from onceward.http.body import key_reader
+from onceward.http.request import Request
+from onceward.observe.logs import logger
+
+if TYPE_CHECKING:
+    from onceward.observe.spans import Comes
+
 
 HEADER: Final = "Idempotency-Key"
 _BODY: Final = "body"  # what a key's path begins with
@@ -96,3 +103,49 @@ def _pattern(path: str) -> re.Pattern[str]:
     written = "".join("[^/]+" if i % 2 else re.escape(part).replace("/", "/+") for i, part in enumerate(parts))
     # Litestar accepts several slashes as one, Starlette ignores a line break at the end. Neither may bypass the guard.
     return re.compile(written + (".*" if star else "/*\n?"), re.DOTALL)
+
+
+class PendingRequest(NamedTuple):
+    """A request that may carry a key. Read its body next: at most ``Rules.max_request`` bytes."""
+
+    request: Request
+    route: Route
+    key: str | None
+    scope: object
+
+
+class PassedRequest(NamedTuple):
+    """A request that its scope passes to the application, unguarded. The application must answer it with 4xx.
+
+    Use it as a context around the application: an exception is not such an answer, and is logged.
+    """
+
+    route: str
+
+    def answered(self, status: int) -> None:
+        """Log an error if the application's answer is not 4xx."""
+        if not 400 <= status < 500:
+            logger().error(
+                "%s: a request without a caller passed to the application (Scope.PASS), which answered %d instead of 4xx. It ran "
+                "unguarded. Make the application refuse such requests, or leave out .or_pass()",
+                self.route,
+                status,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, Exception):
+            self.answered(500)
+
+
+class KeyedRequest(NamedTuple):
+    """What a request asks the guard for."""
+
+    key: tuple[object, ...]  # the client's key, the path if the key is in a body, and the scope: for scoped_key()
+    fingerprint: str  # the SHA-256 of what must not change under that key
+    route: str  # method and path pattern, for metrics
+    comes: "Comes | None" = None  # tells what the request came with, for traces
+    provenance: Provenance = UNKNOWN  # where the request comes from, for the claim
+    lines: "Callable[[str], list[str]]" = lambda _: []  # returns the lines of one of its headers

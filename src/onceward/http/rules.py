@@ -14,16 +14,13 @@ import msgspec
 from onceward.core.arguments import check_flag
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
-from onceward.http.answer import Answer, Recorded, bodiless, recorded, replay
-from onceward.http.coding import LARGEST, TooLargeDecoded, plain
+from onceward.http.answer import LARGEST, Answer, Recorded, TooLargeDecoded, bodiless, plain, recorded, replay
 from onceward.http.credentials import Unscoped
-from onceward.http.header import read_key
 from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
-from onceward.http.request import BadRequest, Request
-from onceward.http.route import Route
+from onceward.http.request import BadRequest, Request, read_key
+from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest, Route
 from onceward.http.scope import Identify, Scope, scope_of
-from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 from onceward.observe.logs import logger
 
 MIB: Final = 1 << 20

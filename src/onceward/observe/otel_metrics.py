@@ -6,8 +6,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from onceward.core.arguments import check_type
-from onceward.observe.cells import CellMeter, HistogramCell
-from onceward.observe.measures import GAUGES, MEASURES, Measure, ReadsGauges, Record
+from onceward.observe.measures import GAUGES, MEASURES, CellMeter, HistogramCell, Measure, ReadsGauges, Record
 
 try:
     from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation, get_meter_provider

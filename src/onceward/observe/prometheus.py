@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from onceward.core.arguments import check_type
-from onceward.observe.cells import CellMeter, CounterCell, HistogramCell
-from onceward.observe.measures import GAUGES, MEASURES, Measure, ReadsGauges
+from onceward.observe.measures import GAUGES, MEASURES, CellMeter, CounterCell, HistogramCell, Measure, ReadsGauges
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry

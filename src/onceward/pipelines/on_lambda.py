@@ -20,7 +20,7 @@ from onceward.claim.claim import Claim
 from onceward.consumers.delivery import Delivery
 from onceward.pipelines.marks import Mistake, PipelineInvalid
 from onceward.pipelines.pipeline import NO_HOLD, Pipeline, load
-from onceward.pipelines.sources.lambda_events import LambdaSource
+from onceward.pipelines.sources.brokers import LambdaSource
 
 VARIABLE: Final = "ONCEWARD_PIPELINE"
 _DEFAULT: Final = "pipeline.yaml"

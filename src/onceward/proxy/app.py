@@ -18,7 +18,7 @@ from onceward.proxy.headers import RequestHeaders
 from onceward.proxy.passing import Passing
 from onceward.proxy.upstream import Upstream
 from onceward.web.asgi import AsgiIdempotency
-from onceward.web.asgi_cut import BEGAN
+from onceward.web.asgi_delivery import BEGAN
 from onceward.web.asgi_messages import DatedSend, Receive, Scope, Send, live, patient, reply
 
 _WELL: Final = Answer(200, [("Content-Type", "application/json"), ("Cache-Control", "no-store")], b'{"status":"ok"}')

@@ -12,7 +12,7 @@ import h11
 
 from onceward.proxy.headers import Lines, answer_lines
 from onceward.proxy.upstream import Link
-from onceward.web.asgi_cut import MAY_HAVE_RUN
+from onceward.web.asgi_delivery import MAY_HAVE_RUN
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send
 
 # A gateway in front of the application answers these after a request that the application may have carried out.

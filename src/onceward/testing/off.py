@@ -10,8 +10,8 @@ from unittest import mock
 
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import KeyMissing
+from onceward.http.route import PendingRequest
 from onceward.http.rules import Rules
-from onceward.http.verdict import PendingRequest
 from onceward.keys.reading import KeyReader
 from onceward.observe.logs import logger
 from onceward.stores.memory import MemoryStore

@@ -9,9 +9,9 @@ from onceward.http.answer import Answer
 from onceward.http.body import is_long
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim_async
+from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
-from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 from onceward.web.asgi_handling import AsgiHandling
 from onceward.web.asgi_messages import (
     Application,

@@ -17,8 +17,7 @@ from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.guarded import Unrecorded
 from onceward.http.held import HeldRequest
 from onceward.observe.logs import logger
-from onceward.web.asgi_cut import BEGAN, MAY_HAVE_RUN, UNROUTED, is_unrouted
-from onceward.web.asgi_delivery import AsgiDelivery
+from onceward.web.asgi_delivery import BEGAN, MAY_HAVE_RUN, UNROUTED, AsgiDelivery, is_unrouted
 from onceward.web.asgi_messages import Application, Receive, Scope, Send
 
 _NOTHING: Final = object()

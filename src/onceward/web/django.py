@@ -20,13 +20,13 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.guarded import Guarded
 from onceward.http.held import claim, claim_async
+from onceward.http.route import KeyedRequest, PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
-from onceward.http.verdict import KeyedRequest, PassedRequest
 from onceward.web.django_project import project_once
 from onceward.web.django_request import ask, ask_async
 from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.django_transactions import TransactionInside, refuse_transaction
-from onceward.web.sending_async import to_its_end
+from onceward.web.sending import to_its_end
 
 if TYPE_CHECKING:
     from onceward.once import Once

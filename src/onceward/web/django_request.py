@@ -9,7 +9,7 @@ from onceward.http.answer import Answer
 from onceward.http.body import is_long
 from onceward.http.guarded import Guarded
 from onceward.http.request import Request
-from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
+from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
 from onceward.web.environ import request_of
 
 

@@ -9,8 +9,7 @@ from django.http import HttpResponse, HttpResponseBase
 from onceward.core.arguments import check_type
 from onceward.http.answer import PENDING, Answer, AnswerGate
 from onceward.http.held import HeldRequest
-from onceward.web.sending import Sending
-from onceward.web.sending_async import SendingAsync
+from onceward.web.sending import Sending, SendingAsync
 
 
 def ended(held: HeldRequest, response: HttpResponseBase, most: int, *, joined: bool) -> HttpResponseBase:

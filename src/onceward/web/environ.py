@@ -6,8 +6,8 @@ from typing import Protocol, cast
 
 from onceward.http.answer import Answer
 from onceward.http.request import BadRequest, Request, rooted
+from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
 from onceward.http.rules import Rules
-from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 
 
 class Stream(Protocol):

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from fastapi.dependencies.models import Dependant
 
-from onceward.web.asgi_cut import BEGAN
+from onceward.web.asgi_delivery import BEGAN
 from onceward.web.asgi_messages import Scope
 
 if TYPE_CHECKING:

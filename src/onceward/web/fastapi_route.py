@@ -13,12 +13,11 @@ from onceward.claim.claim import Claim
 from onceward.claim.held import HeldClaim, innermost
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.route import Route
+from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest, Route
 from onceward.http.rules import Rules, endpoint_rules
-from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 from onceward.web import openapi
 from onceward.web.asgi import AsgiIdempotency, read
-from onceward.web.asgi_cut import BEGAN
+from onceward.web.asgi_delivery import BEGAN
 from onceward.web.asgi_messages import (
     DISCONNECT,
     Application,

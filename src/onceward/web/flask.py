@@ -15,8 +15,8 @@ from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer, AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
+from onceward.http.route import PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
-from onceward.http.verdict import PassedRequest
 from onceward.web.environ import ask
 from onceward.web.sending import Sending
 

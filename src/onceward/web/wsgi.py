@@ -10,8 +10,8 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer, AnswerGate, sized
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
+from onceward.http.route import PassedRequest
 from onceward.http.rules import Rules
-from onceward.http.verdict import PassedRequest
 from onceward.web.environ import ask
 from onceward.web.sending import Sending
 

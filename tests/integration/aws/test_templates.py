@@ -14,7 +14,7 @@ from onceward import Once
 from onceward.aws.doctor.look import Inspection, diagnosis
 from onceward.aws.templates import Consumer, printed
 from onceward.core.policy import Policy
-from onceward.observe.alarms import ALARMS
+from onceward.observe.cloudwatch import ALARMS
 from onceward.stores import open_store
 from onceward.stores.capabilities import DOCUMENT, TableWanted
 from places import ROOT

@@ -18,7 +18,7 @@ import requests
 import onceward
 from onceward import LeaseLost, Once
 from onceward.clients import AiohttpIdempotency, AsyncHttpxTransport, HttpxTransport, RequestsAdapter, SendAgain
-from onceward.http.header import read_key
+from onceward.http.request import read_key
 from tables import each
 
 pytestmark = pytest.mark.sampled(ask=2)

@@ -8,8 +8,7 @@ import uuid
 
 from onceward.consumers.delivery import Delivery
 from onceward.pipelines import load
-from onceward.pipelines.pipeline import examine
-from onceward.pipelines.run import PipelineRun
+from onceward.pipelines.pipeline import PipelineRun, examine
 
 HEAD = "name: orders\nsource: {ndjson: {files: [orders.ndjson]}}\n"
 

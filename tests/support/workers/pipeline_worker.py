@@ -5,7 +5,7 @@ import signal
 import sys
 
 from onceward.pipelines import load
-from onceward.pipelines.run import PipelineRun
+from onceward.pipelines.pipeline import PipelineRun
 
 
 async def main() -> None:

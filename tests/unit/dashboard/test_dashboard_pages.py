@@ -11,7 +11,7 @@ from onceward.core.outbox_writes import NEVER_DUE
 from onceward.core.record import COMPLETED, PARKED
 from onceward.core.writes import ended, first_claim
 from onceward.dashboard import dashboard
-from onceward.dashboard.sampler import EVERY, Sampler
+from onceward.dashboard.asking import EVERY, Sampler
 from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, Unsent
 from onceward.stores import audit

@@ -28,9 +28,8 @@ from onceward.errors import (
 from onceward.http.answer import Recorded, bodiless, recorded, replay
 from onceward.http.body import fingerprint
 from onceward.http.guarded import Exchange, Unrecorded
-from onceward.http.header import read_key
-from onceward.http.request import BadRequest
-from onceward.http.verdict import KeyedRequest, PendingRequest
+from onceward.http.request import BadRequest, read_key
+from onceward.http.route import KeyedRequest, PendingRequest
 from onceward.keys.ledger_keys import scoped_key
 from onceward.results.codec import Codec
 from onceward.web import Answer, Request, Route, Scope

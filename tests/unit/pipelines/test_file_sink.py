@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from onceward import Once
-from onceward.pipelines.sinks.appending import Appender, KeyedLine
+from onceward.pipelines.sinks.lines import Appender, KeyedLine
 from onceward.stores.memory import MemoryStore
 from onceward.testing import ManualClock
 

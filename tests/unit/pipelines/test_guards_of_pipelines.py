@@ -8,7 +8,7 @@ import pytest
 
 from onceward import Once
 from onceward.core.drivers import drive
-from onceward.pipelines.run import PipelineRun
+from onceward.pipelines.pipeline import PipelineRun
 from onceward.stores.memory import MemoryStore
 from onceward.testing import ManualClock
 from tables import each

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from onceward.pipelines.sinks.groups import ObjectGrouping
-from onceward.pipelines.sinks.s3 import _Member
+from onceward.pipelines.sinks.s3 import ObjectGrouping, _Member
 
 
 def test_a_message_that_is_cancelled_cancels_no_other_of_its_object():

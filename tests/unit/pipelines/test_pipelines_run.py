@@ -9,7 +9,7 @@ import pytest
 
 from onceward import Once
 from onceward.pipelines import PipelineInvalid, load
-from onceward.pipelines.run import PipelineRun
+from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import lines
 
 

@@ -15,7 +15,7 @@ from commands.pipeline_runs import opened
 from onceward import current
 from onceward.outbox import register, relay, sender
 from onceward.pipelines import PipelineInvalid, load
-from onceward.pipelines.run import PipelineRun
+from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import schedule
 from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
 from onceward.pipelines.sources.schedule import ScheduleRuns

@@ -7,7 +7,7 @@ import pytest
 
 from onceward import Once
 from onceward.consumers.broker import BrokerError
-from onceward.pipelines.run import PipelineRun
+from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import csv as csv_rows
 
 PRINT = "sinks: [{stdout: null}]\n"

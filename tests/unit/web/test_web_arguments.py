@@ -8,7 +8,7 @@ import pytest
 
 from onceward import Once, aws
 from onceward.aws import Queue, Redrive, SqsWorker, on_api
-from onceward.http.verdict import PendingRequest
+from onceward.http.route import PendingRequest
 from onceward.web import AsgiIdempotency, Request, Route, WsgiIdempotency
 from onceward.web import django as of_django
 from onceward.web import fastapi as of_fastapi

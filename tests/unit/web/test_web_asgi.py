@@ -16,7 +16,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Route
-from onceward.web.sending_async import to_its_end
+from onceward.web.sending import to_its_end
 from tables import each
 from web.asgi import JSON, KEY, PATIENCE, Client, Counter, answer, ask, read, records, run, scope, statuses
 from web.calls import AsgiIdempotency, Rules

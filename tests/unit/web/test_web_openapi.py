@@ -9,8 +9,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from onceward import Claim, Once, current
-from onceward.http.header import read_key
-from onceward.http.request import BadRequest
+from onceward.http.request import BadRequest, read_key
 from onceward.web import Answer, AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
 from onceward.web.fastapi import answer, document

@@ -16,8 +16,8 @@ from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.guarded import AnswerCodec, Guarded
 from onceward.http.held import HeldRequest, claim, claim_async
 from onceward.http.options import with_wait
+from onceward.http.route import KeyedRequest, PassedRequest, PendingRequest
 from onceward.http.rules import Rules, rules_of
-from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 from onceward.once import Once, check_once
 
 Function = Callable[..., object]

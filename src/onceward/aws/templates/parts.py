@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from onceward.aws.doctor.facts import LAMBDA_RECEIVES, TIMEOUTS
-from onceward.observe import alarms
+from onceward.observe import cloudwatch
 
 Document = dict[str, Any]
 
 LONGEST: Final = 14 * 86400  # seconds that a queue can keep a message
 _POLL: Final = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
 _BATCH: Final = 10  # messages an invocation; more need a batching window
-_DEAD: Final = alarms.Alarm(
+_DEAD: Final = cloudwatch.Alarm(
     "DeadLetters",
     "The queue has given messages up: onceward redrive.",
     "ApproximateNumberOfMessagesVisible",
@@ -91,10 +91,12 @@ def _fed(document: Document, consumer: Consumer) -> tuple[Document, object]:
     policy = resources["HandlersPolicy"]["Properties"]["PolicyDocument"]
     policy["Statement"].append({"Sid": "Queue", "Effect": "Allow", "Action": _POLL, "Resource": given})
     if consumer.topic is not None:
-        resources |= alarms.resources(consumer.function, alarms.NAMESPACE, consumer.topic, prefix=consumer.function)
+        resources |= cloudwatch.resources(
+            consumer.function, cloudwatch.NAMESPACE, consumer.topic, prefix=consumer.function
+        )
         if source is None:
             name = {"QueueName": {"Fn::GetAtt": ["DeadLetterQueue", "QueueName"]}}
-            made = alarms.resource(_DEAD, f"{consumer.function}-{_DEAD.name}", "AWS/SQS", name, consumer.topic)
+            made = cloudwatch.resource(_DEAD, f"{consumer.function}-{_DEAD.name}", "AWS/SQS", name, consumer.topic)
             resources[_DEAD.name] = made
     return document, given
 

@@ -6,9 +6,9 @@ from typing import Final
 SOURCES: Final = {
     "csv": "onceward.pipelines.sources.csv:CsvSource",
     "kafka": "onceward.pipelines.sources.brokers:KafkaSource",
-    "lambda": "onceward.pipelines.sources.lambda_events:LambdaSource",
+    "lambda": "onceward.pipelines.sources.brokers:LambdaSource",
     "nats": "onceward.pipelines.sources.brokers:NatsSource",
-    "ndjson": "onceward.pipelines.sources.ndjson:NdjsonSource",
+    "ndjson": "onceward.pipelines.sources.lines:NdjsonSource",
     "rabbitmq": "onceward.pipelines.sources.brokers:RabbitmqSource",
     "redis_streams": "onceward.pipelines.sources.brokers:RedisStreamsSource",
     "schedule": "onceward.pipelines.sources.schedule:ScheduleSource",

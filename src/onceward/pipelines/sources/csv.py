@@ -10,8 +10,7 @@ from msgspec import Meta
 from onceward.consumers.delivery import MalformedRecord
 from onceward.pipe.lines import LONGEST, Line, Lines, Rejects, Spill
 from onceward.pipelines.kit import Kit
-from onceward.pipelines.sources.lines import LineRecord
-from onceward.pipelines.sources.ndjson import LineSource, delivery_of, recorded
+from onceward.pipelines.sources.lines import LineRecord, LineSource, delivery_of, recorded
 
 MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from onceward.http.header import read_key
+from onceward.http.request import read_key
 from onceward.keys.json_reading import NotJson, read_json
 from onceward.pipelines.contract import Runs, SourceSettings
 from onceward.pipelines.flow import Flow

@@ -1,21 +1,18 @@
 """The step ``put``."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from onceward.aws.targets.sending import AwsClient
 from onceward.errors import StoreError
-from onceward.pipelines.attributes import item, typed
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepNotMade
 from onceward.pipelines.contract import EffectSettings
+from onceward.pipelines.keyvalue.dynamodb import DYNAMODB, item, typed
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Expression
-from onceward.wire.calls import Service
 from onceward.wire.codes import PASSING, code_of, message_of
 from onceward.wire.endpoints import from_environment
-
-DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810", "1.0")
 
 
 class PutStep(EffectSettings, kw_only=True):

@@ -8,8 +8,15 @@ framework each.
 """
 
 from onceward.web.webhooks.cloudevents import CloudEvents
-from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookRequest, WebhookVerifier
-from onceward.web.webhooks.handshakes import cloudevents_handshake, graph_handshake, meta_handshake
+from onceward.web.webhooks.events import (
+    SignatureRefused,
+    WebhookEvent,
+    WebhookRequest,
+    WebhookVerifier,
+    cloudevents_handshake,
+    graph_handshake,
+    meta_handshake,
+)
 from onceward.web.webhooks.keypairs import Discord, PayPal, SendGrid, Sns
 from onceward.web.webhooks.receiver import WebhookReceiver
 from onceward.web.webhooks.senders import (
