@@ -39,7 +39,7 @@ class KafkaTarget(LoopTarget[Any]):
     """
 
     batch = 100
-    refused = (
+    _refused = (
         InvalidTopicError,
         MessageSizeTooLargeError,
         RecordListTooLargeError,
@@ -54,8 +54,8 @@ class KafkaTarget(LoopTarget[Any]):
         if (
             place.startswith("//") is not bool(servers)
             or "@" in servers
-            or not 0 < len(self.where) < 250
-            or not _TOPIC.issuperset(self.where)
+            or not 0 < len(self._where) < 250
+            or not _TOPIC.issuperset(self._where)
         ):
             raise ValueError(
                 f"{shown_url(address)!r} is no topic: write kafka:TOPIC or kafka://HOST:PORT/TOPIC, without a user. Credentials come from "
@@ -65,11 +65,11 @@ class KafkaTarget(LoopTarget[Any]):
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if no topic can take the message."""
-        refuse_options(f"{self.where}: Kafka", message, "delay")
+        refuse_options(f"{self._where}: Kafka", message, "delay")
         if KEY_HEADER in message.headers:
             raise ValueError(f"headers: onceward itself writes {KEY_HEADER}; leave it out")
 
-    async def connect(self) -> Any:
+    async def _connect(self) -> Any:
         """Return a producer."""
         producer = AIOKafkaProducer(**self._reach, acks="all")
         try:
@@ -79,23 +79,23 @@ class KafkaTarget(LoopTarget[Any]):
             raise
         return producer
 
-    async def disconnect(self, client: Any) -> None:
+    async def _disconnect(self, client: Any) -> None:
         """Stop a producer."""
         await client.stop()
 
-    async def deliver(self, client: Any, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
+    async def _deliver(self, client: Any, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
         """Send records, and wait until all replicas in sync have them."""
         queued = await asyncio.gather(*(self._queued(client, message) for message in messages), return_exceptions=True)
         answers: list[Exception | None] = [await _error_of(one) for one in queued]
         for place, error in enumerate(answers):
-            if isinstance(error, self.refused) and len(messages) > 1:  # a batch is refused because of one
-                answers[place] = (await self.deliver(client, [messages[place]]))[0]
+            if isinstance(error, self._refused) and len(messages) > 1:  # a batch is refused because of one
+                answers[place] = (await self._deliver(client, [messages[place]]))[0]
         return answers
 
     async def _queued(self, producer: Any, message: OutboxMessage) -> Any:
         headers = [(name, text.encode()) for name, text in {**message.headers, KEY_HEADER: message.key}.items()]
         key = None if message.group is None else message.group.encode()
-        return await producer.send(self.where, message.body.encode(), key, headers=headers)
+        return await producer.send(self._where, message.body.encode(), key, headers=headers)
 
 
 async def _error_of(queued: Any) -> Exception | None:

@@ -56,7 +56,7 @@ class NatsTarget(LoopTarget[Any]):
     """
 
     batch = 50
-    refused = (MaxPayloadError, ValueError)
+    _refused = (MaxPayloadError, ValueError)
 
     def __init__(self, address: str, **connection: Any) -> None:
         check_type("NatsTarget(address)", address, str, "nats://HOST:PORT/SUBJECT")
@@ -67,7 +67,7 @@ class NatsTarget(LoopTarget[Any]):
             or "@" in parts.netloc
             or parts.query
             or parts.fragment
-            or not _SUBJECT.fullmatch(self.where)
+            or not _SUBJECT.fullmatch(self._where)
         ):
             raise ValueError(
                 f"{shown_url(address)!r} is no subject: write nats://HOST:PORT/SUBJECT, without a user or wildcards. For credentials, register "
@@ -78,26 +78,26 @@ class NatsTarget(LoopTarget[Any]):
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if no stream can take the message."""
-        refuse_options(f"{self.where}: JetStream", message, "delay", "group")
+        refuse_options(f"{self._where}: JetStream", message, "delay", "group")
         for name, text in message.headers.items():
             if not _HEADER.fullmatch(name) or "\r" in text or "\n" in text:
                 raise ValueError(
                     f"{name!r}: {text!r} is no header of NATS: it is one line, and its name has no space or colon"
                 )
 
-    async def connect(self) -> Any:
+    async def _connect(self) -> Any:
         """Return a connection."""
         return await nats.connect(**self._connection)
 
-    async def disconnect(self, client: Any) -> None:
+    async def _disconnect(self, client: Any) -> None:
         """Close a connection."""
         await client.close()
 
-    def is_closed(self, client: Any) -> bool:
+    def _is_closed(self, client: Any) -> bool:
         """Return whether a connection is lost."""
         return not client.is_connected
 
-    async def deliver(self, client: Any, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
+    async def _deliver(self, client: Any, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
         """Publish messages, and wait until the stream has them."""
         return await asyncio.gather(*(self._sent(client, message) for message in messages))
 
@@ -106,11 +106,11 @@ class NatsTarget(LoopTarget[Any]):
         body = message.body.encode()
         try:
             headers = fitting(headers, client.max_payload - len(body))
-            await client.jetstream(timeout=_ANSWERED).publish(self.where, body, headers=headers)
+            await client.jetstream(timeout=_ANSWERED).publish(self._where, body, headers=headers)
         except NoStreamResponseError:
-            return MessageNotSent(f"{self.where}: no stream takes this subject; make one")
+            return MessageNotSent(f"{self._where}: no stream takes this subject; make one")
         except APIError as error:
-            told = not_sent(self.where, error)
+            told = not_sent(self._where, error)
             return MessageRefused(str(told)) if error.err_code == _TOO_LARGE else told
         except Exception as error:
             return error

@@ -50,66 +50,66 @@ class LoopTarget(ABC, Generic[C]):
     """A target whose client is awaited: all sends share one client ``C``, in the loop of :func:`own_loop`.
 
     Attributes:
-        where: its name, for errors.
-        refused: the client's errors that speak of a message itself.
+        _where: its name, for errors.
+        _refused: the client's errors that speak of a message itself.
     """
 
-    refused: tuple[type[Exception], ...] = ()
+    _refused: tuple[type[Exception], ...] = ()
     _client: C | None = None
     _loop: asyncio.AbstractEventLoop | None = None  # of the client; another one after a fork
     _opening: asyncio.Lock
 
     def __init__(self, where: str) -> None:
-        self.where = where
+        self._where = where
 
     @abstractmethod
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if the target can never take the message."""
 
     @abstractmethod
-    async def connect(self) -> C:
+    async def _connect(self) -> C:
         """Return a client that is connected."""
 
     @abstractmethod
-    async def disconnect(self, client: C) -> None:
+    async def _disconnect(self, client: C) -> None:
         """Close a client."""
 
     @abstractmethod
-    async def deliver(self, client: C, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
+    async def _deliver(self, client: C, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
         """Send messages together, and return the answer or error of each."""
 
-    def is_closed(self, client: C) -> bool:
+    def _is_closed(self, client: C) -> bool:
         """Return whether a client must be replaced."""
         return False
 
-    def told(self, error: Exception) -> Exception:
+    def _told(self, error: Exception) -> Exception:
         """Return the answer that an error means."""
-        answer = not_sent(self.where, error)
-        return MessageRefused(str(answer)) if isinstance(error, self.refused) else answer
+        answer = not_sent(self._where, error)
+        return MessageRefused(str(answer)) if isinstance(error, self._refused) else answer
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[Exception | None]:
         """Send messages, and wait until they are stored."""
-        return answers_of(self, messages, lambda fit: awaited(self._send(fit), SENT_WITHIN - 1), self.told)  # type: ignore[arg-type]  # each target has its batch
+        return answers_of(self, messages, lambda fit: awaited(self._send(fit), SENT_WITHIN - 1), self._told)  # type: ignore[arg-type]  # each target has its batch
 
     def close(self) -> None:
         """Close the connection; the next send opens another."""
         client, self._client = self._client, None
         if client is not None and self._loop is _loops.get(os.getpid()):
             with suppress(Exception):  # it is gone anyway
-                awaited(self.disconnect(client), SENT_WITHIN)
+                awaited(self._disconnect(client), SENT_WITHIN)
 
     async def _send(self, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._opening, self._client = loop, asyncio.Lock(), None
         async with self._opening:
-            if self._client is not None and self.is_closed(self._client):
+            if self._client is not None and self._is_closed(self._client):
                 client, self._client = self._client, None
-                await self.disconnect(client)
+                await self._disconnect(client)
             if self._client is None:
-                self._client = await self.connect()
+                self._client = await self._connect()
             client = self._client
-        return await self.deliver(client, messages)
+        return await self._deliver(client, messages)
 
 
 def _forked() -> None:

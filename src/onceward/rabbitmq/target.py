@@ -39,7 +39,7 @@ class RabbitTarget(LoopTarget[Publisher]):
 
     def check(self, message: OutboxMessage) -> None:
         """Raise ValueError if RabbitMQ can never take the message."""
-        refuse_options(f"{self.where}: RabbitMQ", message, "delay", "group")
+        refuse_options(f"{self._where}: RabbitMQ", message, "delay", "group")
         for name in message.headers:
             if name.lower() == KEY_HEADER.lower():
                 raise ValueError(f"headers: onceward itself writes {KEY_HEADER}; leave it out")
@@ -49,19 +49,19 @@ class RabbitTarget(LoopTarget[Publisher]):
                 raise ValueError(f"headers: a name has up to {_LONGEST_NAME} bytes, and {name[:20]}... has more")
         message.body.encode()
 
-    async def connect(self) -> Publisher:
+    async def _connect(self) -> Publisher:
         """Return a publisher with a connection of its own."""
         return await Publisher.to(self._place.url)
 
-    async def disconnect(self, client: Publisher) -> None:
+    async def _disconnect(self, client: Publisher) -> None:
         """Close its connection."""
         await client.close()
 
-    def is_closed(self, client: Publisher) -> bool:
+    def _is_closed(self, client: Publisher) -> bool:
         """Return whether its channel is closed, as by a missing exchange."""
         return client.closed
 
-    async def deliver(self, client: Publisher, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
+    async def _deliver(self, client: Publisher, messages: Sequence[OutboxMessage]) -> Sequence[Exception | None]:
         """Publish messages together, and wait for their confirms."""
         place = self._place
         sends = (client.send(_written(message), place.key, place.exchange) for message in messages)

@@ -13,7 +13,7 @@ from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.store import DynamoStore
 from onceward.wire.wires import Wires, opened
 
-__all__ = ["CAPABILITIES", "DynamoStore", "Layout", "open_table", "open_url"]
+__all__ = ["CAPABILITIES", "open_table", "open_url"]
 
 CAPABILITIES = DynamoStore.capabilities
 _PUNCTUATION = str.maketrans("_-.", "000")

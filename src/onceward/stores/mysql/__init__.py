@@ -14,7 +14,7 @@ from onceward.stores.mysql.lane import MysqlLanes
 from onceward.stores.mysql.schema import MysqlNames
 from onceward.stores.mysql.store import MysqlStore
 
-__all__ = ["CAPABILITIES", "MysqlStore", "open_url"]
+__all__ = ["CAPABILITIES", "open_url"]
 
 CAPABILITIES = MysqlStore.capabilities
 OPTIONS = ("table", "lanes", "timeout", "socket", "ca", "tls")

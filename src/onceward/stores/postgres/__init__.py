@@ -13,7 +13,7 @@ from onceward.stores.postgres.lane import PostgresLanes
 from onceward.stores.postgres.schema import Names
 from onceward.stores.postgres.store import PostgresStore
 
-__all__ = ["CAPABILITIES", "PostgresStore", "open_url"]
+__all__ = ["CAPABILITIES", "open_url"]
 
 CAPABILITIES = PostgresStore.capabilities
 OPTIONS = ("table", "schema", "lanes", "timeout")

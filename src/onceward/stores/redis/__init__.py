@@ -14,7 +14,7 @@ from onceward.stores.redis.opening import servers_at, servers_of
 from onceward.stores.redis.requests import Confirmation
 from onceward.stores.redis.store import RedisStore
 
-__all__ = ["CAPABILITIES", "RedisStore", "open_ledger", "open_url"]
+__all__ = ["CAPABILITIES", "open_ledger", "open_url"]
 
 CAPABILITIES = RedisStore.capabilities
 OPTIONS = ("prefix", "timeout", "lanes", "eviction", "wait", "disk", "cluster", "sentinel", "sentinel_password")
