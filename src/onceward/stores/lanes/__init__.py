@@ -73,7 +73,8 @@ class LedgerLanes(Generic[L]):
             Broken: the connection was lost, or there is none. It is in doubt.
             ValueError: a value cannot be sent.
         """
-        return self._mine().threads.run(request, asked)
+        here = self._here if self._here.process == os.getpid() else self._mine()
+        return here.threads.run(request, asked)
 
     async def run_async(self, request: LaneRequest, asked: Asked) -> Any:
         """As :meth:`run`, for a coroutine."""

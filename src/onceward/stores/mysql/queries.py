@@ -63,8 +63,8 @@ class MysqlWrite(MysqlQuery):
     __slots__ = ("_number", "claims", "fence", "key", "kind", "rank", "seen", "write")
 
     def __init__(self, write: Write, fence: int, seen: Record | None) -> None:
-        self.kind = "insert" if seen is None else "swap"
-        super().__init__(self.kind)
+        self.kind = self.action = "insert" if seen is None else "swap"
+        self.patience = 0
         self.write, self.fence, self.seen, self.key, self._number = write, fence, seen, write.key, number()
         self.rank = self.claims = int(seen is None)
 

@@ -46,8 +46,9 @@ _AT: Final = "@onceward_at"  # the time that a write has given its row
 _HIGH: Final = "@onceward_high"  # the largest fence of all deleted records, plus one
 
 TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at", "due_at"})
-_PLAIN: Final = [name for name in FIELDS if name not in TIMES | {"fence"}]  # as the write has them
-_PLACES: Final = [Write._fields.index(name) for name in _PLAIN]
+_PLACES: Final = {
+    name: Write._fields.index(name) for name in FIELDS if name not in TIMES | {"fence"}
+}  # as the write has them
 OF_T: Final = ", ".join(f"t.`{name}`" for name in FIELDS)
 
 
@@ -69,7 +70,7 @@ def values_of(write: Write, high: str, fence: int, number: int) -> dict[str, str
         "created_at": "`updated_at`" if write.created_at is None else str(microseconds(write.created_at)),
         "expires_at": "NULL" if write.keep is None else f"`lease_until` + {microseconds(write.keep)}",
         "due_at": "NULL" if write.due is None else f"`updated_at` + {microseconds(write.due)}",
-        **{name: literal(write[at]) for name, at in zip(_PLAIN, _PLACES, strict=True)},
+        **{name: "NULL" if write[at] is None else literal(write[at]) for name, at in _PLACES.items()},
         "write_id": str(number),
     }
 
@@ -130,10 +131,10 @@ class MysqlStatements:
     def insert(self, writes: Iterable[tuple[Write, int]], number: int, patience: int | None) -> list[str]:
         """Insert writes with their fences. Rows: whether the row is this write's, the time after it was written, and the record."""
         made = [values_of(write, self._high, fence, number) for write, fence in writes]
-        columns = [name for name in made[0] if any(values[name] != "NULL" for values in made)]
-        rows = ", ".join(f"({', '.join(values[name] for name in columns)})" for values in made)
-        names, table = ", ".join(f"`{name}`" for name in columns), self.names.table
-        text = f"INSERT INTO {table} ({names}) VALUES {rows} ON DUPLICATE KEY UPDATE `write_id` = {table}.`write_id`"
+        nulls = set.intersection(*[{name for name, value in values.items() if value == "NULL"} for values in made])
+        columns, table = [name for name in made[0] if name not in nulls], self.names.table
+        rows = ", ".join([f"({', '.join([values[name] for name in columns])})" for values in made])
+        text = f"INSERT INTO {table} (`{'`, `'.join(columns)}`) VALUES {rows} ON DUPLICATE KEY UPDATE `write_id` = {table}.`write_id`"
         if self.flavor.mariadb:
             returning = f"{text} RETURNING {_RETURNED.format(number)}"
             return [*self._first, impatient(returning, self.flavor, patience)]
@@ -149,7 +150,7 @@ class MysqlStatements:
         brief = self.flavor.mariadb and fence > 0
         if brief:
             made["updated_at"] = f"({_AT} := {made['updated_at']})"
-        sets = ", ".join(f"`{name}` = {value}" for name, value in made.items())
+        sets = ", ".join([f"`{name}` = {value}" for name, value in made.items()])
         text = impatient(f"UPDATE {self.names.table} SET {sets} WHERE {_same(seen)}", self.flavor, patience)
         read = impatient(self._one(write.key, f"ROW_COUNT(), t.`write_id` = {number}"), self.flavor, patience)
         if brief:
@@ -161,7 +162,7 @@ class MysqlStatements:
         """Write those whose records are as seen, all or none. Rows: as :meth:`read`."""
         rows = " UNION ALL ".join(f"SELECT {_given(*swap)}" for swap in swaps)
         until = "GREATEST(c.now + b.lease, b.until)"
-        made = {name: f"b.`{name}`" for name in _PLAIN if name != "key"} | {
+        made = {name: f"b.`{name}`" for name in _PLACES if name != "key"} | {
             "updated_at": "c.now",
             "fence": "IF(b.fence > 0, b.fence, GREATEST(c.now, c.high, 1 - b.fence))",
             "lease_until": until,
@@ -227,5 +228,5 @@ def _given(write: Write, seen: Record, fence: int) -> str:
         "seen_fence": seen.fence,
         "seen_beat": seen.beat,
     }
-    plain = {name: write[at] for name, at in zip(_PLAIN, _PLACES, strict=True)}
-    return ", ".join(f"{literal(value)} AS `{name}`" for name, value in (plain | numbers).items())
+    plain = {name: write[at] for name, at in _PLACES.items()}
+    return ", ".join([f"{literal(value)} AS `{name}`" for name, value in (plain | numbers).items()])

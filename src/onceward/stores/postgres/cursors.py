@@ -142,17 +142,17 @@ def is_alive(connection: Any) -> bool:
 
 def sent(values: Sequence[Any]) -> list[str | None]:
     """Return a statement's values as texts. The statement says their types, so that it is prepared once."""
-    return [value if value is None or type(value) is str else text_of(value) for value in values]
-
-
-def text_of(value: Any) -> str:
-    """Return a value as PostgreSQL reads it: a number, a text, or a list of them."""
-    if type(value) is list:
-        return "{" + _array(value) + "}" if value else "{}"
-    return value if type(value) is str else repr(value)
+    return [
+        value if value is None or type(value) is str else _array(value) if type(value) is list else repr(value)
+        for value in values
+    ]
 
 
 def _array(values: list[Any]) -> str:
+    return "{" + (_elements(values) if values else "") + "}"
+
+
+def _elements(values: list[Any]) -> str:
     first, count = values[0], len(values)
     if values.count(first) == count:
         return ",".join([_element(first)] * count)

@@ -71,8 +71,8 @@ class WriteQuery(OneRow):
     def __init__(self, texts: tuple[str, str], write: Write, fence: int, seen: Record | None = None) -> None:
         text, self._many = texts
         self.kind, version = ("insert", ()) if seen is None else ("swap", seen.version)
-        super().__init__(self.kind, text, (*values_of(write, fence), *version))
-        self.key, self.write, self.seen = write.key, write, seen
+        self.text, self.values = text, (_BRISK, *values_of(write, fence), *version)
+        self.action, self.key, self.write, self.seen = self.kind, write.key, write, seen
         self.rank = self.claims = int(seen is None)
 
     @property
