@@ -20,7 +20,7 @@ from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
 from onceward.stores.mysql.queries import MysqlWrites
 from onceward.stores.postgres.queries import ManyRows
 from onceward.stores.redis.names import RedisNames
-from onceward.stores.redis.requests import TEXTS, RoundTrip, WriteCall
+from onceward.stores.redis.requests import RoundTrip, WriteCall
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 from waiting import until
 
@@ -172,7 +172,7 @@ def of_tasks(server, writes, lanes):
 
 def redis_request(write):
     """Return Redis' request for a write."""
-    argument = [None] * TEXTS + [{"result": "x" * write.size}]
+    argument = [["x" * write.size]]
     call = WriteCall(None, RedisNames("o").shards[0], write.key.encode(), argument)
     return RoundTrip(write.kind or "select", [call] if write.kind else [call, call])
 

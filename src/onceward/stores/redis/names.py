@@ -15,8 +15,7 @@ _SLOTS: Final = 16384
 INDEXES: Final = (
     "keys",  # all keys, by name
     "ends",  # by expires_at
-    "leases",  # those IN_PROGRESS, by lease_until
-    "IN_PROGRESS",  # by name, as the next two
+    "IN_PROGRESS",  # those of this status by name, as the next two
     "RELEASED",
     "PARKED",
     "due",  # those with messages, by due_at

@@ -5,26 +5,68 @@ from typing import Any, Final
 
 from msgspec.msgpack import decode
 
-from onceward.core.record import Record, Reply, Write
+from onceward.core.origin import read_origin
+from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply, Write
 from onceward.stores.contract import Damaged, DamagedRecord
+from onceward.stores.redis.scripts import INDEX, UNFINISHED
 
-_TEXTS: Final = tuple(
-    name
+_TEXTS: Final = [
+    (name, Write._fields.index(name), Record._fields.index(name))
     for name in Write._fields
     if name
     in {"fingerprint", "result", "error", "worker", "needs", "steps", "unsent", "origin", "input", "history", "trace"}
-)
-_NAMES: Final = [(name, Write._fields.index(name)) for name in _TEXTS]
+]
+_PLACES: Final[dict[str | None, list[int]]] = {
+    status: [INDEX[status]] for status in UNFINISHED
+}  # of the index of a status
 Held = Mapping[str, str]
 Flat = list[bytes]
 
 
-def arguments(write: Write, *of_verb: object) -> list[object]:
-    """Return the argument of a script that makes this write."""
+def arguments(write: Write, seen: Record | None) -> list[object]:
+    """Return the argument of a script that makes this write: of INSERT, or of SWAP for the version ``seen``.
+
+    Returns:
+        The fields as HSET takes them, but for those that need the server's time; the key; its fence, or what a new fence is at least;
+        seconds of the lease, and until when it lasts at least; seconds until the record expires, and until its messages are due;
+        whether it begins now; the fields that go; the places in KEYS of the indexes that the key leaves and enters; its root, False
+        if it has none any more, None if that stays; whether waiters are told; whether Redis deletes it when it expires, None if that
+        stays; and the version.
+    """
     w = write
-    texts = {name: w[at] for name, at in _NAMES if w[at] is not None}
-    return [w.status, w.owner, str(w.fence), str(w.beat), str(w.attempts), w.created_at, w.lease, w.keep, w.until, w.due,
-        w.key, texts, *of_verb]  # fmt: skip
+    status, made, origin = w.status, w.created_at, w.origin
+    fields = ["key", w.key, "status", status, "owner", w.owner, "beat", str(w.beat), "attempts", str(w.attempts)]
+    gone: list[str] = []
+    for name, at, before in _TEXTS:
+        if (text := w[at]) is not None:
+            fields += (name, text)  # type: ignore[arg-type]  # a text by its name
+        elif seen is not None and seen[before] is not None:
+            gone.append(name)
+    if made is not None:
+        fields += ("created_at", f"{made:.6f}")
+    is_deleted = status == COMPLETED and w.keep is not None and w.unsent is None
+    is_new_fence = not w.fence if seen is None else w.fence != seen.fence
+    least = w.fence if is_new_fence else None
+    argument = [fields, w.key, str(w.fence), least, w.lease, w.until, w.keep, w.due, made is None]
+    into = _PLACES.get(status, []) if w.due is None else [*_PLACES.get(status, []), INDEX["unsent"]]
+    if seen is None:
+        return [*argument, None, [], into, origin and _root(origin), False, is_deleted or None]
+    was = seen.status
+    out = _PLACES.get(was, []) if was != status else []
+    if w.due is None and seen.due_at is not None:
+        gone.append("due_at")
+        out = [*out, INDEX["due"], INDEX["unsent"]]
+    if w.keep is None and seen.expires_at is not None:
+        gone.append("expires_at")
+        out = [*out, INDEX["ends"]]
+    root = None if origin == seen.origin else _root(origin)
+    return [*argument, gone or None, out, into, root, was == IN_PROGRESS != status, is_deleted or (False if was == COMPLETED else None),
+        seen.owner, str(seen.fence), str(seen.beat)]  # fmt: skip
+
+
+def _root(origin: str | None) -> str | bool:
+    came = read_origin(origin)
+    return came is not None and came.root
 
 
 def reply_to(write: Write, answer: bytes) -> Reply:
@@ -44,10 +86,10 @@ def reply_of(answer: bytes) -> Reply:
 
 def _made(write: Write, now: float, answer: Sequence[str]) -> Record:
     """Return the record of a write, with the server's stamps."""
-    _, _, fence, until, created_at, expires_at, due_at = answer
+    _, _, fence, until, expires_at, due_at = answer
     w = write
     fields = (w.key, w.status, w.owner, int(fence), w.beat, float(until), w.attempts, w.fingerprint, w.result, w.error,
-        float(created_at), float(expires_at) if expires_at else None, now, w.worker, w.needs, w.steps, w.unsent,
+        now if w.created_at is None else w.created_at, float(expires_at) if expires_at else None, now, w.worker, w.needs, w.steps, w.unsent,
         float(due_at) if due_at else None, w.origin, w.input, w.history, w.trace)  # fmt: skip
     return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
 

@@ -13,7 +13,6 @@ from redis import exceptions
 from onceward.stores.redis.names import KEYS_OF_A_VERB, Shard
 from onceward.stores.redis.scripts import Script
 
-TEXTS: Final = 11  # the place of the texts in the argument of a write
 _ENDS: Final = frozenset({"swap", "swap_many", "delete"})  # they leave before others
 
 
@@ -83,7 +82,7 @@ class WriteCall(NamedTuple):
     @property
     def size(self) -> int:
         """As of :class:`ScriptCall`."""
-        return sum(map(len, self.argument[TEXTS].values()))
+        return sum(map(len, self.argument[0]))
 
     def command(self, *, whole: bool = False) -> list[object]:
         """As :meth:`ScriptCall.command`."""

@@ -10,14 +10,11 @@ from hashlib import sha1
 from typing import Final
 
 from onceward.core.protocol import NEEDS, SOME_DAY, STATUSES
-from onceward.core.record import COMPLETED, IN_PROGRESS, Record
+from onceward.core.record import IN_PROGRESS
 from onceward.stores.redis.names import INDEXES
 
 NUMBERS: Final = ("fence", "beat", "attempts", "lease_until", "created_at")  # each record has them
 BELL: Final = 2000  # milliseconds for which a bell waits for who was late
-_OPTIONAL: Final = [
-    name for name in Record._fields if name not in {"key", "status", "owner", "updated_at", *NUMBERS}
-]  # a write without one removes it
 
 
 class Script:
@@ -29,9 +26,9 @@ class Script:
         self.sha = sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
 
-_INDEX: Final = {name: f"KEYS[{number}]" for number, name in enumerate(INDEXES, 4)}
-_UNFINISHED: Final = ("IN_PROGRESS", "RELEASED", "PARKED")
-# An own format of numbers: Lua's would round a fence.
+INDEX: Final = {name: number for number, name in enumerate(INDEXES, 4)}  # the place in KEYS
+_INDEX: Final = {name: f"KEYS[{number}]" for name, number in INDEX.items()}
+UNFINISHED: Final = ("IN_PROGRESS", "RELEASED", "PARKED")
 _FIRST: Final = """
 local t = redis.call('TIME')
 local stamp = t[1] .. string.format('.%06d', tonumber(t[2]))
@@ -64,18 +61,11 @@ local function is_known(h)
 end
 """
 _INDEXED: Final = f"""
-local OPEN = {{{", ".join(f"['{name}'] = {_INDEX[name]}" for name in _UNFINISHED)}}}
-local function trace(key, origin)
+local function untrace(key)
   local root = redis.call('HGET', {_INDEX["roots"]}, key)
   if root then
     redis.call('ZREM', {_INDEX["origins"]}, root .. '\\0' .. key)
     redis.call('HDEL', {_INDEX["roots"]}, key)
-  end
-  if not origin then return end
-  local ok, told = pcall(cjson.decode, origin)
-  if ok and type(told) == 'table' and type(told.root) == 'string' then
-    redis.call('HSET', {_INDEX["roots"]}, key, told.root)
-    redis.call('ZADD', {_INDEX["origins"]}, 0, told.root .. '\\0' .. key)
   end
 end
 local function ring()
@@ -85,85 +75,61 @@ local function ring()
   for _ = 1, math.min(waiting, 1000) do redis.call('RPUSH', KEYS[3], '1') end
   redis.call('PEXPIRE', KEYS[3], {BELL})
 end
-"""
-_FORGET: Final = f"""
-local function forget(record, key, h)
-  redis.call('DEL', record)
-  for _, index in ipairs({{{", ".join(_INDEX[name] for name in ("keys", "ends", "leases", *_UNFINISHED, "due", "unsent"))}}}) do
+local function unlist(key)
+  for _, index in ipairs({{{", ".join(_INDEX[name] for name in ("ends", *UNFINISHED, "due", "unsent"))}}}) do
     redis.call('ZREM', index, key)
   end
-  trace(key, nil)
+  untrace(key)
 end
 """
-# The argument of a write: status, owner, fence, beat, attempts, created_at, lease, keep, until, due, key, the texts by name, and
-# the version that a swap compares. What is compared with a hash is a text.
+_FORGET: Final = f"""
+local function forget(record, key)
+  redis.call('DEL', record)
+  redis.call('ZREM', {_INDEX["keys"]}, key)
+  unlist(key)
+end
+"""
+# The argument of a write, which a client has made from the record that it has seen, so that nothing here knows a status. See `records.py`.
 _ARGUMENT: Final = "local a = cmsgpack.unpack(ARGV[1])\n"
 _SAVED: Final = f"""
+local flat, key, fence, least, lease, till, keep, due, is_new, gone, out, into, root, rings, expiry, owner = unpack(a, 1, 16)
 local function time(at) return string.format('%.6f', at) end
-local function written()
-  local w = {{}}
-  for name, text in pairs(a[12]) do w[name] = text end
-  w.status, w.owner, w.fence, w.beat, w.attempts, w.key = a[1], a[2], a[3], a[4], a[5], a[11]
-  local ends = now + a[7]
-  if a[9] ~= 0 then ends = math.max(ends, a[9]) end
-  w.lease_until = time(ends)
-  if a[8] then w.expires_at = time(ends + a[8]) end
-  if a[10] then w.due_at = time(now + a[10]) end
-  w.created_at = a[6] and time(a[6]) or stamp
-  w.updated_at = stamp
-  return w
+local n = #flat
+local function put(name, value)
+  flat[n + 1], flat[n + 2] = name, value
+  n = n + 2
 end
-local most = nil
-local function new_fence(least)
+if least then
   local before = tonumber(redis.call('GET', {_INDEX["fence"]}) or '0')
-  most = math.max(least, before + 1, tonumber(t[1]) * 1000000 + tonumber(t[2]))
-  return string.format('%.0f', most)
+  fence = string.format('%.0f', math.max(least, before + 1, tonumber(t[1]) * 1000000 + tonumber(t[2])))
 end
-local function save(w, before)
-  local flat, key = {{}}, w.key
-  for name, value in pairs(w) do
-    flat[#flat + 1] = name
-    flat[#flat + 1] = value
+local ends = math.max(now + lease, till)
+local lease_until, expires_at, due_at = time(ends), keep and time(ends + keep), due and time(now + due)
+put('fence', fence)
+put('lease_until', lease_until)
+put('updated_at', stamp)
+if keep then put('expires_at', expires_at) end
+if due then put('due_at', due_at) end
+if is_new then put('created_at', stamp) end
+redis.call('HSET', KEYS[1], unpack(flat))
+if least then redis.call('SET', {_INDEX["fence"]}, fence) end
+if gone then redis.call('HDEL', KEYS[1], unpack(gone)) end
+if not owner and redis.call('ZADD', {_INDEX["keys"]}, 0, key) == 0 then unlist(key) end
+for _, index in ipairs(out) do redis.call('ZREM', KEYS[index], key) end
+for _, index in ipairs(into) do redis.call('ZADD', KEYS[index], 0, key) end
+if keep then redis.call('ZADD', {_INDEX["ends"]}, expires_at, key) end
+if due then redis.call('ZADD', {_INDEX["due"]}, due_at, key) end
+if root ~= nil then
+  untrace(key)
+  if root then
+    redis.call('HSET', {_INDEX["roots"]}, key, root)
+    redis.call('ZADD', {_INDEX["origins"]}, 0, root .. '\\0' .. key)
   end
-  redis.call('HSET', KEYS[1], unpack(flat))
-  if most then redis.call('SET', {_INDEX["fence"]}, w.fence) end
-  local was = {{}}
-  if before then
-    was = before
-    local gone = {{}}
-    for _, name in ipairs({{{", ".join(repr(name) for name in _OPTIONAL)}}}) do
-      if before[name] and not w[name] then gone[#gone + 1] = name end
-    end
-    if #gone > 0 then redis.call('HDEL', KEYS[1], unpack(gone)) end
-  else
-    redis.call('ZADD', {_INDEX["keys"]}, 0, key)
-  end
-  if w.status ~= was.status then
-    if OPEN[was.status] then redis.call('ZREM', OPEN[was.status], key) end
-    if OPEN[w.status] then redis.call('ZADD', OPEN[w.status], 0, key) end
-  end
-  if w.status == '{IN_PROGRESS}' then redis.call('ZADD', {_INDEX["leases"]}, w.lease_until, key)
-  elseif was.status == '{IN_PROGRESS}' then
-    redis.call('ZREM', {_INDEX["leases"]}, key)
-    ring()
-  end
-  if w.expires_at then redis.call('ZADD', {_INDEX["ends"]}, w.expires_at, key)
-  elseif was.expires_at or not before then redis.call('ZREM', {_INDEX["ends"]}, key) end
-  if w.due_at then
-    redis.call('ZADD', {_INDEX["due"]}, w.due_at, key)
-    redis.call('ZADD', {_INDEX["unsent"]}, 0, key)
-  elseif was.due_at then
-    redis.call('ZREM', {_INDEX["due"]}, key)
-    redis.call('ZREM', {_INDEX["unsent"]}, key)
-  end
-  if w.origin ~= was.origin or not before then trace(key, w.origin) end
-  if w.status == '{COMPLETED}' and w.expires_at and not w.unsent then
-    redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', math.ceil(tonumber(w.expires_at) * 1000)))
-  elseif was.status == '{COMPLETED}' then
-    redis.call('PERSIST', KEYS[1])
-  end
-  return {{1, stamp, w.fence, w.lease_until, w.created_at, w.expires_at or '', w.due_at or ''}}
 end
+if rings then ring() end
+if expiry == true then redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', math.ceil(tonumber(expires_at) * 1000)))
+elseif expiry == false then redis.call('PERSIST', KEYS[1]) end
+return cmsgpack.pack({{1, stamp, fence, lease_until, expires_at or '', due_at or ''}})
 """
 # A duplicate ends first, for a script pays for each function that it defines.
 INSERT: Final = Script(
@@ -176,28 +142,18 @@ if h then return cmsgpack.pack({0, stamp, h}) end
 """,
     _INDEXED,
     _SAVED,
-    """
-local w = written()
-if w.fence == '0' then w.fence = new_fence(0) end
-return cmsgpack.pack(save(w, nil))
-""",
 )
-# a[13] to a[15]: the version seen
+# a[16] to a[18]: the version seen
 SWAP: Final = Script(
     "swap",
     _FIRST,
     _ARGUMENT,
     """
-local h = hash(KEYS[1])
-if not h or h.owner ~= a[13] or h.fence ~= a[14] or h.beat ~= a[15] then return cmsgpack.pack({0, stamp, h}) end
+local function is(name, text) return redis.call('HGET', KEYS[1], name) == text end
+if not (is('owner', a[16]) and is('fence', a[17]) and is('beat', a[18])) then return cmsgpack.pack({0, stamp, (hash(KEYS[1]))}) end
 """,
     _INDEXED,
     _SAVED,
-    """
-local w = written()
-if w.fence ~= h.fence then w.fence = new_fence(tonumber(w.fence)) end
-return cmsgpack.pack(save(w, h))
-""",
 )
 LOAD: Final = Script("load", _FIRST, "return cmsgpack.pack({0, stamp, (hash(KEYS[1]))})")
 # ARGV: the key, and all that was seen, or the version
@@ -210,7 +166,7 @@ DELETE: Final = Script(
 local h = hash(KEYS[1])
 if not h then return cmsgpack.pack({0, stamp}) end
 for i = 2, #ARGV, 2 do if h[ARGV[i]] ~= ARGV[i + 1] then return cmsgpack.pack({0, stamp, h}) end end
-forget(KEYS[1], ARGV[1], h)
+forget(KEYS[1], ARGV[1])
 ring()
 return cmsgpack.pack({1, stamp})
 """,
@@ -302,10 +258,12 @@ SURVEY: Final = Script(
     "survey",
     _FIRST,
     f"""
-local due = {_INDEX["due"]}
+local due, claims, lapsed = {_INDEX["due"]}, redis.call('ZRANGEBYLEX', {_INDEX["IN_PROGRESS"]}, '-', '+'), 0
+for _, key in ipairs(claims) do
+  if (tonumber(redis.call('HGET', KEYS[1] .. key, 'lease_until') or '') or math.huge) <= now then lapsed = lapsed + 1 end
+end
 return {{stamp, redis.call('ZCARD', {_INDEX["keys"]}), redis.call('ZCOUNT', {_INDEX["ends"]}, '-inf', stamp),
-  redis.call('ZCARD', {_INDEX["IN_PROGRESS"]}), redis.call('ZCARD', {_INDEX["RELEASED"]}), redis.call('ZCARD', {_INDEX["PARKED"]}),
-  redis.call('ZCOUNT', {_INDEX["leases"]}, '-inf', stamp),
+  #claims, redis.call('ZCARD', {_INDEX["RELEASED"]}), redis.call('ZCARD', {_INDEX["PARKED"]}), lapsed,
   redis.call('ZCOUNT', due, '-inf', {_SOON}), redis.call('ZCARD', due)}}
 """,
 )

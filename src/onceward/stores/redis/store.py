@@ -190,12 +190,11 @@ class RedisStore(Observed):
 
     def _insert(self, write: Write) -> WriteCall:
         key = encoded(write.key)
-        return WriteCall(INSERT, self.names.shard_of(key), key, arguments(write))
+        return WriteCall(INSERT, self.names.shard_of(key), key, arguments(write, None))
 
     def _swap(self, write: Write, seen: Record) -> WriteCall:
         key = encoded(write.key)
-        version = (seen.owner, str(seen.fence), str(seen.beat))
-        return WriteCall(SWAP, self.names.shard_of(key), key, arguments(write, *version))
+        return WriteCall(SWAP, self.names.shard_of(key), key, arguments(write, seen))
 
     def _on(self, script: Script, key: bytes, *arguments: object) -> ScriptCall:
         return ScriptCall(script, self.names.shard_of(key).keys_of(key), arguments)
