@@ -8,7 +8,7 @@ from onceward.keys.ledger_keys import checked_name
 
 if TYPE_CHECKING:
     from onceward.claim.factory import GuardFactory
-    from onceward.outbox.enqueue import Enqueuing
+    from onceward.outbox.tasks import Enqueuing
     from onceward.outbox.transactions import TransactionOutbox
     from onceward.stores.contract import Store
 
@@ -67,6 +67,6 @@ class Unclaimed:
         return is_mine
 
     def _enqueuing(self) -> "Enqueuing":
-        from onceward.outbox.enqueue import Enqueuing
+        from onceward.outbox.tasks import Enqueuing
 
         return Enqueuing(self.store, self.guards.defaults, self.guards.observers, self.guards.name)

@@ -1,14 +1,134 @@
-"""A worker of the demo: ``python -m onceward.cli.demo_worker FOLDER SECONDS STORE``. It expects to be killed."""
+"""A worker of the demo, ``python -m onceward.cli.demo_worker FOLDER SECONDS STORE``, which expects to be killed; its queue and its ledger."""
 
 import os
 import random
+import sqlite3
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from onceward import Busy, Completed, LeaseLost, Once
-from onceward.cli.demo_queue import LEASE, DemoLedger, DemoQueue
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+EFFECTS: Final = "SELECT message FROM onceward_demo_effects"
+COUNT: Final = "SELECT count(*) FROM onceward_demo_effects"
+_CREATE: Final = (
+    "CREATE TABLE onceward_demo_effects (message TEXT NOT NULL, worker INTEGER NOT NULL, attempt INTEGER NOT NULL)"
+)
+_INSERT: Final = "INSERT INTO onceward_demo_effects (message, worker, attempt) VALUES (?, ?, ?)"
+
+
+class DemoLedger:
+    """The ledger's URL, and connections for the effects.
+
+    Args:
+        folder: for the SQLite file.
+        store: the URL of a PostgreSQL database; empty for the file.
+    """
+
+    def __init__(self, folder: Path, store: str) -> None:
+        self._file, self._store = folder / "ledger.db", store
+        if store:
+            self.url = f"{store}{'&' if '?' in store else '?'}table=onceward_demo"
+            self.insert = _INSERT.replace("?", "%s")
+        else:
+            self.url, self.insert = f"sqlite:///{self._file}?timeout=30", _INSERT
+
+    def connected(self) -> "sqlite3.Connection | psycopg.Connection[Any]":
+        """Open a connection for the effects."""
+        if not self._store:
+            return connected(self._file)
+        import psycopg
+
+        return psycopg.connect(self._store, autocommit=True)
+
+    def create(self) -> None:
+        """Make the table of effects. It must not be there."""
+        with self.connected() as connection:
+            connection.execute(_CREATE)
+
+    def drop(self) -> None:
+        """Remove what is not in the folder."""
+        if self._store:
+            with self.connected() as connection:
+                connection.execute("DROP TABLE IF EXISTS onceward_demo_effects, onceward_demo, onceward_demo_meta")
+
+
+QUEUE = "queue.db"
+LEASE = 1.0  # seconds that a worker's claim holds
+VISIBILITY = 0.8  # seconds after which a delivery that was not acknowledged is delivered again
+PAUSE = 1.7  # seconds that a worker is paused: longer than its lease, so that its successor can finish
+
+_SCHEMA = (
+    "CREATE TABLE deliveries (id INTEGER PRIMARY KEY, message TEXT NOT NULL, visible_at REAL NOT NULL)",
+    "CREATE TABLE events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, worker INTEGER NOT NULL)",
+    "CREATE INDEX events_kind ON events (kind)",
+    "CREATE INDEX events_worker ON events (worker)",
+)
+
+
+class DemoQueue:
+    """A connection of the process ``worker`` to the queue."""
+
+    def __init__(self, folder: Path, worker: int = 0) -> None:
+        self._db = connected(folder / QUEUE)
+        # It need not survive a power cut, only kill -9.
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._worker = worker
+
+    def create(self, messages: Sequence[str], duplicates: float) -> int:
+        """Make the queue. Send a share of the messages twice, and return how many."""
+        for statement in _SCHEMA:
+            self._db.execute(statement)
+        twice = random.sample(messages, int(len(messages) * duplicates))
+        sent = [*messages, *twice]
+        random.shuffle(sent)
+        self._db.execute("BEGIN")
+        self._db.executemany("INSERT INTO deliveries (message, visible_at) VALUES (?, 0)", [(m,) for m in sent])
+        self._db.execute("COMMIT")
+        return len(twice)
+
+    def receive(self) -> tuple[int, str] | None:
+        """Return the delivery's number and its message, and hide it from others for a while; None when there is none."""
+        now = time.time()
+        self._db.execute("BEGIN IMMEDIATE")
+        row: tuple[int, str] | None = self._db.execute(
+            "SELECT id, message FROM deliveries WHERE visible_at <= ? ORDER BY id LIMIT 1", (now,)
+        ).fetchone()
+        if row is not None:
+            self._db.execute("UPDATE deliveries SET visible_at = ? WHERE id = ?", (now + VISIBILITY, row[0]))
+            self.tell("delivered")
+        self._db.execute("COMMIT")
+        return row
+
+    def acknowledge(self, delivery: int) -> None:
+        self._db.execute("DELETE FROM deliveries WHERE id = ?", (delivery,))
+
+    def left(self) -> int:
+        return int(self._db.execute("SELECT count(*) FROM deliveries").fetchone()[0])
+
+    def tell(self, kind: str) -> None:
+        self._db.execute("INSERT INTO events (kind, worker) VALUES (?, ?)", (kind, self._worker))
+
+    def told(self) -> dict[str, int]:
+        return dict(self._db.execute("SELECT kind, count(*) FROM events GROUP BY kind"))
+
+    def is_working(self, worker: int) -> bool:
+        """Return whether a worker is in the middle of a message."""
+        last = "SELECT kind FROM events WHERE worker = ? ORDER BY id DESC LIMIT 1"
+        return bool(self._db.execute(last, (worker,)).fetchone() == ("claimed",))
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    """Open one of the demo's files. It waits long for a lock, because a stopped worker may hold it."""
+    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    return connection
 
 
 def work(folder: Path, seconds: float, store: str) -> None:

@@ -18,7 +18,7 @@ from onceward.cli.ledgers import (
     opened,
     refuse,
 )
-from onceward.cli.pipe_report import PipeReport
+from onceward.cli.report import PipeReport
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
 from onceward.pipe import Command, Function, NameTaken, Pipe

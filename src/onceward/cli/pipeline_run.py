@@ -12,7 +12,7 @@ from typer import Argument, Option
 from onceward.batch.outcomes import BatchOutcome
 from onceward.cli.ledgers import USAGE, EmptyOption, JsonOption, LinesOption, NewOption, refuse
 from onceward.cli.report import WorkReport
-from onceward.cli.working import work
+from onceward.cli.work import run_worker
 from onceward.consumers.worker import run_stoppable
 from onceward.pipelines.marks import Mistake
 from onceward.pipelines.pipeline import PipelineRun
@@ -80,7 +80,7 @@ def run(
 
     grace = None if pipeline.model.grace is None else 0.0  # after a grace, calls may still run in their threads
     ends = until_empty or (source or pipeline.source).ends
-    work(pipeline.once, made, until_empty=ends, grace=grace, as_json=as_json, report=report)
+    run_worker(pipeline.once, made, until_empty=ends, grace=grace, as_json=as_json, report=report)
 
 
 def vet(

@@ -5,7 +5,7 @@ import shutil
 import sys
 from typing import Final
 
-from onceward.aws.sqs.kept import read_kept
+from onceward.aws.sqs.message import read_kept
 from onceward.core.attempts import Attempt, attempts_of
 from onceward.core.protocol import is_lapsed, is_live, message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record

@@ -20,7 +20,7 @@ from onceward.stores.ledger import Ledger
 from onceward.terminal import line, quoted
 
 if TYPE_CHECKING:
-    from onceward.consumers.letters import DeadLetter, LetterRedrive
+    from onceward.consumers.redriving import DeadLetter, LetterRedrive
 
 _PREFIXES = ("kafka:", "amqp:", "amqps:")
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")

@@ -25,7 +25,7 @@ from onceward.cli.ledgers import (
     seconds,
 )
 from onceward.cli.report import RunReport, heard
-from onceward.cli.working import drained
+from onceward.cli.work import drained
 from onceward.consumers.stop import signals
 from onceward.core.policy import Seal
 from onceward.core.protocol import SOME_DAY

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from onceward.dashboard import acting, pages, signing
+from onceward.dashboard import acting, pages, shield
 from onceward.dashboard.access import Access, WrongTokens
 from onceward.dashboard.asking import Board, Sampler, board_of
 from onceward.dashboard.rendering import FOLDER, Renderer
@@ -78,9 +78,9 @@ def assembled(once: Once, access: Access, *, hide_results: bool) -> Starlette:
             Route("/act", acting.preview, methods=["GET"]),
             Route("/act", acting.act, methods=["POST"]),
             Route("/live", pages.live),
-            Route("/sign-in", signing.form, methods=["GET"]),
-            Route("/sign-in", signing.sign_in, methods=["POST"]),
-            Route("/sign-out", signing.sign_out, methods=["POST"]),
+            Route("/sign-in", shield.form, methods=["GET"]),
+            Route("/sign-in", shield.sign_in, methods=["POST"]),
+            Route("/sign-out", shield.sign_out, methods=["POST"]),
             Mount("/static", StaticFiles(directory=FOLDER / "static"), name="static"),
         ],
         middleware=[Middleware(Shield, access=access, renderer=renderer)],

@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from onceward.aws.sqs.kept import Kept, read_kept
+from onceward.aws.sqs.message import Kept, read_kept
 from onceward.core.protocol import is_expired, is_lapsed, is_live, message_in
 from onceward.core.record import COMPLETED, Record
 from onceward.core.views import NextStep, last_change, next_step, relative

@@ -8,8 +8,7 @@ from aiokafka.errors import KafkaError
 
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import DELAY, GROUP, LEDGER_KEY, REASON, RECEIVES, STATUS
-from onceward.consumers.letters import DeadLetter, LetterRedrive
-from onceward.consumers.redriving import InDoubt, OnCompleted
+from onceward.consumers.redriving import DeadLetter, InDoubt, LetterRedrive, OnCompleted
 from onceward.kafka.partitions import KafkaMessage, Partition, received
 from onceward.kafka.topics import COPIES, Topics, connection, send_copy
 from onceward.once import Once, check_once

@@ -10,9 +10,8 @@ from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.mcp.client import call_tool
-    from onceward.mcp.key import ToolKey
+    from onceward.mcp.key import ToolKey, ToolScope
     from onceward.mcp.results import ToolFailed
-    from onceward.mcp.scope import ToolScope
     from onceward.mcp.server import guard_tools
     from onceward.mcp.tool import exactly
 
@@ -22,9 +21,8 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         ".client": ("call_tool",),
-        ".key": ("ToolKey",),
+        ".key": ("ToolScope", "ToolKey"),
         ".results": ("ToolFailed",),
-        ".scope": ("ToolScope",),
         ".server": ("guard_tools",),
         ".tool": ("exactly",),
     },

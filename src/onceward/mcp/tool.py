@@ -19,10 +19,8 @@ from onceward.keys.ledger_keys import fingerprint_of, scoped_key
 from onceward.keys.reading import KeySource
 from onceward.keys.signatures import without
 from onceward.mcp.call import PARAMETER, ToolCall, call_of, context_annotation, context_parameter
-from onceward.mcp.key import ArgumentPath, KeyOrder
-from onceward.mcp.refusals import refusal
-from onceward.mcp.results import Recorded, Results, ToolFailed, error_result, recorded, replay
-from onceward.mcp.scope import UnknownCaller, scope_of
+from onceward.mcp.key import ArgumentPath, KeyOrder, UnknownCaller, scope_of
+from onceward.mcp.results import Recorded, Results, ToolFailed, error_result, recorded, refusal, replay
 from onceward.once import Once, check_once
 
 F = TypeVar("F", bound=Callable[..., Any])

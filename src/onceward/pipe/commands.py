@@ -14,9 +14,8 @@ from onceward.claim.claim import Claim
 from onceward.claim.held import current
 from onceward.consumers.stop import Stop
 from onceward.keys.roots import Roots
-from onceward.pipe.attempt import Interrupted, LineAttempt
+from onceward.pipe.attempt import Bytes, Interrupted, LineAttempt, Output
 from onceward.pipe.lines import LINE
-from onceward.pipe.output import Bytes, Output
 from onceward.pipe.template import Template, code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.results.classes import NotReplayable

@@ -12,10 +12,9 @@ from onceward.keys.json_reading import NotJson
 from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import StrictPath
 from onceward.once import Once
-from onceward.pipe.attempt import Interrupted, LineOutcome
+from onceward.pipe.attempt import Interrupted, LineOutcome, Reporter
 from onceward.pipe.jobs import Jobs, LineJob
 from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects, read_line
-from onceward.pipe.reporter import Reporter
 from onceward.pipe.runner import Handler, Runner, Workers
 
 WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that the leases of a killed run have lapsed

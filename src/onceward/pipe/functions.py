@@ -14,9 +14,8 @@ from onceward.claim.held import current
 from onceward.core.arguments import check_type
 from onceward.keys.roots import Roots
 from onceward.keys.signatures import given_by_place, roots_of
-from onceward.pipe.attempt import LineAttempt
+from onceward.pipe.attempt import LineAttempt, Output, Value
 from onceward.pipe.lines import LINE
-from onceward.pipe.output import Output, Value
 from onceward.results.codec import Codec
 
 

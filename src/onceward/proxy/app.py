@@ -9,13 +9,12 @@ from onceward.claim.held import innermost
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.options import check_seconds
-from onceward.http.paths import ambiguity
 from onceward.http.problem import Problem
 from onceward.http.recording import tell
 from onceward.http.rules import Rules, rules_of
 from onceward.once import Once
 from onceward.proxy.headers import RequestHeaders
-from onceward.proxy.passing import Passing
+from onceward.proxy.passing import Passing, ambiguity
 from onceward.proxy.upstream import Upstream
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_delivery import BEGAN

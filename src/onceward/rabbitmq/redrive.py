@@ -13,8 +13,7 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from onceward.consumers.dead_letters import FROM, LEDGER_KEY, OURS, STATUS, dead_name
 from onceward.consumers.keeping import opened_kept
-from onceward.consumers.letters import DeadLetter, LetterRedrive
-from onceward.consumers.redriving import InDoubt, OnCompleted, check_keeps, unparked_after
+from onceward.consumers.redriving import DeadLetter, InDoubt, LetterRedrive, OnCompleted, check_keeps, unparked_after
 from onceward.core.policy import Seal
 from onceward.core.record import Record
 from onceward.once import Once, check_once

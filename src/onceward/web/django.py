@@ -22,9 +22,8 @@ from onceward.http.guarded import Guarded
 from onceward.http.held import claim, claim_async
 from onceward.http.route import KeyedRequest, PassedRequest
 from onceward.http.rules import Rules, endpoint_rules
+from onceward.web.django_exchange import answer, ask, ask_async, ended, ended_async, response_of
 from onceward.web.django_project import project_once
-from onceward.web.django_request import ask, ask_async
-from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.django_transactions import TransactionInside, refuse_transaction
 from onceward.web.sending import to_its_end
 

@@ -38,7 +38,7 @@ from onceward.once import check_once
 from onceward.web import openapi
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_messages import lines_of
-from onceward.web.fastapi_caller import dependency
+from onceward.web.fastapi_endpoints import dependency
 from onceward.web.fastapi_route import Idempotent, IdempotentRoute
 
 if TYPE_CHECKING:

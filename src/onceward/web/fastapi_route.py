@@ -29,8 +29,7 @@ from onceward.web.asgi_messages import (
     request_of,
     whole,
 )
-from onceward.web.fastapi_caller import Caller
-from onceward.web.fastapi_endpoints import ENDPOINT, Mark, dependencies, mark_begin, warn_of_late_ends
+from onceward.web.fastapi_endpoints import ENDPOINT, Caller, Mark, dependencies, mark_begin, warn_of_late_ends
 
 if TYPE_CHECKING:
     from onceward.once import Once

@@ -109,7 +109,7 @@ def _rest_view(native: Any, match: Any) -> Any:
 
 def _rest_refusal(view: Any, error: Exception) -> Answer:
     """Return the view's answer to a request that its authenticators refuse."""
-    from onceward.web.django_response import answer
+    from onceward.web.django_exchange import answer
 
     response = view.finalize_response(view.request, view.handle_exception(error), *view.args, **view.kwargs)
     return answer(response.render())

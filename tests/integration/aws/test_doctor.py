@@ -8,8 +8,8 @@ import pytest
 
 from commands.command_line import Cli
 from onceward import Once, Policy
-from onceward.aws.doctor.facts import Facts, Trigger
 from onceward.aws.doctor.look import Inspection, _name, diagnosis
+from onceward.aws.doctor.mapping import Facts, Trigger
 from onceward.aws.sqs.settings import QueueSettings
 from onceward.stores.dynamodb.inspection import Table, _lagging
 from onceward.stores.inspection import InMemory

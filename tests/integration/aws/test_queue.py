@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from onceward.aws.sqs.address import Address, address_of
 from onceward.aws.sqs.message import TOGETHER
 from onceward.aws.sqs.queue import Attribute, Outgoing, Queue, QueueError
+from onceward.aws.sqs.queue_steps import Address, address_of
 from servers.needs import numbers
 from servers.proxy import Fault, Refuse
 from tables import each

@@ -536,25 +536,24 @@ def held(status, attempts=3, lease_until=0.0):
 
 
 @each(
-    ("record", "completed", "begun", "intended", "step"),
+    ("record", "completed", "begun", "step"),
     [
-        (None, "keep", False, False, "move"),
-        (held(PARKED), "keep", False, False, "unpark"),
-        (held(RELEASED), "keep", False, False, "reset"),
-        (held(RELEASED, attempts=0), "keep", False, False, "move"),
-        (held(IN_PROGRESS, lease_until=50.0), "drop", False, False, "reset"),
-        (held(IN_PROGRESS, lease_until=101.0), "drop", True, True, "wait"),
-        (held(COMPLETED), "keep", False, False, "keep"),
-        (held(COMPLETED), "drop", False, False, "drop"),
-        (held(COMPLETED), "rerun", False, False, "rerun"),
-        (held(COMPLETED), "rerun", True, True, "rerun"),
-        (held(COMPLETED), "rerun", True, False, "finish"),
-        (held(COMPLETED), "keep", True, False, "finish"),
-        (held(COMPLETED)._replace(expires_at=99.0), "keep", True, False, "move"),
+        (None, "keep", False, "move"),
+        (held(PARKED), "keep", False, "unpark"),
+        (held(RELEASED), "keep", False, "reset"),
+        (held(RELEASED, attempts=0), "keep", False, "move"),
+        (held(IN_PROGRESS, lease_until=50.0), "drop", False, "reset"),
+        (held(IN_PROGRESS, lease_until=101.0), "drop", True, "wait"),
+        (held(COMPLETED), "keep", False, "keep"),
+        (held(COMPLETED), "drop", False, "drop"),
+        (held(COMPLETED), "rerun", False, "rerun"),
+        (held(COMPLETED), "rerun", True, "finish"),
+        (held(COMPLETED), "keep", True, "finish"),
+        (held(COMPLETED)._replace(expires_at=99.0), "keep", True, "move"),
     ],
 )
-def test_what_is_done_about_a_message(record, completed, begun, intended, step):
-    assert planned(record, 100.0, completed, "keep", begun=begun, intended=intended).step == step
+def test_what_is_done_about_a_message(record, completed, begun, step):
+    assert planned(record, 100.0, completed, "keep", begun=begun).step == step
 
 
 def test_the_key_of_a_message_is_its_attribute_or_its_id():

@@ -15,8 +15,7 @@ from onceward.aws import SqsWorker
 from onceward.aws.dead_letters import redrive
 from onceward.aws.dead_letters.letters import Refusal, unpark_to
 from onceward.aws.dead_letters.redrive import Redrive
-from onceward.aws.sqs.kept import alike, kept_text, read_kept
-from onceward.aws.sqs.message import Attribute, Message
+from onceward.aws.sqs.message import Attribute, Message, alike, kept_text, read_kept
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.aws.sqs.settings import QueueSettings
 from onceward.consumers import keeping as kept_in_ledger

@@ -135,7 +135,7 @@ def test_a_wrong_token_opens_nothing_and_guesses_are_few(app, once, monkeypatch)
     async def at_once(_):
         pass
 
-    monkeypatch.setattr("onceward.dashboard.signing.asyncio.sleep", at_once)
+    monkeypatch.setattr("onceward.dashboard.shield.asyncio.sleep", at_once)
     visitor = DashboardVisitor(app)
     codes = [visitor.post("/sign-in", {"token": f"guess {n}", "name": "Eve"}).status_code for n in range(11)]
     assert codes == [403] * 10 + [429]
@@ -149,7 +149,7 @@ def test_one_wrong_token_that_is_sent_again_counts_once(app, monkeypatch):
     async def at_once(_):
         pass
 
-    monkeypatch.setattr("onceward.dashboard.signing.asyncio.sleep", at_once)
+    monkeypatch.setattr("onceward.dashboard.shield.asyncio.sleep", at_once)
     visitor = DashboardVisitor(app)
     assert {visitor.post("/sign-in", {"token": "old", "name": "Ada"}).status_code for _ in range(12)} == {403}
     visitor.sign_in(TOKEN)

@@ -5,8 +5,7 @@ from typing import Final, NamedTuple
 from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.events.sqs import Unwrap, check_unwrap, message_delivery
 from onceward.aws.sqs.broker import record_of
-from onceward.aws.sqs.kept import read_kept
-from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, Message, Outgoing, entry_of, size_of
+from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, Message, Outgoing, entry_of, read_kept, size_of
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.settings import LARGEST, QueueSettings
 from onceward.consumers.delivery import Delivery, MalformedRecord

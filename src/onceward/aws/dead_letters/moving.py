@@ -2,8 +2,9 @@
 
 After a kill at any step, the next run continues from what is left:
 
-1. the sending is claimed in the ledger, under its own namespace and the message's id;
-2. the message's key is made ready to run again: unparked, or its attempts reset, or cleared;
+1. if its key is completed and shall run again, that record is cleared;
+2. the sending is claimed in the ledger, under its own namespace and the message's id, and the message's key is made ready to run
+   again: unparked, or its attempts reset;
 3. the copy is sent, with an attribute that carries the original's default key (``letters.py``);
 4. the sending is recorded;
 5. the message is deleted (``redrive.py``).
@@ -115,13 +116,16 @@ class Mover:
         if reading.origin in self._sent:
             raise Refusal("it, or a copy of it, was moved in this run already: find out first why it is here again")
         begun = own is not None and verdict is not Verdict.START
-        plan, record = self._plan(message, reading, begun=begun)
+        plan, record = self._plan(reading, begun=begun)
         if plan.moves:
             self._copy(message)  # refuses what cannot be sent before anything is changed
         if not self._dry_run and (plan.moves or plan.step == "finish"):
             if plan.step == "rerun" and record is not None:
-                self._intend(message, record)
-            plan, record = self._acted(message, reading, begun=begun or plan.step == "rerun")
+                self._clear(message, own, record)
+                done, _ = self._acted(message, reading, begun=True)
+                plan = plan if done.moves else done
+            else:
+                plan, record = self._acted(message, reading, begun=begun)
         if plan.moves:
             self._sent.add(reading.origin)
         outcome = "moved" if plan.moves else _OUTCOMES[plan.step]
@@ -136,7 +140,7 @@ class Mover:
         except (Busy, Parked) as error:
             raise Refusal(f"another run is at it: {error}") from error
         try:
-            plan, record = self._prepared(message, reading, begun=begun)
+            plan, record = self._prepared(reading, begun=begun)
             if claim.lost:
                 plan = Plan("wait", "this run was paused for so long that another may have continued")
             if plan.step in {"keep", "wait", "drop"}:
@@ -161,10 +165,10 @@ class Mover:
         dedup = derived_key(ledger_key(NAME, message.id), ("send",)) if self._target.fifo else None
         return copied(message, dedup, self.room, by_default=self._letters.by_default)
 
-    def _prepared(self, message: Message, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
+    def _prepared(self, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
         """Make a key ready to run again; return the plan that was carried out."""
         while True:
-            plan, record = self._plan(message, reading, begun=begun)
+            plan, record = self._plan(reading, begun=begun)
             if record is None or self._made_ready(plan, record):
                 return plan, record
 
@@ -180,41 +184,31 @@ class Mover:
             raise
         except OncewardError:
             return False  # another process was faster
-        return plan.step != "rerun" or self._cleared(record)
+        return True
 
-    def _cleared(self, record: Record) -> bool:
+    def _clear(self, message: Message, own: Record | None, record: Record) -> None:
+        """Clear a completed record before the sending is claimed: a completed record after that is the copy's own.
+
+        ``own`` is the record of the sending, as it was seen before ``record``.
+
+        Raises:
+            Refusal: another process was faster.
+        """
         store = self._once.store
+        if self._look(ledger_key(NAME, message.id))[0] != own:
+            raise Refusal("another run is at it: try again")
         # As Ledger.clear: the next claim must get a larger fence, and a clock of whole seconds stamps ahead.
         if 0 < (ahead := record.fence / 1e6 - self._look(record.key)[1]) < 3 * store.resolution:
             time.sleep(ahead)
-        return drive(store.delete(record), store).won
+        if not drive(store.delete(record), store).won:
+            raise Refusal("its key has changed meanwhile: try again")
 
-    def _plan(self, message: Message, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
+    def _plan(self, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
         record, now = self._look(reading.key)
-        intended = begun and record is not None and self._look(_intent(message, record))[0] is not None
-        told = {"begun": begun, "intended": intended}
-        plan = planned(record, now, self._completed, self._in_doubt, **told, fingerprint=reading.fingerprint)
-        return plan, record
-
-    def _intend(self, message: Message, record: Record) -> None:
-        """Note which completed record must be cleared for a message.
-
-        The copy's own completed record must not be cleared. With the note, a later run can tell the two apart.
-        """
-        try:
-            self._once.acquire(_intention(message, record), name=NAME, **self._options).complete()
-        except (Completed, Busy):
-            pass  # an earlier run did so
+        mark = reading.fingerprint
+        return planned(record, now, self._completed, self._in_doubt, begun=begun, fingerprint=mark), record
 
     def _look(self, key: str) -> tuple[Record | None, float]:
         store = self._once.store
         reply = drive(store.load(key), store)
         return reply.record, reply.now
-
-
-def _intention(message: Message, record: Record) -> tuple[object, ...]:
-    return message.id, "rerun", f"{record.fence}/{record.owner}"
-
-
-def _intent(message: Message, record: Record) -> str:
-    return ledger_key(NAME, _intention(message, record))

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
-from onceward.aws.doctor.facts import Facts, Trigger, days
-from onceward.aws.doctor.mapping import functions
+from onceward.aws.doctor.mapping import Facts, Trigger, days, functions
 from onceward.aws.doctor.queue import QUEUE_CHECKS
-from onceward.aws.sqs.address import address_of
 from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.queue_steps import address_of
 from onceward.aws.sqs.settings import QueueSettings
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, Unpack
 
 from onceward.aws.events.sqs import SOURCE, Unwrap, check_unwrap, message_delivery
-from onceward.aws.sqs.kept import alike, kept_text
-from onceward.aws.sqs.message import ENTRIES, Message
+from onceward.aws.sqs.message import ENTRIES, Message, alike, kept_text
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
 from onceward.aws.sqs.settings import QueueSettings

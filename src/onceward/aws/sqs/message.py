@@ -1,10 +1,15 @@
-"""Messages as SQS delivers them, and as it accepts them."""
+"""Messages as SQS delivers them, as it accepts them, and as a record keeps them."""
 
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import md5
 from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from onceward.aws.events import KEY_ATTRIBUTE
+from onceward.errors import OncewardError
 
 # SQS API Reference, SendMessage. SQS refuses these characters; other versions of that page say that U+FFFD replaces them.
 _FOREIGN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -185,3 +190,85 @@ def check_text(text: str, what: str) -> None:
 
 def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
+
+
+class Kept(NamedTuple):
+    """A message that is kept."""
+
+    queue: str  # the ARN of the queue that it was received from
+    message: Message  # as it was received; of its system attributes, the message group
+
+
+class _AttributeText(msgspec.Struct):
+    type: str
+    value: str | None = None
+    base64: str | None = None
+
+
+class _MessageText(msgspec.Struct):
+    id: str
+    queue: str
+    group: str | None
+    body: str
+    attributes: dict[str, _AttributeText]
+
+
+class _Text(msgspec.Struct):
+    message: _MessageText
+
+
+def kept_text(message: Message, queue: str) -> str:
+    """Return the text for a record of a message from ``queue``, an ARN."""
+    told = {
+        "id": message.id,
+        "queue": queue,
+        "group": message.group,
+        "body": message.body,
+        "attributes": {name: _written(attribute) for name, attribute in message.user_attributes.items()},
+    }
+    return msgspec.json.encode({"message": told}).decode()
+
+
+def read_kept(text: str) -> Kept:
+    """Return the message that a record keeps.
+
+    Raises:
+        OncewardError: the text is not a message; somebody may have changed it.
+    """
+    try:
+        told = msgspec.json.decode(text, type=_Text).message
+        attributes = {name: _read(attribute) for name, attribute in told.attributes.items()}
+        system = {} if told.group is None else {"MessageGroupId": told.group}
+        return Kept(told.queue, Message(told.id, "", told.body, system, attributes))
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise OncewardError(f"the record's text is not a message of a queue: {error!r}") from error
+
+
+def alike(one: str, other: str) -> bool:
+    """Return whether two texts of :func:`kept_text` are of equal messages. An unreadable text equals no other.
+
+    A copy that was sent again also has an attribute of ours.
+    """
+    try:
+        first, second = read_kept(one).message, read_kept(other).message
+    except OncewardError:
+        return False
+    return first.body == second.body and _own(first) == _own(second)
+
+
+def _own(message: Message) -> dict[str, Attribute]:
+    return {name: value for name, value in message.user_attributes.items() if name != KEY_ATTRIBUTE}
+
+
+def _written(attribute: Attribute) -> dict[str, str]:
+    if isinstance(attribute.value, bytes):
+        return {"type": attribute.type, "base64": base64.b64encode(attribute.value).decode()}
+    return {"type": attribute.type, "value": attribute.value}
+
+
+def _read(told: _AttributeText) -> Attribute:
+    if told.base64 is not None:
+        return Attribute(told.type, base64.b64decode(told.base64))
+    if told.value is None:
+        raise ValueError("an attribute has no value")
+    return Attribute(told.type, told.value)

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from onceward.aws.events import KEY_ATTRIBUTE
-from onceward.aws.sqs.address import address_of
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, AttributeValue, Message, Outgoing, entry_of, size_of
-from onceward.aws.sqs.queue_steps import LONGEST_WAIT, QueueError, QueueSteps, Tries
+from onceward.aws.sqs.queue_steps import LONGEST_WAIT, QueueError, QueueSteps, Tries, address_of
 from onceward.aws.sqs.settings import LARGEST
 from onceward.core.arguments import check_type
 from onceward.core.drivers import drive, drive_async

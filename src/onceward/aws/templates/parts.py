@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from onceward.aws.doctor.facts import LAMBDA_RECEIVES, TIMEOUTS
+from onceward.aws.doctor.mapping import LAMBDA_RECEIVES, TIMEOUTS
 from onceward.observe import cloudwatch
 
 Document = dict[str, Any]

@@ -1,4 +1,78 @@
-"""Where ``lookup`` and ``store`` keep values by key: one class a file, and a line in ``PLACES``.
+"""Where ``lookup`` and ``store`` keep values by key: one class a kind, and a line in ``PLACES``.
 
-Each has the methods of ``contract.py``. A store's own clock stamps and judges when a value expires.
+Each has the methods of :class:`Values`. A store's own clock stamps and judges when a value expires.
 """
+
+from importlib import import_module
+from typing import Any, Final, cast
+
+from onceward.pipelines.kit import Field, Kit
+from onceward.stores import url_parts
+
+# Scheme → module and class, and the library that it needs with the extra that brings it.
+PLACES: Final[dict[str, tuple[str, tuple[str, str] | None]]] = {
+    "csv": ("onceward.pipelines.keyvalue.files:CsvValues", None),
+    "dynamodb": ("onceward.pipelines.keyvalue.dynamodb:DynamoValues", None),
+    "json": ("onceward.pipelines.keyvalue.files:JsonValues", None),
+    "mariadb": ("onceward.pipelines.keyvalue.sql:SqlValues", ("pymysql", "mysql")),
+    "mysql": ("onceward.pipelines.keyvalue.sql:SqlValues", ("pymysql", "mysql")),
+    "postgresql": ("onceward.pipelines.keyvalue.sql:SqlValues", ("psycopg", "postgres")),
+    "redis": ("onceward.pipelines.keyvalue.redis:RedisValues", ("redis", "redis")),
+    "rediss": ("onceward.pipelines.keyvalue.redis:RedisValues", ("redis", "redis")),
+    "sqlite": ("onceward.pipelines.keyvalue.sql:SqlValues", None),
+}
+
+
+class Values:
+    """Values by key. Any number of threads can use one. An error is any exception.
+
+    Attributes:
+        writes: whether it can be written to.
+    """
+
+    writes = True
+
+    def __init__(self, url: str, space: str, folder: str) -> None:
+        """Open it at a URL; raises ValueError if that is not valid. It makes no request. Relative paths begin in ``folder``."""
+
+    def get(self, key: str) -> Any:
+        """Return the value of a key, or its members as a list; None if there is none, or it has expired."""
+        raise NotImplementedError
+
+    def set(self, key: str, value: Any, ttl: float | None) -> None:
+        """Set the value of a key, for so many seconds."""
+
+    def add(self, key: str, member: Any, ttl: float | None) -> None:
+        """Add to the set of a key. Its members then stay so many seconds. A member that is there is not added again."""
+
+    def close(self) -> None:
+        """Close its connections."""
+
+
+def opened(kit: "Kit", field: "Field", url: str, space: str, *, writes: bool) -> Values | None:
+    """Return the values at a URL, or note what is wrong with it. They are closed when the run ends."""
+    try:
+        scheme = url_parts(url)[0].scheme
+        if scheme not in PLACES:
+            raise ValueError(f"{scheme or url!r} is no place of values: give one of {', '.join(sorted(PLACES))}")
+        where, library = PLACES[scheme]
+        if library is not None and not kit.needs(field, *library):
+            return None
+        module, _, name = where.partition(":")
+        made = cast("Values", getattr(import_module(module), name)(url, space, str(kit.folder)))
+    except (ValueError, OSError) as error:  # also a file that cannot be read
+        kit.mistake(field, str(error))
+        return None
+    if writes and not made.writes:
+        kit.mistake(field, f"values of {scheme} are only read")
+    kit.closing(made.close)
+    return made
+
+
+def options_of(url: str, known: frozenset[str]) -> dict[str, str]:
+    """Return the options of a URL; raises ValueError if one is unknown."""
+    options = url_parts(url)[1]
+    for name in options:
+        if name not in known:
+            raise ValueError(f"{name} is no option here; there are {', '.join(sorted(known))}")
+    return options

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import msgspec
 
 from onceward.core.urls import shown_url
-from onceward.pipelines.keyvalue.contract import Values, options_of
+from onceward.pipelines.keyvalue import Values, options_of
 from onceward.stores import url_parts
 
 

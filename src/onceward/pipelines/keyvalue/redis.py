@@ -6,7 +6,7 @@ import msgspec
 import redis
 from redis.exceptions import ResponseError
 
-from onceward.pipelines.keyvalue.contract import Values, options_of
+from onceward.pipelines.keyvalue import Values, options_of
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from onceward.pipelines.databases import Database, Dialect, Statement
-from onceward.pipelines.keyvalue.contract import Values
+from onceward.pipelines.keyvalue import Values
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")  # one text for each member
 _NOW: Final[dict[Dialect, str]] = {  # seconds since 1970 on the database's clock

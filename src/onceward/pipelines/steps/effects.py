@@ -10,7 +10,7 @@ from msgspec import Meta
 from onceward.errors import LeaseLost, OncewardError
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, text_of
 from onceward.pipelines.contract import EffectSettings
-from onceward.pipelines.keyvalue.contract import opened
+from onceward.pipelines.keyvalue import opened
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, StepList
