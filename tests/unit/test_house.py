@@ -7,6 +7,7 @@ from collections import defaultdict
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
 from grimp import build_graph
 
 import onceward
@@ -55,6 +56,7 @@ def pins(file):
     return {name.partition("[")[0].lower().replace("_", "-"): version for name, version in pairs}
 
 
+@pytest.mark.slow
 def test_the_benchmarks_requirements_name_all_that_they_import():
     folder = ROOT / "benchmarks"
     required, versions = pins(folder / "requirements.txt"), pins(ROOT / "constraints.txt")

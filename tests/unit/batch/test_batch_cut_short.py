@@ -127,6 +127,7 @@ async def flushed_by_two(once, began, ended):
         assert {one["id"] for one in done} <= set(ended)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cancels", [1, 2])
 @pytest.mark.parametrize(("work", "points"), [(one_after_the_other, 10), (two_at_a_time, 10), (flushed_by_two, 20)])
 def test_work_that_is_cancelled_at_any_point_leaves_nothing_undecided(work, points, cancels):

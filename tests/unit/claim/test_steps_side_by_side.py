@@ -150,6 +150,7 @@ class Handler:
             await asyncio.gather(*map(step, NAMES))
 
 
+@pytest.mark.slow
 @each("shape", SHAPES)
 def test_nothing_of_an_earlier_attempt_acts_and_no_recorded_step_is_made_again(shape):
     found = {seed: wrong for seed in range(12) if (wrong := Handler(seed, shape).run())}

@@ -41,6 +41,7 @@ def refused(result, *texts):
         assert text in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("driver", "store", "url"),
     [
@@ -90,6 +91,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, argum
     refused(run("pipe", "lines.ndjson", "--key", "line.id", *arguments), "cannot be imported", text)
 
 
+@pytest.mark.slow
 @each(
     ("arguments", "text"),
     [

@@ -297,6 +297,7 @@ def test_a_completed_key_that_is_retried_keeps_its_attempt(scene):
     assert done[0].outcome == "COMPLETED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["no", "long " * 1000, "é" * 300, '"quoted" \\ \n\t\x00 \ud800', "\U0001f600" * 400])
 @pytest.mark.parametrize("trace", [None, TRACES[0]])
 def test_the_history_is_bounded_and_drops_the_oldest(scene, text, trace):

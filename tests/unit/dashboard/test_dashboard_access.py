@@ -10,6 +10,8 @@ from onceward.dashboard.shield import COOKIE
 from tables import each
 from web.visitors import DashboardVisitor
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "correct horse battery staple"
 KEY = "shop.charge:order-7"
 

@@ -14,6 +14,8 @@ from onceward.results.message_entries import MessageEntry, Unsent, unsent_of
 from onceward.stores.audit import NAMESPACE, Deed, begin, entries_of
 from web.visitors import DashboardVisitor
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "correct horse battery staple"
 
 

@@ -18,6 +18,8 @@ from onceward.stores import audit
 from onceward.testing.clock import ManualClock
 from web.visitors import DashboardVisitor
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def once():

@@ -123,6 +123,7 @@ def test_two_closures_of_one_factory_are_refused_before_the_second_is_run(once):
     assert len(once.store.records) == 1
 
 
+@pytest.mark.slow
 @each("factory", FACTORIES)
 def test_closures_that_differ_in_any_way_are_refused(once, factory):
     first = once(key="n")(factory(contents(factory, "sms")))
@@ -131,6 +132,7 @@ def test_closures_that_differ_in_any_way_are_refused(once, factory):
     assert first.key_of(1).endswith("send:1") or factory is decorated
 
 
+@pytest.mark.slow
 @each("factory", FACTORIES)
 def test_closures_that_differ_in_any_way_are_not_run(once, factory):
     once.run(1, factory(contents(factory, "sms")), 1)
@@ -167,6 +169,7 @@ APPLIED = {
 }
 
 
+@pytest.mark.slow
 @each("apply", APPLIED.values())
 def test_wherever_a_function_gives_its_name_a_namesake_is_refused(once, apply):
     kept = [apply(once, sender("sms", []))]

@@ -19,6 +19,7 @@ def guarded(shop, once):
     return shop
 
 
+@pytest.mark.slow
 def test_each_tool_that_changes_something_takes_effect_once_and_says_so(guarded):
     ran = []
 

@@ -52,6 +52,7 @@ def test_the_examples_send_what_they_say(hooks, tmp_path, monkeypatch):
     space["once"].close()
 
 
+@pytest.mark.slow
 def test_each_command_is_one_that_there_is():
     from typer.testing import CliRunner
 

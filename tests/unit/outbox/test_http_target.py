@@ -295,6 +295,7 @@ def certificate(tmp_path_factory):
     return made, server
 
 
+@pytest.mark.slow
 def test_a_certificate_that_cannot_be_verified_is_sent_later(endpoint, certificate):
     server = endpoint(tls=certificate[1])
     told = send(f"https://localhost:{server.port}/")

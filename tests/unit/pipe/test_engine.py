@@ -96,6 +96,7 @@ def test_an_option_that_is_not_valid_is_refused():
             Pipe(Once("memory:"), Function(charge), **options)
 
 
+@pytest.mark.slow
 def test_the_engine_needs_neither_typer_nor_rich():
     code = (
         "import sys; sys.modules['typer'] = sys.modules['rich'] = None\n"

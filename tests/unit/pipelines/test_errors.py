@@ -73,6 +73,7 @@ def test_a_message_can_go_on_without_a_step_and_never_makes_it_again(pipelines):
     assert pipelines.made == [1, "later", "later"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("result", [{"receipt": 7}, {"failed": 1}, {"made": 1}, [7], None])
 @pytest.mark.parametrize(("before", "after"), [("fail", "continue"), ("continue", "fail")])
 def test_a_result_stays_what_it_is_when_the_file_gets_another_on_error(pipelines, before, after, result):

@@ -85,6 +85,7 @@ def test_lines_within_a_value_that_is_too_long_become_no_rows(pipelines):
     assert [one.status for one in outcomes if not one.ok] == ["malformed"]
 
 
+@pytest.mark.slow
 def test_a_quote_that_nothing_closes_is_looked_for_once_and_not_again_at_each_line(pipelines, monkeypatch):
     monkeypatch.setattr(csv_rows, "LONGEST", 100_000)
     value = '1,"never closed\n' + '2,say ""x""\n' * 100_000  # minutes, if each line is read with all before it

@@ -27,6 +27,7 @@ sinks:
 """
 
 
+@pytest.mark.slow
 @each(
     ("was", "now", "line", "column", "text"),
     [

@@ -89,6 +89,7 @@ def test_an_event_with_a_key_is_accepted_and_takes_effect_once(endpoint):
     assert {one.key for one in shop.outcomes} == {"hooks:order-7"}
 
 
+@pytest.mark.slow
 @each(
     ("headers", "body", "status"),
     [

@@ -74,6 +74,7 @@ def test_a_store_whose_driver_is_missing_is_not_offered(monkeypatch):
 # --- a store of another package ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @each("check", CHECKS)
 def test_the_toy_store_conforms(check, mode, toy, tmp_path):

@@ -4,10 +4,13 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from printed.pages import section
 from tables import each
 
 
+@pytest.mark.slow
 @each(
     ("page", "title"),
     [

@@ -80,6 +80,7 @@ def found(store, criteria, limit=10_000):
     return [record.key for record in drive(store.select(ByKey(criteria=criteria), None, limit), store).records]
 
 
+@pytest.mark.slow
 @each("criteria", CRITERIA)
 def test_sqlite_finds_what_python_finds(store, criteria):
     wanted = [one.key for one in RECORDS if meets(one, criteria.clause, NOW)]

@@ -134,6 +134,7 @@ def test_a_crash_test_within_it_is_refused():
             pass
 
 
+@pytest.mark.slow
 def test_it_is_refused_where_no_test_runs():
     code = "import unittest, unittest.mock, pytest, onceward.testing\nwith onceward.testing.off(): print('off')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

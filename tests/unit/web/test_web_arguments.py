@@ -200,6 +200,7 @@ def test_a_scope_that_is_to_be_awaited_is_told_so():
 # --- frameworks that are not there ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @each(("module", "name"), [("fastapi", "fastapi"), ("flask", "flask"), ("django", "django")])
 def test_a_framework_that_is_not_installed_is_told_with_what_to_install(module, name):
     code = f"import sys; sys.modules[{name!r}] = None\nimport onceward.web.{module}"

@@ -820,6 +820,7 @@ def test_what_happens_is_told(once):
     assert seen == [(event, "POST /orders") for event in ("claimed", "completed", "replayed", "mismatch")]
 
 
+@pytest.mark.slow
 def test_a_long_body_does_not_stop_the_event_loop(once):
     async def app(scope, receive, send):
         seen.append(ticks)
@@ -908,6 +909,7 @@ def test_an_answer_is_recorded_though_its_frameworks_time_is_over():
     once.close()
 
 
+@pytest.mark.slow
 def test_a_body_in_small_chunks_takes_no_more_memory_than_in_large_ones(once):
     async def app(scope, receive, send):
         await answer(send, body=str(tracemalloc.get_traced_memory()[1]).encode())

@@ -165,6 +165,7 @@ def test_an_exit_that_no_server_waits_for_reaches_who_runs_the_loop(once):
     assert asgi.statuses(once) == [IN_PROGRESS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waits", [0, 1])
 @pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
 def test_errors_leave_nothing_to_the_garbage_collector(once, waits, error):

@@ -284,6 +284,7 @@ def statuses(service):
     return [record.status for record, _ in service.once.ledger.records()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]}-{row[2]}-{row[3]}")
 def test_what_an_endpoint_answers_is_recorded(serve, face, row):

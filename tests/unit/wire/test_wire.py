@@ -982,6 +982,7 @@ def damaged(seed):
     return bytes(data)
 
 
+@pytest.mark.slow
 def test_damaged_answer_is_answer_or_store_error_and_never_another_error(carrier):
     seeds = iter(range(400))
 
