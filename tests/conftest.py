@@ -8,10 +8,12 @@ import sys
 import tempfile
 import uuid
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from onceward.aws.sqs import queue_steps
 from onceward.outbox import sender as senders
@@ -165,6 +167,24 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+class Scheduling(LoadScopeScheduling):
+    """Give a file with servers of its own to one process, so that each starts once; xdist's own groups do nothing on pytest 9.2."""
+
+    def _split_scope(self, nodeid):
+        file = nodeid.partition("::")[0]
+        return file if _has_own_servers(self.config.rootpath / file) else nodeid
+
+
+@cache
+def _has_own_servers(file):
+    return 'scope="module"' in file.read_text(encoding="utf-8")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return Scheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -20,9 +20,6 @@ MANY = 3_000  # records
 HOSTILE = "shop:<script>window.owned=1</script><img src=x onerror=window.owned=1>\x1b[31m\u202e\"'&\r\n" + "x" * 1500
 
 
-pytestmark = pytest.mark.xdist_group("browser")
-
-
 @pytest.fixture(scope="module")
 def browser():
     with browsing() as made:

@@ -79,22 +79,6 @@ def test_what_the_outbox_sends_has_its_derived_key(server, client, stream, work,
     assert f"shop:{key}" in {record.key for record, _ in once.ledger.records()}
 
 
-def test_one_that_fails_comes_again_after_a_pause(client, stream, work):
-    tries, receives = [], []
-    note_outcomes(lambda outcome: receives.append(outcome.record.raw.receives))
-
-    def handler(order):
-        tries.append(time.monotonic())
-        if len(tries) < 4:
-            raise ZeroDivisionError
-
-    publish(client, stream, {"id": 1})
-    work(handler, idle=60.0)
-    until(lambda: len(receives) == 4)
-    assert receives == [1, 2, 3, 4]
-    assert tries[-1] - tries[0] >= 0.1 + 0.2 + 0.4
-
-
 def test_plain_fields_without_a_key_are_a_dead_letter_with_fields(client, stream, work):
     client.xadd(stream, {"n": "1", "Onceward-Key": "shop:victim"})
     work(lambda order: None)

@@ -298,13 +298,6 @@ def test_the_mapping_and_the_function_of_a_queue_are_looked_at(cli, endpoint, or
     endpoint.rest("DELETE", f"/2015-03-31/event-source-mappings/{mapping}")
 
 
-def test_a_dead_letter_queue_that_is_gone_could_not_be_looked_at(cli, endpoint, orders):
-    endpoint.ask("AmazonSQS.DeleteQueue", QueueUrl=f"{orders}-dlq")
-    result = cli.run("doctor", "--queue", orders, "--json")
-    assert result.returncode == 2
-    assert "there is no such queue" in told(result)["unknown", "dead letters"]["says"]
-
-
 def test_a_missing_permission_is_named_and_ends_with_status_2(cli, endpoint, orders):
     between = Proxy(endpoint.port)
     between.rule = lambda seen: Refuse("AccessDeniedException", 403)
@@ -382,14 +375,6 @@ def test_a_table_that_is_not_there_or_has_another_key_is_unsafe(cli, dynoxide):
     other = cli.run("doctor", "--store", f"dynamodb://{name}?endpoint={dynoxide.url}", "--json")
     assert other.returncode == 1
     assert set(told(other)) == {("error", "key schema"), ("skipped", "point-in-time recovery")}
-
-
-@pytest.mark.nightly
-def test_a_table_that_nobody_may_describe_could_not_be_looked_at(cli, proxy, url):
-    proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action.startswith("Describe") else None
-    result = cli.run("doctor", "--store", url)
-    assert result.returncode == 2
-    assert b"allow dynamodb:DescribeTable on the table" in result.stdout
 
 
 def test_backups_that_nobody_may_look_at_are_skipped_and_not_ok(cli, proxy, url):

@@ -710,6 +710,7 @@ def test_the_command_asks_for_a_name_that_it_cannot_find(scene, cli, others):
     assert list(scene.there()) == [first]
 
 
+@pytest.mark.sampled(completed=1)
 @pytest.mark.parametrize("completed", ["drop", "rerun"])
 def test_the_command_does_not_touch_completed_messages_unasked(scene, cli, completed):
     first = scene.dead()
@@ -731,32 +732,6 @@ def test_the_command_says_what_is_wrong_with_a_queue(scene, cli):
     bad = cli.run("redrive", "a b", "--to", scene.target, "--store", scene.url)
     assert bad.returncode == 2
     assert "is not a queue" in bad.stderr
-
-
-@pytest.mark.parametrize("why", ["the same", "the other way round", "another kind"])
-def test_queues_that_do_not_fit_are_a_usage_error(scene, cli, ministack, why):
-    first = scene.dead()
-    scene.once.acquire("a").complete()
-    queues = {
-        "the same": (scene.dlq, scene.dlq),
-        "the other way round": (scene.target, scene.dlq),
-        "another kind": (scene.dlq, ministack.queue(f"redrive-{next(_NUMBERS)}.fifo")),
-    }
-    dlq, to = queues[why]
-    result = cli.run("redrive", dlq, "--to", to, "--store", scene.url)
-    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
-    assert list(scene.there()) == [first]
-
-
-@pytest.mark.nightly
-def test_the_command_says_that_messages_are_hidden_from_it(scene, cli):
-    scene.dead()
-    scene.once.acquire("a").complete()
-    Queue(scene.dlq).receive(wait=0, visibility=60)  # and is killed
-    result = cli.run("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--json")
-    assert "about 1 message(s) of " in result.stderr
-    assert "Run this again when they are visible" in result.stderr
-    assert json.loads(result.stdout)["summary"]["hidden"] == 1
 
 
 def test_the_command_stops_when_told_and_shows_again_what_it_holds(scene, cli):
@@ -792,6 +767,7 @@ def handle(scene):
 
 
 @pytest.mark.usefixtures("handle")
+@pytest.mark.sampled(completed=1)
 @pytest.mark.parametrize("completed", ["drop", "rerun"])
 @pytest.mark.parametrize(
     ("fingerprint", "why"), [(None, "say what it compares with --fingerprint"), ("body", "another input")]

@@ -10,8 +10,6 @@ import pytest
 
 from queues.celery_workers import Shop
 
-pytestmark = pytest.mark.xdist_group("celery_rabbitmq")
-
 CLASSIC, QUORUM = {}, {"x-queue-type": "quorum"}
 
 

@@ -12,7 +12,7 @@ from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, regis
 from queues.celery_workers import Shop
 from waiting import until
 
-pytestmark = [pytest.mark.sampled(broker=1), pytest.mark.xdist_group("celery_target")]
+pytestmark = pytest.mark.sampled(broker=1)
 
 
 @pytest.fixture(params=["redis", "rabbitmq"])

@@ -12,8 +12,6 @@ from celery.exceptions import TimeLimitExceeded
 from queues.celery_workers import PATIENCE, Shop
 from servers.redis import Redis
 
-pytestmark = pytest.mark.xdist_group("celery_tasks")
-
 
 @pytest.fixture(scope="module")
 def broker():

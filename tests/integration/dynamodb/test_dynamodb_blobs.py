@@ -1,6 +1,5 @@
 """Results that are too large for an item: objects in S3, on a real server, also when it is away or slow."""
 
-import asyncio
 import base64
 import json
 import random
@@ -27,7 +26,7 @@ from queues.boxes import Box
 from servers.ministack import S3
 from servers.proxy import Fault, Proxy, Refuse
 
-pytestmark = [pytest.mark.sampled(times=1), pytest.mark.xdist_group("dynamodb_blobs")]
+pytestmark = pytest.mark.sampled(times=1)
 
 BUCKET = "results"
 chance = random.Random(5)
@@ -125,20 +124,6 @@ def test_a_large_result_is_replayed_from_its_object(once, objects, stands, store
     assert json.loads(stored()[name]) == LARGE
 
 
-def test_a_coroutines_large_result_too(url, blobs, objects):
-    async def handler():
-        return LARGE
-
-    async def main():
-        once = Once(f"{url}&blobs={blobs}", max_result=10**7)
-        assert await once.run_async("k", handler) == LARGE
-        assert await once.run_async("k", handler) == LARGE
-        once.close()
-
-    asyncio.run(main())
-    assert objects.actions == ["PUT", "GET"]
-
-
 def test_a_small_result_is_kept_in_the_item(once, objects):
     assert once.run("k", lambda: SMALL) == SMALL
     assert once.run("k", never) == SMALL
@@ -229,23 +214,6 @@ def test_heartbeat_in_between_does_not_make_completion_wait_for_s3_again(url, bl
         claim.complete(LARGE)
     assert stands()["status"] == {"S": COMPLETED}
     assert len(objects.seen) == 5
-
-
-def test_a_slow_s3_gets_each_object_once_though_a_heartbeat_intervenes(url, blobs, objects):
-    once = Once(f"{url}&blobs={blobs}", lease=6, heartbeat=1.6, max_result=10**7).using(name="n")
-    objects.rule = lambda seen: Fault(delay=1.8)
-    with once.claim("k") as claim:
-        claim.complete(LARGE)
-    assert objects.actions == ["PUT"]
-
-
-def test_when_s3_is_forbidden_the_record_is_completed_all_the_same(once, objects, stands):
-    objects.rule = lambda seen: Refuse("AccessDenied", 403)
-    with pytest.warns(UserWarning, match="s3:PutObject"):
-        assert once.run("k", large) == LARGE
-    assert stands()["status"] == {"S": COMPLETED}
-    with pytest.raises(ResultUnavailable, match="s3:PutObject"):
-        once.run("k", never)
 
 
 def test_when_s3_is_away_at_the_replay_the_handler_does_not_run(once, objects):

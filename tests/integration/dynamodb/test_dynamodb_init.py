@@ -107,16 +107,6 @@ def test_a_table_that_somebody_else_makes_at_this_moment_is_taken(store, proxy, 
     assert made(parts) == [False, False, True]
 
 
-def test_a_ttl_that_somebody_else_enables_at_this_moment_is_taken(store, proxy, dynoxide, name):
-    def rule(seen):
-        if seen.action == "UpdateTimeToLive":
-            dynoxide.ask("UpdateTimeToLive", **seen.body)
-            return Refuse("ValidationException", message="TimeToLive is already enabled")
-
-    proxy.rule = rule
-    assert made(drive(provision(store, set()), store)) == [True, True, False]
-
-
 def test_what_is_throttled_is_asked_again(store, proxy):
     throttled = {"DescribeTable", "CreateTable", "UpdateTimeToLive"}
 
@@ -156,16 +146,6 @@ def test_a_former_versions_table_refuses_messages_until_init_adds_the_index(stor
     assert made(drive(provision(store, set()), store)) == [False, False, False]
     drive(ready(), store)
     assert len(sent(proxy, "UpdateTable")) == 1
-
-
-def test_an_index_that_somebody_else_makes_at_this_moment_is_taken(store, proxy, dynoxide, former):
-    def rule(seen):
-        if seen.action == "UpdateTable":
-            dynoxide.ask("UpdateTable", **seen.body)
-            return Refuse("ResourceInUseException")
-
-    proxy.rule = rule
-    assert made(drive(provision(store, set()), store)) == [False, False, True]
 
 
 def test_an_index_that_dynamodb_still_builds_does_not_refuse_messages(store, proxy, dynoxide):

@@ -320,15 +320,6 @@ def test_powertools_honours_our_claim(shop):
     assert shop.ran == []
 
 
-def test_powertools_honours_our_claim_as_it_is_renewed(shop):
-    shop.ahead(-100)
-    store = shop.stores[-1]
-    held = drive(store.insert(claim_of(f"{NAME}:{KEY}", "me", lease=10.0)), store).record
-    drive(store.swap_many([(next_of(held, lease=200.0), held)] * 1), store)
-    with pytest.raises(IdempotencyAlreadyInProgressError):
-        shop.theirs()()
-
-
 def test_powertools_takes_over_our_lapsed_claim_and_we_learn_it_is_lost(shop):
     shop.ahead(-100)
     claim = shop.once.acquire(KEY, lease=90)
@@ -456,13 +447,6 @@ def test_a_record_that_a_batch_wrote_can_be_written_over_and_taken_over(shop, re
     shop.ahead(7300)
     assert shop.run() == {"by": "ours"}
     assert shop.ran == ["ours"]
-
-
-def test_a_record_that_a_batch_wrote_reads_the_same_to_powertools(shop, replies):
-    store = shop.stores[0]
-    assert drive(store.load(f"{NAME}:{KEY}"), store).record == replies[0].record
-    assert shop.theirs()() == {"by": "ours"}
-    assert shop.run() == {"by": "ours"}
 
 
 # --- payload validation -------------------------------------------------------------------------------------------

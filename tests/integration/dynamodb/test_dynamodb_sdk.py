@@ -331,14 +331,3 @@ def test_what_is_not_a_client_for_dynamodb_is_refused(service):
         with pytest.raises(TypeError, match="rewrites attribute values"):
             through(resource.meta.client)
     resource.meta.client.close()
-
-
-def test_a_page_of_a_proxy_tells_no_time(carrier, service, monkeypatch):
-    def send(self, name, value):
-        if "equest" not in name:
-            BaseHTTPRequestHandler.send_header(self, name, value)
-
-    monkeypatch.setattr(Service, "send_header", send)
-    service.answers = {"GetItem": (400, {"__type": "x#Refused", "message": "no"})}
-    (got,) = carrier.send(GET)
-    assert got.date is None

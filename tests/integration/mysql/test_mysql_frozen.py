@@ -15,7 +15,7 @@ from onceward.stores import open_store
 from servers.mysql import Mariadb
 from stores.mysql_hands import HANDS
 
-pytestmark = [pytest.mark.sampled(hand=1), pytest.mark.xdist_group("mysql_frozen")]
+pytestmark = pytest.mark.sampled(hand=1)
 
 
 @pytest.fixture(scope="module")

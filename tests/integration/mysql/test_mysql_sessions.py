@@ -11,8 +11,6 @@ from servers.mysql import Mariadb
 from stores.mysql_hands import name_of
 from waiting import until
 
-pytestmark = pytest.mark.xdist_group("mysql_sessions")
-
 
 def with_worker(server):
     """Make a user without special rights: ``init_connect`` and ``read_only`` are for such users only."""

@@ -23,8 +23,6 @@ from servers.rabbitmq import Rabbitmq
 from waiting import until
 from web.visitors import DashboardVisitor
 
-pytestmark = pytest.mark.xdist_group("rabbit_copies")
-
 PATIENCE = 120.0
 
 

@@ -19,7 +19,7 @@ from onceward.testing.bench import claim_of
 from servers.gates import Gate
 from servers.redis import Redis, Replica, until
 
-pytestmark = [pytest.mark.sampled(mode=1), pytest.mark.xdist_group("redis_connections")]
+pytestmark = pytest.mark.sampled(mode=1)
 
 
 @pytest.fixture(scope="module")

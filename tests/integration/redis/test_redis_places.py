@@ -25,7 +25,7 @@ from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, Bench
 from servers.redis import Redis, RedisCluster, RedisSentinel, Replica, slots_of, until
 
-pytestmark = [pytest.mark.sampled(mode=1), pytest.mark.xdist_group("redis_places")]
+pytestmark = pytest.mark.sampled(mode=1)
 
 NAMES = {
     "insert_many_in_order",

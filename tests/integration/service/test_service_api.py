@@ -14,8 +14,6 @@ from tables import each
 from waiting import until
 from web.services import PATIENCE, Api, Service, new_id, serving
 
-pytestmark = pytest.mark.xdist_group("service_api")
-
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):

@@ -27,8 +27,6 @@ from servers.certificates import certificate
 from tables import each
 from web.services import PATIENCE, Api, new_id, serving
 
-pytestmark = pytest.mark.xdist_group("service_door")
-
 
 def onceward(*arguments):
     """Run a command to its end."""

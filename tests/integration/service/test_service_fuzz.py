@@ -20,8 +20,6 @@ from onceward.service.problems import RequestRefused
 from onceward.service.tokens import ACTIONS, add, made
 from web.asgi import ask
 
-pytestmark = pytest.mark.xdist_group("service_fuzz")
-
 ID = "0123456789abcdef" * 2
 JSON = (b"content-type", b"application/json")
 HOST = (b"host", b"localhost")

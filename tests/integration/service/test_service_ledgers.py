@@ -9,7 +9,7 @@ import pytest
 from tables import each
 from web.services import PATIENCE, Api, new_id, serving
 
-pytestmark = [pytest.mark.sampled(instances=1), pytest.mark.xdist_group("service_ledgers")]
+pytestmark = pytest.mark.sampled(instances=1)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "mysql", "dynamodb"])

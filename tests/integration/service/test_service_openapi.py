@@ -15,7 +15,7 @@ from onceward.service.tokens import ACTIONS, add, made
 from places import DOCS
 from web.services import Api, new_id, serving
 
-pytestmark = [pytest.mark.xdist_group("service_openapi"), pytest.mark.sampled(mode=1)]
+pytestmark = pytest.mark.sampled(mode=1)
 
 
 def test_the_committed_document_is_that_of_the_code():

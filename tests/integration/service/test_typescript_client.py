@@ -19,8 +19,6 @@ from servers.needs import needs, typescript
 from servers.orphans import watched
 from web.services import PATIENCE, Api, LosesAnswers, Service, new_id, serving
 
-pytestmark = pytest.mark.xdist_group("typescript_client")
-
 SOURCE = ROOT / "clients" / "typescript"
 
 

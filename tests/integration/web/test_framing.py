@@ -10,7 +10,7 @@ import pytest
 
 from web.servers import serving
 
-pytestmark = [pytest.mark.sampled(server=1), pytest.mark.xdist_group("framing")]
+pytestmark = pytest.mark.sampled(server=1)
 
 HEAD = b"POST /a HTTP/1.1\r\nHost: localhost\r\n"
 NEXT = b"GET /next HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -208,16 +208,6 @@ def test_a_5xx_is_given_back_and_the_retry_runs_again(once, source):
 
 
 @source
-def test_a_4xx_is_an_outcome_and_is_replayed(once, source):
-    shop = Shop({"statusCode": 402, "body": "declined"})
-    handler = served(once, shop)
-    handler(keyed(source))
-    again = handler(keyed(source))
-    assert (again["statusCode"], again["body"]) == (402, "declined")
-    assert len(shop.effects) == 1
-
-
-@source
 def test_an_exception_gives_the_key_back_and_goes_on(once, source):
     shop = Shop(ZeroDivisionError("boom"))
     handler = served(once, shop)
@@ -331,14 +321,6 @@ def test_nobody_waits_beyond_the_time_of_the_invocation(once):
         assert within(1.3, lambda _: handler(keyed(http), Context(1.3)))["statusCode"] == 409
         shop.go_on.set()
         first.result(30)
-
-
-def test_many_duplicates_at_once_take_effect_once(once, shop):
-    handler = served(once, shop, wait=30)
-    with ThreadPoolExecutor(16) as pool:
-        responses = list(pool.map(handler, [keyed(rest) for _ in range(64)]))
-    assert {(r["statusCode"], r["body"]) for r in responses} == {(201, '{"id": 1}')}
-    assert len(shop.effects) == 1
 
 
 def test_a_lease_ends_with_the_invocation(once):

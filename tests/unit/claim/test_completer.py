@@ -219,25 +219,6 @@ def test_the_fingerprint_stays_that_of_the_first_call():
     assert shop.record().fingerprint == mark
 
 
-def test_recorded_steps_are_not_made_again():
-    shop = Shop()
-    made = []
-
-    @shop.once(key="n", name="steps", keep_input=True)
-    def place(n: int, claim: Claim):
-        claim.step("charge", made.append, "charge")
-        shop.does(n)
-        claim.step("mail", made.append, "mail")
-
-    shop.does = shop.fails(Crash)
-    with pytest.raises(Crash):
-        place(1)
-    shop.does = lambda n: n
-    shop.lapse()
-    assert shop.complete(place) == Sweep(completed=1)
-    assert made == ["charge", "mail"]
-
-
 def test_an_interrupt_ends_the_sweep_and_the_key_lapses_again():
     shop = Shop()
     shop.crash(1, 2)

@@ -179,16 +179,6 @@ def test_lines_without_a_trace_are_those_of_earlier_versions(scene):
     )
 
 
-def test_lines_of_an_earlier_version_have_no_trace(scene):
-    scene.tracing.trace = TRACES[0]
-    scene.attempt("first")
-    scene.vanish()
-    scene.attempt("third")
-    record = scene.record._replace(history=scene.record.history.replace(f',"trace":"{TRACES[0]}"', ""))
-    ours, theirs = (attempts_of(one, scene.clock()) for one in (scene.record, record))
-    assert theirs == [one._replace(trace=None) for one in ours]
-
-
 @pytest.mark.parametrize(
     "trace", ['"', TRACES[0][:-1] + '"', TRACES[0][:-1] + "\\", TRACES[0] + "\n", TRACES[0].upper() + "é"]
 )

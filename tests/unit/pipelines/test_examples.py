@@ -73,6 +73,7 @@ def test_examples_that_hold_are_ok_after_each_kill(cli):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(was=2, now=2, fault=2)
 @pytest.mark.parametrize(
     ("was", "now", "fault"),
     [

@@ -195,13 +195,6 @@ def test_an_answer_that_was_recorded_under_asgi_is_replayed_under_wsgi(once):
     assert (answer.sent, answer.replayed, answer.header("x-note")) == (b"first", True, ["ü"])
 
 
-def test_an_answer_that_is_no_outcome_gives_the_key_back(once):
-    shop = Shop("503 Service Unavailable")
-    app = WsgiIdempotency(shop, once)
-    assert [ask(app).sent, ask(app).sent] == [b'{"run":1}', b'{"run":2}']
-    assert [(record.status, record.attempts) for record in records(once)] == [(RELEASED, 2)]
-
-
 @pytest.mark.parametrize("wait", [None, 10])
 def test_of_requests_at_the_same_time_one_is_carried_out(once, wait):
     started, go = threading.Event(), threading.Event()
