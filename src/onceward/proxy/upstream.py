@@ -71,7 +71,7 @@ class Link:
     async def _next(self) -> Any:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             data = await self._stream.reader.read(_PART)
-            if not data and self._stream.reader.broken is not None:
+            if not data and self._stream.is_cut:
                 raise h11.RemoteProtocolError("the connection was broken off") from self._stream.reader.broken
             self._http.receive_data(data)
         return event

@@ -54,6 +54,22 @@ class OpenStream(NamedTuple):
         """Whether it is open, and nothing has come unasked, which would be read as the answer to the next request."""
         return not (self.reader.unread or self.reader.at_eof() or self.writer.is_closing())
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it broke off. Over TLS its end is real only after the sender's closure alert (RFC 9112, section 9.8)."""
+        tls = self.writer.get_extra_info("ssl_object")
+        if self.reader.broken is not None or tls is None:
+            return self.reader.broken is not None
+        import ssl
+
+        try:
+            tls.read(1)
+        except ssl.SSLZeroReturnError:  # both sides have closed it
+            return False
+        except OSError:
+            return True
+        return False
+
     def close(self) -> None:
         """Close it at once: what is still to be sent is dropped."""
         self.writer.transport.abort()

@@ -3,7 +3,9 @@
 import asyncio
 import gzip
 import socket
+import ssl
 import struct
+import threading
 
 import pytest
 
@@ -12,6 +14,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.keys.ledger_keys import derived_key
 from onceward.proxy import Proxy
 from onceward.web import Route
+from servers.certificates import certificate
 from servers.needs import free_port
 from tables import each
 from web.asgi import JSON, KEY, Client, ask, scope, statuses
@@ -102,6 +105,33 @@ def test_an_answer_that_is_broken_off_never_looks_whole_and_is_not_recorded(once
         assert statuses(once) == [IN_PROGRESS]
 
     with_upstream(TORN[case])(main)
+
+
+@pytest.mark.parametrize("says_so", [False, True], ids=["cut", "closed"])
+def test_over_tls_an_answer_without_a_length_is_whole_only_if_its_sender_says_that_it_closes(
+    once, says_so, tmp_path, monkeypatch
+):
+    chain, private = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(chain))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(chain, private)
+
+    def serve(listener):
+        connection = context.wrap_socket(listener.accept()[0], server_side=True)
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 201 Created\r\nConnection: close\r\n\r\nabc")
+        if says_so:
+            connection.unwrap()
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        proxy = Proxy(f"https://127.0.0.1:{listener.getsockname()[1]}", once, Rules(), name="http")
+        first = asyncio.run(asyncio.wait_for(ask(proxy), 60))
+        thread.join()
+    assert statuses(once) == [COMPLETED if says_so else IN_PROGRESS]
+    assert first.sent[-1].get("more_body", False) is not says_so
 
 
 def test_after_the_lease_the_request_goes_out_again_with_the_same_key(once):
