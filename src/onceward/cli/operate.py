@@ -35,8 +35,7 @@ from onceward.errors import Busy, OncewardError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.chains import LONGEST
 from onceward.stores.contract import Damaged, DamagedRecord, KeepsMessage, NotFound
-from onceward.stores.ledger import Ledger
-from onceward.stores.ledger_settling import kept_for
+from onceward.stores.ledger import Ledger, kept_for
 from onceward.terminal import line, quoted
 
 T = TypeVar("T")

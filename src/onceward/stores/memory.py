@@ -69,7 +69,6 @@ class MemoryStore(OneByOne, Observed):
         return reply
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys, or the longest due first."""
         page: Page = yield partial(self._select, selection, after, limit)
         return page
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from onceward import Busy, Once, Parked, ResultUnavailable, StoreError
 from onceward.stores.dynamodb.blobs import Blobs
-from onceward.stores.dynamodb.layouts import preset
-from onceward.stores.dynamodb.layouts.plain import Plain
+from onceward.stores.dynamodb.layouts import Plain, preset
 from onceward.stores.dynamodb.store import DynamoStore
 from servers.needs import numbers
 from web.plain_wire import plain_wires

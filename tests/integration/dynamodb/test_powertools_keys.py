@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from onceward import KeyMissing, Once
 from onceward.keys.ledger_keys import ledger_key
-from onceward.stores.dynamodb.layouts import powertools_keys
-from onceward.stores.dynamodb.layouts.powertools import Powertools
+from onceward.stores.dynamodb.layouts import Powertools, powertools_keys
 from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key, powertools_name
 from onceward.stores.dynamodb.store import DynamoStore
 from printed.pages import section

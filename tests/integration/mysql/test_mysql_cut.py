@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from onceward.stores.sql.session import SqlSession, Turn
+from onceward.stores.sql.session import SqlSession
 from stores.cut_cases import *  # noqa: F403 - its tests run here
 from stores.cut_cases import records
 from stores.mysql_hands import HANDS
@@ -26,7 +26,7 @@ def test_an_interrupt_right_before_the_commit_is_no_fault_of_the_body(once, bloc
     exchanged, awaited = SqlSession.exchange, SqlSession.exchange_async
 
     def strike(request):
-        if request is Turn.COMMIT:
+        if request == "finish":
             raise ZeroDivisionError("struck")  # a time limit, as far as we know
 
     def struck(self, request):

@@ -581,15 +581,15 @@ DEFECTS = (
     Defect(
         "an operator takes a step back from a worker",
         "stores/ledger.py",
-        "            if protocol.is_live(record, now):\n                raise Busy(",
-        "            if False:\n                raise Busy(",
+        "            before = record\n            if protocol.is_live(record, now):\n                raise Busy(",
+        "            before = record\n            if False:\n                raise Busy(",
         "unit/claim/test_steps.py",
     ),
     Defect(
         "an operator settles what a worker holds",
-        "stores/ledger_settling.py",
-        "if protocol.is_live(record, now):",
-        "if False:",
+        "stores/ledger.py",
+        'look at it again")\n            if protocol.is_live(record, now):',
+        'look at it again")\n            if False:',
         "unit/stores/test_ledger.py",
     ),
     Defect(

@@ -1,6 +1,8 @@
 """What a store's URL may say, and that nothing in it is passed over in silence."""
 
+import re
 import sys
+from importlib import import_module
 from subprocess import run
 
 import pytest
@@ -103,3 +105,11 @@ def test_every_public_name_of_onceward_can_be_imported():
     code = "from onceward import *; import onceward; print(all(name in globals() for name in onceward.__all__))"
 
     assert run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "True\n"
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "postgresql"])
+def test_what_an_error_of_a_server_advises_to_set_is_an_option_of_the_url(scheme):
+    module = import_module(stores.STORES[scheme])
+    fixes = open_store(f"{scheme}://user@host/db").faults.fixes.values()
+    named = set(re.findall(r"\b(\w+)=", " ".join(fixes)))
+    assert named <= {*module.OPTIONS, "target_session_attrs"}  # which is libpq's

@@ -5,6 +5,7 @@ For all else DynamoDB reads the whole table, charges for it, and returns what a 
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple, cast
 
 from onceward.core.comparisons import Clause, Comparison, Every
@@ -29,10 +30,9 @@ from onceward.stores.dynamodb.replies import page as page_of
 from onceward.stores.dynamodb.requests import DYNAMODB, Terms
 from onceward.stores.dynamodb.table import resumed, token
 from onceward.stores.dynamodb.writer import DynamoWriter
-from onceward.stores.survey import NOTHING, READ, UNFINISHED, Survey
+from onceward.stores.survey import NOTHING, UNFINISHED, Survey
 from onceward.wire.calls import Call, ServiceAnswer
 
-_MOST: Final = 10_000  # entries of a shard of messages that are counted
 _SCANNED: Final = 1000  # items that one page looks at, at most
 _LOOKED: Final = 1000  # entries of a shard among which a page of LAPSED is looked for
 _AHEAD: Final = 3600.0  # seconds: messages that are due later do not tell how long to wait
@@ -43,19 +43,13 @@ def select(store: DynamoWriter, selection: Selection, after: str | None, limit: 
     """Read one page. Without an index it is one request, of at most 1 MB."""
     if isinstance(selection, DueWithin):
         return (yield from _messages(store, selection, after, limit))
-    if isinstance(selection, ChainOf):
-        return (yield from _chain(store, selection, after))
-    prefix, criteria = selection
-    if criteria == ANY:
-        return (yield from store.read_page(store.requests.having(prefix), prefix, after, min(limit, _SCANNED)))
-    if store.layout.lists_open and criteria.are_within(UNFINISHED):
-        return (yield from _unfinished(store, selection, after, limit))
-    if store.layout.lists_open and criteria.are_about_messages:
-        try:
-            return (yield from _messages(store, selection, after, limit))
-        except NoIndex:  # which a former version's table has not
-            pass
-    return (yield from _filtered(store, selection, after, limit))
+    if isinstance(selection, ByKey) and store.layout.lists_open and selection.criteria != ANY:
+        if selection.criteria.are_within(UNFINISHED):
+            return (yield from _unfinished(store, selection, after, limit))
+        if selection.criteria.are_about_messages:
+            with suppress(NoIndex):  # which a former version's table has not
+                return (yield from _messages(store, selection, after, limit))
+    return (yield from _scanned(store, selection, after, limit))
 
 
 class _Entry(NamedTuple):
@@ -131,26 +125,33 @@ def _means(state: str, status: str) -> bool:
     return Criteria((state,)).are_within(frozenset({status}))
 
 
-def _filtered(store: DynamoWriter, selection: ByKey, after: str | None, limit: int) -> Steps[Page]:
-    yield from store.learn_time()
-    now, terms = store.clock.earliest(), store.requests.having(selection.prefix)
-    if not store.layout.statuses:  # the items of other systems spell theirs in other ways
-        terms.add(_printed(selection.criteria.clause, store.layout, now, terms))
-    page = yield from store.read_page(terms, selection.prefix, after, None)
-    records = [record for record in page.records if selection.means(record, now)]
-    if len(records) > limit:
+def _scanned(store: DynamoWriter, selection: ByKey | ChainOf, after: str | None, limit: int) -> Steps[Page]:
+    """Read a page of the table: some items, or of those that a filter lets through, what is in 1 MB."""
+    if isinstance(selection, ChainOf):
+        if not selection.scan:
+            raise NoIndex(f"ledger {store.url}: DynamoDB has no index of chains")
+        prefix, criteria = "", None
+    else:
+        prefix, criteria = selection
+    if criteria != ANY:
+        yield from store.learn_time()
+    now, terms = store.clock.earliest(), store.requests.having(prefix)
+    if isinstance(selection, ChainOf):
+        terms.add(terms.begins(store.layout.names["origin"], beginning(selection.root)))
+    elif criteria is not None and criteria != ANY and not store.layout.statuses:  # others spell theirs in other ways
+        terms.add(_printed(criteria.clause, store.layout, now, terms))
+    most = min(limit, _SCANNED) if criteria == ANY else None
+    items, last = page_of(
+        (yield from store.ask(store.requests.scan(None if after is None else resumed(after), most, terms)))
+    )
+    found, damaged = store.sorted_out(items)
+    now = max(now, store.clock.earliest())
+    # DynamoDB's filter may let other keys through.
+    records = [record for record in found if selection.means(record, now)]
+    if len(records) > limit and criteria is not None:
         records = records[:limit]
-        return Page(records, token(store.layout.key(records[-1].key)), now, page.damaged)
-    return page._replace(records=records, now=now)
-
-
-def _chain(store: DynamoWriter, chain: ChainOf, after: str | None) -> Steps[Page]:
-    if not chain.scan:
-        raise NoIndex(f"ledger {store.url}: DynamoDB has no index of chains")
-    yield from store.learn_time()
-    terms = store.requests.having("")
-    terms.add(terms.begins(store.layout.names["origin"], beginning(chain.root)))
-    return (yield from store.read_page(terms, "", after, None))
+        last = store.layout.key(records[-1].key)
+    return Page(records, token(last), now, tuple(one for one in damaged if one.key.startswith(prefix)))
 
 
 def _printed(clause: Clause, layout: Layout, now: float, terms: Terms) -> str:
@@ -168,70 +169,34 @@ def _printed(clause: Clause, layout: Layout, now: float, terms: Terms) -> str:
 # --- what a ledger holds, in bounded time: only one with ``index=open`` can tell ------------------------------------------
 
 
-class Tally(NamedTuple):
-    """How many records there are by state. ``least`` are the states of which there are more."""
-
-    counts: dict[str, int]
-    least: frozenset[str]
-
-
 def survey(store: DynamoWriter) -> Steps[Survey]:
-    """Count what is not completed by its index, at most about :data:`onceward.stores.survey.READ` records of a status."""
+    """Count what is not completed, and messages, by their indexes. Of each shard of an index, DynamoDB counts 1 MB."""
     if not store.layout.lists_open:
         return NOTHING
-    try:
-        found = yield from tally(store)
-    except NoIndex:
-        return NOTHING
-    try:
-        sending = yield from _tally_messages(store)
-    except NoIndex:
-        sending = Tally({}, frozenset())
-    total = yield from _total(store)
-    if total is not None:
-        total = max(total, sum(found.counts[status] for status in UNFINISHED))
-    counts, least = found.counts | sending.counts, found.least | sending.least
-    return Survey(UNFINISHED, False, counts, total, False, None, store.clock.earliest(), least)
-
-
-def tally(store: DynamoWriter) -> Steps[Tally]:
-    """Count what is not completed. Stop at about :data:`READ` records of a status."""
     yield from store.learn_time()
-    now = store.clock.earliest()
-    counts = dict.fromkeys((*sorted(UNFINISHED), "LAPSED"), 0)
-    calls = {(status, n): _counting(store, status, n) for status in sorted(UNFINISHED) for n in range(SHARDS)}
-    least: set[str] = set()
-    while calls:
-        found = yield from answers(store, OPEN_INDEX, list(calls.values()))
-        further: dict[tuple[str, int], Call] = {}
-        for ((status, shard), call), answer in zip(calls.items(), found, strict=True):
-            items, last = page_of(answer)
-            if status == IN_PROGRESS:  # its leases tell what is lapsed
-                counts["LAPSED"] += sum(number_in(store, item, "lease_until") <= now for item in items)
-            counts[status] += len(items) if status == IN_PROGRESS else _counted(store, answer)
-            if last is not None:
-                further[status, shard] = Call(DYNAMODB, "Query", {**call.body, "ExclusiveStartKey": last})
-        least |= {status for status, _ in further if counts[status] >= READ}
-        calls = {place: call for place, call in further.items() if place[0] not in least}
-    return Tally(counts, frozenset(least | ({"LAPSED"} if IN_PROGRESS in least else set())))
-
-
-def _counting(store: DynamoWriter, status: str, shard: int) -> Call:
-    call = unfinished(store, status, shard)
-    return call if status == IN_PROGRESS else call._replace(body={**call.body, "Select": "COUNT"})
-
-
-def _tally_messages(store: DynamoWriter) -> Steps[Tally]:
-    """Count what is UNSENT or REFUSED."""
+    now, shards = store.clock.earliest(), range(SHARDS)
+    of_open = {one: [unfinished(store, one, n, Select="COUNT") for n in shards] for one in sorted(UNFINISHED)}
+    of_open["LAPSED"] = [unfinished(store, IN_PROGRESS, n, lapsed=now, Select="COUNT") for n in shards]
+    of_messages = {
+        state: [messages(store, n, times_of((state,), now), None, Select="COUNT") for n in shards]
+        for state in ("UNSENT", "REFUSED")
+    }
     counts: dict[str, int] = {}
     least: set[str] = set()
-    for state in ("UNSENT", "REFUSED"):
-        times = times_of((state,), store.clock.earliest())
-        calls = [messages(store, n, times, None, Limit=_MOST, Select="COUNT") for n in range(SHARDS)]
-        found = yield from answers(store, MESSAGES, calls)
-        counts[state] = sum(_counted(store, answer) for answer in found)
-        least |= {state for answer in found if page_of(answer)[1] is not None}
-    return Tally(counts, frozenset(least))
+    for index, calls in ((OPEN_INDEX, of_open), (MESSAGES, of_messages)):
+        try:
+            found = yield from answers(store, index, [call for of_state in calls.values() for call in of_state])
+        except NoIndex:
+            continue
+        for state, answer in zip((state for state in calls for _ in shards), found, strict=True):
+            counts[state] = counts.get(state, 0) + _counted(store, answer)
+            least |= {state} if page_of(answer)[1] is not None else set()
+    if not counts.keys() >= UNFINISHED:
+        return NOTHING
+    total = yield from _total(store)
+    if total is not None:
+        total = max(total, sum(counts[status] for status in UNFINISHED))
+    return Survey(UNFINISHED, False, counts, total, False, None, now, frozenset(least))
 
 
 def _counted(store: DynamoWriter, answer: ServiceAnswer) -> int:

@@ -4,7 +4,6 @@ import shlex
 import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple, cast
-from urllib.parse import parse_qs, urlsplit
 
 from onceward.core.drivers import Steps, drive
 from onceward.stores.dynamodb.create import (
@@ -105,8 +104,8 @@ def _expiry(ledger: Table) -> Iterator[Finding]:
         level, why = "error", "DynamoDB deletes records that are still needed"
     says = f"the table's is on {ledger.ttl}, and records of {ledger.url} expire by {ledger.expiry}"
     fix = (
-        f"give the ledger another table, or switch its TTL off, and an hour later on for {ledger.expiry}: "
-        f"`{_without_expiry(ledger)}`, then {switched}"
+        f"give the ledger another table, or switch the TTL of {ledger.name} in this region off with `aws dynamodb "
+        f"update-time-to-live`, and an hour later on for {ledger.expiry} with {switched}"
     )
     yield Finding(level, "TTL", says, why, fix, _TTL)
 
@@ -144,7 +143,10 @@ def _recovery(ledger: Table) -> Iterator[Finding]:
         yield Finding("ok", check, "on")
     elif ledger.recovers is False:
         why = "when it is deleted or damaged, everything that was done can be done again"
-        fix = f"`{_recovering(ledger)}`; it is charged by the table's size"
+        how = f"`onceward init --pitr --store {shlex.quote(ledger.url)}`"
+        if ledger.ttl != ledger.expiry:  # init would stop at the TTL
+            how = f"`aws dynamodb update-continuous-backups` for the table {ledger.name} of this region"
+        fix = f"switch it on with {how}; it is charged by the table's size"
         yield Finding("warning", check, f"the table of {ledger.url} has none", why, fix, _RESTORE)
 
 
@@ -165,34 +167,6 @@ def _clock(ledger: Table) -> Iterator[Finding]:
     says = f"this machine's clock is {ahead} DynamoDB's"
     why = "onceward goes by DynamoDB's, but other programs here sign by this one, and are refused when it is 5 minutes off"
     yield Finding("warning", "clock", says, why, "set it, as by chrony", _SIGNED)
-
-
-def _recovering(ledger: Table) -> str:
-    """Return the command that switches on point-in-time recovery. init does so only if the TTL is the ledger's."""
-    if ledger.ttl == ledger.expiry:
-        return f"onceward init --pitr --store {shlex.quote(ledger.url)}"
-    return (
-        f"{_aws(ledger, 'update-continuous-backups')} "
-        "--point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"
-    )
-
-
-def _without_expiry(ledger: Table) -> str:
-    specification = f"Enabled=false,AttributeName={ledger.ttl}"
-    return f"{_aws(ledger, 'update-time-to-live')} --time-to-live-specification {shlex.quote(specification)}"
-
-
-def _aws(ledger: Table, action: str) -> str:
-    """Return the command for the table at the ledger's URL, not for one of the same name elsewhere."""
-    told = parse_qs(urlsplit(ledger.url).query)
-    options = {
-        "--table-name": [ledger.name],
-        "--region": told.get("region", []),
-        "--endpoint-url": told.get("endpoint", []),
-    }
-    return shlex.join(
-        ["aws", "dynamodb", action, *(part for name, given in options.items() for one in given for part in (name, one))]
-    )
 
 
 def inspect(store: DynamoTable) -> Table:

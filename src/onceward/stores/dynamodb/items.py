@@ -4,11 +4,9 @@ import re
 import zlib
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from itertools import compress
-from operator import ne
 from typing import Any, Final, NamedTuple, cast
 
-from onceward.core.record import COMPLETED, RARE, Record
+from onceward.core.record import COMPLETED, Record
 from onceward.errors import StoreError
 
 Value = Mapping[str, object]
@@ -20,11 +18,12 @@ UNPACKED: Final = 64 * 1024 * 1024
 SHARDS: Final = 8  # of an index: one takes 500 records a second
 _SHARD: Final = "due_shard"
 OPEN: Final = "open_shard"  # a record that is not completed has it, if the ledger is open_table(index="open")
-_ALWAYS: Final = ("status", "owner", "fence", "beat", "lease_until", "attempts", "created_at")  # never None
-_FIRST_RARE: Final = len(Record._fields) - len(RARE)
-_NOTHING_RARE: Final[list[object]] = [None] * len(RARE)
+_ALWAYS: Final = {  # never None
+    field: Record._fields.index(field)
+    for field in ("status", "owner", "fence", "beat", "lease_until", "attempts", "created_at")
+}
+_RESULT: Final = Record._fields.index("result") - 1
 NULL: Final[Value] = {"NULL": True}
-_ABSENT: Final[Mapping[str, str]] = {}
 _TEMPLATE = re.compile(r"([^={}]+)=([^{}]*)(\{key\})?").fullmatch
 
 
@@ -99,7 +98,6 @@ class Layout:
         # Ledgers that share a table differ by the texts in its key.
         self._shards = "/".join(part.prefix for part in self.parts if part.prefix)
         self.marks: tuple[str, ...] = tuple(self.names[field] for field in _ALWAYS)
-        self._rare = self._named[_FIRST_RARE - 1 :]
         self.version: tuple[str, ...] = (self.names["owner"], self.names["fence"], self.names["beat"])
 
     def key(self, key: str) -> Item:
@@ -152,40 +150,25 @@ class Layout:
         """
         if seen is not None:
             return self._changes(record, seen)
-        names = self._named  # most requests make an item, and an index is faster than a key
-        key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, *rare = record
-        item = self.key(key)
-        item[names[0]] = {"S": status}
-        item[names[1]] = {"S": owner}
-        item[names[2]] = {"N": str(fence)}
-        item[names[3]] = {"N": str(beat)}
-        item[names[4]] = {"N": number(until)}
-        item[names[5]] = {"N": str(tries)}
-        item[names[9]] = first = {"N": number(made)}
-        if mark is not None:
-            item[names[6]] = {"S": mark}
-        if result is not None:
-            item[names[7]] = _packed(result)
-        if error is not None:
-            item[names[8]] = {"S": error}
-        if ends is not None:
-            item[names[10]] = {"N": number(ends)}
-        if written is not None:
-            item[names[11]] = first if written == made else {"N": number(written)}
-        if by is not None:
-            item[names[12]] = {"S": by}
-        if self.lists_open and status != COMPLETED:
+        item = self.key(record.key)
+        for name, value, (kind, write, _) in zip(self._named, record[1:], _FORMS, strict=True):
+            if value is not None:
+                item[name] = {kind: write(value)}
+        if record.result is not None:
+            item[self.names["result"]] = _packed(record.result)
+        if self.lists_open and record.status != COMPLETED:
             item[OPEN] = self.open_of(record)
-        if rare != _NOTHING_RARE:
-            item |= {names[n - 1]: _FORMS[n](value) for n, value in enumerate(rare, _FIRST_RARE) if value is not None}
-            if record.due_at is not None and self.shard is not None:
-                item[self.shard] = self._shard_of(record)
+        if record.due_at is not None and self.shard is not None:
+            item[self.shard] = self._shard_of(record)
         return item
 
     def _changes(self, record: Record, seen: Record) -> Item:
-        names = self._named
-        places = compress(_PLACES, map(ne, record, seen))
-        changes = {names[n - 1]: NULL if record[n] is None else _FORMS[n](record[n]) for n in places}
+        changes: Item = {}
+        for name, value, before, (kind, write, _) in zip(self._named, record[1:], seen[1:], _FORMS, strict=True):
+            if value != before:
+                changes[name] = NULL if value is None else {kind: write(value)}
+        if record.result is not None and record.result != seen.result:
+            changes[self.names["result"]] = _packed(record.result)
         if record.due_at != seen.due_at and self.shard is not None:
             changes[self.shard] = self._shard_of(record)
         # Each claim writes it, because the claim before can be of a worker that does not.
@@ -199,26 +182,15 @@ class Layout:
         Raises:
             StoreError: the item is not one of onceward's.
         """
-        names, get = self._named, item.get
         try:
-            ends, written = get(names[10], _ABSENT).get("N"), get(names[11], _ABSENT).get("N")
-            fields = (
-                item[self.holder.name]["S"][len(self.holder.prefix) :],
-                item[names[0]]["S"],
-                item[names[1]]["S"],
-                int(item[names[2]]["N"]),
-                int(item[names[3]]["N"]),
-                float(item[names[4]]["N"]),
-                int(item[names[5]]["N"]),
-                get(names[6], _ABSENT).get("S"),
-                _unpacked(get(names[7])),
-                get(names[8], _ABSENT).get("S"),
-                float(item[names[9]]["N"]),
-                None if ends is None else float(ends),
-                None if written is None else float(written),
-                get(names[12], _ABSENT).get("S"),
-                *(_NOTHING_RARE if item.keys().isdisjoint(self._rare) else self._read(item)),
-            )
+            fields = [
+                read(held[kind]) if (held := item.get(name)) is not None and kind in held else None
+                for name, (kind, _, read) in zip(self._named, _FORMS, strict=True)
+            ]
+            fields[_RESULT] = _unpacked(item.get(self.names["result"]))
+            fields.insert(0, item[self.holder.name]["S"][len(self.holder.prefix) :])
+            if missing := [self.names[field] for field, place in _ALWAYS.items() if fields[place] is None]:
+                raise KeyError(missing[0])
             return tuple.__new__(Record, fields)  # as in Write.at
         except (KeyError, ValueError, TypeError, zlib.error) as error:
             raise StoreError(
@@ -226,26 +198,9 @@ class Layout:
                 "prefix of its own, or map the table's attributes with a preset or names"
             ) from error
 
-    def _read(self, item: Mapping[str, Mapping[str, Any]]) -> list[object]:
-        """Return the rare fields."""
-        values = [item.get(name, _ABSENT) for name in self._rare]
-        return [value.get("S") if "N" not in value else float(value["N"]) for value in values]
-
 
 def _shard(key: str) -> int:
     return zlib.crc32(key.encode()) % SHARDS
-
-
-def _text(value: str) -> Value:
-    return {"S": value}
-
-
-def _whole(value: int) -> Value:
-    return {"N": str(value)}
-
-
-def _time(value: float) -> Value:
-    return {"N": str(int(value)) if value.is_integer() else repr(value)}  # as number(), without another call
 
 
 def _checked_names(names: Mapping[str, str], keys: Sequence[str]) -> dict[str, str]:
@@ -271,8 +226,8 @@ def reason(error: Exception) -> str:
 
 
 def number(value: float) -> str:
-    """Return a float as DynamoDB's decimal text, which reads back as the same float."""
-    return str(int(value)) if value.is_integer() else repr(value)
+    """Return a number as DynamoDB's decimal text, which reads back as the same one."""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _packed(result: str) -> Value:
@@ -301,10 +256,11 @@ def _unpacked(value: Value | None) -> str | None:
     return text.decode()
 
 
-# By the field's place in a record
-_FORMS: Final[tuple[Callable[[Any], Value], ...]] = (
-    *(_text, _text, _text, _whole, _whole, _time, _whole),
-    *(_text, _packed, _text, _time, _time, _time, _text),
-    *(_time if name == "due_at" else _text for name in RARE),
+_NUMBERS: Final[dict[str, Callable[[str], float]]] = {
+    **dict.fromkeys(("fence", "beat", "attempts"), int),
+    **dict.fromkeys(("lease_until", "created_at", "expires_at", "updated_at", "due_at"), float),
+}
+# Of each field but the key: DynamoDB's type, how it is written, and how it is read.
+_FORMS: Final[tuple[tuple[str, Callable[[Any], str], Callable[[str], Any]], ...]] = tuple(
+    ("N", number, _NUMBERS[name]) if name in _NUMBERS else ("S", str, str) for name in Record._fields[1:]
 )
-_PLACES: Final = range(len(_FORMS))

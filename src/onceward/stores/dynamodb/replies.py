@@ -63,6 +63,18 @@ def members(answer: ServiceAnswer, name: str, count: int) -> list[Mapping[str, o
     return found
 
 
+def read_in(answer: ServiceAnswer, table: str) -> tuple[list[Item], list[Item]]:
+    """Return the items that a BatchGetItem has read of a table, and the keys that it has not; raises as :func:`member`."""
+    try:
+        found: object = (member(answer, "Responses") or {}).get(table, [])
+        unread = (member(answer, "UnprocessedKeys") or {}).get(table, {}).get("Keys", [])
+        if not all(isinstance(one, dict) for one in (*cast("list[Item]", found), *cast("list[Item]", unread))):
+            raise TypeError
+    except (AttributeError, TypeError):
+        raise _shapeless("Responses") from None
+    return cast("list[Item]", found), cast("list[Item]", unread)
+
+
 def _body(answer: ServiceAnswer) -> Mapping[str, object]:
     if not isinstance(answer.body, Mapping):
         raise _shapeless("members")

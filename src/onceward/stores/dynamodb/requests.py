@@ -82,12 +82,6 @@ class Requests:
         }
         self._inserting: Body = {**self._refusing, **self._absent}
 
-    def condition(self, seen: Record) -> Body:
-        """Return the condition that the record still has the version seen."""
-        if self.layout.is_foreign(seen):
-            return self._unchanged(self.layout.as_seen(seen))
-        return {**self._version, "ExpressionAttributeValues": self.layout.version_of(seen)}
-
     def write(self, item: Item, seen: Record | None) -> Call:
         """Write an item if its key is absent, or make its changes to the record seen. Attributes of others stay."""
         if seen is None:
@@ -126,14 +120,17 @@ class Requests:
 
     def delete(self, seen: Record | Damaged) -> Call:
         """Delete the record seen."""
+        layout = self.layout
         if isinstance(seen, Damaged):
             item = cast("Item", seen.seen)
-            key = {part.name: item[part.name] for part in self.layout.parts}
-            was = {name: item.get(name) for name in self.layout.attributes}
-            return Call(DYNAMODB, "DeleteItem", {**self._refusing, **self._unchanged(was), "Key": key})
-        return Call(
-            DYNAMODB, "DeleteItem", {**self._refusing, **self.condition(seen), "Key": self.layout.key(seen.key)}
-        )
+            key = {part.name: item[part.name] for part in layout.parts}
+            condition = self._unchanged({name: item.get(name) for name in layout.attributes})
+        elif layout.is_foreign(seen):
+            key, condition = layout.key(seen.key), self._unchanged(layout.as_seen(seen))
+        else:
+            values = layout.version_of(seen)
+            key, condition = layout.key(seen.key), {**self._version, "ExpressionAttributeValues": values}
+        return Call(DYNAMODB, "DeleteItem", {**self._refusing, **condition, "Key": key})
 
     def get(self, key: str, *, consistent: bool) -> Call:
         """Read one item."""

@@ -19,7 +19,7 @@ from onceward.stores.dynamodb.blobs import Blobs
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Layout
 from onceward.stores.dynamodb.replies import page, won
 from onceward.stores.dynamodb.table import resumed, token
-from onceward.stores.dynamodb.writer import STATEMENTS, DynamoWriter, whole
+from onceward.stores.dynamodb.writer import DynamoWriter, whole
 from onceward.wire.calls import ServiceAnswer
 from onceward.wire.wires import Wires
 
@@ -100,14 +100,13 @@ class DynamoStore(DynamoWriter, Polled):
             last = {part.name: items[-1][part.name] for part in self.layout.parts} if items else start
         gone = 0
         records, damaged = self.sorted_out(items)
-        records = [record for record in records if is_known(record)]  # a newer version may still need another
-        for first in range(0, len(records), STATEMENTS):
-            calls = tuple(self.requests.delete(record) for record in records[first : first + STATEMENTS])
-            for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
-                try:
-                    gone += (yield from self.reply(one, deleted, None, 0.0)).won
-                except DamagedRecord as error:  # it was damaged since it was read
-                    damaged.append(error.damaged)
+        # A newer version may still need others.
+        calls = tuple(self.requests.delete(record) for record in records if is_known(record))
+        for one, deleted in zip(calls, (yield from self.ask_many(calls)) if calls else (), strict=True):
+            try:
+                gone += (yield from self.reply(one, deleted, None, 0.0)).won
+            except DamagedRecord as error:  # it was damaged since it was read
+                damaged.append(error.damaged)
         return Purged(gone, token(last), tuple(damaged))
 
     def _put(self, write: Write, seen: Record | None, *, again: bool = True) -> Steps[Reply]:

@@ -1,7 +1,7 @@
 """A table in DynamoDB: sends calls, handles the answers' times and errors, and reads records."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, cast
 
 from onceward.core.clock import Clock
@@ -11,11 +11,11 @@ from onceward.core.register import Answered
 from onceward.core.retries import jittered
 from onceward.errors import StoreError
 from onceward.observe.events import StoreRequest
-from onceward.stores.contract import Damaged, DamagedRecord, Page
+from onceward.stores.contract import Damaged, DamagedRecord
 from onceward.stores.dynamodb import blobs, replies
 from onceward.stores.dynamodb.items import Item, Layout, reason
-from onceward.stores.dynamodb.replies import member, name_of, page, units
-from onceward.stores.dynamodb.requests import Requests, Terms
+from onceward.stores.dynamodb.replies import member, name_of, read_in, units
+from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.observed import Observed, Tell
 from onceward.wire.calls import Call, Many, ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
@@ -138,16 +138,15 @@ class DynamoTable(Observed):
             if kept is not None and "M" in kept and not layout.is_foreign(record):
                 return record._replace(result=blobs.elsewhere(self.ask, self.blobs, record, kept))
         except (StoreError, LookupError, ValueError, TypeError, AttributeError) as error:
-            raise self._damaged(item, error) from error
+            why = str(error) if isinstance(error, StoreError) else f"its item makes no sense ({reason(error)})"
+            raise self._damaged(Damaged(layout.key_in(item), why, item)) from error
         return record
 
-    def _damaged(self, item: Item, error: Exception) -> DamagedRecord:
-        why = str(error) if isinstance(error, StoreError) else f"its item makes no sense ({reason(error)})"
-        key = self.layout.key_in(item)
+    def _damaged(self, seen: Damaged) -> DamagedRecord:
         return DamagedRecord(
-            f"{key}: ledger {self.url} has a record of this key that cannot be read: {why}. To delete it, so that the next "
-            "delivery runs, clear the key",
-            Damaged(key, why, item),
+            f"{seen.key}: ledger {self.url} has a record of this key that cannot be read: {seen.why}. To delete it, so that the "
+            "next delivery runs, clear the key",
+            seen,
         )
 
     def sorted_out(self, items: Sequence[Item]) -> tuple[list[Record], list[Damaged]]:
@@ -168,56 +167,30 @@ class DynamoTable(Observed):
         return Reply(False, self.read(item) if item else None, self.clock.earliest())
 
     def look_many(self, keys: Sequence[str]) -> Steps[dict[str, Answered]]:
-        """Read records consistently: None for one that is gone, an error for one that cannot be read now.
+        """Read records consistently: None for one that is gone, an error for one that cannot be read.
 
-        Keys are left out if the answer makes no sense, or a permission is missing.
+        Raises:
+            StoreError: the request was refused, or there is no answer, or one that makes no sense.
         """
         found: dict[str, Answered] = {}
-        todo = list(keys)
-        pauses: Iterator[float] = iter(_PAUSES)
+        todo, pauses = list(keys), iter(_PAUSES)
         while todo:
             asked = todo[:_KEYS]
-            try:
-                answer = yield from self.ask(self.requests.get_many([self.layout.key(key) for key in asked]))
-                left = self._left(answer)
-                read = self._items_of(answer)
-            except (StoreError, AttributeError, TypeError, LookupError) as error:
-                if isinstance(error, StoreError) and error.transient:
-                    return found | dict.fromkeys(todo, error)
-                return found
+            answer = yield from self.ask(self.requests.get_many([self.layout.key(key) for key in asked]))
+            items, unread = read_in(answer, self.requests.table)
+            left = set(map(self.layout.key_in, unread))
+            records, damaged = self.sorted_out(items)
+            read: dict[str, Record] = {record.key: record for record in records}
             now = self.clock.earliest()
-            answered = [key for key in asked if key not in left]
-            for key in answered:
-                record = read.get(key)
-                found[key] = record if isinstance(record, StoreError) else Reply(False, record, now)
-            if answered:
-                pauses = iter(_PAUSES)  # there is progress
-            todo = [key for key in asked if key in left] + todo[_KEYS:]
-            if left:
-                pause = next(pauses, None)
-                if pause is None:
-                    throttled = StoreError(f"ledger {self.url}: dynamodb:BatchGetItem was throttled", transient=True)
-                    return found | dict.fromkeys(todo, throttled)
+            found |= {key: Reply(False, read.get(key), now) for key in asked if key not in left}
+            found |= {one.key: self._damaged(one) for one in damaged}
+            if left >= set(asked) and (pause := next(pauses, None)) is not None:
                 yield jittered(pause)
+            elif left >= set(asked):
+                throttled = StoreError(f"ledger {self.url}: dynamodb:BatchGetItem was throttled", transient=True)
+                return found | dict.fromkeys(todo, throttled)
+            todo = [key for key in asked if key in left] + todo[_KEYS:]
         return found
-
-    def _left(self, answer: ServiceAnswer) -> set[str]:
-        """Return the keys that were not read."""
-        left = member(answer, "UnprocessedKeys") or {}
-        keys = left.get(self.requests.table, {}).get("Keys", [])
-        return {self.layout.key_in(key) for key in cast("list[Item]", keys)}
-
-    def _items_of(self, answer: ServiceAnswer) -> dict[str, Record | StoreError]:
-        """Return the records that were read, or the error for each that cannot be."""
-        read: dict[str, Record | StoreError] = {}
-        for item in cast("list[Item]", (member(answer, "Responses") or {}).get(self.requests.table, [])):
-            try:
-                record = self.read(item)
-            except DamagedRecord as error:
-                read[error.damaged.key] = error
-            else:
-                read[record.key] = record
-        return read
 
     def hinted(self, keys: Sequence[str]) -> Steps[tuple[list[Record], list[Damaged]]]:
         """Read the records that an index has hinted at, which may be late. Leave out those that are gone."""
@@ -225,8 +198,6 @@ class DynamoTable(Observed):
         records: list[Record] = []
         damaged: list[Damaged] = []
         for key in keys:
-            if key not in found:
-                raise StoreError(f"ledger {self.url}: {key!r} could not be read", transient=True)
             reply = found[key]
             if isinstance(reply, DamagedRecord):
                 damaged.append(reply.damaged)
@@ -235,16 +206,6 @@ class DynamoTable(Observed):
             elif reply.record is not None:
                 records.append(reply.record)
         return records, damaged
-
-    def read_page(self, terms: Terms, prefix: str, after: str | None, limit: int | None) -> Steps[Page]:
-        """Read one page of the items that a filter lets through. DynamoDB looks at ``limit`` items, or at 1 MB."""
-        start = None if after is None else resumed(after)
-        items, last = page((yield from self.ask(self.requests.scan(start, limit, terms))))
-        records, damaged = self.sorted_out(items)
-        # DynamoDB's filter may let other keys through.
-        records = [record for record in records if record.key.startswith(prefix)]
-        damaged = [one for one in damaged if one.key.startswith(prefix)]
-        return Page(records, token(last), self.clock.earliest(), tuple(damaged))
 
 
 def token(last: Item | None) -> str | None:

@@ -67,12 +67,13 @@ def transact(store: DynamoWriter, effects: Sequence[TransactItem], write: Write,
         if early.record is not None:
             return early
     _check_apart(store, write.key, effects)
-    sent = yield from store.sent([(write, seen)], lambda items: (store.requests.transact(items[0], seen, effects),))
-    (record,), (call,), (answer,) = sent.records, sent.calls, sent.answers
+    (record,), now, (call,), (answer,) = yield from store.sent(
+        [(write, seen)], lambda items: (store.requests.transact(items[0], seen, effects),)
+    )
     if isinstance(answer, StoreError):
         raise answer
     if answer.status == 200:
-        return won(record, answer, sent.now)
+        return won(record, answer, now)
     reasons = reasons_of(answer)
     if code_of(answer) != CANCELED or len(reasons) != len(effects) + 1:
         raise store.failure(call, answer)

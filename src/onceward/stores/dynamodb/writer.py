@@ -9,12 +9,11 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
-from onceward.core.retries import jittered
 from onceward.errors import StoreError
 from onceward.stores.dynamodb import blobs
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item
@@ -24,7 +23,6 @@ from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, short
 
 STATEMENTS: Final = 25  # of one BatchExecuteStatement: DynamoDB's own limit
-_AGAIN: Final = (0.05, 0.1)  # seconds before a failed member is written again; then the callers' steps retry
 _LOST: Final = frozenset({REFUSED, "DuplicateItem"})
 Wanted = tuple[Write, Record | None]  # one write, made only if the record is still the one seen, or absent if none was
 
@@ -38,13 +36,8 @@ class StoreWarning(UserWarning):
     """
 
 
-class Sent(NamedTuple):
-    """Writes as they were stamped at ``now``, the calls that they were sent with, and the answers to these."""
-
-    records: list[Record]
-    now: float
-    calls: tuple[Call, ...]
-    answers: "list[ServiceAnswer | StoreError]"
+# Writes as they were stamped, when, the calls that they were sent with, and the answers to these
+Sent = tuple[list[Record], float, tuple[Call, ...], list[ServiceAnswer | StoreError]]
 
 
 class DynamoWriter(DynamoTable):
@@ -68,7 +61,7 @@ class DynamoWriter(DynamoTable):
             answers = yield from self.ask_many(calls, again=False)
             if not again or not any(isinstance(answer, ServiceAnswer) and self.may_renew(answer) for answer in answers):
                 break
-        return Sent(records, now, calls, answers)
+        return records, now, calls, answers
 
     def refused(self, record: Record | None, item: Item | None, *, inserted: bool) -> Steps[Reply]:
         """Return the reply to a refused write of ``record``. ``item`` caused the refusal, if the answer has it."""
@@ -165,8 +158,11 @@ class DynamoWriter(DynamoTable):
                 replies[number] = won(records[place], answer, now)
             elif code in _LOST:
                 lost[number] = records[place].key
-        found = yield from self.look_many(list(lost.values()))
-        replies |= {number: found[key] for number, key in lost.items() if key in found}
+        try:
+            found = yield from self.look_many(list(lost.values()))
+            replies |= {number: found[key] for number, key in lost.items()}
+        except StoreError as error:  # single writes tell, too, if the reading is not allowed
+            replies |= dict.fromkeys(lost, error) if error.transient else {}
         if again := {number: one for number, one in wanted.items() if number not in replies}:
             replies |= yield from self._singly(again)
         return replies
@@ -184,24 +180,15 @@ class DynamoWriter(DynamoTable):
         return tuple(self.requests.write(item, seen) for (_, seen), item in zip(wanted, items, strict=True))
 
     def _singly(self, todo: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
-        """Make each write with its own request, in parallel. Retry transient refusals twice."""
+        """Make each write with its own request, in parallel. The callers' steps retry transient errors."""
+        these = list(todo.values())
+        records, now, calls, answers = yield from self.sent(these, partial(self._puts, these))
         replies: dict[int, Answered] = {}
-        for pause in (*_AGAIN, None):
-            these: list[Wanted] = list(todo.values())
-            again: dict[int, Wanted] = {}
-            records, now, calls, answers = yield from self.sent(these, partial(self._puts, these))
-            for (number, one), record, call, answer in zip(todo.items(), records, calls, answers, strict=True):
-                try:
-                    replies[number] = yield from self.reply(call, answer, record, now, inserted=one[1] is None)
-                except StoreError as error:
-                    replies[number] = error
-                    # A write without an answer has waited long; only the callers' steps know whether there is time to retry.
-                    if error.transient and isinstance(answer, ServiceAnswer):
-                        again[number] = one
-            todo = again
-            if not todo or pause is None:
-                break
-            yield jittered(pause)
+        for (number, (_, seen)), record, call, answer in zip(todo.items(), records, calls, answers, strict=True):
+            try:
+                replies[number] = yield from self.reply(call, answer, record, now, inserted=seen is None)
+            except StoreError as error:
+                replies[number] = error
         return replies
 
 

@@ -59,11 +59,9 @@ class MysqlServer(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """As :class:`onceward.stores.inspection.Inspected`."""
         return False
 
     def findings(self) -> Iterator[Finding]:
-        """As :class:`onceward.stores.inspection.Inspected`."""
         if self._is("read_only") or self._is("super_read_only"):
             yield Finding(
                 "error",

@@ -14,8 +14,8 @@ from onceward.stores.capabilities import TransactionState
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes import lane as lanes
 from onceward.stores.mysql.schema import flavor_of
+from onceward.stores.sql.exchange import Row
 from onceward.stores.sql.limits import shut, transport_of
-from onceward.stores.sql.queries import Row
 from onceward.stores.sql.refusals import Broken, ServerErrors, SqlRefusal
 
 LOCKED: Final = "1205"  # a lock wait timeout: the statement was rolled back, the transaction was not
@@ -44,7 +44,7 @@ _FIXES: Final = {
     "1021": "the server's disk is full",
     "1114": "the server's disk or tablespace is full",
     "1153": "raise max_allowed_packet on the server, or lower max_result",
-    "1040": "raise max_connections on the server, or lower pool=",
+    "1040": "raise max_connections on the server, or lower lanes=",
     "1665": "set binlog_format to ROW or MIXED on the server",
     "1242": "SET timestamp, SET NAMES or SET sql_mode was run on the connection: leave these settings as they were",
     "1290": "this server is a replica or read-only: give the address of the primary",
@@ -221,7 +221,6 @@ class MysqlLane(_MysqlLane):
     """A lane for threads."""
 
     def fetch(self, texts: Sequence[str]) -> list[Row]:
-        """Run statements one after another, and return the rows of all."""
         try:
             if not self.is_ready:
                 self.close()
@@ -242,7 +241,6 @@ class AsyncMysqlLane(_MysqlLane):
     """A lane for the coroutines of one event loop."""
 
     async def fetch(self, texts: Sequence[str]) -> list[Row]:
-        """Run statements one after another, and return the rows of all."""
         try:
             async with asyncio.timeout(self._seconds):
                 if not self.is_ready:

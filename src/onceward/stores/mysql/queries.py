@@ -14,7 +14,7 @@ from onceward.core.comparisons import Clause
 from onceward.core.protocol import SOME_DAY
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import Page, point_of, token_of
+from onceward.stores.contract import Page, due_page, point_of
 from onceward.stores.mysql.statements import (
     NOW,
     OF_T,
@@ -26,8 +26,8 @@ from onceward.stores.mysql.statements import (
     microseconds,
     packed,
 )
+from onceward.stores.sql.exchange import Met, Row, SqlQuery
 from onceward.stores.sql.finding import LOOKED_AT, Dialect, end_of, next_page, printed
-from onceward.stores.sql.queries import Met, Row, SqlQuery
 
 DIALECT: Final = Dialect(STARTED, f"({STARTED} - {{}} * 1000000)")
 _TIMES = [Record._fields.index(name) for name in TIMES]
@@ -70,15 +70,12 @@ class MysqlWrite(MysqlQuery):
 
     @property
     def size(self) -> int:
-        """About how many bytes it writes."""
         return size_of(self.write)
 
     def merged(self, requests: Sequence["MysqlWrite"]) -> "MysqlWrites":
-        """Return one request for several, in the order of their keys."""
         return MysqlWrites(self.action, sorted(requests, key=lambda one: one.key))
 
     def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
         if self.seen is None:
             return statements.insert([(self.write, self.fence)], self._number, self.patience)
         return statements.swap(self.write, self.seen, self.fence, self._number, self.patience)
@@ -108,14 +105,12 @@ class MysqlWrites(MysqlQuery):
         self.claims = self.rank * len(writes)
 
     def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
         if self.rank:
             return statements.insert([(one.write, one.fence) for one in self._writes], self._number, self.patience)
         swaps = [(one.write, one.seen, one.fence) for one in self._writes if one.seen is not None]
         return statements.swap_many(swaps, self._number, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Met:
-        """Return the replies by their keys."""
         found = unpacked(rows)
         return Met({row[2]: reply_in(row) for row in found if row[2] is not None}, found[-1][1] / 1e6)
 
@@ -130,11 +125,9 @@ class LoadQuery(MysqlQuery):
         self.key = key
 
     def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
         return statements.load(self.key, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Reply:
-        """Return it."""
         ((_, now, *fields),) = unpacked(rows)
         return Reply(False, None if fields[0] is None else record_in(fields), now / 1e6)
 
@@ -149,11 +142,9 @@ class DeleteQuery(MysqlQuery):
         self._seen = seen
 
     def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
         return statements.delete(self._seen, self.patience)
 
     def reply(self, rows: Sequence[Row]) -> Reply:
-        """Return it."""
         ((gone, _, now, *fields),) = unpacked(rows)
         held = None if fields[0] is None else record_in(fields)
         return Reply(True, self._seen, now / 1e6) if gone else Reply(False, held, now / 1e6)
@@ -187,7 +178,6 @@ class PageQuery(MysqlQuery):
         self._within, self._hint, self.seconds = within, hint, seconds
 
     def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
         rows = f"FROM {statements.names.table} t{self._hint} WHERE {keys_within(*self._keys)} AND {self._within}"
         tally, meant = "SELECT 0 AS looked, NULL AS last", ""
         if self._clause is not None:
@@ -199,7 +189,6 @@ class PageQuery(MysqlQuery):
         return [f"SELECT {fields} FROM ({tally}) x LEFT JOIN ({page}) t ON true ORDER BY t.`key`"]
 
     def reply(self, rows: Sequence[Row]) -> Page:
-        """Return the page."""
         found = unpacked(rows)
         looked, last, now = found[0][:3]
         records = [record_in(fields) for _, _, _, *fields in found if fields[0] is not None]
@@ -217,7 +206,6 @@ class DuePageQuery(MysqlQuery):
         self._after, self.limit, self._ahead = after, limit, ahead
 
     def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
         due_at, key = point_of(self._after)
         since = microseconds(due_at)
         table = f"{statements.names.table} t FORCE INDEX ({statements.names.index('due')})"
@@ -232,13 +220,10 @@ class DuePageQuery(MysqlQuery):
         return [f"SELECT {packed('x.wait', NOW, OF_T)} FROM ({wait}) x LEFT JOIN ({page}) t {ordered}"]
 
     def reply(self, rows: Sequence[Row]) -> Page:
-        """Return the page."""
         found = unpacked(rows)
         wait, now = found[0][:2]
         records = [record_in(fields) for _, _, *fields in found if fields[0] is not None]
-        page = records[: self.limit]
-        following = token_of(page[-1].due_at or 0.0, page[-1].key) if len(records) > self.limit else None
-        return Page(page, following, now / 1e6, wait=None if wait is None else wait / 1e6)
+        return due_page(records, self.limit, now / 1e6, None if wait is None else wait / 1e6)
 
 
 class RowsQuery(MysqlQuery):
@@ -252,11 +237,9 @@ class RowsQuery(MysqlQuery):
         self._texts = list(texts)
 
     def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
         return self._texts
 
     def reply(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Return them."""
         return rows
 
 

@@ -90,7 +90,6 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
             )
 
     def begin(self) -> Steps[None]:
-        """Begin a transaction, on the ledger's server."""
         self._mark = self._next_mark = None
         yield from super().begin()
         self._next_mark = f"onceward_{os.urandom(8).hex()}"
@@ -113,7 +112,6 @@ class MysqlSession(SqlSession[MysqlStore, MysqlStatements]):
         return True
 
     def talk(self, request: object) -> Acts:
-        """Do one request of the ledger's, and return its reply."""
         assert isinstance(request, MysqlQuery)
         completes = request is self.last
         statements = self.known

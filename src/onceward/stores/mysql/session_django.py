@@ -5,16 +5,16 @@ from contextlib import suppress
 
 import pymysql
 
-from onceward.stores.capabilities import TransactionState
 from onceward.stores.mysql.lane import is_open, run, state_of
 from onceward.stores.sql import django_driver
-from onceward.stores.sql.queries import Row
+from onceward.stores.sql.exchange import Row
 
 
 class DjangoMysqlDriver(django_driver.DjangoDriver):
     """One of ``django.db.connections``."""
 
     vendor, server = "mysql", "MySQL"
+    state_of = staticmethod(state_of)
 
     def check_fits(self) -> None:
         """Raise ValueError if the driver is another one than PyMySQL."""
@@ -26,7 +26,6 @@ class DjangoMysqlDriver(django_driver.DjangoDriver):
             )
 
     def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
-        """Run statements and return the rows of all."""
         self.check_healthy()
         with self.connection.wrap_database_errors:
             return run(self.raw, texts)
@@ -37,7 +36,3 @@ class DjangoMysqlDriver(django_driver.DjangoDriver):
             with suppress(Exception):
                 self.connection.close()
         super().undo()
-
-    def is_open(self) -> bool:
-        """Return whether the driver's connection is in a transaction."""
-        return state_of(self.raw) is TransactionState.OPEN

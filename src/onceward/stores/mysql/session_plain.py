@@ -6,14 +6,13 @@ from typing import Any
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.mysql.lane import cut, run, run_async, state_of
 from onceward.stores.sql.drivers import CallersDriver
-from onceward.stores.sql.queries import Row
+from onceward.stores.sql.exchange import Row
 
 
 class PymysqlDriver(CallersDriver):
     """A ``pymysql.Connection``."""
 
     def check(self) -> None:
-        """Raise ValueError if no transaction of ours can begin."""
         state = state_of(self.connection)
         if state is TransactionState.LOST:
             raise ValueError("the connection is closed")
@@ -24,19 +23,15 @@ class PymysqlDriver(CallersDriver):
             )
 
     def fetch(self, texts: Sequence[str]) -> Any:
-        """Run statements and return the rows of all."""
         return run(self.connection, texts)
 
     def finish(self) -> Any:
-        """Commit."""
         return self.connection.commit()
 
     def undo(self) -> Any:
-        """Roll back."""
         return self.connection.rollback() if state_of(self.connection) is TransactionState.OPEN else None
 
     def cut(self) -> None:
-        """Close the connection."""
         cut(self.connection)
 
 
@@ -46,5 +41,4 @@ class AsyncmyDriver(PymysqlDriver):
     awaited = True
 
     async def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
-        """Run statements and return the rows of all."""
         return await run_async(self.connection, texts)

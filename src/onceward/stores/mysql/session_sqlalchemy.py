@@ -7,10 +7,9 @@ from typing import Final
 import pymysql
 from sqlalchemy.util import await_only
 
-from onceward.stores.capabilities import TransactionState
-from onceward.stores.mysql.lane import cut, is_open, run, run_async, state_of
+from onceward.stores.mysql.lane import cut, run, run_async, state_of
 from onceward.stores.sql import alchemy
-from onceward.stores.sql.queries import Row
+from onceward.stores.sql.exchange import Row
 
 _DRIVERS: Final = ("pymysql", "asyncmy")
 _DIALECTS: Final = frozenset({"mysql", "mariadb"})
@@ -19,8 +18,9 @@ _DIALECTS: Final = frozenset({"mysql", "mariadb"})
 class UnderMysql(alchemy.Underneath):
     """PyMySQL or asyncmy."""
 
+    state_of = staticmethod(state_of)
+
     def check(self) -> None:
-        """Raise ValueError if the engine is of another database, or commits each statement."""
         dialect = self.connection.dialect
         if dialect.name not in _DIALECTS or dialect.driver not in _DRIVERS:
             engine = self.connection.engine
@@ -31,22 +31,12 @@ class UnderMysql(alchemy.Underneath):
     def check_begun(self, *, had_begun: bool) -> None:
         """Accept it: a claim does not read the snapshot."""
 
-    def state(self) -> TransactionState:
-        """Return the state of the driver's connection."""
-        return state_of(self.raw)
-
     def fetch(self, texts: Sequence[str]) -> Sequence[Row]:
-        """Run statements and return the rows of all."""
         if isinstance(self.raw, pymysql.Connection):
             return run(self.raw, texts)
         return await_only(run_async(self.raw, texts))
 
-    def was_closed(self) -> bool:
-        """Return whether the driver's connection was closed."""
-        return not is_open(self.raw)
-
     def cut(self) -> None:
-        """Close the driver's connection."""
         cut(self.raw)
 
 

@@ -28,7 +28,7 @@ from onceward.stores.mysql.queries import (
 from onceward.stores.mysql.schema import LONGEST_KEY, MARIADB, MysqlNames
 from onceward.stores.mysql.statements import NOW, STARTED, MysqlStatements, literal
 from onceward.stores.sql.columns import KNOWN, is_complete
-from onceward.stores.sql.queries import Row
+from onceward.stores.sql.exchange import Row
 from onceward.stores.sql.refusals import SqlError
 from onceward.stores.sql.store import SqlStore
 
@@ -51,14 +51,8 @@ class MysqlStore(SqlStore, Polled):
     dialect = DIALECT
     within: ClassVar[Mapping[str, str]] = {"open": "unfinished = 1", "due": "due_at IS NOT NULL"}
     capabilities: Mapping[str, str] = {
-        "survey": "onceward.stores.sql.store:survey",
-        "found": "onceward.stores.sql.store:found",
+        **SqlStore.capabilities,
         "inspect": "onceward.stores.mysql.inspection:inspect",
-        "migrate": "onceward.stores.sql.store:migrate",
-        "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.sql.store:outbox",
-        "provision": "onceward.stores.sql.store:provision",
-        "template": "onceward.stores.sql.store:template",
         "transaction": "onceward.stores.mysql.session:join",
     }
 
@@ -68,7 +62,6 @@ class MysqlStore(SqlStore, Polled):
         self.statements = MysqlStatements(names, MARIADB)
 
     def asked(self, request: MysqlQuery) -> tuple[Sequence[str]]:
-        """Return the statements."""
         return (request.sent(self.statements),)
 
     def prepared(self) -> Steps[None]:
@@ -114,15 +107,12 @@ class MysqlStore(SqlStore, Polled):
         return int(gone)
 
     def _writing(self, write: Write, fence: int, seen: Record | None) -> MysqlWrite:
-        """Return the insert of one key, or the swap of a record."""
         return MysqlWrite(write, fence, seen)
 
     def _deleting(self, seen: Record) -> DeleteQuery:
-        """Return the deletion of one record."""
         return DeleteQuery(seen)
 
     def load(self, key: str) -> Steps[Reply]:
-        """Read one record."""
         reply: Reply = yield LoadQuery(key)
         return reply
 
@@ -149,7 +139,6 @@ class MysqlStore(SqlStore, Polled):
     # --- what people ask --------------------------------------------------------------------------------------------
 
     def raw(self, text: str) -> RowsQuery:
-        """Return the request that returns a statement's rows."""
         return RowsQuery(text, action="count")
 
     def hint(self, index: str) -> str:
@@ -173,7 +162,6 @@ class MysqlStore(SqlStore, Polled):
         return PageQuery((prefix, after), limit, clause, f"t.{self.within[index]}", self.hint(index))
 
     def has_index(self, index: str) -> Steps[bool]:
-        """Return whether an index of the ledger is there."""
         try:
             rows = yield RowsQuery(f"SHOW INDEX FROM {self.names.table} WHERE Key_name = '{self.names.plain}_{index}'")
         except SqlError as error:
@@ -192,7 +180,6 @@ class MysqlStore(SqlStore, Polled):
         return now / 1e6, int(rows[0][0] or 0) if rows else 0, None
 
     def there(self) -> Steps[list[bool]]:
-        """Return which of the two tables are there."""
         there = []
         for name in (self.names.table, self.names.meta):
             try:
@@ -232,7 +219,6 @@ class MysqlStore(SqlStore, Polled):
         return True
 
     def schema(self) -> str:
-        """Return the SQL that makes the ledger, and the rights that a worker needs, in a comment."""
         names = self.names
         text = ";\n".join(schema.tables(names, schema.MARIADB))
         return (
@@ -254,7 +240,6 @@ class DeleteManyQuery(RowsQuery):
         self._keys, self._fence = [row[0] for row in found], max(row[1] for row in found)
 
     def texts(self, statements: MysqlStatements) -> list[str]:
-        """Return the statements."""
         keys, table = ", ".join(map(literal, self._keys)), statements.names.table
         return [
             statements.keep_high(self._fence),

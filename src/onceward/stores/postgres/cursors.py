@@ -16,7 +16,7 @@ from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
 from onceward.core.clock import boottime
-from onceward.stores.sql.queries import Row
+from onceward.stores.sql.exchange import Row
 from onceward.stores.sql.refusals import Broken, ServerErrors, SqlRefusal
 
 LOCKED: Final = "55P03"  # lock_not_available
@@ -81,7 +81,6 @@ class Connection(psycopg.Connection[Row]):
     seconds = 5.0
 
     def wait(self, gen: PQGen[Any], *_: Any, **__: Any) -> Any:
-        """Run psycopg's steps."""
         return waiting.wait(_bounded(gen, self.seconds), self.pgconn.socket, _TICK)
 
 
@@ -91,7 +90,6 @@ class AsyncConnection(psycopg.AsyncConnection[Row]):
     seconds = 5.0
 
     async def wait(self, gen: PQGen[Any], *_: Any, **__: Any) -> Any:
-        """Run psycopg's steps."""
         return await waiting.wait_async(_bounded(gen, self.seconds), self.pgconn.socket, _TICK)
 
 

@@ -82,11 +82,9 @@ class Server(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """As :class:`onceward.stores.inspection.Inspected`."""
         return False
 
     def findings(self) -> Iterator[Finding]:
-        """As :class:`onceward.stores.inspection.Inspected`."""
         major = self.version // 10000
         if self.version < _OLDEST:
             says = f"PostgreSQL {major} is older than 13"

@@ -24,7 +24,7 @@ from onceward.stores.postgres.cursors import (
     sent,
 )
 from onceward.stores.postgres.listening import Ear
-from onceward.stores.sql.queries import Row
+from onceward.stores.sql.exchange import Row
 
 # libpq's options; those of the user go before. Keepalives find a peer that vanished while nothing was sent.
 _OPTIONS: Final = {"keepalives_idle": "30", "fallback_application_name": "onceward"}
@@ -76,7 +76,6 @@ class PostgresLane(_PostgresLane[Connection]):
     """A lane for threads."""
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run one statement, and return its rows."""
         given = sent(values)
         try:
             if not self.is_ready:
@@ -97,7 +96,6 @@ class AsyncPostgresLane(_PostgresLane[AsyncConnection]):
     """A lane for the coroutines of one event loop."""
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run one statement, and return its rows."""
         given = sent(values)
         try:
             if not self.is_ready:

@@ -11,11 +11,11 @@ from typing import Final
 from onceward.core.comparisons import Clause
 from onceward.core.protocol import SOME_DAY
 from onceward.core.record import Record, Reply, Write
-from onceward.stores.contract import Page, point_of, token_of
+from onceward.stores.contract import Page, due_page, point_of
 from onceward.stores.postgres.statements import FIRST, WRITE
 from onceward.stores.sql.columns import COLUMNS, FIELDS
+from onceward.stores.sql.exchange import Met, Row, SqlQuery
 from onceward.stores.sql.finding import FOUND, Dialect, end_of, looking, next_page
-from onceward.stores.sql.queries import Met, Row, SqlQuery
 from onceward.stores.sql.verbs import BRISK
 
 _OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
@@ -77,11 +77,9 @@ class WriteQuery(OneRow):
 
     @property
     def size(self) -> int:
-        """About how many bytes it writes."""
         return sum(map(len, filter(None, _LONG(self.write))))
 
     def merged(self, requests: Sequence["WriteQuery"]) -> "ManyRows":
-        """Return one request for several, in the order of their keys."""
         ordered = sorted(requests, key=lambda one: one.key)
         columns = map(list, zip(*(one.values[1:] for one in ordered), strict=True))
         return ManyRows(self.action, self._many, list(columns))
@@ -98,7 +96,6 @@ class ManyRows(Query):
         self.claims = self.rank * len(columns[0])
 
     def reply(self, rows: Sequence[Row]) -> Met:
-        """Return the replies by their keys."""
         replies = {row[2]: reply_of(row) for row in rows if row[0] is not None}
         return Met(replies, rows[0][1] if rows else 0.0)
 
@@ -139,7 +136,6 @@ class PostgresPage(Query):
         self.limit, self.seconds = limit, seconds
 
     def reply(self, rows: Sequence[Row]) -> Page:
-        """Return the page."""
         looked, last = rows[0][-2:]
         replies = [reply_of(row[:-2]) for row in rows]
         records = [reply.record for reply in replies if reply.record is not None]
@@ -164,12 +160,9 @@ class DueQuery(Query):
         self.limit = limit
 
     def reply(self, rows: Sequence[Row]) -> Page:
-        """Return the page."""
         replies = [reply_of(row[:-1]) for row in rows]
         records = [reply.record for reply in replies if reply.record is not None]
-        page = records[: self.limit]
-        following = token_of(page[-1].due_at or 0.0, page[-1].key) if len(records) > self.limit else None
-        return Page(page, following, replies[0].now, wait=rows[0][-1])
+        return due_page(records, self.limit, replies[0].now, rows[0][-1])
 
 
 class PurgeQuery(Query):
@@ -178,7 +171,6 @@ class PurgeQuery(Query):
     __slots__ = ()
 
     def reply(self, rows: Sequence[Row]) -> int:
-        """Return how many."""
         count: int = rows[0][0]
         return count
 
@@ -194,7 +186,6 @@ class RawQuery(Query):
         self.values = values
 
     def reply(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Return them."""
         return rows
 
 

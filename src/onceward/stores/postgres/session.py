@@ -19,18 +19,18 @@ from onceward.stores.postgres.cursors import FAULTS
 from onceward.stores.postgres.inside import PLACE, TRY_LOCK, XID, Inside
 from onceward.stores.postgres.queries import OneRow, Query, RawQuery, WriteQuery
 from onceward.stores.postgres.store import PostgresStore
-from onceward.stores.sql.queries import Row
+from onceward.stores.sql.exchange import Row
 from onceward.stores.sql.session import Acts, SqlSession, driver_of
 
 _PATIENCE: Final = "1000"  # milliseconds to wait for somebody's open transaction on a key
 _LIBRARIES: Final = frozenset({"psycopg", "psycopg2", "asyncpg"})
 _ROOM: Final = "onceward.stores.postgres.session"
 _KINDS: Final = {
-    "psycopg.Connection": f"{_ROOM}_psycopg:PsycopgDriver",
-    "psycopg.AsyncConnection": f"{_ROOM}_psycopg:AsyncPsycopgDriver",
-    "psycopg2.connection": f"{_ROOM}_psycopg2:Psycopg2Driver",
-    "asyncpg.Connection": f"{_ROOM}_asyncpg:AsyncpgDriver",
-    "asyncpg.PoolConnectionProxy": f"{_ROOM}_asyncpg:AsyncpgDriver",
+    "psycopg.Connection": f"{_ROOM}_plain:PsycopgDriver",
+    "psycopg.AsyncConnection": f"{_ROOM}_plain:AsyncPsycopgDriver",
+    "psycopg2.connection": f"{_ROOM}_plain:Psycopg2Driver",
+    "asyncpg.Connection": f"{_ROOM}_plain:AsyncpgDriver",
+    "asyncpg.PoolConnectionProxy": f"{_ROOM}_plain:AsyncpgDriver",
     "sqlalchemy.Connection": f"{_ROOM}_sqlalchemy:driver_of",
     "sqlalchemy.Session": f"{_ROOM}_sqlalchemy:driver_of",
     "sqlalchemy.AsyncConnection": f"{_ROOM}_sqlalchemy:driver_of",
@@ -109,7 +109,6 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
         return Inside(self.store, schema)
 
     def attach(self) -> Steps[None]:
-        """Use the caller's transaction, on the ledger's database."""
         yield from super().attach()
         check_encoding(self.driver.raw)
 
@@ -124,7 +123,6 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
             )
 
     def begin(self) -> Steps[None]:
-        """Begin a transaction, on the ledger's database."""
         self._xid = None
         yield from super().begin()
         check_encoding(self.driver.raw)
@@ -140,7 +138,6 @@ class PostgresSession(SqlSession[PostgresStore, Inside]):
         return bool(xid == self._xid)
 
     def talk(self, request: object) -> Acts:
-        """Do one request of the ledger's, and return its reply."""
         assert isinstance(request, Query)
         if not isinstance(request, RawQuery):
             request.values = (_PATIENCE, *request.values[1:])

@@ -2,26 +2,21 @@
 
 from collections.abc import Sequence
 
-from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres.inside import named
 from onceward.stores.postgres.session import state_of
 from onceward.stores.sql import django_driver
-from onceward.stores.sql.queries import Row
+from onceward.stores.sql.exchange import Row
 
 
 class DjangoPostgresDriver(django_driver.DjangoDriver):
     """One of ``django.db.connections``."""
 
     vendor, server = "postgresql", "PostgreSQL"
+    state_of = staticmethod(state_of)
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run one statement and return its rows."""
         self.check_healthy()
         with self.connection.cursor() as cursor:
             cursor.execute(named(text), {f"p{at}": value for at, value in enumerate(values, 1)})
             rows: Sequence[Row] = cursor.fetchall()
             return rows
-
-    def is_open(self) -> bool:
-        """Return whether the driver's connection is in a transaction."""
-        return state_of(self.raw) is TransactionState.OPEN

@@ -10,7 +10,7 @@ from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres.inside import named
 from onceward.stores.postgres.session import state_of
 from onceward.stores.sql import alchemy
-from onceward.stores.sql.queries import Row
+from onceward.stores.sql.exchange import Row
 
 _DRIVERS: Final = ("psycopg", "psycopg2", "asyncpg")
 
@@ -18,8 +18,9 @@ _DRIVERS: Final = ("psycopg", "psycopg2", "asyncpg")
 class UnderPostgres(alchemy.Underneath):
     """psycopg, psycopg2 or asyncpg."""
 
+    state_of = staticmethod(state_of)
+
     def check(self) -> None:
-        """Raise ValueError if the engine is of another database, or commits each statement."""
         dialect = self.connection.dialect
         if dialect.name != "postgresql" or dialect.driver not in _DRIVERS:
             raise ValueError(f"{self.connection.engine.url!r}: give an engine of postgresql with {', '.join(_DRIVERS)}")
@@ -37,12 +38,7 @@ class UnderPostgres(alchemy.Underneath):
                 "before its first statement"
             )
 
-    def state(self) -> TransactionState:
-        """Return the state of the driver's connection."""
-        return state_of(self.raw)
-
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
-        """Run one statement and return its rows."""
         connection = self.connected()
         if connection.dialect.paramstyle == "numeric_dollar":
             return list(connection.exec_driver_sql(text, tuple(values)))
@@ -54,14 +50,9 @@ class UnderPostgres(alchemy.Underneath):
         told = getattr(self.raw, "info", None)
         return told is not None and int(told.transaction_status) == TransactionStatus.INERROR
 
-    def was_closed(self) -> bool:
-        """Return whether the driver's connection was closed after an interrupt, which SQLAlchemy does not know."""
-        return self.state() is TransactionState.LOST
-
     def cut(self) -> None:
-        """Close the driver's connection."""
         if hasattr(self.raw, "pgconn"):
-            from onceward.stores.postgres.session_psycopg import cut  # only with that driver
+            from onceward.stores.postgres.session_plain import cut  # only with that driver
 
             cut(self.raw)
         elif hasattr(self.raw, "terminate"):

@@ -87,14 +87,8 @@ class PostgresStore(SqlStore):
     dialect = Dialect("(SELECT clock_timestamp())", "(SELECT clock_timestamp()) - interval '{} seconds'")
     within: ClassVar[Mapping[str, str]] = {"open": having(UNFINISHED), "due": "due_at IS NOT NULL"}
     capabilities: Mapping[str, str] = {
-        "survey": "onceward.stores.sql.store:survey",
-        "found": "onceward.stores.sql.store:found",
+        **SqlStore.capabilities,
         "inspect": "onceward.stores.postgres.inspection:inspect",
-        "migrate": "onceward.stores.sql.store:migrate",
-        "observe": "onceward.stores.observed:observe",
-        "outbox": "onceward.stores.sql.store:outbox",
-        "provision": "onceward.stores.sql.store:provision",
-        "template": "onceward.stores.sql.store:template",
         "transaction": "onceward.stores.postgres.session:join",
     }
 
@@ -105,7 +99,6 @@ class PostgresStore(SqlStore):
         self.tells = True  # whether the end of a claim can tell those who wait for its key
 
     def asked(self, request: Query) -> tuple[str, Sequence[object]]:
-        """Return the statement and its values."""
         return request.text, request.values
 
     def prepared(self) -> Steps[None]:
@@ -139,7 +132,6 @@ class PostgresStore(SqlStore):
             self.statements = Statements(self.names.table, self.names.meta, tells=False)
 
     def purging(self, limit: int) -> Steps[int]:
-        """Delete expired records, the longest expired first, and return how many."""
         gone: int = yield PurgeQuery("purge", self.statements.purge, (limit,))
         return gone
 
@@ -148,13 +140,11 @@ class PostgresStore(SqlStore):
         return () if type(request) is ChangeRequest else super().told_of(request, reply, seconds)
 
     def _writing(self, write: Write, fence: int, seen: Record | None) -> Query:
-        """Return the insert of one key, or the swap of a record."""
         ours = self.statements
         texts = (ours.insert, ours.insert_many) if seen is None else (ours.swap, ours.swap_many)
         return WriteQuery(texts, write, fence, seen)
 
     def _deleting(self, seen: Record) -> Query:
-        """Return the deletion of one record."""
         return OneRow("delete", self.statements.delete, (seen.key, *seen.version))
 
     def _stops_all(self, error: StoreError) -> bool:
@@ -162,7 +152,6 @@ class PostgresStore(SqlStore):
         return super()._stops_all(error) or (isinstance(error, SqlError) and error.state == CANCELED)
 
     def load(self, key: str) -> Steps[Reply]:
-        """Read one record."""
         reply: Reply = yield OneRow("load", self.statements.load, (key,))
         return reply
 
@@ -174,7 +163,6 @@ class PostgresStore(SqlStore):
     # --- what people ask --------------------------------------------------------------------------------------------
 
     def raw(self, text: str) -> RawQuery:
-        """Return the request that returns a statement's rows."""
         return RawQuery(text)
 
     def hint(self, _: str) -> str:
@@ -195,23 +183,19 @@ class PostgresStore(SqlStore):
         return PostgresPage(table, (prefix, after), limit, clause, None if index is None else self.within[index])
 
     def has_index(self, index: str) -> Steps[bool]:
-        """Return whether an index of the ledger is there, and complete."""
         ((usable,),) = yield RawQuery(_USABLE, self.names.table, f"{self.names.plain}_{index}")
         return usable is True
 
     def total(self) -> Steps[tuple[float, int, int | None]]:
-        """Return the time, about how many records there are, and how many ever arrived, by the server's statistics."""
         ((now, arrived),) = yield RawQuery(_ARRIVED, self.names.table)
         ((total,),) = yield RawQuery(_TOTAL, self.names.table)
         return now, total, arrived
 
     def there(self) -> Steps[list[bool]]:
-        """Return which of the two tables are there."""
         (there,) = yield RawQuery(_THERE, self.names.table, self.names.meta)
         return list(there)
 
     def missing(self) -> Steps[list[Part]]:
-        """Make the columns and indexes that the ledger lacks. Return all, with which were made."""
         rows = yield RawQuery(_COLUMNS, self.names.table)
         had = {row[0] for row in rows}
         yield from self.prepared()
@@ -244,7 +228,6 @@ class PostgresStore(SqlStore):
         return True
 
     def schema(self) -> str:
-        """Return the SQL that makes the ledger, and the rights that a worker needs, in a comment."""
         names = self.names
         statements = [*schema.schema(names), *schema.indexes(names).values(), *schema.comments(names)]
         granted = [

@@ -49,11 +49,9 @@ class RedisServer(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """As :class:`onceward.stores.inspection.Inspected`."""
         return False
 
     def findings(self) -> Iterator[Finding]:
-        """As :class:`onceward.stores.inspection.Inspected`."""
         yield from self._of_version()
         yield from self._of_memory()
         yield from self._of_disk()

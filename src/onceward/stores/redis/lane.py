@@ -61,7 +61,6 @@ class RedisLane(_Lane, SocketLane):
     """A lane for threads."""
 
     def fetch(self, request: RedisRequest) -> list[Any]:
-        """Run one request, and return its answers."""
         try:
             if not self.is_ready:
                 self.close()
@@ -96,7 +95,6 @@ class AsyncRedisLane(_Lane, SocketLane):
         self._loop, self._timeout = asyncio.get_running_loop(), seconds
 
     async def fetch(self, request: RedisRequest) -> list[Any]:
-        """Run one request, and return its answers."""
         seconds = self._timeout
         try:
             if not self.is_ready:
@@ -135,7 +133,6 @@ class GuestLane(_Lane):
     is_alive = True
 
     def fetch(self, request: RedisRequest) -> list[Any]:
-        """Run one request, and return its answers."""
         try:
             pool = self._make()
             wire, is_over = pool.get_connection(), False
@@ -158,7 +155,6 @@ class AsyncGuestLane(GuestLane):
     """As :class:`GuestLane`, for the coroutines of one event loop."""
 
     async def fetch(self, request: RedisRequest) -> list[Any]:  # type: ignore[override]
-        """Run one request, and return its answers."""
         task = asyncio.current_task()
         before = task.cancelling() if task is not None else 0
         try:

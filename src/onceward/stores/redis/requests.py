@@ -76,16 +76,13 @@ class WriteCall(NamedTuple):
 
     @property
     def base(self) -> bytes:
-        """As of :class:`ScriptCall`."""
         return self.shard.base
 
     @property
     def size(self) -> int:
-        """As of :class:`ScriptCall`."""
         return sum(map(len, self.argument[0]))
 
     def command(self, *, whole: bool = False) -> list[object]:
-        """As :meth:`ScriptCall.command`."""
         return ScriptCall(self.script, self.shard.keys_of(self.key), [encode(self.argument)]).command(whole=whole)
 
     def packed(self, *, whole: bool = False) -> bytes:

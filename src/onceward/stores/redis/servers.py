@@ -74,7 +74,6 @@ class OneServer(Servers):
         self._bells: LedgerLanes[Any] = LedgerLanes(make, make_async, MOST_LISTENING, timeout)
 
     def run(self, request: RedisRequest) -> list[Any]:
-        """As :class:`Servers`."""
         lanes = self._bells if type(request) is BellWait else self._calls
         answers: list[Any] = lanes.run(request, _asked)
         if not _TROUBLES.isdisjoint(map(type, answers)) and (lost := self._lost(answers)):
@@ -83,7 +82,6 @@ class OneServer(Servers):
         return answers
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
-        """As :class:`Servers`."""
         lanes = self._bells if type(request) is BellWait else self._calls
         answers: list[Any] = await lanes.run_async(request, _asked)
         if not _TROUBLES.isdisjoint(map(type, answers)) and (lost := self._lost(answers)):
@@ -99,7 +97,6 @@ class OneServer(Servers):
         return [place for place, kind in enumerate(kinds) if kind is exceptions.NoScriptError]
 
     def close(self) -> None:
-        """As :class:`Servers`."""
         self._calls.close()
         self._bells.close()
 
@@ -123,11 +120,9 @@ class InThreads(Servers):
         self._servers = servers
 
     def run(self, request: RedisRequest) -> list[Any]:
-        """As :class:`Servers`."""
         return self._servers.run(request)
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
-        """As :class:`Servers`."""
         return await asyncio.to_thread(self._servers.run, request)
 
     def close(self) -> None:
@@ -143,7 +138,6 @@ class OnItsLoop(InThreads):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run_async(self, request: RedisRequest) -> list[Any]:
-        """As :class:`Servers`."""
         process = os.getpid()
         if self._process is None:
             self._process = process
@@ -155,7 +149,6 @@ class OnItsLoop(InThreads):
         return await self._servers.run_async(request)
 
     def run(self, request: RedisRequest) -> list[Any]:
-        """As :class:`Servers`."""
         loop = self._loop
         if loop is None or not loop.is_running():
             raise exceptions.DataError(

@@ -66,7 +66,6 @@ class RedisStore(Observed):
         self._claims = SystemRandom().randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     def exchange(self, request: object) -> Any:
-        """Run one request, blocking."""
         asked: RedisRequest = request  # type: ignore[assignment]  # an isinstance() of an ABC costs a microsecond
         if not (self._ready or _is_preparing(asked)):
             drive(self.prepared(), self)
@@ -80,7 +79,6 @@ class RedisStore(Observed):
         return reply
 
     async def exchange_async(self, request: object) -> Any:
-        """Run one request."""
         asked: RedisRequest = request  # type: ignore[assignment]  # as above
         if not (self._ready or _is_preparing(asked)):
             await self._look()
@@ -122,11 +120,9 @@ class RedisStore(Observed):
         return False
 
     def close(self) -> None:
-        """Close the connections."""
         self.conduit.close()
 
     def action(self, request: object) -> str:
-        """Return what a request does."""
         return request.action if isinstance(request, RoundTrip) else type(request).__name__.lower()
 
     def _reply(self, request: RedisRequest, answers: list[Any]) -> Any:
@@ -140,11 +136,9 @@ class RedisStore(Observed):
     # --- the verbs ----------------------------------------------------------------------------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent."""
         return self._write("insert", write, self._insert(write))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        """Write if the record is still the version seen."""
         return self._write("swap", write, self._swap(write, seen))
 
     def _write(self, action: str, write: Write, call: WriteCall) -> Steps[Reply]:
@@ -155,7 +149,6 @@ class RedisStore(Observed):
             raise (yield from self._damaged(write.key, error)) from error
 
     def load(self, key: str) -> Steps[Reply]:
-        """Read one record."""
         (answer,) = yield RoundTrip("load", [self._on(LOAD, encoded(key))])
         try:
             return reply_of(answer)
@@ -223,11 +216,9 @@ class RedisStore(Observed):
             yield BellWait(call.keys[2], left / 1000)
 
     def select(self, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in the order of their keys, or the longest due first."""
         return select(self.names, selection, after, limit)
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        """Delete if the record is still the version seen."""
         key, version = encoded(seen.key), seen.seen if isinstance(seen, Damaged) else None
         if isinstance(seen, Record):
             version = ("owner", seen.owner, "fence", seen.fence, "beat", seen.beat)

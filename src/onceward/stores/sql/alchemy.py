@@ -25,7 +25,12 @@ class Underneath(ABC):
         connection: SQLAlchemy's, in the transaction.
         seconds: how long one statement may take.
         connected: returns SQLAlchemy's connection in the transaction that is open by then.
+
+    Attributes:
+        state_of: returns the state of a driver's connection. One that was closed is lost, which SQLAlchemy may not know.
     """
+
+    state_of: Callable[[Any], TransactionState]
 
     def __init__(self, connection: Connection, seconds: float, connected: Callable[[], Connection]) -> None:
         self.connection = connection
@@ -41,9 +46,9 @@ class Underneath(ABC):
     def check_begun(self, *, had_begun: bool) -> None:
         """Raise ValueError if the transaction cannot be ours. ``had_begun``: SQLAlchemy began it before us."""
 
-    @abstractmethod
     def state(self) -> TransactionState:
         """Return the state of the driver's connection."""
+        return self.state_of(self.raw)
 
     @abstractmethod
     def fetch(self, *asked: Any) -> Sequence[Any]:
@@ -52,10 +57,6 @@ class Underneath(ABC):
     def has_failed(self) -> bool:
         """Return whether the server would answer a COMMIT with a ROLLBACK, which no driver raises."""
         return False
-
-    @abstractmethod
-    def was_closed(self) -> bool:
-        """Return whether the driver's connection was closed in the middle of a statement, which SQLAlchemy does not know."""
 
     @abstractmethod
     def cut(self) -> None:
@@ -124,11 +125,9 @@ class AlchemyDriver(CallersDriver):
         self.root, self.under = self.connection.get_transaction(), under
 
     def fetch(self, *asked: Any) -> Sequence[Any]:
-        """Run one request's statements, and return their rows."""
         return self.under.fetch(*asked)
 
     def finish(self) -> None:
-        """Commit."""
         self._committing = True
         try:
             self.connection.commit()
@@ -136,15 +135,13 @@ class AlchemyDriver(CallersDriver):
             self.root, self._committing = None, False  # the driver's connection can be somebody else's now
 
     def undo(self) -> None:
-        """Roll back."""
         under = getattr(self, "under", None)  # none before the transaction has begun
-        if under is not None and under.was_closed() and self.holds():
+        if under is not None and under.state() is TransactionState.LOST and self.holds():
             under.connection.invalidate()
         self.root = None
         self.connection.rollback()
 
     def cut(self) -> None:
-        """Close the driver's connection."""
         if self._committing or self.holds():
             self.under.cut()
 
@@ -162,7 +159,6 @@ class OfConnection(AlchemyDriver):
     """A ``sqlalchemy.Connection``."""
 
     def check(self) -> None:
-        """Raise ValueError if no transaction of ours can begin."""
         if self.connection.in_transaction():
             raise ValueError(f"the connection {_IN_ONE}. A SELECT begins one, too")
 
@@ -178,7 +174,6 @@ class OfConnection(AlchemyDriver):
         self.take(self.connection)
 
     def start(self) -> None:
-        """Begin."""
         self.connection.begin()
         self.take(self.connection)
         self.under.check_begun(had_begun=False)
@@ -190,7 +185,6 @@ class OfSession(AlchemyDriver):
     _had_begun = False
 
     def check(self) -> None:
-        """Raise ValueError if no transaction of ours can begin."""
         session: Session = self.connection
         transaction = session.get_transaction()
         if session.twophase:

@@ -1,13 +1,13 @@
 """Transactions of Django: ``once.transaction(key, connections["default"])`` is a ``transaction.atomic`` of that database."""
 
-from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from django.db import connections, transaction
 from django.utils.connection import ConnectionProxy
 
 from onceward.errors import StoreError
-from onceward.stores.capabilities import AnotherDatabase
+from onceward.stores.capabilities import AnotherDatabase, TransactionState
 from onceward.stores.sql.drivers import CallersDriver
 
 
@@ -17,10 +17,12 @@ class DjangoDriver(CallersDriver):
     Attributes:
         vendor: Django's name of the database.
         server: its own name.
+        state_of: returns the state of a driver's connection.
     """
 
     vendor: ClassVar[str]
     server: ClassVar[str]
+    state_of: Callable[[Any], TransactionState]
     _atomic: Any = None
 
     def __init__(self, connection: Any, seconds: float) -> None:
@@ -103,9 +105,9 @@ class DjangoDriver(CallersDriver):
             return True
         return self.raw is not None and (not self.connection.autocommit or self.is_open())
 
-    @abstractmethod
     def is_open(self) -> bool:
         """Return whether the driver's connection is in a transaction."""
+        return self.state_of(self.raw) is TransactionState.OPEN
 
     def cut(self) -> None:
         """Close the driver's connection."""

@@ -2,12 +2,12 @@
 
 This file has what all SQL servers and drivers share: a transaction's course, and what a failure means for it. A database adds
 how it knows the server and the transaction again (``PostgresSession``, ``MysqlSession``). A driver does the acts (``drivers.py``).
-Each request is a generator that yields acts, which ``core/drivers.py`` drives, blocking or awaited.
+Each request is a generator that yields acts, which ``core/drivers.py`` drives, blocking or awaited. A request that is no statement
+of the ledger is the name of the driver's method that does it.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
-from enum import Enum
 from importlib import import_module
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -21,16 +21,6 @@ from onceward.stores.sql.refusals import Broken, ServerErrors, lost
 
 Acts = Generator[Act, Any, object]
 _LIBRARIES: Final = frozenset({"sqlalchemy", "django"})  # which wrap the drivers' errors
-
-
-class Turn(Enum):
-    """The requests of a session that are no statements of the ledger: each is the name of the driver's method that does it."""
-
-    BEGIN = "start"
-    ENTER = "enter"
-    FLUSH = "send"
-    COMMIT = "finish"
-    ROLLBACK = "undo"
 
 
 class LedgerStore(Protocol):
@@ -114,13 +104,13 @@ class SqlSession(ABC, Generic[S, K]):
         self.driver.check()
         yield from self._prepare()
         self._begun, self.trouble, self.ending, self.last = True, None, False, None
-        yield Turn.BEGIN
+        yield "start"
         yield from self._check_place()
 
     def attach(self) -> Steps[None]:
         """Use the caller's transaction, on the ledger's server."""
         yield from self._prepare()
-        yield Turn.ENTER
+        yield "enter"
         if self.state_of(self.driver.raw) is not TransactionState.OPEN and self.driver.commits_alone():
             raise ValueError("the connection is in no transaction, and commits each statement: begin one first")
         yield from self._check_place()
@@ -138,7 +128,7 @@ class SqlSession(ABC, Generic[S, K]):
 
     def flush(self) -> Steps[None]:
         """Send what the body has left unsent."""
-        yield Turn.FLUSH
+        yield "send"
         self.ending = True
 
     def commit(self) -> Steps[Record | None]:
@@ -149,13 +139,13 @@ class SqlSession(ABC, Generic[S, K]):
             if reply is None or not reply.won:
                 raise Ended("the transaction that made the claim is over")
             record = reply.record
-        yield Turn.COMMIT
+        yield "finish"
         return record
 
     def rollback(self) -> Steps[None]:
         """Roll back, and leave the connection as it was found."""
         if self._begun:
-            yield Turn.ROLLBACK
+            yield "undo"
 
     def cut(self) -> None:
         """End the transaction by closing the connection."""
@@ -170,18 +160,18 @@ class SqlSession(ABC, Generic[S, K]):
         return await drive_async(self._done(request), self.driver)
 
     def _done(self, request: object) -> Steps[object]:
-        turn = request if isinstance(request, Turn) else None
+        turn = request if isinstance(request, str) else ""
         try:
-            if turn is None:
+            if not turn:
                 return (yield from self._asked(request))
-            reply = yield turn.value, ()
+            reply = yield turn, ()
         except DriverFailed as failed:
             error = failed.error
         else:
-            if turn in {Turn.COMMIT, Turn.ROLLBACK}:
+            if turn in {"finish", "undo"}:
                 self._begun = False  # the connection can be somebody else's now
             return reply
-        if turn is Turn.FLUSH:  # which is the body's
+        if turn == "send":  # which is the body's
             raise error
         raise self._translated(error, turn) from error
 
@@ -194,9 +184,9 @@ class SqlSession(ABC, Generic[S, K]):
             return Reply(True, request.write.at(0.0), 0.0)
         return (yield from self.talk(request))
 
-    def _translated(self, error: Exception, turn: Turn | None) -> StoreError:
+    def _translated(self, error: Exception, turn: str) -> StoreError:
         """Return the error for one of the driver, or raise it again if it is somebody else's."""
-        if turn is Turn.ROLLBACK:
+        if turn == "undo":
             self.cut()  # then the server rolls back
         if isinstance(error, StoreError):
             raise error

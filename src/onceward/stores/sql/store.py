@@ -12,8 +12,8 @@ from onceward.core.selections import ByKey, ChainOf, Selection
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import NoIndex, Page, Part
+from onceward.stores.sql.exchange import SqlQuery
 from onceward.stores.sql.finding import Dialect, printed
-from onceward.stores.sql.queries import SqlQuery
 from onceward.stores.sql.verbs import SqlVerbs
 from onceward.stores.survey import READ, UNFINISHED, Survey
 
@@ -32,6 +32,13 @@ class SqlStore(SqlVerbs):
     resolution = 0.0
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
+    capabilities: Mapping[str, str] = {
+        "observe": "onceward.stores.observed:observe",
+        **{
+            name: f"onceward.stores.sql.store:{name}"
+            for name in ("found", "migrate", "outbox", "provision", "survey", "template")
+        },
+    }
     names: Any
     dialect: ClassVar[Dialect]
     within: ClassVar[Mapping[str, str]]

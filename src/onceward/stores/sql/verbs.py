@@ -23,8 +23,7 @@ from onceward.core.retries import FIRST_PAUSE, jittered
 from onceward.core.writes import CARRIED
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged
-from onceward.stores.sql.exchange import SqlExchange
-from onceward.stores.sql.queries import Met, SqlQuery
+from onceward.stores.sql.exchange import Met, SqlExchange, SqlQuery
 
 _BRIEF: Final = 1000  # microseconds in which no other claim can come, use its fence and go
 _LARGEST: Final = 2**53 - 1  # that every reader of JSON reads exactly

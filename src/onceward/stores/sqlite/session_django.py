@@ -28,12 +28,10 @@ class DjangoSqliteDriver(DjangoDriver):
             self.connection.transaction_mode = mode
 
     def fetch(self, statement: str) -> None:
-        """Run one statement."""
         self.check_healthy()
         self.raw.execute(statement)
 
     def is_open(self) -> bool:
-        """Return whether the driver's connection is in a transaction."""
         return bool(self.raw.in_transaction)
 
 

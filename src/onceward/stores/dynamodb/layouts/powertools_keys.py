@@ -21,7 +21,7 @@ from jmespath import Options
 from jmespath.functions import Functions, signature
 
 from onceward.errors import KeyMissing
-from onceward.stores.dynamodb.layouts.powertools import fit
+from onceward.stores.dynamodb.layouts import fit
 
 LARGEST: Final = 64 * 1024 * 1024  # bytes of compressed data in an event once decompressed; Powertools has no limit
 
@@ -67,10 +67,10 @@ def powertools_key(data: object, event_key_jmespath: str = "", *, hash_function:
 # --- as Powertools does it ----------------------------------------------------------------------------------------
 
 
-def _prepared(data: object) -> object:
+def _prepared(data: Any) -> object:
     """Its base.py, ``_prepare_data``: data classes, models and event source data classes as dicts."""
     if hasattr(data, "__dataclass_fields__"):
-        return _as_dict(data)
+        return asdict(data)
     for name, options in (("model_dump", {"mode": "json"}), ("dict", {})):
         method = getattr(data, name, None)
         if callable(method):
@@ -94,7 +94,7 @@ def _written(value: Any) -> object:
     if getattr(value, "model_dump", None):
         return value.model_dump(mode="json")
     if hasattr(value, "__dataclass_fields__"):
-        return _as_dict(value)
+        return asdict(value)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dt.date | dt.time):
@@ -102,10 +102,6 @@ def _written(value: Any) -> object:
     if isinstance(value, UUID | PurePath):
         return str(value)
     raise TypeError(f"{type(value).__qualname__} is no type that Powertools makes keys of")
-
-
-def _as_dict(value: Any) -> object:
-    return asdict(value)
 
 
 @cache
