@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+from concurrent.futures import ThreadPoolExecutor
 
 import flask
 import httpx
@@ -252,6 +254,36 @@ def test_sns_messages_are_taken_by_certificate_and_topic(authority):
             verifier.verify({}, json.dumps(wrong).encode())
     with pytest.raises(SignatureRefused):
         verifier.verify({}, b'{"a":' + b"[" * 100_000)
+
+
+@pytest.mark.parametrize(("code", "status"), [(403, 401), (500, 503)])
+def test_only_a_certificate_that_is_not_there_refuses_a_message_for_good(once, authority, code, status):
+    def fetch(url):
+        raise urllib.error.HTTPError(url, code, "no", None, None)
+
+    hook = WebhookReceiver(once, Sns(TOPIC, fetch=fetch), _note, name="hooks")
+    assert hook.answer({}, json.dumps(by_sns(authority[0])).encode()).status == status
+
+
+def test_forged_messages_fetch_one_certificate_at_a_time(authority):
+    under_way, most = [], []
+
+    def fetch(url):
+        under_way.append(url)
+        most.append(len(under_way))
+        time.sleep(0.05)
+        under_way.pop()
+        raise urllib.error.HTTPError(url, 403, "no", None, None)
+
+    def forged(number):
+        message = by_sns(authority[0], url=URL.replace("0123abc", str(number)))
+        with pytest.raises(SignatureRefused):
+            verifier.verify({}, json.dumps(message).encode())
+
+    verifier = Sns(TOPIC, fetch=fetch)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(forged, range(8)))
+    assert most == [1] * 8
 
 
 def test_the_signed_lines_of_an_sns_message_cannot_give_it_another_id(authority):
@@ -545,7 +577,7 @@ def test_a_certificate_that_is_slow_or_torn_holds_up_nobody_else(once, authority
         while not fetching.is_set():
             await asyncio.sleep(0.01)
         others.set()  # the loop goes on meanwhile
-        assert (await asked).status == 401
+        assert (await asked).status == 503  # SNS drops what is refused with 4xx
 
     fetching, others = threading.Event(), threading.Event()
     hook = WebhookReceiver(once, Sns(TOPIC, fetch=fetch), handle, name="hooks")

@@ -70,6 +70,7 @@ class WebhookVerifier(Protocol):
         Raises:
             SignatureRefused: the signature is wrong, missing or too old.
             ValueError: the signature is right, and there is no event in the body.
+            OSError: it cannot be checked now. The sender gets 503, and delivers again.
         """
 
 

@@ -4,10 +4,12 @@ import base64
 import binascii
 import re
 import ssl
+import threading
 import urllib.request
 from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Final
+from urllib.error import HTTPError
 
 from onceward.core.arguments import check_type
 from onceward.http.answer import Answer
@@ -48,9 +50,10 @@ class Certificates:
         self._addresses = re.compile(addresses)
         self._whose, self._fetch = whose, fetch
         self._known: dict[str, RSAPublicKey] = {}
+        self._turn = threading.Lock()  # forged messages name many addresses: one fetch at a time
 
     def check(self, url: str, signature: str, signed: bytes, digest: "HashAlgorithm") -> None:
-        """Raise SignatureRefused if the certificate at an address has not signed this."""
+        """Raise SignatureRefused if the certificate at an address has not signed this, ConnectionError if it cannot be fetched now."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric import padding
 
@@ -61,17 +64,28 @@ class Certificates:
             raise SignatureRefused(_WRONG) from error
 
     def _key(self, url: str) -> "RSAPublicKey":
-        from cryptography import x509
-        from cryptography.hazmat.primitives.asymmetric import rsa
-
         if not self._addresses.fullmatch(url):
             raise SignatureRefused(f"its certificate is not at an address of {self._whose}")
         if (known := self._known.get(url)) is not None:
             return known
+        if not self._turn.acquire(timeout=_WITHIN):
+            raise ConnectionError("its certificate could not be fetched: others are being fetched")
+        try:
+            return self._known.get(url) or self._read(url)
+        finally:
+            self._turn.release()
+
+    def _read(self, url: str) -> "RSAPublicKey":
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric import rsa
+
         try:
             key = x509.load_pem_x509_certificate(self._fetch(url)).public_key()
         except (OSError, HTTPException) as error:
-            raise SignatureRefused(f"its certificate could not be fetched: {error}") from error
+            why = f"its certificate could not be fetched: {error}"
+            if isinstance(error, HTTPError) and error.code < 500:  # there is none
+                raise SignatureRefused(why) from error
+            raise ConnectionError(why) from error
         except ValueError as error:
             raise SignatureRefused(f"its certificate cannot be read: {error}") from error
         if not isinstance(key, rsa.RSAPublicKey):

@@ -171,6 +171,9 @@ class WebhookReceiver:
         except SignatureRefused as error:
             _log.info("a webhook is refused: %s", error)
             return Answer(401, _TEXT, str(error).encode())
+        except OSError as error:  # no 4xx: SNS would not deliver it again
+            _log.warning("a webhook cannot be checked now: %s", error)
+            return _BUSY
         except ValueError as error:
             _log.error("%s: malformed: %s", self.__name__, error)
             return Answer(400, _TEXT, str(error).encode())
