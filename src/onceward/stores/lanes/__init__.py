@@ -1,4 +1,4 @@
-"""The line for a connection is the batch.
+"""Callers that wait for a connection leave together, as one batch.
 
 A store has a few connections, its lanes. A request that finds a free lane goes at once, alone. A request that finds none waits in
 line. When a lane comes free, what waits leaves together, in one request for many keys. There is no timer: waiting is batching.
