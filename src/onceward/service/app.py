@@ -22,7 +22,7 @@ from onceward.service.bodies import NAMESPACE, ClaimBody, HealthBody
 from onceward.service.claims import Claims
 from onceward.service.door import Door, ServiceLimits
 from onceward.service.openapi import ACTIONS, document
-from onceward.service.problems import MALFORMED, METHOD, NOT_FOUND, UNREADY, RequestRefused, answer_of
+from onceward.service.problems import MALFORMED, METHOD, NOT_FOUND, STOPPING, UNREADY, RequestRefused, answer_of
 from onceward.service.tokens import Tokens
 from onceward.terminal import line
 
@@ -112,7 +112,11 @@ class Desk:
                 body = _decoded(await self._door.body(request), _BODIES[action])
                 return await self._acted(request, namespace, body, since, client)
         except asyncio.CancelledError:
-            raise
+            if not self.stopping.is_set():
+                raise
+            return answer_of(
+                RequestRefused(STOPPING, "Nobody knows whether this was done. Send the same request again", 1.0)
+            )
         except Exception as error:
             answer = answer_of(error)
             if answer.status_code == 500:

@@ -334,3 +334,28 @@ def test_what_a_client_sends_cannot_forge_a_line_of_the_log(guarded):
     api = Api(guarded.place, "shop", guarded.tokens["worker"])
     api.send("POST", "/v1/shop/a%0A2026-01-01%20worker%20POST", json.dumps({}).encode())
     assert not any(line.startswith("2026-01-01 worker") for line in guarded.said)
+
+
+def test_a_request_that_a_stopping_service_gives_up_is_to_be_sent_again():
+    async def main(app):
+        begun, sent = asyncio.Event(), []
+
+        async def receive():  # the body does not come
+            begun.set()
+            await asyncio.Event().wait()
+
+        async def send(message):
+            sent.append(message)
+
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/shop/claim", "query_string": b"", "headers": headers}
+        request = asyncio.ensure_future(app(scope, receive, send))
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        app.state.stopping.set()
+        request.cancel()
+        await request
+        assert (sent[0]["status"], dict(sent[0]["headers"])[b"retry-after"]) == (503, b"1")
+
+    once = Once("memory:")
+    asyncio.run(main(service(once)))
+    once.close()
