@@ -16,7 +16,7 @@ from onceward.core.writes import ended, first_claim
 from stores.ledgers import LEDGERS, SERVED
 from web.dashboards import PATIENCE, TOKEN, browsing, dashboard_of, elsewhere, fill
 
-MANY = 3_000  # records
+MANY = 1_000  # records
 HOSTILE = "shop:<script>window.owned=1</script><img src=x onerror=window.owned=1>\x1b[31m\u202e\"'&\r\n" + "x" * 1500
 
 

@@ -100,6 +100,7 @@ class Place:
 def placed(ministack, front, monkeypatch):
     for service in ("SQS", "SNS", "EVENTBRIDGE", "KINESIS", "FIREHOSE"):
         monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", front.url)
+    monkeypatch.setattr(targets_sending, "BEGIN_WITHIN", 600.0)  # a busy machine takes its time
     made = []
 
     def place(kind, *, fifo=False):
@@ -224,16 +225,22 @@ def test_without_a_readable_answer_it_is_sent_later(place, fault):
 
 
 def test_a_slow_service_gets_no_more_requests_than_there_is_time_for(placed, monkeypatch):
-    monkeypatch.setattr(targets_sending, "TIMEOUT", 0.3)
-    monkeypatch.setattr(targets_sqs, "TIMEOUT", 0.3)
-    monkeypatch.setattr(targets_sending, "BEGIN_WITHIN", 0.4)
-    for kind, fifo in ALL:
+    def asked(kind, fifo, unit):
+        monkeypatch.setattr(targets_sending, "TIMEOUT", 3 * unit)
+        monkeypatch.setattr(targets_sqs, "TIMEOUT", 3 * unit)
+        monkeypatch.setattr(targets_sending, "BEGIN_WITHIN", 4 * unit)
         place = placed(kind, fifo=fifo)
-        place.front.rule = lambda seen: Fault(delay_reply=2)
+        place.front.rule = lambda seen: Fault(delay_reply=20 * unit)
         told = place.target.send([place.message(json.dumps({"text": "a" * 120_000})) for _ in range(10)])
         assert kinds(told) == [MessageNotSent] * 10
-        assert 1 <= len(place.front.seen) <= 2
+        requests = len(place.front.seen)
         place.front.clear()
+        return requests
+
+    for kind, fifo in ALL:
+        # On a busy machine no request arrives in a short time.
+        requests = next((seen for unit in (0.1, 0.5, 2.5) if (seen := asked(kind, fifo, unit))), 0)
+        assert 1 <= requests <= 2
 
 
 def test_a_wrong_clock_is_corrected_within_the_send(place):
