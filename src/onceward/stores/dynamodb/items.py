@@ -226,8 +226,8 @@ def reason(error: Exception) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number as DynamoDB's decimal text, which reads back as the same one."""
-    return str(int(value)) if value == int(value) else repr(value)
+    """Return a float as DynamoDB's decimal text, which reads back as the same float."""
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def _packed(result: str) -> Value:
@@ -262,5 +262,6 @@ _NUMBERS: Final[dict[str, Callable[[str], float]]] = {
 }
 # Of each field but the key: DynamoDB's type, how it is written, and how it is read.
 _FORMS: Final[tuple[tuple[str, Callable[[Any], str], Callable[[str], Any]], ...]] = tuple(
-    ("N", number, _NUMBERS[name]) if name in _NUMBERS else ("S", str, str) for name in Record._fields[1:]
+    ("N", number if _NUMBERS[name] is float else str, _NUMBERS[name]) if name in _NUMBERS else ("S", str, str)
+    for name in Record._fields[1:]
 )
