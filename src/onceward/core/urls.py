@@ -7,7 +7,7 @@ HIDDEN: Final = "***"
 _SECRET: Final = re.compile(r"pass|pwd|secret|token|credential|(api|access)[-_]?key", re.IGNORECASE).search
 _SETTING: Final = re.compile(r"^\s*\w+\s*=").search
 _NAME: Final = re.compile(r"[\w.\-]+", re.ASCII).fullmatch
-_PLACE: Final = re.compile(r"[^:/?#\s]*(:[0-9]*)?|\[[0-9A-Fa-f:.%]*\](:[0-9]*)?").fullmatch  # a host and its port
+_PLACE: Final = re.compile(r"[^:/?#\s\[\]]*(:[0-9]*)?|\[[0-9A-Fa-f:.%]+\](:[0-9]*)?").fullmatch  # a host and its port
 _NAMED: Final = frozenset(
     {"postgresql", "postgres", "mysql", "mariadb"}
 )  # where a user without a password is no secret
