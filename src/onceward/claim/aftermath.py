@@ -91,9 +91,7 @@ class OfClaim:
         except StoreError:  # the caller must see the body's error
             return False
         held = reply.record
-        if held is None or (held.owner, held.fence) != (begun.owner, begun.fence):
-            return False
-        return held.beat > begun.beat or (held.beat, held.updated_at) == (begun.beat, begun.updated_at)
+        return held is not None and held.version[:2] == begun.version[:2] and held.beat >= begun.beat
 
     def ended_early(self) -> Steps[None]:
         """Park the key."""
@@ -128,12 +126,12 @@ class OfClaim:
     def _stands(self, outcome: Won | Lost) -> bool:
         """Return whether the answer to a renewal shows that the transaction was committed."""
         held, mine = outcome.record, self._claim.record
-        if isinstance(outcome, Won) or held is None or (held.owner, held.fence) != (mine.owner, mine.fence):
-            return False  # what was renewed is in progress, however many beats the lost replies of renewals have added
+        if isinstance(outcome, Won) or held is None or held.version[:2] != mine.version[:2]:
+            return False  # what was renewed is in progress
         return held.beat >= mine.beat  # a relay may have its messages by now
 
     def untold(self) -> None:
-        """Forget what was written: its version can come again, as another state of the key."""
+        """Forget what was written."""
         self._claim.record = self._before
 
     def _unknown(self, trouble: OncewardError) -> None:

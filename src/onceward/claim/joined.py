@@ -5,6 +5,7 @@ They yield the requests of the connection's session, and those :class:`Apart` fo
 """
 
 import contextlib
+import os
 from collections.abc import Callable
 
 from onceward.claim import heartbeat
@@ -97,9 +98,12 @@ class Joined:
         self.entered = True
 
     def _confirmed(self, held: EndingClaim) -> Steps[None]:
-        """Check that the claim is mine now. From here on nobody can take it over while the transaction is open."""
-        asked = [(held.record, held.policy.lease)]
-        (outcome,) = yield from steps.heartbeat(self._store, asked, [held.policy], held.clock)
+        """Check that the claim is mine now. From here on nobody can take it over while the transaction is open.
+
+        Its beat leaps: no version that is rolled back with this transaction comes again.
+        """
+        asked, leap = [(held.record, held.policy.lease)], int.from_bytes(os.urandom(5))
+        (outcome,) = yield from steps.heartbeat(self._store, asked, [held.policy], held.clock, leap)
         if isinstance(outcome, Lost):
             held.renewed(outcome)
             raise LeaseLost(self._key, "begin its transaction")

@@ -30,7 +30,8 @@ class Record(NamedTuple):
 
     ``(owner, fence, beat)`` is the record's version; no two states of a key share one. The owner is a random id. The fence
     separates this claim from an earlier one of the same owner whose reply was lost, even if the record was purged between.
-    Each write of a claim adds 1 to ``beat``.
+    Each write of a claim adds to ``beat``: 1, but a large random number where a transaction of the caller's begins. What that
+    transaction rolls back has a version that no later write has.
 
     Attributes:
         updated_at: the time of the last write; None if an older version made it.

@@ -208,10 +208,10 @@ def fetched(record: Record, clock: Clock) -> Steps[Record]:
 
 
 def heartbeat(
-    store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock
+    store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock, leap: int = 0
 ) -> Steps[list[Won | Lost]]:
     """Like :func:`renewals`, but raises the error of a claim that could not be renewed."""
-    renewed = yield from renewals(store, claims, policy_of, clock)
+    renewed = yield from renewals(store, claims, policy_of, clock, leap)
     for one in renewed:
         if isinstance(one, StoreError):
             raise one
@@ -219,9 +219,11 @@ def heartbeat(
 
 
 def renewals(
-    store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock
+    store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock, leap: int = 0
 ) -> Steps[list[Won | Lost | StoreError]]:
     """Renew claims, in one exchange if the store can; ``claims`` are records with the seconds to renew for.
+
+    The beat grows by one, and by ``leap``.
 
     A renewal never shortens a lease. If a record has a later beat of the same owner, the reply to a renewal was lost: it is
     renewed from there. A claim that could not be renewed has its error in its place.
@@ -232,7 +234,7 @@ def renewals(
         i: Lost(record) for i, (record, _) in enumerate(claims) if i not in todo
     }
     while todo:
-        pairs = [(renewal(record, claims[i][1], policy_of[i]), record) for i, record in todo.items()]
+        pairs = [(renewal(record, claims[i][1], policy_of[i], leap), record) for i, record in todo.items()]
         sent = clock()
         replies = yield from store.swap_many(pairs)
         again: dict[int, Record] = {}

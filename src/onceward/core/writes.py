@@ -109,9 +109,10 @@ def send_lease(policy: Policy) -> float:
     return min(policy.lease, LONGEST_SEND)
 
 
-def renewal(record: Record, lease: float, policy: Policy) -> Write:
-    """Return the renewal of a claim for ``lease`` seconds."""
-    return next_version(record, IN_PROGRESS, lease=lease, keep=policy.retention, noting=policy.history != 0)
+def renewal(record: Record, lease: float, policy: Policy, leap: int = 0) -> Write:
+    """Return the renewal of a claim for ``lease`` seconds, whose beat grows by ``leap`` more than by one."""
+    write = next_version(record, IN_PROGRESS, lease=lease, keep=policy.retention, noting=policy.history != 0)
+    return write._replace(beat=write.beat + leap) if leap else write
 
 
 def with_steps(record: Record, text: str, lease: float, policy: Policy) -> Write:

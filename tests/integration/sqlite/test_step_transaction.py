@@ -407,3 +407,16 @@ def test_a_killed_worker_leaves_both_or_neither(once, path):
 def test_a_ledger_that_cannot_commit_with_a_record_says_which_can(connection):
     with Once("memory:").claim("k") as claim, pytest.raises(TypeError, match="sqlite"):
         claim.step_transaction("stock", connection)
+
+
+def test_no_version_that_was_rolled_back_comes_again(once, connection):
+    rolled_back = []
+    with once.claim("k") as claim:
+        for begin in (claim.transaction, partial(claim.step_transaction, "stock"), claim.transaction):
+            with suppress(Failure), begin(connection):
+                rolled_back.append(claim.record.version)
+                raise Failure
+        for _ in range(3):
+            claim.extend()
+            assert claim.record.beat < min(beat for _, _, beat in rolled_back) - 100
+    assert len(set(rolled_back)) == 3

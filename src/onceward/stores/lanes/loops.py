@@ -78,10 +78,10 @@ class LoopLanes(Lanes[L]):
         """Fail requests that have waited for a lane too long. One that has left gets more time."""
         now = boottime()
         for ticket in list(self._waiting):
-            if now >= ticket.since + 3 * self._timeout:
-                ticket.fail(self._no_word())
-            elif now >= ticket.since + self._timeout and self._line.remove(ticket):
+            if now >= ticket.since + self._timeout and self._line.remove(ticket):
                 ticket.fail(self._in_use())
+            elif now >= ticket.since + 3 * self._timeout:
+                ticket.fail(self._no_word())
         self._is_looking = False
         if self._waiting:
             self._look_later()

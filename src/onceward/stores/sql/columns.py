@@ -24,7 +24,7 @@ MEANINGS: Final = {  # which the database shows
     "status": "IN_PROGRESS, COMPLETED, RELEASED or PARKED",
     "owner": "random id of the last claim",
     "fence": "fencing token: it only grows over the life of a key",
-    "beat": "writes of this claim so far",
+    "beat": "grows with each write of this claim",
     "lease_until": "when another worker may take the key over; once the claim has ended, when that was",
     "attempts": "claims since the key was last completed or cleared",
     "fingerprint": "hash of the input",
