@@ -10,7 +10,7 @@ from onceward.core import retries, steps, worker
 from onceward.core.belief import lease_to, margin
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
-from onceward.core.policy import Policy
+from onceward.core.policy import LONGEST, Policy
 from onceward.core.record import Record
 from onceward.core.steps import Lost, Won
 from onceward.errors import ForkedClaim, LeaseLost, OncewardError
@@ -185,8 +185,8 @@ class Lease(Claim):
 
     def _extend(self, seconds: float | None) -> Steps[None]:
         lease = self.policy.lease if seconds is None else float(seconds)
-        if not 0 < lease < float("inf"):
-            raise ValueError(f"extend({seconds!r}): give a positive number of seconds")
+        if not 0 < lease <= LONGEST:
+            raise ValueError(f"extend({seconds!r}): give a positive number of seconds, at most {LONGEST:.0e}")
         self._check_free()
         self._check_open()
 

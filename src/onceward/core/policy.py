@@ -10,7 +10,7 @@ History = bool | Literal[0]
 Seal = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]  # (seal, open)
 
 DAY = 86400.0
-_LONGEST = 1e10  # seconds, three centuries: more is a mistake, or infinity, which clocks and stores cannot add
+LONGEST = 1e10  # seconds, three centuries: more is a mistake, or infinity, which clocks and stores cannot add
 
 
 class Options(TypedDict, total=False):
@@ -86,8 +86,8 @@ class Policy(NamedTuple):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise TypeError(f"{name}={value!r}: give a number of seconds")
-        if not 0 < self.lease <= _LONGEST:
-            raise ValueError(f"lease={self.lease!r}: give a positive number of seconds, at most {_LONGEST:.0e}")
+        if not 0 < self.lease <= LONGEST:
+            raise ValueError(f"lease={self.lease!r}: give a positive number of seconds, at most {LONGEST:.0e}")
         if self.heartbeat is not None and not 0 <= self.heartbeat < self.lease:
             raise ValueError(
                 f"heartbeat={self.heartbeat!r} does not fit lease={self.lease!r}: a lease that is renewed later than it "
@@ -98,8 +98,8 @@ class Policy(NamedTuple):
                 f"retention={self.retention!r} is shorter than lease={self.lease!r}: the record would be forgotten while "
                 "its handler may still run; raise retention or lower lease"
             )
-        if self.retention is not None and self.retention > _LONGEST:
-            raise ValueError(f"retention={self.retention!r}: give at most {_LONGEST:.0e} seconds; None is for ever")
+        if self.retention is not None and self.retention > LONGEST:
+            raise ValueError(f"retention={self.retention!r}: give at most {LONGEST:.0e} seconds; None is for ever")
         if self.max_attempts is not None:
             _check_count("max_attempts", self.max_attempts, least=1)
         _check_count("cache", self.cache, least=0)
