@@ -23,7 +23,7 @@ _ELSEWHERE = (
     ("onceward.stores.contract", "NoIndex"),
     ("onceward.aws.sqs.queue", "QueueError"),
     ("onceward.consumers.broker", "BrokerError"),
-    ("onceward.stores.dynamodb.writer", "StoreWarning"),
+    ("onceward.stores.dynamodb.store", "StoreWarning"),
     ("onceward.errors", "OwnerUsed"),
 )
 

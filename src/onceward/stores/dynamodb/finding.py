@@ -28,8 +28,7 @@ from onceward.stores.dynamodb.indexes import (
 from onceward.stores.dynamodb.items import OPEN, SHARDS, Item, Layout
 from onceward.stores.dynamodb.replies import page as page_of
 from onceward.stores.dynamodb.requests import DYNAMODB, Terms
-from onceward.stores.dynamodb.table import resumed, token
-from onceward.stores.dynamodb.writer import DynamoWriter
+from onceward.stores.dynamodb.table import DynamoTable, resumed, token
 from onceward.stores.survey import NOTHING, UNFINISHED, Survey
 from onceward.wire.calls import Call, ServiceAnswer
 
@@ -39,7 +38,7 @@ _AHEAD: Final = 3600.0  # seconds: messages that are due later do not tell how l
 _EVER: Final = 1e14  # seconds since the epoch
 
 
-def select(store: DynamoWriter, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
+def select(store: DynamoTable, selection: Selection, after: str | None, limit: int) -> Steps[Page]:
     """Read one page. Without an index it is one request, of at most 1 MB."""
     if isinstance(selection, DueWithin):
         return (yield from _messages(store, selection, after, limit))
@@ -61,7 +60,7 @@ class _Entry(NamedTuple):
     place: Item
 
 
-def _messages(store: DynamoWriter, selection: ByKey | DueWithin, after: str | None, limit: int) -> Steps[Page]:
+def _messages(store: DynamoTable, selection: ByKey | DueWithin, after: str | None, limit: int) -> Steps[Page]:
     """Read records with messages, the longest due first."""
     yield from store.learn_time()
     now = store.clock.earliest()
@@ -97,7 +96,7 @@ def times_of(states: tuple[str, ...], now: float) -> tuple[float, float]:
     return (some_day if "UNSENT" not in states else 0.0), (some_day if "REFUSED" not in states else _EVER)
 
 
-def _unfinished(store: DynamoWriter, selection: ByKey, after: str | None, limit: int) -> Steps[Page]:
+def _unfinished(store: DynamoTable, selection: ByKey, after: str | None, limit: int) -> Steps[Page]:
     """Read records that are not completed, in the order of their keys."""
     yield from store.learn_time()
     now, layout, states = store.clock.earliest(), store.layout, selection.criteria.states
@@ -125,7 +124,7 @@ def _means(state: str, status: str) -> bool:
     return Criteria((state,)).are_within(frozenset({status}))
 
 
-def _scanned(store: DynamoWriter, selection: ByKey | ChainOf, after: str | None, limit: int) -> Steps[Page]:
+def _scanned(store: DynamoTable, selection: ByKey | ChainOf, after: str | None, limit: int) -> Steps[Page]:
     """Read a page of the table: some items, or of those that a filter lets through, what is in 1 MB."""
     if isinstance(selection, ChainOf):
         if not selection.scan:
@@ -169,7 +168,7 @@ def _printed(clause: Clause, layout: Layout, now: float, terms: Terms) -> str:
 # --- what a ledger holds, in bounded time: only one with ``index=open`` can tell ------------------------------------------
 
 
-def survey(store: DynamoWriter) -> Steps[Survey]:
+def survey(store: DynamoTable) -> Steps[Survey]:
     """Count what is not completed, and messages, by their indexes. Of each shard of an index, DynamoDB counts 1 MB."""
     if not store.layout.lists_open:
         return NOTHING
@@ -199,14 +198,14 @@ def survey(store: DynamoWriter) -> Steps[Survey]:
     return Survey(UNFINISHED, False, counts, total, False, None, now, frozenset(least))
 
 
-def _counted(store: DynamoWriter, answer: ServiceAnswer) -> int:
+def _counted(store: DynamoTable, answer: ServiceAnswer) -> int:
     count = answer.body.get("Count") if isinstance(answer.body, dict) else None
     if not isinstance(count, int):
         raise StoreError(f"ledger {store.url}: the answer of an index has no count", transient=True)
     return count
 
 
-def _total(store: DynamoWriter) -> Steps[int | None]:
+def _total(store: DynamoTable) -> Steps[int | None]:
     """Return DynamoDB's own count, some six hours old. None: the table has other items, or that may not be asked."""
     if any(part.prefix for part in store.layout.parts):
         return None

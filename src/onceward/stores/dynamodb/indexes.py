@@ -9,14 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from onceward.core.drivers import Steps
-from onceward.core.protocol import is_known
-from onceward.core.record import COMPLETED, Record
 from onceward.errors import StoreError
-from onceward.stores.contract import DamagedRecord, NoIndex, Part
-from onceward.stores.dynamodb.items import NULL, OPEN, Item
-from onceward.stores.dynamodb.replies import page
+from onceward.stores.contract import NoIndex
+from onceward.stores.dynamodb.items import OPEN, Item
 from onceward.stores.dynamodb.requests import DYNAMODB, Body, Terms
-from onceward.stores.dynamodb.writer import DynamoWriter
+from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, message_of
 
@@ -25,7 +22,7 @@ OPEN_INDEX: Final = "onceward_open"  # its range is the record's key
 _BUILDING: Final = "backfilling"  # in the answer of an index that DynamoDB still makes
 
 
-def outbox(store: DynamoWriter) -> Steps[None]:
+def outbox(store: DynamoTable) -> Steps[None]:
     """Check that the index of messages is there, or is being made (:data:`onceward.stores.capabilities.OUTBOX`)."""
     try:
         yield from answers(store, MESSAGES, [messages(store, 0, (0.0, 0.0), None, Limit=1)])
@@ -34,7 +31,7 @@ def outbox(store: DynamoWriter) -> Steps[None]:
             raise
 
 
-def messages(store: DynamoWriter, shard: int, between: tuple[float, float], start: Item | None, **more: object) -> Call:
+def messages(store: DynamoTable, shard: int, between: tuple[float, float], start: Item | None, **more: object) -> Call:
     """Ask for the entries of one shard that are due between two times, the longest due first. Raises NoIndex."""
     layout, terms = store.layout, Terms()
     if layout.shard is None:
@@ -49,7 +46,7 @@ def messages(store: DynamoWriter, shard: int, between: tuple[float, float], star
 
 
 def unfinished(
-    store: DynamoWriter,
+    store: DynamoTable,
     status: str,
     shard: int,
     start: Item | None = None,
@@ -72,18 +69,18 @@ def unfinished(
     return _query(store, OPEN_INDEX, terms.body(KeyConditionExpression=keys), start, more)
 
 
-def _query(store: DynamoWriter, index: str, body: Body, start: Item | None, more: Body) -> Call:
+def _query(store: DynamoTable, index: str, body: Body, start: Item | None, more: Body) -> Call:
     begin = {} if start is None else {"ExclusiveStartKey": start}
     return Call(DYNAMODB, "Query", {**store.requests.common, "IndexName": index, **body, **begin, **more})
 
 
-def answers(store: DynamoWriter, index: str, calls: Sequence[Call]) -> Steps[list[ServiceAnswer]]:
+def answers(store: DynamoTable, index: str, calls: Sequence[Call]) -> Steps[list[ServiceAnswer]]:
     """Send queries of an index in parallel. Raises NoIndex."""
     found = yield from store.ask_many(tuple(calls))
     return [_checked(store, index, call, answer) for call, answer in zip(calls, found, strict=True)]
 
 
-def _checked(store: DynamoWriter, index: str, call: Call, answer: ServiceAnswer | StoreError) -> ServiceAnswer:
+def _checked(store: DynamoTable, index: str, call: Call, answer: ServiceAnswer | StoreError) -> ServiceAnswer:
     if isinstance(answer, StoreError):
         raise answer
     if answer.status == 200:
@@ -100,52 +97,9 @@ def _checked(store: DynamoWriter, index: str, call: Call, answer: ServiceAnswer 
     )
 
 
-def number_in(store: DynamoWriter, item: Item, field: str) -> float:
+def number_in(store: DynamoTable, item: Item, field: str) -> float:
     """Return a number of an entry. Raises StoreError."""
     try:
         return float(str(item[store.layout.names[field]]["N"]))
     except (LookupError, ValueError) as error:
         raise StoreError(f"ledger {store.url}: an index has an item without {field}") from error
-
-
-def migrate(store: DynamoWriter) -> Steps[list[Part]]:
-    """Correct the entries of all records (:data:`onceward.stores.capabilities.MIGRATE`). This reads the whole table once.
-
-    Records that workers without ``index=open`` have written have no entry, or a wrong one. You can run this again.
-    """
-    layout = store.layout
-    if not layout.lists_open:
-        return []
-    yield from store.learn_time()
-    start: Item | None = None
-    entered = 0
-    while True:
-        items, start = page((yield from store.ask(store.requests.scan(start, None, _wanted(store)))))
-        for item in items:
-            try:
-                record = store.read(item)
-            except DamagedRecord:
-                continue
-            if is_known(record) and item.get(OPEN, NULL) != layout.open_of(record):
-                entered += yield from _enter(store, record)
-        if start is None:
-            return [Part(f"entries in the index {OPEN_INDEX}: {entered}", entered > 0)]
-
-
-def _enter(store: DynamoWriter, record: Record) -> Steps[bool]:
-    """Write the entry of a record, also if others write it meanwhile. Return whether it is still there."""
-    held: Record | None = record
-    while held is not None and is_known(held):
-        call = store.requests.write({OPEN: store.layout.open_of(held)}, held)
-        reply = yield from store.reply(call, (yield from store.ask(call, gone=400)), held, 0.0)
-        if reply.won:
-            return True
-        held = reply.record
-    return False
-
-
-def _wanted(store: DynamoWriter) -> Terms:
-    """Return the filter of records that are not completed, or have an entry."""
-    terms = store.requests.having("")
-    terms.add(f"({terms.compared(store.layout.status, '<>', COMPLETED)} OR attribute_exists({terms.name(OPEN)}))")
-    return terms

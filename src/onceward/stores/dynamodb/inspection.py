@@ -1,4 +1,4 @@
-"""The facts about a ledger's table in DynamoDB, and what they mean. Changes nothing."""
+"""The facts about a ledger's table in DynamoDB, and what they mean; and the correction of its index."""
 
 import shlex
 import time
@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, cast
 
 from onceward.core.drivers import Steps, drive
+from onceward.core.protocol import is_known
+from onceward.core.record import COMPLETED, Record
+from onceward.stores.contract import DamagedRecord, Part
 from onceward.stores.dynamodb.create import (
     SWITCHED_ON,
     Document,
@@ -17,7 +20,10 @@ from onceward.stores.dynamodb.create import (
     written,
 )
 from onceward.stores.dynamodb.indexes import OPEN_INDEX
-from onceward.stores.dynamodb.requests import DYNAMODB
+from onceward.stores.dynamodb.items import NULL, OPEN, Item
+from onceward.stores.dynamodb.replies import page
+from onceward.stores.dynamodb.requests import DYNAMODB, Terms
+from onceward.stores.dynamodb.store import DynamoStore
 from onceward.stores.dynamodb.table import DynamoTable
 from onceward.stores.inspection import Finding, Gaps, Level, Unanswered
 from onceward.wire.calls import Call, ServiceAnswer
@@ -245,3 +251,46 @@ def _lagging(described: Document) -> tuple[str, ...]:
     if described.get("MultiRegionConsistency") == "STRONG":
         return ()
     return tuple(one["RegionName"] for one in described.get("Replicas") or ())
+
+
+def migrate(store: DynamoStore) -> Steps[list[Part]]:
+    """Correct the entries of all records (:data:`onceward.stores.capabilities.MIGRATE`). This reads the whole table once.
+
+    Records that workers without ``index=open`` have written have no entry, or a wrong one. You can run this again.
+    """
+    layout = store.layout
+    if not layout.lists_open:
+        return []
+    yield from store.learn_time()
+    start: Item | None = None
+    entered = 0
+    while True:
+        items, start = page((yield from store.ask(store.requests.scan(start, None, _wanted(store)))))
+        for item in items:
+            try:
+                record = store.read(item)
+            except DamagedRecord:
+                continue
+            if is_known(record) and item.get(OPEN, NULL) != layout.open_of(record):
+                entered += yield from _enter(store, record)
+        if start is None:
+            return [Part(f"entries in the index {OPEN_INDEX}: {entered}", entered > 0)]
+
+
+def _enter(store: DynamoStore, record: Record) -> Steps[bool]:
+    """Write the entry of a record, also if others write it meanwhile. Return whether it is still there."""
+    held: Record | None = record
+    while held is not None and is_known(held):
+        call = store.requests.write({OPEN: store.layout.open_of(held)}, held)
+        reply = yield from store.reply(call, (yield from store.ask(call, gone=400)), held, 0.0)
+        if reply.won:
+            return True
+        held = reply.record
+    return False
+
+
+def _wanted(store: DynamoStore) -> Terms:
+    """Return the filter of records that are not completed, or have an entry."""
+    terms = store.requests.having("")
+    terms.add(f"({terms.compared(store.layout.status, '<>', COMPLETED)} OR attribute_exists({terms.name(OPEN)}))")
+    return terms

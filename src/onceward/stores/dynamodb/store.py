@@ -2,11 +2,17 @@
 
 A refused write returns the item that caused it, so a duplicate costs one request. Leases are stamped with the latest time
 that the server's clock may show and judged by the earliest (``clock.py``).
+
+Of many writes, ``BatchExecuteStatement`` takes 25 and answers each separately. It says which writes were refused, but not which
+records caused that: one ``BatchGetItem`` reads those. A write with a transient error is sent again alone. Without the right to use
+PartiQL, single writes are sent in parallel.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import cast
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
@@ -14,27 +20,49 @@ from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.core.selections import Selection
+from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Polled, Purged
-from onceward.stores.dynamodb.blobs import Blobs
-from onceward.stores.dynamodb.items import COMPRESS_OVER, Layout
-from onceward.stores.dynamodb.replies import page, won
-from onceward.stores.dynamodb.table import resumed, token
-from onceward.stores.dynamodb.writer import DynamoWriter, whole
-from onceward.wire.calls import ServiceAnswer
+from onceward.stores.dynamodb import blobs as results
+from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
+from onceward.stores.dynamodb.replies import DENIED, REFUSED, member, members, page, won
+from onceward.stores.dynamodb.table import DynamoTable, resumed, token
+from onceward.wire.calls import Call, ServiceAnswer
+from onceward.wire.codes import code_of, short
 from onceward.wire.wires import Wires
 
+STATEMENTS: Final = 25  # of one BatchExecuteStatement: DynamoDB's own limit
+_LOST: Final = frozenset({REFUSED, "DuplicateItem"})
+Wanted = tuple[Write, Record | None]  # one write, made only if the record is still the one seen, or absent if none was
 
-class DynamoStore(DynamoWriter, Polled):
+
+class StoreWarning(UserWarning):
+    """A store works, but not as well as it could.
+
+    Cause: The role may not run PartiQL statements, so DynamoDB takes the writes of a batch one by one.
+
+    Fix: Allow ``dynamodb:PartiQLInsert`` and ``dynamodb:PartiQLUpdate``, as the policies of ``onceward init --print`` do.
+    """
+
+
+# Writes as they were stamped, when, the calls that they were sent with, and the answers to these
+Sent = tuple[list[Record], float, tuple[Call, ...], list[ServiceAnswer | StoreError]]
+
+
+class DynamoStore(DynamoTable, Polled):
     """A ledger in a DynamoDB table. Make one with :func:`onceward.stores.dynamodb.open_table`, which explains the options.
 
     ``wires`` send the requests, and ``url`` names the ledger in messages (default ``dynamodb://TABLE``).
+
+    Attributes:
+        may_batch: whether these credentials may run PartiQL, as far as is known.
     """
 
+    may_batch = True
     resolution = 1.0
     poll = 0.25
     capabilities: Mapping[str, str] = {
         "document": "onceward.stores.dynamodb.template:document",
-        "migrate": "onceward.stores.dynamodb.indexes:migrate",
+        "migrate": "onceward.stores.dynamodb.inspection:migrate",
         "observe": "onceward.stores.observed:observe",
         "inspect": "onceward.stores.dynamodb.inspection:inspect",
         "outbox": "onceward.stores.dynamodb.indexes:outbox",
@@ -49,7 +77,7 @@ class DynamoStore(DynamoWriter, Polled):
         wires: Wires,
         *,
         layout: Layout | None = None,
-        blobs: Blobs | None = None,
+        blobs: results.Blobs | None = None,
         probe: bool = False,
         url: str | None = None,
         clock: Clock = boottime,
@@ -127,3 +155,174 @@ class DynamoStore(DynamoWriter, Polled):
         if again and self.may_renew(answer):  # as in sent()
             return (yield from self._put(write, seen, again=False))
         return (yield from self.reply(call, answer, record, now, inserted=seen is None))
+
+    # --- what becomes of writes ------------------------------------------------------------------------------------
+
+    def sent(self, wanted: Sequence[Wanted], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
+        """Stamp writes, send their calls in parallel, and return the answers and errors.
+
+        If a signature was refused, do all of it once more: our estimate of the server's time was wrong, and so are the
+        stamps. A write that was already made then meets itself.
+        """
+        for again in (True, False):
+            records, items, now = yield from self.stamped(wanted)
+            calls = calls_of(items)
+            answers = yield from self.ask_many(calls, again=False)
+            if not again or not any(isinstance(answer, ServiceAnswer) and self.may_renew(answer) for answer in answers):
+                break
+        return records, now, calls, answers
+
+    def refused(self, record: Record | None, item: Item | None, *, inserted: bool) -> Steps[Reply]:
+        """Return the reply to a refused write of ``record``. ``item`` caused the refusal, if the answer has it."""
+        if item:
+            return Reply(False, self.read(item), self.clock.earliest())
+        if inserted and record is not None:  # a record exists, but the server or a proxy did not send it
+            return (yield from self.look(record.key, consistent=True))
+        return Reply(False, None, self.clock.earliest())
+
+    def stamped(self, wanted: Sequence[Wanted]) -> Steps[tuple[list[Record], list[Item], float]]:
+        """Return the records of writes stamped now, their items, and that time."""
+        yield from self.learn_time()
+        now = self.clock.latest()
+        records, items = [], []
+        for write, seen in wanted:
+            record = whole(write.at(now))
+            item = self.layout.item(record, seen)
+            if record.result is not None and len(record.result) > COMPRESS_OVER:
+                record, item = yield from self._packed(record, item, seen)
+            records.append(record)
+            items.append(item)
+        return records, items, now
+
+    def reply(
+        self,
+        call: Call,
+        answer: ServiceAnswer | StoreError,
+        record: Record | None,
+        now: float,
+        *,
+        inserted: bool = False,
+    ) -> Steps[Reply]:
+        """Return the reply in the answer to a conditional write of ``record``, stamped ``now``."""
+        if isinstance(answer, StoreError):
+            raise answer
+        if answer.status == 200:
+            return won(record, answer, now)
+        if code_of(answer) != REFUSED:
+            raise self.failure(call, answer)
+        return (yield from self.refused(record, member(answer, "Item"), inserted=inserted))
+
+    def _packed(self, record: Record, item: Item, seen: Record | None) -> Steps[tuple[Record, Item]]:
+        """Return the record with a result as it can be stored, and its item."""
+        name = self.layout.names["result"]
+        if name not in item or not results.is_large(item[name], record.unsent):
+            return record, item
+        why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
+        if self.blobs is not None:
+            try:
+                item[name] = yield from self.blobs.kept(self.ask, record)
+            except StoreError as error:
+                why = f"its result could not be kept: {error}"  # a failure of S3 must not run the handler again
+            else:
+                return record, item
+        record = record._replace(result=None, error=why)
+        return record, self.layout.item(record, seen)
+
+    # --- many keys ------------------------------------------------------------------------------------------------
+
+    def write_many(self, wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
+        """Make each write independently. Return the replies in the same order, with an error for each that failed."""
+        replies: dict[int, Answered] = {}
+        todo = dict(enumerate(wanted))
+        while todo:
+            # A request can contain a key once, so a key's second write waits for the first one's answer.
+            first: dict[str, int] = {}
+            for number, (write, _) in todo.items():
+                first.setdefault(write.key, number)
+            replies |= yield from self._write_once({number: todo.pop(number) for number in first.values()})
+        return [replies[number] for number in range(len(wanted))]
+
+    def _write_once(self, wanted: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
+        """Make writes of different keys."""
+        these = list(wanted.values())
+        if len(these) == 1 or not self.may_batch or any(self.layout.is_foreign(seen) for _, seen in these):
+            return (yield from self._singly(wanted))
+        records, now, calls, answers = yield from self.sent(these, partial(self._statements, these))
+        codes = [code for call, answer in zip(calls, answers, strict=True) for code in _codes(call, answer)]
+        if DENIED in codes:
+            self.may_batch = False
+            warnings.warn(
+                f"ledger {self.url}: these credentials may not write in batches, so single writes are sent instead. Allow "
+                "dynamodb:PartiQLInsert and dynamodb:PartiQLUpdate on the table",
+                StoreWarning,
+                stacklevel=2,
+            )
+        replies: dict[int, Answered] = {}
+        lost: dict[int, str] = {}
+        for place, (number, code) in enumerate(zip(wanted, codes, strict=True)):
+            answer = answers[place // STATEMENTS]
+            if isinstance(answer, StoreError):
+                replies[number] = answer  # alone, each would wait as long; the callers' steps retry
+            elif not code:
+                replies[number] = won(records[place], answer, now)
+            elif code in _LOST:
+                lost[number] = records[place].key
+        try:
+            found = yield from self.look_many(list(lost.values()))
+            replies |= {number: found[key] for number, key in lost.items()}
+        except StoreError as error:  # single writes tell, too, if the reading is not allowed
+            replies |= dict.fromkeys(lost, error) if error.transient else {}
+        if again := {number: one for number, one in wanted.items() if number not in replies}:
+            replies |= yield from self._singly(again)
+        return replies
+
+    def _statements(self, wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
+        made = self.requests
+        statements = [
+            made.inserting(item) if seen is None else made.swapping(item, seen)
+            for (_, seen), item in zip(wanted, items, strict=True)
+        ]
+        starts = range(0, len(statements), STATEMENTS)
+        return tuple(made.statements(statements[start : start + STATEMENTS]) for start in starts)
+
+    def _puts(self, wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
+        return tuple(self.requests.write(item, seen) for (_, seen), item in zip(wanted, items, strict=True))
+
+    def _singly(self, todo: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
+        """Make each write with its own request, in parallel. The callers' steps retry transient errors."""
+        these = list(todo.values())
+        records, now, calls, answers = yield from self.sent(these, partial(self._puts, these))
+        replies: dict[int, Answered] = {}
+        for (number, (_, seen)), record, call, answer in zip(todo.items(), records, calls, answers, strict=True):
+            try:
+                replies[number] = yield from self.reply(call, answer, record, now, inserted=seen is None)
+            except StoreError as error:
+                replies[number] = error
+        return replies
+
+
+def whole(record: Record) -> Record:
+    """Round the expiry up, because DynamoDB's TTL needs whole seconds."""
+    if record.expires_at is None or record.expires_at.is_integer():
+        return record
+    fields = (*record[:11], float(math.ceil(record.expires_at)), *record[12:])  # half of the time of _replace
+    return tuple.__new__(Record, fields)
+
+
+def _codes(call: Call, answer: ServiceAnswer | StoreError) -> list[str]:
+    """Return for each statement "" if it was made, else the short code of its error."""
+    count = len(cast("list[object]", call.body["Statements"]))
+    if isinstance(answer, StoreError):
+        return ["no answer"] * count
+    if answer.status != 200:
+        return [code_of(answer)] * count
+    try:
+        responses = members(answer, "Responses", count)
+    except StoreError:
+        return ["no sense"] * count
+    return [_code(response["Error"]) if "Error" in response else "" for response in responses]
+
+
+def _code(error: object) -> str:
+    code = error.get("Code") if isinstance(error, Mapping) else None
+    return short(str(code or "")) or "no code"

@@ -10,7 +10,7 @@ from onceward.core.steps import Commit
 from onceward.errors import EffectRefused, StoreError
 from onceward.stores.dynamodb.items import Item
 from onceward.stores.dynamodb.replies import CANCELED, REFUSED, name_of, reasons_of, won
-from onceward.stores.dynamodb.writer import DynamoWriter
+from onceward.stores.dynamodb.store import DynamoStore
 from onceward.wire.calls import Call
 from onceward.wire.codes import PASSING, code_of, short
 
@@ -20,7 +20,7 @@ KINDS: Final = ("Put", "Update", "Delete", "ConditionCheck")
 MOST: Final = 99  # TransactWriteItems takes 100, and one of them is the record
 
 
-def committing(store: DynamoWriter, effects: Sequence[object]) -> Commit:
+def committing(store: DynamoStore, effects: Sequence[object]) -> Commit:
     """Return the conditional write that includes ``effects`` (:data:`onceward.stores.capabilities.TRANSACT`).
 
     Raises:
@@ -57,7 +57,7 @@ def _checked(number: int, effect: object) -> TransactItem:
     return {kind: body}
 
 
-def transact(store: DynamoWriter, effects: Sequence[TransactItem], write: Write, seen: Record | None) -> Steps[Reply]:
+def transact(store: DynamoStore, effects: Sequence[TransactItem], write: Write, seen: Record | None) -> Steps[Reply]:
     """Write the record and all ``effects`` if the record seen is unchanged; else write nothing.
 
     Needs no ClientRequestToken: the record itself shows whether an earlier try was made, and not only for ten minutes.
@@ -82,7 +82,7 @@ def transact(store: DynamoWriter, effects: Sequence[TransactItem], write: Write,
     raise _refused(store, call, write.key, effects, reasons)
 
 
-def _check_apart(store: DynamoWriter, key: str, effects: Sequence[TransactItem]) -> None:
+def _check_apart(store: DynamoStore, key: str, effects: Sequence[TransactItem]) -> None:
     """Refuse an effect on the record itself: a transaction takes one write per item."""
     own = store.layout.key(key)
     for index, effect in enumerate(effects):
@@ -93,7 +93,7 @@ def _check_apart(store: DynamoWriter, key: str, effects: Sequence[TransactItem])
 
 
 def _refused(
-    store: DynamoWriter, call: Call, key: str, effects: Sequence[TransactItem], reasons: Sequence[Mapping[str, object]]
+    store: DynamoStore, call: Call, key: str, effects: Sequence[TransactItem], reasons: Sequence[Mapping[str, object]]
 ) -> EffectRefused | StoreError:
     """Return why the transaction was cancelled although our own condition held. Reasons that pass by themselves come last."""
     codes = [short(str(reason.get("Code") or "None")) for reason in reasons]
