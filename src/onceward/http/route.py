@@ -28,7 +28,7 @@ class Route:
     Args:
         path: a path. ``{name}`` is one part, and a ``*`` at the end is all that follows, as in ``/orders/{id}/refunds`` and
             ``/v1/*``. Repeated and trailing slashes make no difference.
-        methods: the methods. The default ones are not idempotent (RFC 9110, section 9.2.2).
+        methods: the methods, without HEAD. The default ones are not idempotent (RFC 9110, section 9.2.2).
         required: refuse a request without a key. If False, it passes unprotected.
         key: the name of the header with the key, or a JMESPath that begins with ``body``, as in ``body.payment.id``.
 
@@ -86,6 +86,10 @@ def _check_methods(methods: object) -> None:
             raise TypeError(f"methods={methods!r}: {method!r} is not a method: give them as in methods=['POST']")
         if not TOKEN(method):
             raise ValueError(f"methods={methods!r}: {method!r} is not a method (RFC 9110, section 9.1)")
+        if method.upper() == "HEAD":  # a replay would have another Content-Length (section 9.3.2)
+            raise ValueError(
+                f"methods={methods!r}: leave HEAD out: it has no effect to guard (RFC 9110, section 9.2.1)"
+            )
 
 
 def _pattern(path: str) -> re.Pattern[str]:

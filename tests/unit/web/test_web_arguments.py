@@ -140,6 +140,7 @@ def test_a_hook_that_nobody_would_await_is_refused(option, given):
         (lambda: Route(methods=5), "^methods=5: give a list"),
         (lambda: Route(methods=["PO ST"]), "^methods=.* 'PO ST' is not a method"),
         (lambda: Route(methods=[""]), "^methods=.* '' is not a method"),
+        (lambda: Route(methods=["GET", "head"]), "^methods=.* leave HEAD out"),
         (lambda: Route(required="yes"), "^required='yes': give True or False"),
         (lambda: Rules(length=5), "^length=5: give the least and the most"),
         (lambda: Rules(length=("1", "2")), "^length=.*: give the least and the most"),
