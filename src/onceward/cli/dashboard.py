@@ -8,11 +8,11 @@ from typer import Option
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, ledger_at, looking_at, refuse
 from onceward.cli.serving import HostOption, PortOption, is_local, serve
 
-TOKEN = "ONCEWARD_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable
+VARIABLE = "ONCEWARD_DASHBOARD_TOKEN"  # has the token
 
 TokenOption = Annotated[
     str | None,
-    Option(metavar="FILE", help=f"The file with the token to sign in with. Without it: {TOKEN}."),
+    Option(metavar="FILE", help=f"The file with the token to sign in with. Without it: {VARIABLE}."),
 ]
 
 
@@ -46,7 +46,9 @@ def dashboard(
     except ImportError as error:
         refuse(str(error), USAGE)
     if not is_local(host) and token is None and identity_header is None:
-        refuse(f"--host {host}: others can reach it there, so it needs a token ({TOKEN}) or --identity-header", USAGE)
+        refuse(
+            f"--host {host}: others can reach it there, so it needs a token ({VARIABLE}) or --identity-header", USAGE
+        )
     with looking_at(store):
         pass  # the ledger is there
     with ledger_at(store) as once:
@@ -66,7 +68,7 @@ def dashboard(
 def _token(file: str | None) -> str | None:
     """Return the token. It is no argument: every user of the machine can read those."""
     if file is None:
-        return os.environ.pop(TOKEN, None) or None
+        return os.environ.pop(VARIABLE, None) or None
     try:
         with open(file, encoding="utf-8") as lines:
             return lines.read().strip() or refuse(f"--token-file {file}: it is empty", USAGE)

@@ -11,7 +11,7 @@ from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, looking_at, 
 if TYPE_CHECKING:
     from mcp.server.auth.provider import AccessToken
 
-TOKEN: Final = "ONCEWARD_MCP_TOKEN"  # noqa: S105 - the name of a variable
+VARIABLE: Final = "ONCEWARD_MCP_TOKEN"  # has the token
 _ACTIONS: Final = ("unpark", "settle", "clear")
 
 
@@ -37,9 +37,9 @@ def mcp(
     actions = dict.fromkeys(allow or ())
     if wrong := [action for action in actions if action not in _ACTIONS]:
         refuse(f"--allow {wrong[0]}: give one of {', '.join(_ACTIONS)}", USAGE)
-    token = os.environ.pop(TOKEN, None) or None
+    token = os.environ.pop(VARIABLE, None) or None
     if port is not None and actions and token is None:
-        refuse(f"--allow with --port: everybody on this machine could change records, so set {TOKEN}", USAGE)
+        refuse(f"--allow with --port: everybody on this machine could change records, so set {VARIABLE}", USAGE)
     try:
         from onceward.cli.mcp_tools import assembled
     except ImportError:

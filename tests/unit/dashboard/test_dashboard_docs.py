@@ -3,7 +3,7 @@
 import inspect
 import re
 
-from onceward.cli.dashboard import TOKEN
+from onceward.cli.dashboard import VARIABLE
 from onceward.cli.dashboard import dashboard as command
 from onceward.dashboard import dashboard
 from onceward.dashboard.actions import ACTIONS
@@ -18,7 +18,7 @@ def test_every_option_and_action_is_documented():
     told = {row.strip() for row in re.findall(r"^\| ([a-z ]+) \|", TEXT, re.MULTILINE)}
     assert {"send again" if name == "send" else name for name in ACTIONS} - told == {"retry"}
     assert "retry from a step" in told
-    assert TOKEN in TEXT
+    assert VARIABLE in TEXT
 
 
 def test_the_command_takes_what_the_application_takes():

@@ -96,9 +96,9 @@ class SqlExchange(Observed, ABC):
     def purging(self, limit: int) -> Steps[int]:
         """Delete expired records, the longest expired first, and return how many."""
 
-    def exchange(self, request: object) -> Any:
+    def exchange(self, request: Any) -> Any:
         """Run one request, blocking."""
-        query: SqlQuery = request  # type: ignore[assignment]  # an isinstance() of an ABC costs a microsecond
+        query: SqlQuery = request  # an isinstance() of an ABC costs a microsecond
         if not (self._ready or query.is_bare):
             drive(self.prepared(), self)
             self._ready = True
@@ -115,9 +115,9 @@ class SqlExchange(Observed, ABC):
                 drive(self.purging(PURGE_LIMIT), self)
         return reply
 
-    async def exchange_async(self, request: object) -> Any:
+    async def exchange_async(self, request: Any) -> Any:
         """Run one request."""
-        query: SqlQuery = request  # type: ignore[assignment]  # as above
+        query: SqlQuery = request
         if not (self._ready or query.is_bare):
             await drive_async(self.prepared(), self)
             self._ready = True

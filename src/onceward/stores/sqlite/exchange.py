@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
@@ -70,9 +70,9 @@ class SqliteExchange(Observed):
     def action(self, request: object) -> str:
         return cast("SqlRequest", request).run.func.__name__
 
-    def exchange(self, request: object) -> object:
+    def exchange(self, request: Any) -> object:
         """Run one request: a read at once, a write in the next transaction."""
-        asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
+        asked: SqlRequest = request
         if not asked.writes:
             return self._read(asked.run)
         if self._is_writing():
@@ -89,9 +89,9 @@ class SqliteExchange(Observed):
                 self._commit()
         return job.reply if job.done and job.error is None else self._answer(job)
 
-    async def exchange_async(self, request: object) -> object:
+    async def exchange_async(self, request: Any) -> object:
         """Run one request: a read at once (it never waits), a write in the store's writer thread."""
-        asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
+        asked: SqlRequest = request
         if not self._file.is_open:  # opening can make the schema, and wait for the file
             await self._in_thread(Job(_OPEN))
         if not asked.writes:

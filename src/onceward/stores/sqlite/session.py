@@ -98,11 +98,11 @@ class SqliteSession:
         """Roll back."""
         self._execute("ROLLBACK")
 
-    def exchange(self, request: object) -> object:
+    def exchange(self, request: Any) -> object:
         """Run one request on the connection."""
         return self._execute(request) if isinstance(request, str) else self._run(request)
 
-    async def exchange_async(self, request: object) -> object:
+    async def exchange_async(self, request: Any) -> object:
         """Run one request on the connection."""
         return self.exchange(request)
 
@@ -115,8 +115,7 @@ class SqliteSession:
             raise translated(error, self._file.path) from error  # also of another thread than the connection's own
         return True
 
-    def _run(self, request: object) -> object:
-        asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
+    def _run(self, asked: SqlRequest) -> object:
         connection, now = self._connection, self._file.now()
         if not connection.in_transaction:  # the next write would be made without the effect
             raise StoreError("the transaction is gone: SQLite rolled it back when the disk failed or was full")

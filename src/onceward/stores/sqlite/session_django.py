@@ -9,6 +9,7 @@ from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.sql.django_driver import DjangoDriver
 from onceward.stores.sqlite.file import translated
+from onceward.stores.sqlite.requests import SqlRequest
 from onceward.stores.sqlite.session import SqliteSession
 from onceward.stores.sqlite.store import SqliteStore
 
@@ -67,6 +68,6 @@ class DjangoSqliteSession(SqliteSession):
             raise StoreError(f"ledger {self._file.path}: {error}") from error
         return True
 
-    def _run(self, request: object) -> object:
+    def _run(self, asked: SqlRequest) -> object:
         self._driver.check_healthy()
-        return super()._run(request)
+        return super()._run(asked)
