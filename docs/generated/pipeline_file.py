@@ -25,19 +25,19 @@ editors complete and check the file; name it in the file's first line: `# yaml-l
   `source`, `id`, `key`, `group`, `destination` and `raw`, the record as it came. A constant is written `'text'` or `` `5` ``.
 
 ### How often an effect is made
-Each message runs under one claim of the ledger. Its key is that of `guard:`, or else the source's own id. Steps without an effect
-outside run on each attempt. A step with an effect (`call`, `run`, `http` and others) is recorded before the next one begins. An attempt
-after a crash or an error gets the recorded result, and does not make the step again.
+Each message has one claim in the ledger. Its key is that of `guard:`, or else the source's own id. Steps without an effect run on
+each attempt. A step with an effect (`call`, `run`, `http` and others) is recorded before the next one begins. After
+a crash or an error, the next attempt gets the recorded result, and does not run the step again.
 
-A crash between an effect and its record is the one case that no record can decide. `on_lapse` of the step says what it means. The
-derived key of a step is the same on every attempt, so a downstream that takes idempotency keys makes it once.
+After a crash between an effect and its record, nobody knows whether the effect was made. `on_lapse` of the step says what to do
+then. The derived key of a step is the same on every attempt, so a downstream that accepts idempotency keys makes the effect once.
 
-A guard within the steps, or around a sink, is a claim of its own. Its record keeps the message as the guarded steps left it, and
-which delivery made it. With `on_duplicate: drop` the message of another delivery ends there. The delivery that made the record
-always goes on, also after a crash, so no message is lost between a guard and the steps behind it.
+A guard within the steps, or around a sink, has its own claim. Its record keeps the message after the guarded steps, and the
+delivery that made it. With `on_duplicate: drop` the message of another delivery ends there. The delivery that made the record
+always continues, also after a crash, so no message is lost after a guard.
 
-A message that failed comes again: from a queue after a pause, from a file in the next run. What a sink of the outbox sends leaves
-exactly when the claim completes, with a derived key.
+A failed message comes again: from a queue after a pause, from a file in the next run. A sink of the outbox sends its message only
+if the claim completes, with a derived key.
 
 """
 _TITLES = {

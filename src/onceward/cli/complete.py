@@ -23,12 +23,12 @@ def complete(
     released: str | None = None,
     json: JsonOption = False,
 ) -> None:
-    """Run half-done keys to their end: their workers vanished, and their records keep the arguments.
+    """Finish half-done keys: run the handler of a key whose worker vanished, with the arguments in its record.
 
-    The function is one that you guard with [bold]@once(key=..., keep_input=True)[/bold], on the ledger that its module names. It may be
+    Guard the function with [bold]@once(key=..., keep_input=True)[/bold], on the ledger that its module names. It may be
     async. Each lapsed key is claimed and its handler runs, with recorded steps and its own policy: attempts count, and max_attempts
-    and on_lapse="park" park it. Several of these commands share the work. Keys that a worker holds are left alone. DynamoDB reads the
-    whole table for each look.
+    and on_lapse="park" park it. Several of these commands share the work. They skip keys that a worker holds.
+    DynamoDB reads the whole table for each look.
 
     SIGTERM or ctrl-C ends it after the running key. A second one interrupts the handler.
 

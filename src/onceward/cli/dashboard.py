@@ -34,8 +34,8 @@ def dashboard(
 
     Options:
         allow_actions: Let visitors change records. Needs a token, or --identity-header.
-        identity_header (NAME): The header in which your reverse proxy says who it is.
-        trusted_proxy (ADDRESS): The address of that proxy. The header counts from no others.
+        identity_header (NAME): The header in which your reverse proxy names the visitor.
+        trusted_proxy (ADDRESS): The address of that proxy. The header counts only from there.
         allow_host (NAME): A name under which browsers reach it. By default: this machine's.
         hide_results: Show no results and no messages.
     """

@@ -32,20 +32,20 @@ def erase(
     seal: SealOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Erase what the ledger holds of one person. Their keys go on answering duplicates, and no effect is made again.
+    """Erase what the ledger holds of one person. Their keys still answer duplicates, and no effect happens again.
 
     SUBJECT is PATH=VALUE, as in customer.email=ann@example.com. A record is the person's if its result, or the result of one of its steps, has
     VALUE at PATH. `*` is any name, and lists are looked into. The body of an HTTP response is looked into, too: body.customer.email=...
 
-    With --blank, the values at these paths and at PATH go: a text becomes "(erased)", anything else null. Without it, the whole results go, and
-    duplicates get ResultUnavailable.
+    With --blank, only the values at these paths and at PATH are erased: a text becomes "(erased)", anything else null. Without it,
+    whole results are erased, and duplicates get ResultUnavailable.
 
-    The whole ledger is read. Records that are not completed, or have unsent messages, are left: they are listed with what to do, and the
-    exit status is 1. Keys, fingerprints, and logs of yours stay as they are. The audit says who erased at which paths, and not the value.
+    The whole ledger is read. Records that are not completed, or have unsent messages, are kept and listed with what to do. The exit
+    status is then 1. Keys, fingerprints and your logs stay as they are. The audit says who erased which paths, without the value.
 
     Options:
-        subject (SUBJECT): PATH=VALUE of whose records to erase.
-        blank (PATH): What to erase; several times, if needed.
+        subject (SUBJECT): The person, as PATH=VALUE.
+        blank (PATH): A path to erase. Can be repeated.
     """
     path, equals, value = subject.partition("=")
     if not equals or not value:

@@ -46,12 +46,12 @@ def execute(
     name: str = "exec",
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
-    """Run COMMAND once for a key, on whatever machine comes first: for cron, CI and deploys.
+    """Run COMMAND once for a key, on the machine that comes first: for cron, CI and deploys.
 
-    Others that give the same key wait for nothing and get the recorded end: exit status and output. With --window 1h it runs once in
-    each hour, by the ledger's clock, not the machine's. With --while-running there is only one at a time.
+    Later calls with the same key get the recorded exit status and output at once. With --window 1h it runs once in
+    each hour, by the ledger's clock, not the machine's. With --while-running, only one call runs at a time.
 
-    The lease is renewed while the command runs. It is killed when its machine has lost the key. If its machine dies, the next call
+    The lease is renewed while the command runs. The command is killed if its machine loses the key. If its machine dies, the next call
     runs it again when the lease is over. SIGTERM and ctrl-C are passed on to it; a second one kills it. It finds ONCEWARD_KEY,
     ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment.
 
@@ -64,7 +64,7 @@ def execute(
         key (KEY): What identifies the work, as in deploy-$CI_COMMIT_SHA.
         window (T): Once in each window: 15m, 1h, 1d. It begins on the quarter, on the hour, at midnight UTC.
         while_running: Only one at a time. When it ends, the next call runs it again.
-        on_failure: Another exit status than 0: the next call runs it again, or gets the recorded end. By default: record with
+        on_failure: After a failure, the next call runs it again, or gets the recorded end. By default: record with
             --window, else retry.
         wait (S): Seconds to wait for another machine that runs it now.
         lease (S): Seconds until the next call may run it again after its machine has died.

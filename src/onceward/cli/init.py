@@ -51,14 +51,14 @@ def init(
         pitr: DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.
         ttl: DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired.
         index: DynamoDB: make an index of what is not completed. Each claim and completion then writes more.
-        print_ (F): Print how, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.
+        print_ (F): Print a definition, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.
         reads (N[-MAX]): With --print: provisioned read units a second, with --writes. With a MAX they scale. By default: on
             demand.
         writes (N[-MAX]): With --print: provisioned write units a second, of the table and of each index. By default: on demand.
-        kms_key (ARN): With --print: the key of yours that encrypts the table.
+        kms_key (ARN): With --print: your key that encrypts the table.
         function (NAME): With --print: also make the event source mapping of this Lambda function, and its queue.
-        timeout (S): With --function: the function's timeout in seconds. A message is hidden for six of them.
-        queue (ARN): With --function: the queue that is there already. By default: a new one.
+        timeout (S): With --function: the function's timeout in seconds. A message stays hidden six times as long.
+        queue (ARN): With --function: an existing queue. By default: a new one.
         alarms (ARN): With --function: also make alarms, which tell this SNS topic.
     """
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl), ("index", index)) if given}
@@ -123,7 +123,7 @@ def _printed(store: Store, form: str, aws: TableWanted, consumer: "Consumer | No
 
 
 def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
-    """Add to a ledger what this version needs and an earlier version did not make. The records stay as they are.
+    """Update a ledger of an earlier version: add what this version needs. The records stay as they are.
 
     Earlier versions can still use the ledger. A worker adds the same things by itself on first use. If your workers have no
     right to alter the ledger, run this command before you deploy them.

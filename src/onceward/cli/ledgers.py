@@ -62,7 +62,7 @@ AttemptsOption = Annotated[
     int | None, Option(min=1, metavar="N", help="Attempts after which a key is parked.", show_default="no limit")
 ]
 LapseOption = Annotated[
-    Literal["retry", "park"], Option(help="What becomes of a key whose worker has vanished: run it again, or park it.")
+    Literal["retry", "park"], Option(help="What to do with a key whose worker has vanished: run it again, or park it.")
 ]
 NewOption = Annotated[bool, Option("--new-only", help="Print nothing for what was done before.")]
 EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]

@@ -24,7 +24,7 @@ def mcp(
     """Serve the ledger to an agent over MCP: it lists, shows and counts records, and checks the ledger's settings.
 
     It is read-only, and shows no results, errors or messages of handlers. With --allow the agent can also unpark, settle or clear
-    a key. Such a call is made once for its key, and is recorded in the ledger with its reason, as an action of the dashboard is.
+    a key. Such a call takes effect once. The ledger records it with its reason, like an action of the dashboard.
 
     Without --port a client starts it and talks over its standard input and output. With --port it listens on this machine. If
     ONCEWARD_MCP_TOKEN is set, clients must send it as a bearer token. With --port and --allow it must be set.

@@ -76,10 +76,10 @@ def show(
     If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request: without the
     namespace and the scope. This reads the whole ledger. If several records have it, their keys are listed.
 
-    With --chain it shows the keys whose messages led to this one, and those that its messages led to. Messages that handlers
+    With --chain it shows the keys before this one, whose messages led to it, and the keys after it. Messages that handlers
     send with claim.send carry the key of their sender. Name each ledger that the chain passes through. Upwards it reads single
     records. Downwards it uses an index. `onceward migrate` adds it to an older ledger. DynamoDB has none, so --scan reads the
-    whole table. With --json each line is one key, in the order of the tree; `depth` is how far it is from the beginning.
+    whole table. With --json each line is one key, in the order of the tree; `depth` is its distance from the beginning.
 
     Options:
         key (KEY): The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header.
@@ -150,7 +150,7 @@ def clear(
 
     Options:
         yes: Do it even if a worker holds the key, or the key keeps a message.
-        lose: Do it even if the key has unsent messages. Nobody sends them any more.
+        lose: Do it even if the key has unsent messages. These are lost.
     """
     with looking_at(store) as ledger:
         if not yes and _is_completed(ledger, key):
@@ -201,8 +201,8 @@ def unpark(
 ) -> None:
     """Let a parked key run again, with all its attempts.
 
-    If the key keeps the message of a queue, pass --to: it sends that message again, and --seal opens it if its worker has sealed
-    it. After an interrupt or a kill, run the same command again: it continues.
+    If the key keeps the message of a queue, pass --to: this sends the message again. --seal opens a sealed message. After an
+    interrupt or a kill, run the same command again: it continues.
 
     Options:
         to (QUEUE): The queue to send its message to: URL, ARN or name; or amqp: and a queue of RabbitMQ.
@@ -225,7 +225,7 @@ def settle(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Complete a parked, released or lapsed key by hand: its effect is made, and duplicates get this result.
+    """Complete a parked, released or lapsed key by hand, because its effect was made. Duplicates get this result.
 
     Ask the downstream first. The handler does not run, and its messages are not sent. If the result does not fit the handler's
     return annotation, duplicates get ResultUnavailable. It asks first, and does nothing if the record changes meanwhile.
@@ -270,7 +270,7 @@ def retry(
 ) -> None:
     """Forget a step of a key and the steps after it: the next delivery makes them again, also of a completed key.
 
-    Steps that were recorded earlier are kept. A downstream that was given claim.key(STEP) knows that key, and deduplicates.
+    Steps that were recorded earlier are kept. A downstream that got claim.key(STEP) gets the same key again, and can deduplicate.
 
     Options:
         step (STEP): The first step to make again, as `onceward show` prints it.

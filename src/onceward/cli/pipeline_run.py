@@ -45,10 +45,10 @@ def run(
     finds every mistake in it, with line and column, and [bold]onceward test FILE[/bold] runs its examples.
 
     A run over files ends at their end. After ctrl-C, kill -9 or a reboot, run the same command again: it does only what is left. A
-    message that failed is tried again by the next run. A run over a queue goes on until it is stopped, and failed messages come again
-    by themselves. Several runs at once share the work.
+    message that failed is tried again by the next run. A run over a queue continues until you stop it, and failed messages come
+    again by themselves. Several runs at once share the work.
 
-    With --dry-run no effect is made, nothing is sent, and the ledger is not touched: it prints what each message would do.
+    With --dry-run it only prints what each message would do. It makes no effect, sends nothing, and leaves the ledger unchanged.
 
     Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy, or not
     all messages of claim.send are sent; [bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
@@ -128,11 +128,11 @@ def examples(
 ) -> None:
     """Run the examples in a pipeline's file, on a ledger in memory. No effect is made, and nothing is sent.
 
-    Each example gives a message, what the effects return, and what must come of it: what each sink gets, and how often each effect is
-    made. The message then comes again as a duplicate, which must have no effect. After that it is killed at each point of its way, and
-    comes again: what was recorded must not be made again, and the output must be the same.
+    Each example has a message, the results of its effects, and what must happen: what each sink gets, and how often each effect is
+    made. The message then comes again as a duplicate, which must have no effect. Then the run is killed at each point, and the
+    message comes again: recorded effects must not happen again, and the output must be the same.
 
-    Exit status: [bold]0[/bold] all is as the examples say; [bold]1[/bold] something is not; [bold]2[/bold] usage.
+    Exit status: [bold]0[/bold] all examples hold; [bold]1[/bold] some do not; [bold]2[/bold] usage.
 
     Options:
         only (TEXT): Only examples with this text in their name.

@@ -58,13 +58,13 @@ def proxy(
 
     The application can be written in any language, and does not change.
 
-    The first request with a key goes to the application, and its answer is recorded. Each later one gets that answer. The
-    application gets a key of its own in the header Idempotency-Key, and the headers onceward-attempt and onceward-fence.
+    The first request with a key goes to the application, and its answer is recorded. Each later request gets that answer. The
+    application gets a derived key in the header Idempotency-Key, and the headers onceward-attempt and onceward-fence.
 
     If the application has a request and answers 502, 504 or nothing, it may have carried it out. The key then stays claimed to the end of
     the lease. After that it is tried again, with the same key for the application; --on-lapse park leaves it to a person instead.
 
-    --scope says whose keys they are, and must be chosen: credential (Authorization or X-Api-Key), credential:HEADER, cookie:NAME,
+    You must give --scope, which says whose keys they are: credential (Authorization or X-Api-Key), credential:HEADER, cookie:NAME,
     header:NAME (set by a proxy you trust), or everybody.
 
     SIGTERM or ctrl-C ends it: requests under way are finished.

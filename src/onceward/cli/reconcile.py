@@ -31,15 +31,15 @@ def reconcile(
     It lists effects without a completed record, completed records without an effect, and effects that were made more than once.
     It changes nothing. The exit status is 0 if both agree, and 3 if they do not.
 
-    Keys of effects are those of `onceward ls`, unless you give --name or --derived. It reads the ledger once, or the part with
-    this name. How many keys there are does not matter: they are counted in a temporary file.
+    Keys of effects are those of `onceward ls`, unless you give --name or --derived. It reads the ledger once, or the part with this
+    name. It counts keys in a temporary file, so there is no limit.
 
     Options:
         against (FILE): A CSV file with a header and the keys of the effects in its column key; - is the standard input.
         name (NAMESPACE): The effects have the keys of this namespace, without it.
         derived (PURPOSE): The effects have the keys that claim.key(PURPOSE) returns; give an empty text for claim.key().
         newer_than (DURATION): Only records that changed within this time.
-        settle (DURATION): Only miss the effect of a key that was completed so long ago.
+        settle (DURATION): Report a missing effect only for keys that were completed longer ago than this.
     """
     within, ripe = seconds("--newer-than", newer_than), seconds("--settle", settle) or 0.0
     counts: Counter[str] = Counter()

@@ -45,13 +45,13 @@ def redrive(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Move the messages of a dead-letter queue back. The ledger decides what becomes of each: parked keys are unparked.
+    """Move the messages of a dead-letter queue back. The ledger decides which of them: parked keys are unparked.
 
     With kafka:TOPIC, the dead letters of a topic go to its retry topic; --name then takes those of one consumer group. With amqp:QUEUE,
     those of a queue of RabbitMQ, in QUEUE.onceward-dead, go to that queue.
 
-    A message stays if its key is completed, its effect may be made, or a worker holds it. After an interrupt or a kill, run the same command again: it
-    continues. The exit status is 0 when only messages that --where excludes are left, and 1 when others had to stay.
+    A message stays if its key is completed, its effect may have happened, or a worker holds the key. After an interrupt or a kill,
+    run the same command again: it continues. The exit status is 0 when only messages that --where excludes are left, and 1 when others had to stay.
 
     Options:
         dlq (DLQ): The dead-letter queue: its URL, ARN or name; kafka: and a topic; or amqp: and a queue.
@@ -65,7 +65,7 @@ def redrive(
             none.
         completed: What to do with a message whose key is completed: keep it; drop it, because it has taken effect; or rerun it:
             clear its key and move it.
-        in_doubt: What to do with a message whose key is parked, and whose effect may be made: keep it, or rerun it. Ask the
+        in_doubt: What to do with a message whose key is parked, and whose effect may have happened: keep it, or rerun it. Ask the
             downstream first.
         dry_run: Show what would be done, and change nothing. SQS still counts a receive.
         limit (N): Stop after N messages have left the queue. By default: all.

@@ -96,14 +96,15 @@ def relay(
     drop: str | None = None,
     json: LinesOption = False,
 ) -> None:
-    """Send the messages of [bold]claim.send[/bold] that are still unsent: their process crashed, or the target did not take them.
+    """Send the messages of [bold]claim.send[/bold] that are still unsent: their process crashed, or the target did not accept them.
 
     SQS workers and ASGI applications do the same beside their work. Run this command for processes that end after each call, or to
-    watch. Any number of relays share the work. Messages of one key keep their order. Sealed messages are left, unless --seal names the
-    seal= of their guards. A target of your own is known if --import names the module that registers it, and so are the tasks of [bold]once.enqueue[/bold].
+    watch. Any number of relays share the work. Messages of one key keep their order. Sealed messages are sent only if --seal names
+    the seal= of their guards. For your own targets, and tasks of [bold]once.enqueue[/bold], --import names the module that
+    registers them.
 
-    A message that its target refuses for good stays in the record, and [bold]onceward show KEY[/bold] shows why. --retry KEY lets it be
-    sent again, and --drop KEY forgets it.
+    If a target refuses a message for good, it stays in the record, and [bold]onceward show KEY[/bold] shows why. --retry KEY sends it
+    again, and --drop KEY forgets it.
 
     SIGTERM or ctrl-C ends it: requests under way are finished.
 
@@ -118,7 +119,7 @@ def relay(
         every (T): How often to look, as 5s or 1m. While nothing is due, the pause doubles up to 1m.
         modules (MODULE): A module to import first. It can lie in this directory.
         limit (N): At most N records. By default: all.
-        retry (KEY): Let the refused messages of a key be sent again.
+        retry (KEY): Send the refused messages of a key again.
         drop (KEY): Forget the refused messages of a key.
     """
     if retry is not None and drop is not None:

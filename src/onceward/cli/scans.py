@@ -68,9 +68,9 @@ def ls(
     PostgreSQL, MySQL and Redis find what is not COMPLETED by an index, and so does DynamoDB with index=open. SQLite finds what is
     PARKED or RELEASED. For anything else the whole ledger is read. Ages count from the last change, on the ledger's own clock.
 
-    After --limit or ctrl-C it says how to continue. With --json the last line has that as its `next`.
+    After --limit or ctrl-C it says how to continue. With --json, `next` in the last line says it.
 
-    With --sort the latest, or those with the most attempts, come first. --limit then says how many are shown of all that match.
+    With --sort the latest, or those with the most attempts, come first, and --limit shows only the first N.
 
     With --namespaces it counts the records of each namespace. This reads the whole ledger. If nobody writes to a namespace
     any more, its function may have been renamed: name="OLD.NAME" gives the function its keys back.
@@ -177,8 +177,8 @@ def purge(
 
     After --limit or ctrl-C, run it again: it deletes what is left.
 
-    With --prefix and --older-than it deletes the COMPLETED records of a namespace that have not changed for so long. They need not
-    have expired. A duplicate that comes later runs again. Give that namespace a shorter retention=, too.
+    With --prefix and --older-than it deletes COMPLETED records of a namespace that have not changed for that time, even if they
+    have not expired. A later duplicate runs again. Give that namespace a shorter retention=, too.
     """
     gone, stopped, is_all = 0, False, True
     age = seconds("--older-than", older_than)
@@ -214,11 +214,11 @@ def stats(
     """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` ones await deletion.
 
     A large ledger in PostgreSQL, MySQL or Redis, or in DynamoDB with index=open, is not read: an index has what is not COMPLETED.
-    If the number of COMPLETED records is an estimate, it is marked so; with --json, `estimated` names the estimates. Other ledgers
-    are read as a whole, and so is a part of one.
+    If the number of COMPLETED records is an estimate, it is marked so; with --json, `estimated` names the estimates. Other ledgers,
+    and parts of a ledger, are read as a whole.
 
-    After --limit or ctrl-C it prints the counts so far and says how to continue. With --json
-    that is `next`. Add up the counts of the parts to get those of the whole.
+    After --limit or ctrl-C it prints the counts so far and says how to continue. With --json, `next` says it. Add up the counts of
+    all parts.
     """
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
     stopped, shown = False, _Counted()

@@ -39,7 +39,7 @@ def serve(
     """Serve the ledger over HTTP, for programs in any language.
 
     A client claims a key, does the work, extends its claim meanwhile, and completes the key. Duplicates get the recorded result. Any
-    number of instances share one ledger. GET /openapi.json tells of all actions.
+    number of instances share one ledger. GET /openapi.json describes all actions.
 
     It listens on this machine only. For others give it --tokens, and TLS with --certificate and --private-key. Or give it a Unix
     socket: only your own user can connect to it. [bold]onceward token[/bold] makes a token.
@@ -49,7 +49,7 @@ def serve(
     Example: [bold]onceward serve --store postgresql://localhost/orders --tokens tokens.txt --host 0.0.0.0[/bold]
 
     Options:
-        tokens (FILE): The file of tokens. Without it everybody here can do everything.
+        tokens (FILE): The file of tokens. Without it, everybody on this machine can do everything.
         max_requests (N): Requests that one client can have under way.
         log: Log a line for each request. It has no key and no token.
     """
@@ -95,7 +95,7 @@ def token(
 ) -> None:
     """Make a token, print it once, and add its hash to the file.
 
-    To revoke it, delete its line. A service that runs reads the file again by itself.
+    To revoke it, delete its line. A running service reads the changed file by itself.
 
     Example: [bold]onceward token orders-worker --tokens tokens.txt --namespace orders[/bold]
 

@@ -194,8 +194,8 @@ def work(
     PLACE is sqs:QUEUE (its name, ARN or URL), kafka:TOPIC, rabbitmq:QUEUE, nats:SUBJECT or redis:STREAM. The function gets the message's body.
     JSON is decoded and converted to the annotation of its parameter. The function may be async. When it returns, its result is recorded and
     the message is acknowledged. When it raises, the message comes again after a pause that doubles each time. After 10 calls, or
-    --max-attempts, its key is parked, and the message goes to the dead letters. A queue of SQS with a redrive policy has no such limit of
-    ours. A queue whose settings lose messages is refused.
+    --max-attempts, its key is parked, and the message goes to the dead letters. For a queue of SQS with a redrive policy, onceward
+    sets no such limit. A queue whose settings lose messages is refused.
 
     The broker is found as its own tools find it: AWS_REGION, AWS_PROFILE and AWS_ENDPOINT_URL_SQS; KAFKA_SERVERS, KAFKA_SECURITY_PROTOCOL,
     KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME, KAFKA_SASL_PASSWORD and KAFKA_CA_FILE; AMQP_URL; NATS_URL; REDIS_URL.
@@ -217,7 +217,7 @@ def work(
         call (MODULE:FUNCTION): The function; its module may lie in this directory.
         key (JMESPATH): What identifies a message: order.id for def charge(order). By default: its header Idempotency-Key, else
             its id or place; in SQS its id.
-        setting (NAME=VALUE): A setting of the broker; several times, if needed.
+        setting (NAME=VALUE): A setting of the broker. Can be repeated.
         max_attempts (N): Calls after which a key is parked. By default: 10.
         fingerprint (JMESPATH): What must not change under one key; order is the whole message for def charge(order). By default: nothing
             is compared.

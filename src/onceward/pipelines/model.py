@@ -19,7 +19,7 @@ from onceward.pipelines.settings import (
 OnStepError = Annotated[
     Literal["fail", "continue", "skip", "dead_letter", "park"],
     Meta(
-        description="What an error means. fail: the message fails, and comes again. continue: the message goes on without this part. "
+        description="What to do after an error. fail: the message fails, and comes again. continue: it continues without this part. "
         "skip: the message ends here, and counts as done. dead_letter: as skip, and the message goes to dead_letters. park: "
         "the key is parked for a person."
     ),
@@ -33,7 +33,7 @@ Name = Annotated[
 
 
 class FieldRetention(Settings, kw_only=True):
-    """Keep a record until a time that stands in the message.
+    """Keep a record until a time in the message.
 
     Attributes:
         until: The time in the message: seconds since 1970, or a text as in RFC 3339.
@@ -45,10 +45,10 @@ class FieldRetention(Settings, kw_only=True):
 
 
 class FindOut(Settings, kw_only=True):
-    """Ask the downstream whether a step was made that an earlier attempt ended in.
+    """Ask the downstream whether a step's effect was made, after an attempt ended inside the step.
 
     Attributes:
-        steps: What asks: its last message has the answer. It must have no effect.
+        steps: The steps that ask. The message after them has the answer. They must have no effect.
         made: Whether the step was made, read from that message.
         result: The result that the step had, read from that message. Null by default.
     """
@@ -62,16 +62,16 @@ class StepKeys(Settings, kw_only=True):
     """What can stand beside the type of a step.
 
     Attributes:
-        name: What the record knows the step by; by default what it does. A new name means that unfinished messages make the
-            step again.
-        when: Do this step only if it holds. Other messages go on.
+        name: The step's name in the record. By default it comes from what the step does. After a change of name, unfinished
+            messages run the step again.
+        when: Do this step only if this is true. Other messages continue.
         into: The field of the message that takes the step's result, such as payment.receipt. By default the result is recorded
             and not used.
-        on_lapse: What it means if an attempt ended inside this step, so that nobody knows whether its effect was made. retry:
-            make it again with the same derived key. park: park the key for a person; this costs a second write, and an error
+        on_lapse: What to do if an attempt ended inside this step, so that nobody knows whether its effect was made. retry: run it
+            again with the same derived key. park: park the key for a person; this costs a second write, and an error
             parks the key, too. Or steps that find out.
-        not_made: With on_lapse: park, regular expressions of errors that say that the effect was not made, so that the message
-            can be tried again.
+        not_made: With on_lapse: park, regular expressions of errors that prove that the effect was not made. The message is then
+            tried again.
     """
 
     name: Name | None = None
@@ -83,7 +83,7 @@ class StepKeys(Settings, kw_only=True):
 
 
 class GuardSettings(Settings, kw_only=True):
-    """What all guards can say.
+    """Settings of every guard.
 
     Attributes:
         key: What identifies the operation. All parts must be there. By default the SHA-256 of the message.
@@ -103,11 +103,11 @@ class GuardSettings(Settings, kw_only=True):
 
 
 class InnerGuardSettings(GuardSettings, kw_only=True):
-    """What a guard around steps or a sink can say.
+    """Settings of a guard around steps or a sink.
 
     Attributes:
         name: The namespace of its keys, behind the pipeline's name.
-        on_busy: What to do while another worker holds the key: wait so long, or fail, so that the message comes again. A
+        on_busy: What to do while another worker holds the key: wait this long, or fail, so that the message comes again. A
             failure counts as one of the attempts of the guard around it.
     """
 
@@ -119,8 +119,8 @@ class SinkKeys(Settings, kw_only=True):
     """What can stand beside the type of a sink.
 
     Attributes:
-        name: What the record and the examples know the sink by.
-        when: Take only messages for which it holds.
+        name: The sink's name in the record and in the examples.
+        when: Take only messages for which this is true.
         guard: A guard around this sink alone.
     """
 
@@ -137,7 +137,7 @@ class SourceKeys(Settings):
 class Hold(Settings, kw_only=True):
     """Hold all input while a key is held by any worker, such as one of `onceward exec`.
 
-    Messages that were received before still run to their end.
+    Messages that were already received still finish.
 
     Attributes:
         key: The key as the ledger has it, with its namespace.
@@ -161,7 +161,7 @@ class Pauses(Settings, kw_only=True):
 
 
 class Example(Settings, kw_only=True):
-    """A message and what comes of it. `onceward test` runs it, also as a duplicate and with a kill after each step.
+    """A message and its expected outcome. `onceward test` runs it, also as a duplicate and with a kill after each step.
 
     Attributes:
         name: What it shows.
@@ -192,7 +192,7 @@ class PipelineFile(Settings, kw_only=True):
         guard: A guard around the whole pipeline. Without it the source's own ids are the keys.
         hold: Hold all input while a key is held.
         concurrency: How many messages run at a time.
-        backoff: How long a message that failed waits until it comes again.
+        backoff: How long a failed message waits before it comes again.
         grace: How long a stop waits for running messages. By default until they end.
         dead_letters: Where on_error: dead_letter sends messages.
         steps: What happens to each message, in order.

@@ -35,14 +35,14 @@ _TROUBLE: Final = 5.0  # seconds until a ledger that gave no answer is asked aga
 class ScheduleSource(SourceSettings, kw_only=True):
     """One message in each window of time, however many machines run the pipeline. The ledger's clock counts.
 
-    The message has window, its start as text in UTC, and data. The start is its own key. A window that has begun is run, also late.
+    The message has window, its start as text in UTC, and data. The start is its own key. A window can run late.
 
     Attributes:
         every: How long a window is, as in 15m, 1h or 1d. They begin on the quarter, on the hour, at midnight UTC.
         offset: With every: how much later windows begin, as in 30m for half past.
         cron: When a window begins, as five fields of cron: 0 3 * * 1-5 is 3:00 on weekdays.
         timezone: With cron: its time zone, as in Europe/Zurich.
-        late: How late a window can be begun; then it is left out. By default until the next one begins.
+        late: How late a window can begin. A later window is skipped. By default until the next one begins.
         data: What each message has as data.
     """
 

@@ -65,8 +65,8 @@ class CallStep(EffectSettings, kw_only=True):
 class RetryStep(EffectSettings, kw_only=True):
     """Do some steps again until they succeed.
 
-    All of it is one step of the record. Each try makes all of its steps again, with the same derived keys. The message as the
-    last try leaves it is recorded.
+    All tries are one step of the record. Each try runs all steps again, with the same derived keys. The record keeps the message
+    after the last try.
 
     Attributes:
         steps: What is tried.
@@ -74,7 +74,7 @@ class RetryStep(EffectSettings, kw_only=True):
         pause: The pause before the second try.
         factor: How much longer each next pause is.
         longest: The longest pause.
-        until: What must hold for the message that the steps leave. By default nothing must.
+        until: What must be true for the resulting message. By default nothing.
         errors: Regular expressions of the errors that are tried again. By default all are.
     """
 
@@ -123,13 +123,13 @@ class RetryStep(EffectSettings, kw_only=True):
 class LookupStep(EffectSettings, kw_only=True):
     """Look up a value by its key. The result is the value, or a list for a set, or null.
 
-    It is recorded, so a later attempt goes on with the same value.
+    It is recorded, so a later attempt uses the same value.
 
     Attributes:
         at: Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db, mysql://user@host/db,
             csv:file.csv?key=COLUMN&value=COLUMN or json:file.json.
         key: The key.
-        space: What tells these keys from others in the same place.
+        space: A namespace that separates these keys from others in the same place.
     """
 
     at: Annotated[str, Meta(min_length=1)]
@@ -164,7 +164,7 @@ def name_of(find: PathFinder, message: PipelineMessage) -> str:
 
 
 class StoreStep(EffectSettings, kw_only=True):
-    """Store a value by its key, or add it to a set. Twice is as good as once.
+    """Store a value by its key, or add it to a set. A second time changes nothing.
 
     The store's own clock judges when a value expires.
 
@@ -174,7 +174,7 @@ class StoreStep(EffectSettings, kw_only=True):
         value: The value.
         add: Whether to add the value to the set of this key.
         ttl: How long the value stays. By default for good.
-        space: What tells these keys from others in the same place.
+        space: A namespace that separates these keys from others in the same place.
     """
 
     at: Annotated[str, Meta(min_length=1)]

@@ -78,7 +78,7 @@ class SwitchCase(Settings, kw_only=True):
 
 
 class SwitchStep(StepSettings, kw_only=True):
-    """Do the steps of the first case that holds. Without one, the message goes on as it is.
+    """Do the steps of the first case that is true. If none is, the message continues unchanged.
 
     Attributes:
         cases: The cases, in order.
@@ -114,7 +114,7 @@ class EachStep(StepSettings, kw_only=True):
     Attributes:
         items: The list.
         steps: What happens to each item.
-        to: The field of the message that takes the list of what is left of the items.
+        to: The field of the message for the list of resulting items.
     """
 
     items: Expression
@@ -141,14 +141,14 @@ class EachStep(StepSettings, kw_only=True):
 
 
 class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
-    """Do some steps once for each key. The record keeps the message as they leave it.
+    """Do some steps once for each key. The record keeps the resulting message.
 
     Attributes:
         steps: The guarded steps.
-        on_duplicate: What another message with the same key does. replay: it goes on with the recorded message. drop: it ends
-            here. The message that made the record always goes on, also after a crash.
-        to: The field that takes what the steps leave; the rest of the message stays as it is. By default the message becomes
-            what they leave, also what they left of another message with this key.
+        on_duplicate: What happens to another message with the same key. replay: it continues with the recorded message. drop: it
+            ends here. The message that made the record always continues, also after a crash.
+        to: The field for the result of the steps; the rest of the message stays as it is. By default the result replaces the whole
+            message, also for another message with this key.
     """
 
     steps: StepList
@@ -169,7 +169,7 @@ class GuardStep(InnerGuardSettings, StepSettings, kw_only=True):
 
 
 class SendStep(StepSettings):
-    """Send the message to a sink, and go on with it.
+    """Send the message to a sink, and continue with it.
 
     Attributes:
         to: The sink: one type and its settings.

@@ -20,7 +20,7 @@ class SqlStep(EffectSettings, kw_only=True):
     """Run one statement of SQL.
 
     In the ledger's own database it commits together with its record, so it takes effect exactly once. In another database it is
-    committed first, and recorded then: a crash in between runs it again, and `:onceward_key` is the same. The result has `rows`,
+    committed before it is recorded. After a crash in between, it runs again with the same `:onceward_key`. The result has `rows`,
     a list of objects, and `count`.
 
     Attributes:
