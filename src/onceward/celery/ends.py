@@ -50,10 +50,10 @@ def come_again(task: Task, end: TaskEnd) -> Exception:
 
 
 def dead_letter(task: Task, end: TaskEnd) -> Exception:
-    """Reject the task. If its queue has no dead-letter exchange, first publish it to the queue's dead-letter queue."""
+    """Reject the task. Without a dead-letter exchange, or if it is acknowledged already, first publish it to the dead-letter queue."""
     rejected = Rejected(str(end.error), requeue=False)
     queue = queue_of(task)
-    if has_dead_letters(task.app, queue):
+    if task.acks_late and has_dead_letters(task.app, queue):
         return rejected
     dead = queue if queue.endswith(dead_name("")) else dead_name(queue)
     headers = dead_headers(dead_outcome(end), queue, _receives(task) + 1)

@@ -23,9 +23,10 @@ def opened(broker, tmp_path):
     """Give a function that opens an application with a queue of its own, which has these arguments."""
     made = []
 
-    def shop(arguments, transport=None, **more):
+    def shop(arguments, transport=None, conf=None, **more):
         queue = {"name": f"celery-{uuid.uuid4().hex}", "arguments": arguments, **more}
-        made.append(Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", queue=queue, transport=transport or {}))
+        given = {"queue": queue, "transport": transport or {}, "conf": conf or {}}
+        made.append(Shop(broker.url, tmp_path, backend=f"file://{tmp_path}", **given))
         return made[-1], queue["name"]
 
     yield shop
@@ -56,6 +57,16 @@ def test_a_parked_task_goes_to_the_dead_letter_exchange(opened, broker):
     assert dead.headers["id"] == result.id
     assert dead.headers["x-first-death-reason"] == "rejected"
     assert broker.ready(f"{queue}.onceward-dead") == 0
+
+
+def test_a_parked_task_that_was_acknowledged_before_it_ran_is_published_as_a_dead_letter(opened, broker):
+    graveyard = broker.queue(f"graveyard-{uuid.uuid4().hex}")
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": graveyard}
+    shop, queue = opened(arguments, conf={"task_acks_late": False})
+    shop.start("-c", 1)
+    shop.send("refused", "a")
+    shop.until(lambda: f"goes to {queue}.onceward-dead" in shop.log)
+    shop.until(lambda: broker.ready(f"{queue}.onceward-dead") == 1)
 
 
 @pytest.mark.nightly

@@ -29,8 +29,8 @@ app.conf.update(
     worker_hijack_root_logger=False,
     beat_schedule={"every-second": {"task": "shop.report", "schedule": 1.0}},
     beat_schedule_filename=str(FOLDER / f"beat-{os.getpid()}"),
-    **GIVEN.get("conf", {}),
 )
+app.conf.update(GIVEN.get("conf", {}))
 if "queue" in GIVEN:
     app.conf.update(queue_settings(**GIVEN["queue"]))
 
