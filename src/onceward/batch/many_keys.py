@@ -56,10 +56,10 @@ class ManyKeys:
             ValueError, TypeError: an option is not valid or does not fit the function.
         """
         from onceward.batch.batch import Batch, Reading
-        from onceward.claim.handler import describe
+        from onceward.claim.handler import handler_of
         from onceward.keys.signatures import CallReader
 
-        reads = CallReader(function, key, fingerprint, describe(function).claim).reads(lambda key: key)
+        reads = CallReader(function, key, fingerprint, handler_of(function).claim).reads(lambda key: key)
 
         def read(record: object) -> Reading:
             return Reading((record,), *reads((record,), {}))

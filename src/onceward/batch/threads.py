@@ -6,7 +6,7 @@ from contextvars import copy_context
 from functools import wraps
 from typing import ParamSpec, cast
 
-from onceward.claim.handler import describe
+from onceward.claim.handler import handler_of
 
 P = ParamSpec("P")
 
@@ -15,7 +15,7 @@ def awaitable(
     function: Callable[P, object], in_thread: Callable[..., Awaitable[object]]
 ) -> Callable[P, Awaitable[object]]:
     """Return ``function`` as an awaitable one. A plain function runs ``in_thread``, because it may block."""
-    if describe(function).is_async:
+    if handler_of(function).is_async:
         return cast("Callable[P, Awaitable[object]]", function)
 
     def safe(*args: P.args, **kwargs: P.kwargs) -> object:

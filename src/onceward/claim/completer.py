@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward.claim.decorated import DecoratedHandler
 from onceward.claim.guard import Guard
-from onceward.claim.handler import describe
+from onceward.claim.handler import handler_of
 from onceward.claim.inputs import CallArguments, InputCodec, KeptInput, read_input
 from onceward.core.comparisons import meets
 from onceward.core.drivers import Steps, drive, drive_async
@@ -96,7 +96,7 @@ def _checked(guard: Guard, function: Function) -> KeepingHandler:
             f"{name}: its calls keep no arguments, so nobody can run them again: give it keep_input=True "
             "(a WebhookReceiver: accept=True)"
         )
-    return KeepingHandler(guard, guard.inputs, function, describe(function).is_async)
+    return KeepingHandler(guard, guard.inputs, function, handler_of(function).is_async)
 
 
 def _is_same(one: "Store", other: "Store") -> bool:

@@ -102,10 +102,10 @@ class GuardFactory:
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function, or it shares its name with another.
         """
-        from onceward.claim.handler import describe  # loaded with the first guard that needs it
+        from onceward.claim.handler import handler_of  # loaded with the first guard that needs it
 
         policy = self.policy(options)
-        handler = describe(function)
+        handler = handler_of(function)
         return self._made(function, handler, policy, name, keeps=keeps), handler
 
     def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> "Guard":
@@ -120,9 +120,9 @@ class GuardFactory:
             return self._run[function] if method is None else self._methods[_class_of(method)][method.__func__]
         except (KeyError, TypeError):
             pass
-        from onceward.claim.handler import describe  # as above
+        from onceward.claim.handler import handler_of  # as above
 
-        handler = describe(function)
+        handler = handler_of(function)
         if handler.is_async and not is_async:
             raise TypeError(
                 f"{handler.name}() is a coroutine function: await once.run_async(...) instead of once.run(...)"

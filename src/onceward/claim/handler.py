@@ -30,7 +30,7 @@ class Handler(NamedTuple):
         return None if self.parameter is None else self.parameter.name
 
 
-def describe(function: Callable[..., object]) -> Handler:
+def handler_of(function: Callable[..., object]) -> Handler:
     """Look at a function once; raises TypeError for a generator, whose results cannot be recorded."""
     call = function if inspect.isroutine(function) or isinstance(function, partial) else type(function).__call__
     if any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in (function, call)):

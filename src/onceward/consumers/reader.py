@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, cast, get_args
 import msgspec
 
 from onceward.batch.outcomes import Reading
-from onceward.claim.handler import describe, hint
+from onceward.claim.handler import handler_of, hint
 from onceward.consumers.delivery import Delivery, MalformedRecord, fields_of
 from onceward.core.origin import provenance_in
 from onceward.errors import KeyMissing
@@ -154,7 +154,7 @@ class DeliveryReader:
     def __init__(
         self, function: Callable[..., object], key: KeySource | None, fingerprint: KeySource | bool | None
     ) -> None:
-        claim = describe(function).claim
+        claim = handler_of(function).claim
         self._arguments = _arguments(function, claim)
         if fingerprint is True:
             fingerprint = _data_of

@@ -16,7 +16,7 @@ from onceward.batch.outcomes import BatchOutcome
 from onceward.batch.outcomes import Status as Outcome
 from onceward.claim.behind import trouble_behind
 from onceward.claim.factory import refuse_guarded
-from onceward.claim.handler import describe
+from onceward.claim.handler import handler_of
 from onceward.claim.held import current, held
 from onceward.consumers.delivery import MalformedRecord
 from onceward.core.drivers import Steps, drive, drive_async
@@ -158,7 +158,7 @@ class GuardedTask:
         if per is not None and (key is not None or mark):
             raise ValueError("the key is the start of the window that per= gives: leave out key= and fingerprint=")
         self._source, self._function = source, _telling(function, postpones)
-        handler = describe(function)
+        handler = handler_of(function)
         self.is_async, self.signature = handler.is_async, without(function, handler.claim)
         defaults = once.guards.policy(policy)
         if defaults.on_busy == "skip":
@@ -298,7 +298,7 @@ def _telling(function: Callable[..., object], postpones: Postpones | None) -> Ca
             raise trouble from error
         return False
 
-    if describe(function).is_async:
+    if handler_of(function).is_async:
 
         @wraps(function)
         async def run_async(*args: object, **kwargs: object) -> object:

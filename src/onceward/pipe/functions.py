@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from onceward.claim.handler import describe
+from onceward.claim.handler import handler_of
 from onceward.claim.handler_codec import codec_of
 from onceward.claim.held import current
 from onceward.core.arguments import check_type
@@ -38,7 +38,7 @@ class Function:
         self.target = f"--call {named}"
         self.identity = f"call\0{named}"
         try:
-            handler = describe(self._function)
+            handler = handler_of(self._function)
             self.codec: Codec | None = codec_of(self._function, handler)
         except TypeError as error:
             raise ValueError(f"{self.target}: {error}") from error

@@ -566,14 +566,14 @@ DEFECTS = (
     ),
     Defect(
         "a step begins after one that was not recorded",
-        "claim/stepping/handler_steps.py",
+        "claim/stepping/attempt.py",
         "        if self.notes.failed is not None:\n            raise self.notes.failed\n        if (refusal",
         "        if (refusal",
         "unit/claim/test_steps.py",
     ),
     Defect(
         "a parking step runs again",
-        "claim/stepping/handler_steps.py",
+        "claim/stepping/attempt.py",
         "        if entry is not None and not entry.done and parks:",
         "        if entry is not None and entry.done and parks:",
         "unit/claim/test_steps.py",

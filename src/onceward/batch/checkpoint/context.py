@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from onceward.batch.checkpoint.blocking import Checkpoint, Flush
 from onceward.batch.checkpoint.state import CheckpointState
-from onceward.claim.handler import describe
+from onceward.claim.handler import handler_of
 
 if TYPE_CHECKING:
     from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
@@ -19,7 +19,7 @@ class CheckpointContext(Generic[T]):
     def __init__(self, state: CheckpointState[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
         self._state = state
         self._functions = (flush, on_done)
-        self._is_async = any(describe(function).is_async for function in self._functions if function is not None)
+        self._is_async = any(handler_of(function).is_async for function in self._functions if function is not None)
         self._entered = False
         self._sink: Checkpoint[T]
         self._async_sink: AsyncCheckpoint[T]

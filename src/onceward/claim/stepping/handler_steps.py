@@ -7,33 +7,30 @@ result is recorded all the same.
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from onceward.claim import called
 from onceward.claim.called import OVER, RETURNED, Call
 from onceward.claim.claim import OnLapse
-from onceward.claim.replays import Replays, parked_error
+from onceward.claim.handler import Handler, handler_of
+from onceward.claim.handler_codec import codec_of
+from onceward.claim.replays import Replays
 from onceward.claim.running import run_under, run_under_async
 from onceward.claim.stepping.answers import NOT_MADE, Made
-from onceward.claim.stepping.functions import check_options, known
+from onceward.claim.stepping.attempt import INNERMOST, StepsOfAttempt
 from onceward.claim.stepping.kept import fetch
-from onceward.claim.stepping.notes import StepNotes
-from onceward.claim.stepping.within import INNERMOST, CallerPlace
 from onceward.claim.stepping.writer import Note
 from onceward.core.drivers import Sleep, Steps, drive, drive_async
-from onceward.errors import LeaseLost, OncewardError, Parked, ResultUnavailable, StoreError
-from onceward.keys.ledger_keys import step_name
+from onceward.errors import ResultUnavailable, StoreError
 from onceward.results.codec import Codec
-from onceward.results.doubt import Doubt
 from onceward.results.outcomes import describe
-from onceward.results.step_entries import Entry, entries_of
-
-if TYPE_CHECKING:
-    from onceward.claim.lease import Lease
+from onceward.results.step_entries import Entry
 
 _LOOK: Final = 0.01  # seconds between two looks for steps that still run
 _NOTE: Final = "note"  # a call's place for what is recorded of it, so that it is made once
 _NO_SPAN: Final = nullcontext()
+_KNOWN: "WeakKeyDictionary[Callable[..., object], tuple[Handler, Codec]]" = WeakKeyDictionary()  # by function
 
 
 class Step(NamedTuple):
@@ -63,70 +60,8 @@ class RecordedStep(NamedTuple):
     codec: Codec
 
 
-class HandlerSteps:
-    """The steps of one claim.
-
-    Attributes:
-        notes: what is noted of them.
-        used: the names of the steps of this attempt.
-        is_cut_short: whether an interrupt ended a step's function, so that work that it started may still go on.
-        is_over: whether the handler has failed, so that no task or thread that it left may begin a step.
-        parks: why the key is parked if the handler raises; None if it is not.
-        follows: whether an earlier attempt may have begun a step of which nothing is recorded.
-        transacts: the step whose transaction is open.
-    """
-
-    is_cut_short = False
-    is_over = False
-    transacts: str | None = None
-
-    def __init__(self, claim: "Lease") -> None:
-        self._claim = claim
-        self.notes = StepNotes(claim)
-        self.used: dict[str, object] = {}
-        self.follows = claim.attempt > 1 or claim.record.steps is not None
-        self._place = CallerPlace(claim)
-        self._stopped: str | None = None
-        self._comes_back = False  # whether what stopped this attempt can pass
-        self._doubt: Doubt | None = None
-        self.parks: str | None = None
-
-    def refusal(self) -> Parked | StoreError | None:
-        """Return why this attempt cannot succeed, whatever its handler returns. After a StoreError, the next one can."""
-        if self._stopped is None:
-            return None
-        if self._comes_back:
-            return StoreError(self._stopped, transient=True)
-        return parked_error(self._claim.record, self._stopped, self._doubt)
-
-    def check_outside(self) -> None:
-        """Raise OncewardError within a step: a later attempt would not enter it, and would not send its message."""
-        key = self._claim.record.key
-        if self.within() is not None:
-            raise OncewardError(
-                f"{key}: a message was sent within a step, which a later attempt does not enter, so the message would be lost. "
-                "Send it after the step"
-            )
-        if self.notes.room.running and not self._place.is_handlers():
-            raise OncewardError(
-                f"{key}: a message was sent while a step runs, from a thread without the handler's context, so it may be within "
-                "that step. Send it after the step, or start the thread with contextvars.copy_context().run"
-            )
-
-    def check_none_runs(self, doing: str) -> None:
-        """Raise OncewardError if another step still runs: a later attempt would make it a second time."""
-        if self.notes.room.running and self.within() is None:
-            name = next(iter(self.notes.room.running))
-            raise OncewardError(
-                f"{self._claim.record.key}: cannot {doing} while its step {name!r} runs, because a later attempt would make that "
-                "step again. Wait for the step first"
-            )
-
-    def within(self) -> str | None:
-        """Return the name of the step that the caller is in."""
-        if self.transacts is not None:
-            return self.transacts
-        return self._place.step()
+class HandlerSteps(StepsOfAttempt):
+    """Makes the steps of one claim."""
 
     def ended(self, limit: Callable[[float], float] = float) -> Steps[bool]:
         """Wait for steps that still run beside a handler that failed: nobody may repeat them meanwhile.
@@ -202,8 +137,6 @@ class HandlerSteps:
             INNERMOST.set(outer)
             self.notes.room.leave(step.name)
 
-    # --- before its function ------------------------------------------------------------------------------------------
-
     def step(
         self,
         name: object,
@@ -223,10 +156,10 @@ class HandlerSteps:
             LeaseLost, StepNotRecorded: this attempt must not begin a step.
             OncewardError: the record has no room for it.
         """
-        handler, codec = known(function)
+        handler, codec = _known(function)
         if handler.is_async and not awaited:
             raise TypeError(f"{function!r} is a coroutine function: write await claim.step_async(...)")
-        check_options(on_lapse, not_made)
+        _check_options(on_lapse, not_made)
         text, entry = self.begin(name, parks=on_lapse == "park")
         self.use(text)
         if entry is not None and entry.done:
@@ -235,69 +168,6 @@ class HandlerSteps:
         if callable(on_lapse) and (self.follows or entry is not None):
             ask = partial(on_lapse, self._claim.key(name), *args, **kwargs)
         return Step(text, call, codec, ask, on_lapse == "park", not_made)
-
-    def begin(self, name: object, *, parks: bool) -> tuple[str, Entry | None]:
-        """Check that this attempt can begin a step. Return its name in the record, and what is recorded of it.
-
-        Raises the errors of :meth:`step`. ``parks`` is whether a step that an attempt ended in must not run again.
-        """
-        text = step_name(name)
-        self._claim.check_usable()
-        if self.notes.failed is not None:
-            raise self.notes.failed
-        if (refusal := self.refusal()) is not None:
-            raise refusal
-        if text in self.used:
-            raise self._two_of(text)
-        self._check_begin(text)
-        entry = self._entries().get(text)
-        if entry is not None and not entry.done and parks:
-            self._doubt = Doubt(text)
-            raise self._stop(f"attempt {entry.attempt} ended in its step {text!r}, which may have been made")
-        return text, entry
-
-    def use(self, name: str, by: object = None) -> None:
-        """Note that this attempt has a step of this name; raises ValueError if another thread was faster.
-
-        ``by`` is who may take that back.
-        """
-        mine = object() if by is None else by
-        if self.used.setdefault(name, mine) is not mine:
-            raise self._two_of(name)
-
-    def unuse(self, name: str, by: object) -> None:
-        """Take back what ``by`` has noted with :meth:`use`, if it has: its step was rolled back, and can be made again."""
-        if self.used.get(name) is by:
-            del self.used[name]
-
-    def _two_of(self, name: str) -> ValueError:
-        return ValueError(
-            f"{self._claim.record.key}: two steps of this attempt have the name {name!r}. Give each its own, in a loop "
-            'for example ("mail", n)'
-        )
-
-    def check_lease(self, name: str) -> None:
-        """Raise LeaseLost or ForkedClaim if this process must not begin a step any more."""
-        self._claim.check_own()
-        if self._claim.lost:
-            raise LeaseLost(self._claim.record.key, f"begin its step {name!r}")
-
-    def _check_begin(self, name: str) -> None:
-        """Raise OncewardError too if the handler has failed, or the end of its claim is being recorded.
-
-        A step that has room is waited for, so this comes after that.
-        """
-        self.check_lease(name)
-        if self.is_over or self._claim.ending:
-            raise OncewardError(
-                f"{self._claim.record.key}: its handler has ended, so its step {name!r} cannot begin any more"
-            )
-
-    def _entries(self) -> dict[str, Entry]:
-        try:
-            return entries_of(self._claim.record.steps)
-        except ValueError as error:
-            raise self._stop(f"its steps cannot be read: {error}") from error
 
     def recorded(self, found: RecordedStep) -> Steps[object]:
         """Return the recorded result of a step, and tell observers."""
@@ -318,11 +188,6 @@ class HandlerSteps:
         self.notes.tell(Note(entry.name, entry), again=True)
         return value
 
-    def _stop(self, why: str) -> Parked:
-        """Note that this attempt must not go on; return the error that says why."""
-        self._stopped, self._comes_back, self.parks = why, False, why
-        return parked_error(self._claim.record, why, self._doubt)
-
     def _answered(self, step: Step, answer: object) -> Made | None:
         if isinstance(answer, Made):
             return answer
@@ -331,8 +196,6 @@ class HandlerSteps:
         raise TypeError(
             f"on_lapse of the step {step.name!r} returned {answer!r}: return onceward.Made(result) or onceward.NOT_MADE"
         )
-
-    # --- after its function -------------------------------------------------------------------------------------------
 
     def _leave(self, step: Step, since: float, _: None, call: Call) -> BaseException | None:
         """Record how the function ended. After an interrupt, it is called again."""
@@ -378,3 +241,37 @@ class HandlerSteps:
         if not isinstance(noted, Note):
             call[_NOTE] = noted = self.notes.made(step.name, step.codec, call[RETURNED], self._claim.clock() - since)
         return noted
+
+
+def _check_options(on_lapse: object, not_made: object) -> None:
+    """Raise TypeError or ValueError if the options of a step are wrong."""
+    if not callable(on_lapse) and (not isinstance(on_lapse, str) or on_lapse not in {"retry", "park"}):
+        raise TypeError(f'on_lapse={on_lapse!r}: give "retry", "park", or a function that finds out what was made')
+    if not isinstance(not_made, tuple) or not all(
+        isinstance(one, type) and issubclass(one, Exception) for one in not_made
+    ):
+        raise TypeError(f"not_made={not_made!r}: give a tuple of exception classes")
+    if not_made and on_lapse != "park":
+        raise ValueError('not_made= is for steps with on_lapse="park"')
+
+
+def _known(function: Callable[..., object]) -> tuple[Handler, Codec]:
+    """Return what is known of a step's function, and how its results are stored; raises TypeError if they cannot be."""
+    if not callable(function):
+        raise TypeError(f"{function!r} is no function: write claim.step(name, function, *arguments)")
+    one = getattr(function, "__func__", function)
+    try:
+        found = _KNOWN.get(one)
+        if found is None:
+            found = _KNOWN[one] = _read(function)
+    except TypeError:  # it takes no weak reference, or no hash, or its results cannot be stored
+        found = _read(function)
+    handler, codec = found
+    if codec.resolve is not None:
+        codec.resolve()
+    return handler, codec
+
+
+def _read(function: Callable[..., object]) -> tuple[Handler, Codec]:
+    handler = handler_of(function)
+    return handler, codec_of(function, handler)

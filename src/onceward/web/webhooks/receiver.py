@@ -13,7 +13,7 @@ from typing import Any, Final, Unpack, cast
 
 from onceward.claim.claim import Claim
 from onceward.claim.factory import refuse_guarded
-from onceward.claim.handler import describe
+from onceward.claim.handler import handler_of
 from onceward.claim.held import current, held
 from onceward.core.policy import Options
 from onceward.core.protocol import unparked
@@ -335,7 +335,7 @@ def _id_of(event: WebhookEvent) -> str:
 
 def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function under the handler's name. It tells, as it begins, that the ledger has the event."""
-    known = describe(handler)
+    known = handler_of(handler)
 
     def given() -> dict[str, object]:
         held().function = handler
