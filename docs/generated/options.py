@@ -9,14 +9,14 @@ from onceward.core.policy import DAY, Options, Policy
 
 _HEAD = """## All options
 
-A policy is the set of options of a guard. Give options as keywords:
+A *policy* is the set of options of a guard. Give the options as keywords:
 
 - to `Once(...)`: the defaults of all its handlers;
-- to `@once(...)`, `once.batch`, `once.checkpoint`, `once.per`, a wrapper of `onceward.aws`, or a face of `onceward.web`:
+- to `@once(...)`, `once.batch`, `once.checkpoint`, `once.per`, a decorator of `onceward.aws`, or an adapter of `onceward.web`:
   for one handler;
 - to `once.using(...)`: for `once.run`, `once.claim`, `once.acquire` and `once.transaction`.
 
-A wrong value, or two options that contradict each other, raise `ValueError` or `TypeError` where you give them.
+A wrong value and options that contradict each other raise `ValueError` or `TypeError` where you give them.
 
 """
 

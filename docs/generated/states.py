@@ -6,27 +6,27 @@ from onceward.core.transitions import ABSENT, TRANSITIONS
 
 _HEAD = """## The states of a record
 
-Each record has a status. `TRANSITIONS` in `core/transitions.py` and `RULES` in `core/protocol.py` are the tables by which the code
-decides, and these are the same.
+Each record has a status. The tables here are those of the code: `TRANSITIONS` in `core/transitions.py`, and `RULES` in
+`core/protocol.py`.
 
 ![The statuses of a record, and the steps that change them](../explanation/pictures/states.svg)
 
-A word on an arrow is the step that makes the change. The table has its condition, which the store checks in the same atomic write.
-A person can also clear a record of any status, if it is still the one that they saw.
+A word on an arrow is the step that makes the change. The table has the condition of each step. The store checks this condition in the
+same atomic write. A person can also clear a record of any status, if it has not changed since they saw it.
 
 """
 _DECISIONS = """
 ### What a worker does about the record that it meets
 
-The first row that holds decides. "Now" is always the store's own time, never the worker's. A record is *free* if it says START or NEXT.
-A claim takes a free record by a write that is made only if the record is still the one seen.
+The first row that is true decides. "Now" is always the store's time, never the worker's. With START or NEXT, the record is free. The
+worker then claims it by a write that the store makes only if the record has not changed.
 
 """
 _SINGLE = """
 ### When a client made the owner id
 
-A client of the [service](service.md) makes the id of each claim itself. These rows replace the one that says WON. So a repeated
-request counts within the lease that it won, and an id wins no second claim on its key.
+A client of the [service](service.md) makes the id of each claim itself. These rows replace the row with WON. So a repeated
+request gets the same claim during its lease. An id cannot win a second claim on its key.
 
 """
 

@@ -14,8 +14,8 @@ from onceward.stores.sqlite.schema import SCHEMA, TABLE
 _HEAD = """## Tables
 
 A record has the same fields in every ledger: columns in SQL, attributes in DynamoDB. You can read them in the console
-of the store. `onceward init --store URL` makes the tables, and
-`--print` prints what it would make.
+of the store. `onceward init --store URL` makes the tables, and with
+`--print` only prints them.
 
 """
 _SQLITE = """
@@ -30,7 +30,7 @@ _POSTGRES = """
 """
 _DYNAMODB = """
 ### DynamoDB
-`onceward init --print cloudformation` prints the table and the policies. An attribute whose field is nothing is absent.
+`onceward init --print cloudformation` prints the table and the policies. An empty field has no attribute.
 Numbers of seconds are `N`, so the table's TTL can use `expires_at`. A long result is compressed: `B`.
 
 """

@@ -40,18 +40,18 @@ class Policy(NamedTuple):
         max_attempts: Claims a key may have before it is parked; None is no limit.
         on_busy: What a duplicate does while the handler runs elsewhere: "raise" ``Busy``, "skip" (return None), or wait
             for the result up to this number of seconds.
-        on_lapse: What to do with a key whose worker vanished: "retry" it, or "park" it for an operator.
+        on_lapse: What to do with a key whose worker vanished: "retry" it, or "park" it until a person acts.
         on_error: What to do when the handler raises: "release" the key for a retry, or "park" it.
-        final: Exceptions that are outcomes: recorded like a result, and raised again for every duplicate.
+        final: Exceptions that onceward records like a result. Every duplicate raises them again.
         retention: Seconds a completed record answers duplicates; None is for ever. The default is 14 days, the longest
             that an SQS queue can keep a message (``MessageRetentionPeriod``).
         cache: How many recorded results this process remembers, so that a repeated duplicate costs no request.
-        max_result: Largest encoded result to store, in bytes; a larger one completes without being replayable. None is the
-            ledger's default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
+        max_result: Largest encoded result to store, in bytes. With a larger result the key completes, but duplicates cannot
+            get the result. None is the ledger's default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
         seal: A pair of plain functions from bytes to bytes. The first encrypts or redacts each result and error text
-            before it is recorded. The second opens it for a duplicate. What cannot be sealed is not recorded.
-        keep_input: Whether the record keeps a call's arguments, at most 64 KiB, until it is completed, so that
-            :meth:`onceward.Once.complete_lapsed` can run the key to its end. For functions only.
+            before it is recorded. The second opens it for a duplicate. If it cannot be sealed, it is not recorded.
+        keep_input: Whether the record keeps a call's arguments (at most 64 KiB) until it is completed. Then
+            :meth:`onceward.Once.complete_lapsed` can finish a half-done key. For functions only.
         history: Whether the record keeps its last attempts, in at most 2 KiB; 0 keeps none. A first attempt that succeeds
             writes nothing for it.
     """

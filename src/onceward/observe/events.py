@@ -14,20 +14,20 @@ Kind = Literal[
     "replayed",  # a duplicate got the recorded outcome
     "busy",  # another worker holds the key
     "mismatch",  # another input under the same key
-    "parked",  # not retried until a person clears or unparks the key
-    "step",  # a step of a handler was made and recorded, or answered from the record
-    "renewed",  # a heartbeat, or claim.extend()
-    "lost",  # the key has gone on without this worker
+    "parked",  # the key is not retried until a person acts
+    "step",  # a step ran and was recorded, or its recorded result was used
+    "renewed",  # a heartbeat or claim.extend() renewed the lease
+    "lost",  # the worker lost its claim, so another worker may have the key
     "completed",  # the outcome is recorded for good
     "failed",  # the handler raised, and the key was given back
     "released",  # the key was given back without a failure
     "interrupted",  # the handler was interrupted; the key stays claimed until its lease ends
-    "settled_late",  # the end of the claim was recorded, but not on the first try
-    "not_recorded",  # the end of the claim could not be recorded
+    "settled_late",  # the outcome was recorded, but not on the first try
+    "not_recorded",  # the outcome could not be recorded
     "malformed",  # a record of a batch has no key or could not be read
     "deferred",  # a record of a batch was not started
-    "sent",  # the messages that left with a completion were sent, and are struck out
-    "send_failed",  # a message was not sent now; it is tried again
+    "sent",  # messages of a completed key were sent, and removed from its record
+    "send_failed",  # a message was not sent; onceward tries again
     "refused",  # a target will never take a message; it stays in the record
 ]
 

@@ -38,28 +38,30 @@ class Measure(NamedTuple):
 
 CALLS: Final = Measure("onceward.calls", "{call}", "Calls by outcome", ("handler", "outcome"))
 HANDLER: Final = Measure("onceward.handler.duration", "s", "How long handlers ran", bounds=_SLOW)
-CALL: Final = Measure("onceward.call.duration", "s", "From asking for the key to the end of the claim", bounds=_SLOW)
+CALL: Final = Measure(
+    "onceward.call.duration", "s", "From the request for the key to the end of the claim", bounds=_SLOW
+)
 WAIT: Final = Measure(
     "onceward.wait.duration",
     "s",
-    "How long duplicates and takeovers waited for their answer",
+    "How long duplicates and takeovers waited",
     ("handler", "answer"),
     _FAST,
 )
 LEFT: Final = Measure(
-    "onceward.lease.left", "s", "The rest of the lease at the end of a claim", bounds=_SLOW, often=True
+    "onceward.lease.left", "s", "Time left of the lease at the end of a claim", bounds=_SLOW, often=True
 )
 TAKEOVERS: Final = Measure("onceward.takeovers", "{claim}", "Claims taken over from a worker whose lease had ended")
-LOST: Final = Measure("onceward.leases.lost", "{claim}", "Claims that went on without their worker")
+LOST: Final = Measure("onceward.leases.lost", "{claim}", "Claims that workers lost to another worker")
 RENEWALS: Final = Measure("onceward.lease.renewals", "{renewal}", "Renewals of leases")
-LATE: Final = Measure("onceward.settling.delay", "s", "Ends of claims that were not recorded at once", bounds=_FAST)
+LATE: Final = Measure("onceward.settling.delay", "s", "Delay of outcomes that were not recorded at once", bounds=_FAST)
 PARKED: Final = Measure("onceward.parkings", "{key}", "Keys that were parked")
 STEP: Final = Measure("onceward.step.duration", "s", "How long steps of handlers ran", bounds=_SLOW)
 SENT: Final = Measure("onceward.outbox.sent", "{message}", "Messages of the outbox that were sent")
 DELAY: Final = Measure(
     "onceward.outbox.delay", "s", "From the completion until all messages of a record were sent", bounds=_SLOW
 )
-UNSENT: Final = Measure("onceward.outbox.failures", "{message}", "Tries to send a message that failed")
+UNSENT: Final = Measure("onceward.outbox.failures", "{message}", "Failed tries to send a message")
 REFUSED: Final = Measure("onceward.outbox.refused", "{message}", "Messages that a target refused for good")
 REQUESTS: Final = Measure(
     "onceward.ledger.request.duration", "s", "Requests to the ledger", ("action", "error"), _FAST, often=True
@@ -71,8 +73,8 @@ MEASURES: Final = (
     *(STEP, SENT, DELAY, UNSENT, REFUSED, REQUESTS, CAPACITY, THROTTLES),
 )
 KEYS: Final = Measure("onceward.keys", "{key}", "Keys that are not completed, by status", ("status",))
-OUTBOX_AGE: Final = Measure("onceward.outbox.age", "s", "How long ago the oldest message that is due was committed", ())
-GAUGE_AGE: Final = Measure("onceward.gauges.age", "s", "How long ago the gauges of the ledger were read", ())
+OUTBOX_AGE: Final = Measure("onceward.outbox.age", "s", "Age of the oldest due message of the outbox", ())
+GAUGE_AGE: Final = Measure("onceward.gauges.age", "s", "Time since the gauges of the ledger were read", ())
 GAUGES: Final = (KEYS, OUTBOX_AGE, GAUGE_AGE)
 Readings = dict[Measure, dict[tuple[str, ...], float]]  # the values of gauges, by labels
 
