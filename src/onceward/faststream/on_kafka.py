@@ -205,7 +205,7 @@ def _topics(subscriber: Any) -> list[str]:
 
 
 def _headers(record: Any) -> dict[str, str]:
-    return {name: value.decode(errors="replace") for name, value in record.headers if value is not None}
+    return {name: value.decode(errors="backslashreplace") for name, value in record.headers if value is not None}
 
 
 def _readable(record: Any) -> Any:

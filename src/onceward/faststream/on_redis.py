@@ -120,7 +120,10 @@ class RedisSettlement(Settlement):
         """Return an entry as FastStream writes it. The fields of other senders are its content, as JSON."""
         content = fields.get(bDATA_KEY)
         if content is None:
-            told = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
+            told = {
+                name.decode(errors="backslashreplace"): value.decode(errors="backslashreplace")
+                for name, value in fields.items()
+            }
             return {bDATA_KEY: msgspec.json.encode(told)}
         while not isinstance((found := self._format.parse(content))[1], dict):
             content = found[0]  # which can look like an entry of FastStream, too

@@ -31,7 +31,7 @@ class KafkaMessage(NamedTuple):
         """Return a header's text; the last one, if there are several."""
         for found, value in reversed(self.record.headers):
             if found == name:
-                return value.decode(errors="replace") if isinstance(value, bytes) else None
+                return value.decode(errors="backslashreplace") if isinstance(value, bytes) else None
         return None
 
     def told(self, name: str) -> str | None:

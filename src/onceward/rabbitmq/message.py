@@ -39,7 +39,7 @@ def header_of(headers: Mapping[str, Any], name: str) -> str | None:
     if found is None:
         found = next((value for key, value in headers.items() if key.lower() == name.lower()), None)
     if isinstance(found, bytes):
-        return found.decode(errors="replace")
+        return found.decode(errors="backslashreplace")
     return None if found is None or isinstance(found, dict | list) else str(found)
 
 

@@ -134,4 +134,4 @@ def _envelope(entry: StreamEntry) -> Envelope | NotJson | None:
 
 
 def _text(data: bytes) -> str:
-    return data.decode(errors="replace")
+    return data.decode(errors="backslashreplace")

@@ -94,7 +94,7 @@ def _header(headers: object, name: str) -> str | None:
     told = at(found, "bytes")
     if isinstance(told, list):
         try:
-            return bytes(told).decode()
+            return bytes(told).decode(errors="backslashreplace")
         except (TypeError, ValueError):
             return None  # it is no text
     return str(found) if isinstance(found, str | int | float) else None

@@ -90,7 +90,8 @@ def _header(record: object, name: str) -> str | None:
         if not isinstance(found := at(header, name), list):
             continue
         try:
-            return bytes(number & 0xFF for number in found).decode() or None  # Java's bytes can be negative
+            data = bytes(number & 0xFF for number in found)  # Java's bytes can be negative
+            return data.decode(errors="backslashreplace") or None
         except (TypeError, ValueError):
             return None
     return None
