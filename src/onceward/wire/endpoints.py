@@ -107,8 +107,8 @@ def split_url(url: str) -> "tuple[Origin, SplitResult]":
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
-    except ValueError as error:
-        raise ValueError(f"{shown_url(url)!r} is not a URL: {error}") from error
+    except ValueError:  # its text quotes what stands where a port should, such as a password
+        raise ValueError(f"{shown_url(url)!r} is not a URL: its host and port cannot be read") from None
     if parts.scheme not in _PORTS or not host or parts.username is not None or "#" in url or _FOREIGN(url):
         raise ValueError(
             f"{shown_url(url)!r}: give an http:// or https:// URL in ASCII, without a user, a password and a fragment"

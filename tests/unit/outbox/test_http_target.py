@@ -6,6 +6,7 @@ import struct
 import subprocess
 import threading
 import time
+import traceback
 from contextlib import closing
 from socketserver import ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -354,3 +355,10 @@ def test_what_no_endpoint_can_take_is_refused_without_a_request(endpoint, wrong,
 def test_an_address_that_is_not_valid_is_refused(address):
     with pytest.raises(ValueError, match="URL"):
         open_target(address)
+
+
+def test_an_address_without_its_host_is_refused_without_the_password():
+    secret = "hush"
+    with pytest.raises(ValueError, match="URL") as refused:
+        open_target(f"https://user:{secret}/path")
+    assert secret not in "".join(traceback.format_exception(refused.value))

@@ -89,8 +89,8 @@ class HttpStep(EffectSettings, kw_only=True):
         try:
             parts = urlsplit(self.url)
             _ = parts.port  # it raises for a port that none can be
-        except ValueError as error:
-            kit.mistake("url", f"this is no URL: {error}")
+        except ValueError:  # its text can quote a password
+            kit.mistake("url", "this is no URL: its host and port cannot be read")
             return
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None or parts.fragment:
             kit.mistake(
