@@ -142,7 +142,10 @@ class TopicReader:
                 await asyncio.sleep(WAIT)
                 continue
             if not self.clock.known and any(place.topic == self._retry for place in found):
+                before = self._partitions
                 await self._asks()
+                if self._partitions is not before:
+                    continue  # the group has rebalanced, so these are read again, after those that were not done
             for place, records in found.items():
                 self._sort(place, records)
             self._balance()
