@@ -137,6 +137,12 @@ class AnswerGate:
         return self.is_events or self.size > self._most
 
     @property
+    def cut(self) -> str | None:
+        """Why an answer that the application has ended is not whole: it is shorter than its Content-Length. Else None."""
+        is_short = self.length is not None and self.size < self.length and self.status not in _WITHOUT_LENGTH
+        return CUT_SHORT if is_short else None
+
+    @property
     def answer(self) -> Answer:
         """The answer so far. A body over the limit is cut to one byte more than the limit."""
         # This takes half the time of Answer(...).

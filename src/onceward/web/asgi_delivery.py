@@ -199,9 +199,9 @@ class AsgiDelivery(ABC):
             self._end_with_client()
 
     def _is_whole(self, gate: AnswerGate, last: Message) -> bool:
-        if gate.length is not None and gate.size:
-            return gate.size >= gate.length
-        return not (self._knows or is_torn(last, sys._getframe()))
+        if gate.length and gate.size:
+            return gate.cut is None
+        return gate.cut is None and not (self._knows or is_torn(last, sys._getframe()))
 
     async def conclude(self) -> None:
         """Record the complete answer, and send its end."""

@@ -70,7 +70,7 @@ class Sending:
     def _pull(self) -> None:
         if self._held.call(self._take):
             return
-        self.instead = self._held.end(self._gate.answer)
+        self.instead = self._held.end(self._gate.answer, self._gate.cut)
         if self._held.pending and not self.begun:
             self._gate.headers.append(PENDING)
         if self.instead is None:
@@ -187,7 +187,7 @@ class SendingAsync:
     async def _end(self) -> None:
         if self._nobody_waits:
             await self._held.end_async(self._gate.answer, CUT_SHORT)
-        elif await self._held.end_async(self._gate.answer) is None:
+        elif await self._held.end_async(self._gate.answer, self._gate.cut) is None:
             await self._put(self._gate.held)
         else:
             assert self._held.error is not None

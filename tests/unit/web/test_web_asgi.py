@@ -317,6 +317,20 @@ def test_the_chunk_that_completes_the_length_is_the_end(once):
     ]
 
 
+@pytest.mark.parametrize("body", [b"", b"abc"])
+def test_an_answer_shorter_than_its_content_length_is_not_replayed_as_a_whole_one(once, body):
+    async def app(scope, receive, send):
+        await answer(send, 201, body, [(b"content-length", b"9")])
+
+    async def main():
+        guarded = AsgiIdempotency(app, once)
+        await ask(guarded)
+        again = await ask(guarded)
+        assert (again.status, again.problem) == (409, "unavailable")
+
+    run(main())
+
+
 def test_an_answer_longer_than_is_recorded_is_sent_and_never_made_again(once):
     async def main():
         first = await ask(guarded)

@@ -562,6 +562,14 @@ def test_what_is_beyond_the_content_length_is_sent_to_nobody(once):
     assert [ask(app).sent, ask(app).sent] == [b"abcd"] * 2
 
 
+@pytest.mark.parametrize("parts", [(), (b"abc",)])
+def test_an_answer_shorter_than_its_content_length_is_not_replayed_as_a_whole_one(once, parts):
+    app = WsgiIdempotency(streaming(*parts, headers=[("Content-Length", "9")]), once)
+    ask(app)
+    again = ask(app)
+    assert (again.status, again.problem) == (409, "unavailable")
+
+
 # --- a ledger that fails -----------------------------------------------------------------------------------------
 
 
