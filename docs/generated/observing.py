@@ -6,8 +6,8 @@ from pathlib import Path
 
 from generated.markdown import code, table
 from onceward.observe import events
-from onceward.observe.cloudwatch import _NAMES as CLOUDWATCH
-from onceward.observe.measures import GAUGES, MEASURES, Measure
+from onceward.observe.cloudwatch import metric_of
+from onceward.observe.measures import CALLS, GAUGES, MEASURES, Measure
 
 _KIND = re.compile(r'^ {4}"(\w+)",  # (.*)$', re.MULTILINE)
 
@@ -18,9 +18,9 @@ def measures() -> str:
 
 
 def _measure(one: Measure) -> tuple[str, str, str]:
-    name = CLOUDWATCH.get(one)
+    name = code(metric_of(one)) if one in MEASURES and one is not CALLS else ""  # the page tells those of the others
     labels = ", ".join(code(label) for label in one.labels if label != "handler")
-    return code(one.name), code(name) if name else "", f"{one.help}; by {labels}" if labels else one.help
+    return code(one.name), name, f"{one.help}; by {labels}" if labels else one.help
 
 
 def kinds() -> str:

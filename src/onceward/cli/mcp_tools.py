@@ -17,7 +17,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import STATES, is_lapsed
 from onceward.core.record import Record
 from onceward.core.views import last_change, relative
-from onceward.dashboard.actions import SeenLedger, version_of
+from onceward.dashboard.actions import SeenLedger, audited, version_of
 from onceward.errors import OncewardError
 from onceward.mcp import ToolKey, ToolScope, guard_tools
 from onceward.once import Once
@@ -127,14 +127,16 @@ class _Acting:
     def _act(self, action: str, key: str, why: str, act: Callable[[Ledger], Record | Damaged]) -> str:
         record, _ = self._ledger.show(key)
         before = f"{record.status}, fence {record.fence}"
-        entry = audit.begin(self._ledger, audit.Deed(key, action, "an agent, by onceward mcp", why, before))
-        try:
-            act(SeenLedger(self._ledger.store, version_of(record)))
-        except OncewardError as error:
-            audit.end(self._ledger, entry, f"failed: {error}")
-            raise
-        audit.end(self._ledger, entry, "done")
+        seen = SeenLedger(self._ledger.store, version_of(record))
+        audited(
+            self._ledger, audit.Deed(key, action, "an agent, by onceward mcp", why, before), lambda: _done(act, seen)
+        )
         return f"{action}: done; it was {record.status}"
+
+
+def _done(act: Callable[[Ledger], Record | Damaged], ledger: Ledger) -> str:
+    act(ledger)
+    return "done"
 
 
 def _told(look: Callable[[], T]) -> T:

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from onceward.core.record import Record
 from onceward.dashboard.access import ANYBODY
-from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, SeenLedger, possible, version_of
+from onceward.dashboard.actions import ACTIONS, Action, Changed, Preview, SeenLedger, audited, possible, version_of
 from onceward.dashboard.asking import board_of, check_form, form_of, visitor_of
 from onceward.dashboard.showing import row
 from onceward.errors import OncewardError, StoreError
@@ -61,18 +61,16 @@ def _acted(request: Request, fields: dict[str, str]) -> Response:
         return again(wrong="The record has changed since you looked at it. Nothing was done. This is how it is now.")
     if wrong := _missing(what, fields):
         return again(wrong=wrong)
-    entry = audit.begin(board.ledger, _deed(request, record, action, fields["why"], detail))
+    seen = SeenLedger(board.ledger.store, fields["version"])
+    deed = _deed(request, record, action, fields["why"], detail)
     try:
-        how = action.apply(SeenLedger(board.ledger.store, fields["version"]), key, detail)
-    except Changed as error:
-        audit.end(board.ledger, entry, f"not done: {error}")
+        audited(board.ledger, deed, lambda: action.apply(seen, key, detail))
+    except Changed:
         return again(wrong="The record has changed at this moment. Nothing was done. This is how it is now.")
     except StoreError:
-        raise  # it may have been done: the entry stays without an end
+        raise
     except OncewardError as error:
-        audit.end(board.ledger, entry, f"failed: {error}")
         return again(wrong=f"It failed: {error}")
-    audit.end(board.ledger, entry, how)
     query = urlencode({"key": key, "done": name}, errors="replace")
     return RedirectResponse(f"{request.scope.get('root_path', '')}/record?{query}", 303)
 

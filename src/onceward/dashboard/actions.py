@@ -10,9 +10,9 @@ from onceward.core.protocol import is_known, is_live
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.core.views import relative
 from onceward.dashboard.showing import kept_in, kept_place, outbox_of, steps_of
-from onceward.errors import OncewardError
+from onceward.errors import OncewardError, StoreError
 from onceward.outbox.pending import drop_refused, retry_refused
-from onceward.stores.audit import NAMESPACE
+from onceward.stores import audit
 from onceward.stores.contract import Damaged, Store
 from onceward.stores.ledger import Ledger
 
@@ -241,9 +241,28 @@ ACTIONS: Final = {
 }
 
 
+def audited(ledger: Ledger, deed: audit.Deed, act: Callable[[], str]) -> str:
+    """Act under an entry of the audit, and return what was done.
+
+    Raises:
+        StoreError: it may have been done: the entry stays without an end.
+        OncewardError: it was not done, as the entry says.
+    """
+    entry = audit.begin(ledger, deed)
+    try:
+        how = act()
+    except StoreError:
+        raise
+    except OncewardError as error:
+        audit.end(ledger, entry, f"{'not done' if isinstance(error, Changed) else 'failed'}: {error}")
+        raise
+    audit.end(ledger, entry, how)
+    return how
+
+
 def possible(record: Record, now: float) -> Mapping[str, Preview]:
     """Return the actions that mean something for a record. Audit entries take none."""
-    if record.key.startswith(f"{NAMESPACE}:"):
+    if record.key.startswith(f"{audit.NAMESPACE}:"):
         return {}
     previews = {name: action.preview(record, now) for name, action in ACTIONS.items()}
     return {name: preview for name, preview in previews.items() if preview is not None}

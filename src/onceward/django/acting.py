@@ -10,9 +10,9 @@ from django.http import HttpRequest
 
 from onceward.core.record import Record
 from onceward.core.views import NextStep, next_step
-from onceward.dashboard.actions import ACTIONS, Action, Preview, SeenLedger, possible, version_of
+from onceward.dashboard.actions import ACTIONS, Action, Preview, SeenLedger, audited, possible, version_of
 from onceward.dashboard.showing import kept_in, state_of
-from onceward.errors import OncewardError, StoreError
+from onceward.errors import OncewardError
 from onceward.stores import audit
 from onceward.stores.contract import DamagedRecord, NotFound
 from onceward.stores.ledger import Ledger
@@ -128,16 +128,8 @@ class Form:
             raise OncewardError(f"it is {record.status}, so this means nothing for it")
         if preview.loses is not None and "accept" not in self._given:
             raise OncewardError(f"nothing was done, because you have not accepted this: {preview.loses}")
-        entry = audit.begin(self._ledger, self._deed(record))
-        try:
-            how = self._action.apply(seen, key, self._given.get("detail", ""))
-        except StoreError:
-            raise  # it may have been done: the entry stays without an end
-        except OncewardError as error:
-            audit.end(self._ledger, entry, f"failed: {error}")
-            raise
-        audit.end(self._ledger, entry, how)
-        return how
+        detail = self._given.get("detail", "")
+        return audited(self._ledger, self._deed(record), lambda: self._action.apply(seen, key, detail))
 
     def _deed(self, record: Record) -> audit.Deed:
         user: Any = self._request.user

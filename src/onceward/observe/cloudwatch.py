@@ -4,6 +4,7 @@ The format is that of "Specification: Embedded metric format" in the CloudWatch 
 """
 
 import os
+import re
 import sys
 import threading
 import time
@@ -15,56 +16,11 @@ from typing import Any, Final, NamedTuple, TextIO
 import msgspec
 
 from onceward.observe.events import Happening
-from onceward.observe.measures import (
-    CALL,
-    CALLS,
-    CAPACITY,
-    DELAY,
-    HANDLER,
-    KEYS,
-    LATE,
-    LEFT,
-    LOST,
-    OUTBOX_AGE,
-    PARKED,
-    REFUSED,
-    RENEWALS,
-    REQUESTS,
-    SENT,
-    STEP,
-    TAKEOVERS,
-    THROTTLES,
-    UNSENT,
-    WAIT,
-    Measure,
-    Meter,
-    ReadsGauges,
-    Record,
-)
+from onceward.observe.measures import CALLS, KEYS, MEASURES, OUTBOX_AGE, Measure, Meter, ReadsGauges, Record
 
 _MOST: Final = 100  # values of one metric in a line (the specification, "Target members")
 _LONGEST: Final = 250  # characters of a dimension's value that are kept; CloudWatch takes 1,024 bytes
 _ENCODER: Final = msgspec.json.Encoder()
-# CALLS has one metric for each outcome instead: a line has one value of each dimension.
-_NAMES: Final[dict[Measure, str]] = {
-    HANDLER: "HandlerDuration",
-    CALL: "CallDuration",
-    WAIT: "WaitDuration",
-    LEFT: "LeaseLeft",
-    TAKEOVERS: "Takeovers",
-    LOST: "LeasesLost",
-    RENEWALS: "Renewals",
-    LATE: "SettlingDelay",
-    PARKED: "Parkings",
-    STEP: "StepDuration",
-    SENT: "OutboxSent",
-    DELAY: "OutboxDelay",
-    UNSENT: "OutboxFailures",
-    REFUSED: "OutboxRefused",
-    REQUESTS: "LedgerRequestDuration",
-    CAPACITY: "LedgerCapacity",
-    THROTTLES: "LedgerThrottles",
-}
 
 
 class EmbeddedMetrics(Meter):
@@ -109,7 +65,8 @@ class EmbeddedMetrics(Meter):
     def record_of(self, measure: Measure, labels: tuple[str, ...]) -> Record:
         """Return what takes the values of a measure with these labels."""
         handler = labels[0] if measure.labels[0] == "handler" else ""
-        name = labels[1].title().replace("_", "") if measure is CALLS else _NAMES[measure]
+        # CALLS has one metric for each outcome instead: a line has one value of each dimension.
+        name = _joined(labels[1]) if measure is CALLS else metric_of(measure)
         return partial(self._add, handler, name, counts=not measure.bounds)
 
     def _add(self, handler: str, name: str, value: float, *, counts: bool) -> None:
@@ -137,7 +94,7 @@ class EmbeddedMetrics(Meter):
     def ledger(self, gauges: ReadsGauges) -> None:
         """Write a line of a ledger's gauges, such as its parked keys: call it in a function that a schedule invokes."""
         read = gauges.read(patience=None)
-        metrics = {f"Keys{labels[0].title().replace('_', '')}": [value] for labels, value in read.get(KEYS, {}).items()}
+        metrics = {f"Keys{_joined(labels[0])}": [value] for labels, value in read.get(KEYS, {}).items()}
         if OUTBOX_AGE in read:
             metrics["OutboxAge"] = list(read[OUTBOX_AGE].values())
         self._write([self._line("", {}, metrics)] if metrics else [])
@@ -185,7 +142,16 @@ def _parts(metrics: Mapping[str, list[float]]) -> Iterator[dict[str, list[float]
         yield {name: part for name, values in metrics.items() if (part := values[at : at + _MOST])}
 
 
-_SECONDS: Final = frozenset({"OutboxAge", *(name for measure, name in _NAMES.items() if measure.unit == "s")})
+def metric_of(measure: Measure) -> str:
+    """Return the name of a metric: HandlerDuration of onceward.handler.duration."""
+    return _joined(measure.name.removeprefix("onceward."))
+
+
+def _joined(words: str) -> str:
+    return re.sub(r"[._]", "", words.title())
+
+
+_SECONDS: Final = frozenset({"OutboxAge", *(metric_of(measure) for measure in MEASURES if measure.unit == "s")})
 
 
 # --- the alarms of the runbook: observability/cloudwatch-alarms.yaml and `onceward init --print` are made from this table ---

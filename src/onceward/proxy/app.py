@@ -13,9 +13,8 @@ from onceward.http.problem import Problem
 from onceward.http.recording import tell
 from onceward.http.rules import Rules, rules_of
 from onceward.once import Once
-from onceward.proxy.headers import RequestHeaders
 from onceward.proxy.passing import Passing, ambiguity
-from onceward.proxy.upstream import Upstream
+from onceward.proxy.upstream import RequestHeaders, Upstream
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_delivery import BEGAN
 from onceward.web.asgi_messages import DatedSend, Receive, Scope, Send, live, patient, reply

@@ -14,8 +14,7 @@ from urllib.parse import quote, unquote
 import h11
 
 from onceward.http.rules import Rules
-from onceward.proxy.headers import Lines, answer_lines
-from onceward.proxy.upstream import Link
+from onceward.proxy.upstream import Lines, Link, answer_lines
 from onceward.web.asgi_delivery import MAY_HAVE_RUN
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send
 

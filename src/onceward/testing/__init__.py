@@ -14,11 +14,9 @@ from onceward.lazily import lazily
 
 if TYPE_CHECKING:
     from onceward.testing.clock import ManualClock
-    from onceward.testing.crash import Crash
-    from onceward.testing.crashes import Crashes
-    from onceward.testing.faults import Faults
+    from onceward.testing.crashes import Crash, Crashes
+    from onceward.testing.faults import Faults, Mishap
     from onceward.testing.off import off
-    from onceward.testing.points import Mishap
     from onceward.testing.stage import Killed
 
 __all__ = ["Crash", "Crashes", "Faults", "Killed", "ManualClock", "Mishap", "off"]
@@ -28,11 +26,9 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         ".clock": ("ManualClock",),
-        ".crash": ("Crash",),
-        ".crashes": ("Crashes",),
-        ".faults": ("Faults",),
+        ".crashes": ("Crash", "Crashes"),
+        ".faults": ("Faults", "Mishap"),
         ".off": ("off",),
-        ".points": ("Mishap",),
         ".stage": ("Killed",),
     },
 )

@@ -28,7 +28,6 @@ from onceward.stores.contract import Store
 from onceward.testing import (
     checks_batches,
     checks_due,
-    checks_finding,
     checks_ledger,
     checks_register,
     checks_time,
@@ -43,7 +42,6 @@ REGISTERED = (
     checks_time,
     checks_batches,
     checks_ledger,
-    checks_finding,
     checks_due,
 )
 

@@ -11,8 +11,7 @@ from onceward.errors import StoreError
 from onceward.results.message_entries import MessageEntry, unsent_of
 from onceward.testing import crash_report
 from onceward.testing.downstream import EffectMade
-from onceward.testing.faults import Ask
-from onceward.testing.points import AT_EFFECT, AT_EXCHANGE, Mishap, Point, label_of
+from onceward.testing.faults import AT_EFFECT, AT_EXCHANGE, Ask, Mishap, Point, label_of
 from onceward.testing.stage import Killed, Stage
 
 

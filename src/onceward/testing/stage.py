@@ -23,8 +23,7 @@ from onceward.stores.contract import Damaged, Page, Purged, Store
 from onceward.stores.ledger import Ledger
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from onceward.testing.faults import Ask, TaggedStore, tagged
-from onceward.testing.points import AT_EXCHANGE, IN_TRANSACTION, Mishap
+from onceward.testing.faults import AT_EXCHANGE, IN_TRANSACTION, Ask, Mishap, TaggedStore, tagged
 
 _HERE: Final = {
     "outbox": "check_outbox",

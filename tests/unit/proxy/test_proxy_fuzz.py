@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.proxy.headers import RequestHeaders, answer_lines
+from onceward.proxy.upstream import RequestHeaders, answer_lines
 
 NAMES = st.sampled_from(
     [
