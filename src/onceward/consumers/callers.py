@@ -10,6 +10,17 @@ from typing import Any, NamedTuple, TypeVar
 T = TypeVar("T")
 
 
+async def unless_set(stop: asyncio.Event, work: Awaitable[T]) -> T | None:
+    """Return what ``work`` returns; None if ``stop`` is set first, because a stop must not wait for what hangs."""
+    task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        stopped.cancel()
+
+
 class _Asked(NamedTuple):
     call: Callable[[], Any]
     future: "asyncio.Future[Any]"

@@ -5,6 +5,7 @@ Kafka has no delay, so a record's header says how long it waits, counted from it
 broker's time, too.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from onceward.consumers.broker import BrokerError, tell_outlived
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, RECEIVES
@@ -26,6 +27,7 @@ KEEPS: Final[Mapping[str, str]] = MappingProxyType(
     {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 )
 TIMESTAMPS: Final[Mapping[str, str]] = MappingProxyType({"message.timestamp.type": "LogAppendTime"})  # of a retry topic
+_PATIENCE: Final = 10.0  # seconds for the broker to tell its time
 CLOCK: Final = "onceward-clock"  # the group of a record that only asks for the time: all groups skip it
 # Headers that count in a retry topic only. Elsewhere they were copied from there by a handler that forwards headers.
 OF_RETRIES: Final = frozenset({DELAY, FROM, GROUP, RECEIVES})
@@ -138,6 +140,16 @@ class BrokerClock:
                 dict(TIMESTAMPS),
             )
         self._stamps, self._ahead = stamps, timestamp / 1000 - boottime()
+
+    async def ask(self, producer: Any, topic: str) -> None:
+        """Send a record that all groups skip to the retry topic, because its answer tells the broker's time."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                sent = await producer.send_and_wait(topic, b"", headers=[(GROUP, CLOCK.encode())])
+        except (KafkaError, TimeoutError) as error:
+            _log.warning("topic %s: the broker's time is not known yet: %r", topic, error)
+        else:
+            self.learn(sent.timestamp_type, sent.timestamp, topic)
 
     def left(self, asked: str | None, stamped: float) -> float:
         """Return for how many seconds a record must still wait.

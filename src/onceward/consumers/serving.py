@@ -9,7 +9,7 @@ from onceward.batch.batch import Batch
 from onceward.batch.outcomes import BatchOutcome
 from onceward.batch.runner import Run
 from onceward.consumers.broker import Broker
-from onceward.consumers.callers import Tasks
+from onceward.consumers.callers import Tasks, unless_set
 from onceward.consumers.dead_letters import dead_headers, is_unhandled
 from onceward.consumers.delivery import Backoff, Delivery, time_away
 from onceward.consumers.keeping import Keeper, KeepOutcome, Place
@@ -83,17 +83,8 @@ class Serving(Generic[M]):
     async def _receive(self, count: int) -> Sequence[M]:
         """Receive when the worker is ready, or nothing after a stop."""
         assert self._ready is not None
-        ready = asyncio.ensure_future(self._ready())
-        stop = asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait((ready, stop), return_when=asyncio.FIRST_COMPLETED)
-            if self._stop.is_set():
-                return ()
-            ready.result()
-        finally:
-            ready.cancel()
-            stop.cancel()
-        return await self._broker.receive(count)
+        await unless_set(self._stop, self._ready())
+        return () if self._stop.is_set() else await self._broker.receive(count)
 
     async def run(self) -> None:
         """Serve until :meth:`stop`, and then until the running handlers end or the grace is over."""

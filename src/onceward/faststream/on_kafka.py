@@ -19,7 +19,6 @@ from onceward.consumers.broker import BrokerError
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, OURS, RECEIVES, receives_in, retry_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_topics import (
-    CLOCK,
     OF_RETRIES,
     TIMESTAMPS,
     BrokerClock,
@@ -29,7 +28,6 @@ from onceward.faststream.settlement import Settlement, Settling
 
 _log: Final = logging.getLogger("onceward")
 _RETRY: Final = retry_name("")
-_PATIENCE: Final = 10.0  # seconds for the broker to tell its time
 
 
 class KafkaSettlement(Settlement):
@@ -94,8 +92,8 @@ class KafkaSettlement(Settlement):
         if _told(delivery, GROUP) not in {None, self.group}:
             return False
         asked = _told(delivery, DELAY)
-        if asked is not None and not self._clock.known:
-            await self._ask_time()
+        if asked is not None and not self._clock.known and self._producer is not None:
+            await self._clock.ask(self._producer, retry_name(self.source))
         if (left := self._clock.left(asked, record.timestamp)) > 0:
             self._hold(delivery, left)
             return False
@@ -168,28 +166,14 @@ class KafkaSettlement(Settlement):
         key = b"" if record.key is None and record.value is None else record.key  # aiokafka needs one of them
         number = int(_origin(delivery).split("/")[-3]) % len(await producer.partitions_for(topic))
         sent = await producer.send_and_wait(topic, record.value, key, number, headers=[*kept, *added])
-        self._learn(topic, sent)
+        if topic == retry_name(self.source):
+            self._clock.learn(sent.timestamp_type, sent.timestamp, topic)
 
     @property
     def _producer(self) -> Any:
         """Return aiokafka's producer; None under FastStream's TestKafkaBroker."""
         state = getattr(self.config.producer, "_producer", None)  # FastStream has no other way to it
         return None if state is None else state.producer
-
-    def _learn(self, topic: str, sent: Any) -> None:
-        if topic == retry_name(self.source):
-            self._clock.learn(sent.timestamp_type, sent.timestamp, topic)
-
-    async def _ask_time(self) -> None:
-        """Send a record that all groups skip, because its answer tells the broker's time."""
-        topic, told = retry_name(self.source), [(GROUP, CLOCK.encode())]
-        if self._producer is None:
-            return
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                self._learn(topic, await self._producer.send_and_wait(topic, b"", headers=told))
-        except (KafkaError, TimeoutError) as error:
-            _log.warning("topic %s: the broker's time is not known yet: %r", topic, error)
 
     def _delivery(self, message: Any, record: Any) -> Delivery:
         delivery = Delivery("kafka", (message, record))

@@ -12,7 +12,6 @@ from onceward.consumers.broker import Broker, BrokerError, bounded
 from onceward.consumers.callers import Tasks
 from onceward.consumers.dead_letters import DELAY, FROM, GROUP, RECEIVES
 from onceward.consumers.delivery import Delivery
-from onceward.consumers.retry_topics import CLOCK
 from onceward.consumers.worker import Worker, WorkerOptions
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
@@ -173,7 +172,7 @@ class KafkaBroker(Broker[KafkaMessage]):
             again = message._replace(receives=message.receives + 1)
             message.partition.put_back(again, boottime() + max(seconds, WAIT))
         else:
-            self._learn(sent)
+            self._reading.clock.learn(sent.timestamp_type, sent.timestamp, self._topics.retry)
             message.partition.finish(message)
         self._reading.changed.set()
 
@@ -181,13 +180,4 @@ class KafkaBroker(Broker[KafkaMessage]):
         return await send_copy(self._producer, self._topics, topic, message, headers)
 
     async def _ask_time(self) -> None:
-        """Send a record that all groups skip, because its answer tells the broker's time."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                told = [(GROUP, CLOCK.encode())]
-                self._learn(await self._producer.send_and_wait(self._topics.retry, b"", headers=told))
-        except (KafkaError, TimeoutError) as error:
-            _log.warning("topic %s: the broker's time is not known yet: %r", self._topics.retry, error)
-
-    def _learn(self, sent: Any) -> None:
-        self._reading.clock.learn(sent.timestamp_type, sent.timestamp, self._topics.retry)
+        await self._reading.clock.ask(self._producer, self._topics.retry)

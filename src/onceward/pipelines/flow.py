@@ -150,13 +150,3 @@ class FlowRuns:
     def end(self) -> None:
         """Begin nothing more. It is called in the event loop."""
         self.stopping.set()
-
-    async def unless_stopping(self, work: Awaitable[object]) -> bool:
-        """Wait for work, or for the stop. Return whether the work ended."""
-        waits = [asyncio.ensure_future(work), asyncio.ensure_future(self.stopping.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return waits[0].done()
-        finally:
-            for wait in waits:
-                wait.cancel()

@@ -4,15 +4,15 @@ import asyncio
 import logging
 import shlex
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Final, TypeVar, Unpack, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Unpack, cast
 
 from aio_pika import Message
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 from aiormq import Channel
 
 from onceward.consumers.broker import Broker, BrokerError, bounded
-from onceward.consumers.callers import Tasks
+from onceward.consumers.callers import Tasks, unless_set
 from onceward.consumers.dead_letters import OURS, RECEIVES, dead_name
 from onceward.consumers.delivery import Delivery
 from onceward.consumers.retry_queues import length_for, lengths, retry_arguments, retry_queue, version_of
@@ -119,7 +119,6 @@ class RabbitWorker(Worker[AbstractIncomingMessage]):
 
 
 _log: Final = logging.getLogger("onceward")
-T = TypeVar("T")
 _ANSWERED: Final = 10.0  # seconds for an answer of the broker
 LONGEST: Final = 4_000_000.0  # seconds; RabbitMQ takes 2**32 - 1 milliseconds
 
@@ -180,24 +179,14 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         while not self._stopped.is_set():
             consumer = self._consumer
             if consumer is None or consumer.ended:
-                consumer = await self._unless_stopped(self._consuming())
+                consumer = await unless_set(self._stopped, self._consuming())
             if consumer is None:
                 break
-            if not self._waiting and not await self._comes() and not await self._unless_stopped(self._ready(consumer)):
+            if not (self._waiting or await self._comes() or await unless_set(self._stopped, self._ready(consumer))):
                 break
             if self._waiting:
                 return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
         return []
-
-    async def _unless_stopped(self, work: Coroutine[object, object, T]) -> T | None:
-        """Return what ``work`` returns; None if a stop comes first, which must not wait for a broker that hangs."""
-        task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._stopped.wait())
-        try:
-            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
-            return task.result() if task.done() else None
-        finally:
-            task.cancel()
-            stop.cancel()
 
     async def _comes(self) -> bool:
         """Wait a while for a message, or for the end of its channel."""

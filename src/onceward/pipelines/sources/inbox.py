@@ -23,6 +23,7 @@ from onceward.claim.claim import Claim
 from onceward.claim.completer import Completer, keeping
 from onceward.claim.inputs import LONGEST
 from onceward.consumers.broker import BrokerError
+from onceward.consumers.callers import unless_set
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery, time_away
 from onceward.core.policy import Options
@@ -191,7 +192,8 @@ class WebhookRuns(FlowRuns):
 
     async def _unless_stopping(self, work: Awaitable[object]) -> None:
         """Wait for work. A stop cancels this task, so that its event lapses and comes to another process."""
-        if not await self.unless_stopping(work):
+        await unless_set(self.stopping, work)
+        if self.stopping.is_set():
             raise asyncio.CancelledError
 
     def _delivery(self, event: WebhookEvent) -> Delivery:

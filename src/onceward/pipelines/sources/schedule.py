@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from onceward.batch.windows import looking
+from onceward.consumers.callers import unless_set
 from onceward.consumers.dead_letters import is_unhandled
 from onceward.consumers.delivery import Delivery, time_away
 from onceward.consumers.reader import DeliveryReader
@@ -101,7 +102,7 @@ class ScheduleRuns(FlowRuns):
         begun: float | None = None
         try:
             while not self.stopping.is_set():
-                await self.unless_stopping(self.flow.ready())
+                await unless_set(self.stopping, self.flow.ready())
                 now = await self._now()
                 start = self._calendar.last(now)
                 if start != begun:
@@ -115,7 +116,7 @@ class ScheduleRuns(FlowRuns):
                         await asyncio.wait(set(self._tasks.values()))
                     return
                 pause = min(max(self._calendar.next(now) - now, 0.0) + 0.001, _LONGEST)
-                await self.unless_stopping(asyncio.sleep(pause))
+                await unless_set(self.stopping, asyncio.sleep(pause))
             if self._tasks:
                 await asyncio.wait(set(self._tasks.values()), timeout=self.grace)
         finally:
@@ -131,7 +132,7 @@ class ScheduleRuns(FlowRuns):
                 return (await drive_async(looking(store, self.name, boottime), store)).now
             except StoreError as error:
                 logger().warning("pipeline %s: the ledger does not tell the time: %s", self.name, error)
-                await self.unless_stopping(asyncio.sleep(_TROUBLE))
+                await unless_set(self.stopping, asyncio.sleep(_TROUBLE))
                 if self.stopping.is_set():
                     raise
 
@@ -176,7 +177,7 @@ class ScheduleRuns(FlowRuns):
             if is_unhandled(outcome):
                 logger().error("pipeline %s: the window of %s is %s", self.name, _text(start), outcome.status)
                 return
-            await self.unless_stopping(asyncio.sleep(time_away(outcome, receives, self.backoff, goes=False)))
+            await unless_set(self.stopping, asyncio.sleep(time_away(outcome, receives, self.backoff, goes=False)))
             if self.stopping.is_set():
                 return  # its key is given back, and the next start finds it
 

@@ -1,6 +1,5 @@
 """The source ``webhook``."""
 
-import hmac
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Final, Literal
@@ -12,7 +11,8 @@ from onceward.keys.json_reading import NotJson, read_json
 from onceward.pipelines.contract import Runs, SourceSettings
 from onceward.pipelines.flow import Flow
 from onceward.pipelines.kit import Kit
-from onceward.web.webhooks.events import SignatureRefused, WebhookEvent, WebhookVerifier
+from onceward.web.webhooks.events import WebhookEvent, WebhookVerifier
+from onceward.web.webhooks.signatures import check_bearer
 
 
 class SendersWithKeys:
@@ -28,15 +28,11 @@ class SendersWithKeys:
     def __init__(self, *tokens: str) -> None:
         if not tokens or not all(tokens):
             raise ValueError("the token is missing or empty: anybody could send")
-        self._tokens = [token.encode() for token in tokens]
+        self._tokens = tokens
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> WebhookEvent:
         """See :class:`onceward.web.webhooks.WebhookVerifier`."""
-        kind, _, sent = headers.get("authorization", "").partition(" ")
-        # All are compared, always.
-        right = [hmac.compare_digest(sent.strip().encode(), token) for token in self._tokens]
-        if kind.lower() != "bearer" or not any(right):
-            raise SignatureRefused("its token is missing or wrong")
+        check_bearer(headers, self._tokens)
         if "idempotency-key" not in headers:
             raise ValueError("give the header Idempotency-Key")
         key = read_key([headers["idempotency-key"]])

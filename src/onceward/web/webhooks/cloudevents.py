@@ -10,8 +10,8 @@ from typing import Final
 from urllib.parse import unquote
 
 from onceward.keys.json_reading import NotJson, read_json
-from onceward.web.webhooks.events import SignatureRefused, Verified, WebhookEvent, text_of, text_or_none
-from onceward.web.webhooks.signatures import check, given
+from onceward.web.webhooks.events import Verified, WebhookEvent, text_of, text_or_none
+from onceward.web.webhooks.signatures import check_bearer, given
 
 _STRUCTURED: Final = "application/cloudevents"
 _BATCH: Final = "application/cloudevents-batch"
@@ -27,15 +27,11 @@ class CloudEvents:
     """
 
     def __init__(self, *token: str) -> None:
-        self._tokens = [f"bearer {one}" for one in given(token)]
+        self._tokens = given(token)
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
         """See :class:`onceward.web.webhooks.WebhookVerifier`."""
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        try:
-            check([f"{scheme.lower()} {token.strip()}"], self._tokens)
-        except SignatureRefused as error:
-            raise SignatureRefused("its token is missing or wrong") from error
+        check_bearer(headers, self._tokens)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if not kind.startswith(_STRUCTURED):
             attributes = {name[3:]: unquote(value) for name, value in headers.items() if name.startswith("ce-")}

@@ -118,6 +118,15 @@ def check(sent: Sequence[str], right: Sequence[str]) -> None:
         raise SignatureRefused("its signature is missing or wrong")
 
 
+def check_bearer(headers: Mapping[str, str], tokens: Sequence[str]) -> None:
+    """Raise SignatureRefused if the sender has given none of these tokens, as ``Authorization: Bearer TOKEN``."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    try:
+        check([token.strip() if scheme.lower() == "bearer" else ""], tokens)
+    except SignatureRefused as error:
+        raise SignatureRefused("its token is missing or wrong") from error
+
+
 def check_time(at: str, tolerance: float) -> None:
     """Raise SignatureRefused if a time in seconds is too far from this machine's."""
     if not _SECONDS.fullmatch(at):
