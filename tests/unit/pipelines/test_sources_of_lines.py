@@ -40,6 +40,18 @@ def test_rows_of_csv_are_objects(pipelines):
     assert pipelines.folder.joinpath("bad.csv").read_text() == "3,too,many\n"
 
 
+def test_a_last_row_that_can_be_cut_waits_for_its_end(pipelines):
+    file = pipelines.folder / "a.csv"
+    file.write_text("id,amount\n1,10.00\n2,19")
+    pipelines.folder.joinpath("b.csv").write_text("id\n3,4\n")
+    outcomes = pipelines.write(PRINT, head=CSV).run()
+    assert [one.value[0]["id"] for one in outcomes if one.ok] == ["1"]
+    assert pipelines.folder.joinpath("bad.csv").read_text() == "2,19\n3,4\n"
+    with file.open("a") as writer:
+        writer.write("9.00\n")
+    assert [one.value[0]["amount"] for one in pipelines.run() if one.ok] == ["10.00", "199.00"]
+
+
 def test_a_quote_within_a_value_does_not_swallow_other_rows(pipelines):
     pipelines.folder.joinpath("a.csv").write_text('id,size\n1,5" disk\n2,"3"" disk"\n')
     pipelines.folder.joinpath("b.csv").write_text('id\n"open\nfor ever')

@@ -117,6 +117,8 @@ class _Row:
 class CsvSource(LineSource, kw_only=True):
     """Rows of CSV as objects: the first line of each file names the fields, and all values are text.
 
+    A last line without a line break is malformed: its writer can be in the middle of it, or have died there.
+
     Attributes:
         separator: The character between two values.
     """
@@ -142,9 +144,12 @@ class CsvSource(LineSource, kw_only=True):
                 values = self._values(row)
                 if len(values) != len(names):
                     raise ValueError(f"{len(values)} values, and the first line names {len(names)} fields")
+                if row.data is not None and not row.data.endswith(b"\n"):
+                    raise ValueError("it can be cut: if it is whole, end it with a line break")
             except (ValueError, csv.Error) as error:
                 delivery.fault = MalformedRecord(f"not a row of CSV: {error}")
-                rejects.add(row.data or b"")
+                if row.data is not None:
+                    rejects.add(row.data.removesuffix(b"\n") + b"\n")
             else:
                 delivery.data = dict(zip(names, values, strict=True))
             yield recorded(delivery, row)
