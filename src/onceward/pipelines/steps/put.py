@@ -1,5 +1,6 @@
 """The step ``put``."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -19,7 +20,8 @@ class PutStep(EffectSettings, kw_only=True):
     """Put an item into a table of DynamoDB.
 
     If the ledger is in DynamoDB too, the items of a message are committed with the completion of its key.
-    Then this step has no result. With another ledger the item is put at once, and that is recorded.
+    Then this step has no result. With another ledger the item is put at once, and that is recorded. If the condition fails there because
+    the table has an equal item, the step is made.
 
     Attributes:
         table: The table's name or ARN.
@@ -79,11 +81,13 @@ class PutStep(EffectSettings, kw_only=True):
 
 def _put(client: AwsClient, body: dict[str, object]) -> None:
     try:
-        answer = client.ask("PutItem", body)
+        answer = client.ask("PutItem", {**body, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
     except StoreError as error:
         raise ConnectionError(str(error)) from error
     if answer.status == 200:
         return
+    if isinstance(answer.body, Mapping) and answer.body.get("Item") == body["Item"]:
+        return  # it is there: an earlier attempt has put it, or its answer was lost
     code = code_of(answer)
     text = f"DynamoDB did not put the item into {body['TableName']}: {code} ({message_of(answer)})"
     if answer.status >= 500 or code in PASSING:
