@@ -41,6 +41,17 @@ def test_a_writer_sees_the_lines_of_others(tmp_path):
     assert (tmp_path / "out").read_bytes() == line(1) + line(2) + line(3)
 
 
+@pytest.mark.parametrize("others", [[2], [2, 3, 4]])
+def test_a_writer_begins_anew_after_file_and_journal_were_deleted(tmp_path, others):
+    path, running = tmp_path / "out", Appender(tmp_path / "out")
+    running.append([keyed(1)])
+    path.unlink()
+    (tmp_path / "out.onceward").unlink()
+    append(path, *others)  # another writer was faster
+    running.append([keyed(1), keyed(2), keyed(5)])
+    assert path.read_bytes() == b"".join(map(line, [*others, 1, 5]))
+
+
 @pytest.mark.parametrize("before", [b"old\n", b"old"])
 def test_what_was_in_the_file_before_stays_a_line_of_its_own(tmp_path, before):
     path = tmp_path / "out"

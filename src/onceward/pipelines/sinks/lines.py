@@ -23,6 +23,7 @@ else:
     LOCKS = True
 
 _WRITTEN: Final = b"written\n"
+_BEGINNING: Final = 64  # bytes of a journal that tell it from another one: a key, and more
 
 
 class KeyedLine(NamedTuple):
@@ -54,6 +55,7 @@ class Appender:
         self._lock = threading.Lock()
         self._fences: dict[bytes, int] = {}  # by key, of the claim that brought its last line
         self._read = 0  # bytes of the journal that are in _fences
+        self._beginning = b""  # of that journal
         self.waiting: list[tuple[KeyedLine, asyncio.Future[None]]] = []
         self.busy = False
 
@@ -84,7 +86,10 @@ class Appender:
                 write_all(journal.fileno(), _WRITTEN)
                 os.fsync(journal.fileno())  # else a crash of the machine could cut off lines that are recorded
                 self._fences.update((uuid.UUID(line.key).bytes, line.fence) for line in fresh.values())
-                self._read = os.fstat(journal.fileno()).st_size
+                self._note(journal.fileno(), os.fstat(journal.fileno()).st_size)
+
+    def _note(self, journal: int, read: int) -> None:
+        self._read, self._beginning = read, os.pread(journal, min(read, _BEGINNING), 0)
 
     def _has(self, line: KeyedLine) -> bool:
         fence = self._fences.get(uuid.UUID(line.key).bytes)
@@ -93,7 +98,9 @@ class Appender:
     def _catch_up(self, journal: int, file: int) -> None:
         """Read what other writers have appended, and cut off what one that died has left."""
         size = os.fstat(journal).st_size
-        if size < self._read:  # somebody has removed it
+        if (
+            size < self._read or os.pread(journal, len(self._beginning), 0) != self._beginning
+        ):  # somebody has removed it
             self._fences.clear()
             self._read = 0
         data = os.pread(journal, size - self._read, self._read)
@@ -102,7 +109,7 @@ class Appender:
             if entry != _WRITTEN.strip():
                 key, _, fence = entry.decode().split()
                 self._fences[uuid.UUID(key).bytes] = int(fence)
-        self._read += end
+        self._note(journal, self._read + end)
         left = data[end:].partition(b"\n")[0].split()
         if data[end:]:
             is_whole = b"\n" in data[end:] and len(left) == 3 and left[1].isdigit()
