@@ -89,7 +89,7 @@ class RabbitSettlement(Settlement):
         raw = message.raw_message
         delivery = Delivery("rabbitmq", raw)
         delivery.id, delivery.body, delivery.destination = message.message_id, raw.body, self.source
-        delivery.header = {name: str(value) for name, value in raw.headers.items()}.get
+        delivery.header = {name: str(value) for name, value in raw.headers.items() if value is not None}.get
         return [delivery]
 
     async def receives(self, delivery: Delivery) -> int:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from onceward.aws.events import amazon_mq, kafka
+from onceward.faststream.on_rabbit import RabbitSettlement
 from onceward.kafka.partitions import Partition, received
 from onceward.rabbitmq.message import message_delivery
 from onceward.redis_streams.message import StreamEntry, entry_delivery
@@ -46,3 +47,10 @@ def test_two_keys_of_bytes_are_two_keys(source):
 
 def test_two_fields_of_bytes_are_two_values():
     assert len({from_redis(key).data["order"] for key in NUMBERS}) == 2
+
+
+def test_an_empty_header_is_no_text():
+    raw = SimpleNamespace(headers={"order": None, "shop": "a"}, body=b"{}")
+    settlement = SimpleNamespace(source="q")
+    (delivery,) = RabbitSettlement.deliveries(settlement, SimpleNamespace(raw_message=raw, message_id="1"))
+    assert (delivery.header("order"), delivery.header("shop")) == (None, "a")
