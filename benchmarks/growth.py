@@ -15,7 +15,8 @@ from shutil import rmtree
 
 from measure import Cost, interleaved, places, table, timed
 from onceward import Once
-from onceward.stores.sqlite.schema import COLUMNS, SCHEMA, TABLE
+from onceward.core.record import Record
+from onceward.stores.sqlite.schema import SCHEMA, TABLE
 from raw_sqlite import LATER, WORKER
 
 SIZES = [int(n) for n in sys.argv[1:]] or [10_000, 1_000_000, 10_000_000]
@@ -61,8 +62,8 @@ def ledger(path: Path, count: int) -> Once:
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("BEGIN")
     connection.execute(f"DROP INDEX {TABLE}_expiry")
-    marks = ", ".join("?" * len(COLUMNS.split(", ")))
-    connection.executemany(f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({marks})", rows(count))
+    columns, marks = ", ".join(Record._fields), ", ".join("?" * len(Record._fields))
+    connection.executemany(f"INSERT INTO {TABLE} ({columns}) VALUES ({marks})", rows(count))
     connection.execute(SCHEMA[1])
     connection.execute("COMMIT")
     connection.close()

@@ -1,6 +1,7 @@
 """The rooms of the house: no circle of files. import-linter checks the floors and the circles of packages (`make lint`)."""
 
 import ast
+import importlib.util
 import re
 import sys
 from collections import defaultdict
@@ -69,3 +70,16 @@ def test_the_benchmarks_requirements_name_all_that_they_import():
             for name in {name.partition(".")[0] for name in names} - own - BROUGHT - sys.stdlib_module_names:
                 wanted = MODULES.get(name, name.replace("_", "-"))
                 assert {wanted, f"{wanted}-binary"} & required.keys(), f"{file.name} imports {name}"
+
+
+def test_what_benchmarks_and_examples_import_of_the_package_is_there():
+    files = [file for folder in ("benchmarks", "examples") for file in (ROOT / folder).rglob("*.py")]
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "onceward":
+                missing = [one.name for one in node.names if not is_there(node.module, one.name)]
+                assert missing == [], f"{file.name} imports them from {node.module}"
+
+
+def is_there(module, name):
+    return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}") is not None
