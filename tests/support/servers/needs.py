@@ -96,8 +96,8 @@ def _number() -> int:
 
 
 def numbers() -> Iterator[int]:
-    """Count from a start of this process's own: tables and queues of tests that run beside it have other names."""
-    return itertools.count(10**6 * _number())
+    """Return the one counter of this process, with a start of its own: no two tables or queues of tests have one name."""
+    return _COUNTED
 
 
 def _ports() -> Iterator[int]:
@@ -108,6 +108,7 @@ def _ports() -> Iterator[int]:
 
 
 _PORTS = _ports()
+_COUNTED = itertools.count(10**6 * _number())
 
 
 def free_port(beside: int = 0) -> int:
