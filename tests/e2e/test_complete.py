@@ -1,5 +1,6 @@
 """``onceward complete``: what it runs, what it says, and how it stops. And what the other commands say of a kept input."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -139,8 +140,12 @@ def test_the_second_signal_interrupts_the_handler_and_the_key_lapses(cli):
     process = cli.start("complete", "--call", "shop:place")
     wait_for(cli, "place 1 2")
     process.send_signal(signal.SIGINT)
-    time.sleep(1.5)  # signals that come together are one
-    process.send_signal(signal.SIGINT)
+    for _ in range(4):
+        time.sleep(1.5)  # signals that come together are one, also those that a busy machine handles together
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+            break
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert b"stays claimed to the end of its lease" in err

@@ -136,8 +136,9 @@ def test_copies_have_all_headers_of_the_record_and_its_partition(once, kafka):
     (place,) = [record.partition for record in kafka.read(topic)]
     with working(once, kafka, topic, failing, key="order.id", max_attempts=2, backoff=(0.1, 0.1)):
         until(lambda: kafka.read(f"{topic}.onceward-dead"))
-    (retry,), (letter,) = kafka.read(f"{topic}.onceward-retry"), kafka.read(f"{topic}.onceward-dead")
-    for copy in (retry, letter):
+    retries, letters = kafka.read(f"{topic}.onceward-retry"), kafka.read(f"{topic}.onceward-dead")
+    assert retries
+    for copy in (*retries, *letters):  # a busy machine may copy one twice, as after a lost reply
         assert list(copy.headers)[:4] == strange
         assert (copy.key, copy.partition) == (b"k", place)
 

@@ -102,16 +102,20 @@ def test_after_two_leases_the_caller_is_told_that_it_was_not_recorded(form):
 
 @pytest.mark.parametrize("form", ["run", "run_async", "complete", "batch"])
 def test_a_store_that_is_away_for_longer_than_a_lease_has_the_result_when_it_is_back(form):
-    ended = []
+    def act(_):
+        ended = []
 
-    def fault(ask):
-        ended.extend([boottime()] if settling(ask) and not ended else [])
-        is_away = ended and ask.verb != "load" and boottime() < ended[0] + LEASE * 1.4
-        return fail_before(throttled) if is_away else None
+        def fault(ask):
+            ended.extend([boottime()] if settling(ask) and not ended else [])
+            is_away = ended and ask.verb != "load" and boottime() < ended[0] + LEASE * 1.4
+            return fail_before(throttled) if is_away else None
 
-    store = Faults(MemoryStore(), fault)
-    once = Once(store, name="n", lease=LEASE)
-    call(once, form)
+        store = Faults(MemoryStore(), fault)
+        once = Once(store, name="n", lease=LEASE)
+        call(once, form)
+        return store, once
+
+    store, once = within(LEASE * 1.7, act, least=LEASE * 1.3)
     assert {record.status for record in store.store.records.values()} == {COMPLETED}
     assert once.run("k", pytest.fail) == {"much": "x" * 10}
 
