@@ -8,7 +8,8 @@ from msgspec.msgpack import decode
 from onceward.core.origin import read_origin
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply, Write
 from onceward.stores.contract import Damaged, DamagedRecord
-from onceward.stores.redis.scripts import INDEX, UNFINISHED
+from onceward.stores.redis.scripts import INDEX
+from onceward.stores.survey import UNFINISHED
 
 _TEXTS: Final = [
     (name, Write._fields.index(name), Record._fields.index(name))
@@ -16,9 +17,8 @@ _TEXTS: Final = [
     if name
     in {"fingerprint", "result", "error", "worker", "needs", "steps", "unsent", "origin", "input", "history", "trace"}
 ]
-_PLACES: Final[dict[str | None, list[int]]] = {
-    status: [INDEX[status]] for status in UNFINISHED
-}  # of the index of a status
+# The place in KEYS of the index of a status.
+_PLACES: Final[dict[str | None, list[int]]] = {status: [INDEX[status]] for status in UNFINISHED}
 Held = Mapping[str, str]
 Flat = list[bytes]
 

@@ -12,6 +12,7 @@ from typing import Final
 from onceward.core.protocol import NEEDS, SOME_DAY, STATUSES
 from onceward.core.record import IN_PROGRESS
 from onceward.stores.redis.names import INDEXES
+from onceward.stores.survey import UNFINISHED
 
 NUMBERS: Final = ("fence", "beat", "attempts", "lease_until", "created_at")  # each record has them
 BELL: Final = 2000  # milliseconds for which a bell waits for who was late
@@ -28,7 +29,7 @@ class Script:
 
 INDEX: Final = {name: number for number, name in enumerate(INDEXES, 4)}  # the place in KEYS
 _INDEX: Final = {name: f"KEYS[{number}]" for name, number in INDEX.items()}
-UNFINISHED: Final = ("IN_PROGRESS", "RELEASED", "PARKED")
+_UNFINISHED: Final = sorted(UNFINISHED)  # the text of a script is the same in each process
 _FIRST: Final = """
 local t = redis.call('TIME')
 local stamp = t[1] .. string.format('.%06d', tonumber(t[2]))
@@ -76,7 +77,7 @@ local function ring()
   redis.call('PEXPIRE', KEYS[3], {BELL})
 end
 local function unlist(key)
-  for _, index in ipairs({{{", ".join(_INDEX[name] for name in ("ends", *UNFINISHED, "due", "unsent"))}}}) do
+  for _, index in ipairs({{{", ".join(_INDEX[name] for name in ("ends", *_UNFINISHED, "due", "unsent"))}}}) do
     redis.call('ZREM', index, key)
   end
   untrace(key)
