@@ -1,7 +1,7 @@
 """Guarded functions within AWS Lambda's durable functions: a suspension is no end, and the same execution goes on with its claim.
 
 A durable function ends by an exception at each wait, and runs again from its beginning when the wait is over. So the owner of the claim
-is made from the execution's ARN: the next run meets its own claim. Between two runs nobody renews the lease, so it lasts as long as
+is made from the execution's ARN and branch: the next run meets its own claim. Between two runs nobody renews the lease, so it lasts as long as
 an execution can (docs.aws.amazon.com/lambda, "Configure Lambda durable functions": ExecutionTimeout is at most 366 days).
 """
 
@@ -28,11 +28,15 @@ class _RunsAgain(BaseException):
 
 
 def execution_of(args: tuple[object, ...], kwargs: Mapping[str, object]) -> str | None:
-    """Return the ARN of the durable execution whose context is an argument; None if there is none."""
+    """Return the ARN of the durable execution whose context is an argument, and its branch; None if there is none.
+
+    Two branches of one execution are two callers: its ``map`` and ``parallel`` run them at once.
+    """
     for value in (*args, *kwargs.values()):
         arn = getattr(getattr(value, "execution_context", None), "durable_execution_arn", None)
         if isinstance(arn, str):
-            return arn
+            branch = getattr(value, "_step_id_prefix", None)  # no public name tells; None outside of branches
+            return arn if branch is None else f"{arn}\n{branch}"
     return None
 
 
