@@ -408,6 +408,7 @@ def test_a_bar_stays_below_the_output_on_a_terminal(cli):
         ["env", "A=1", "timeout", "9", "bash", "-lc", "echo {line.n}"],
         ["su", "nobody", "-c", "echo {line.n}"],
         ["python3", "-X", "dev", "-c", "print('{line.n}')"],
+        ["python3", "-Xpycache_prefix=x", "-c", "print('{line.n}')"],
         ["perl", "-e", "print 1;", "-e", "print '{line.n}'"],
         ["node", "--eval={line.n}"],
         ["ssh", "host", "echo", "{line.n}"],

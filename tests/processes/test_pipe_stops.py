@@ -6,13 +6,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from commands.command_line import Cli
-from onceward.pipe import watchdog
-from onceward.pipe.watched import Watchdog
 from waiting import until
 
 
@@ -149,35 +146,6 @@ def test_a_pipe_started_with_sigchld_blocked_still_sees_its_commands_end(cli):
         process.kill()
         process.communicate()
     assert int(out.split()[1], 16) == 1 << (signal.SIGCHLD - 1), "a command inherits what pipe was started with"
-
-
-NO_SETSID = """
-import os
-spawn = os.posix_spawn
-def refuse(*args, setsid=False, **options):
-    if setsid:
-        raise NotImplementedError("posix_spawn: setsid unavailable on this platform")
-    return spawn(*args, **options)
-os.posix_spawn = refuse
-"""
-
-
-def test_commands_run_where_the_system_cannot_spawn_them_in_a_session(cli, monkeypatch, tmp_path):
-    script = tmp_path / "watchdog.py"
-    script.write_text(NO_SETSID + Path(watchdog.__file__).read_text())
-    monkeypatch.setattr(watchdog, "__file__", str(script))
-    watching = Watchdog()
-    with (tmp_path / "out").open("w+b") as out, Path(os.devnull).open("rb") as nothing:
-        standard = [nothing.fileno(), out.fileno(), out.fileno()]
-        look = "ps -o sid= -p $$; echo $$; echo $A; exit 3"
-        assert watching.run("/bin/sh", ["sh", "-c", look], {b"PATH": os.environb[b"PATH"], b"A": b"b"}, standard) == 3
-        with pytest.raises(FileNotFoundError):
-            watching.run(str(tmp_path / "none"), ["none"], {}, standard)
-        assert watching.run("/bin/sh", ["sh", "-c", "kill -9 $$"], {}, standard) == -signal.SIGKILL
-        out.seek(0)
-        session, own, told = out.read().split()
-    watching.close()
-    assert (session, told) == (own, b"b")
 
 
 def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):

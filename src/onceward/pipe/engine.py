@@ -173,16 +173,10 @@ class _Run:
         self._reporter.start(lines.total)
         jobs = Jobs(workers, self._stop)
         threads = Workers(workers, self._runner, jobs, self._stop, self._outcome)
-        if threads.count < workers:
-            self._reporter.say(
-                f"this system allows {threads.count} of {workers} threads: lower --jobs, or raise ulimit -u"
-            )
         try:
-            if not threads.count:
-                raise OSError("no thread can be started")
             self._read(lines, jobs)
         except OSError as error:
-            self._trouble = f"the input, the --rejects file or a thread failed: {error}"
+            self._trouble = f"the input or the --rejects file failed: {error}"
             self._stop.ask()
         jobs.end()
         ended = self._wait(threads, jobs)

@@ -81,7 +81,6 @@ class Workers:
 
     Attributes:
         trouble: why they stopped early; None otherwise.
-        count: how many threads there are. The system may give fewer than were asked for.
     """
 
     def __init__(
@@ -95,9 +94,10 @@ class Workers:
             try:
                 thread.start()
             except RuntimeError:  # the system has no more for this user
+                if not self._threads:
+                    raise
                 break
             self._threads.append(thread)
-        self.count = len(self._threads)
 
     def join(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the end of all; return whether it came."""

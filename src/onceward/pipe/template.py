@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -10,64 +10,48 @@ from onceward.errors import KeyMissing
 from onceward.keys.paths import StrictPath
 from onceward.pipe.lines import LINE
 
-
-class Interpreter(NamedTuple):
-    """A program that runs code from an argument."""
-
-    names: re.Pattern[str]
-    code: str  # letters of its options that take code
-    others: str = ""  # letters of its options that take another argument
-    long: tuple[str, ...] = ()  # its long options that take code, as the next argument or after ``=``
-    anywhere: bool = False  # whether its options may also follow other arguments
-
-
-_KNOWN: Final = (
-    Interpreter(re.compile(r"(|ba|r|rba|da|a|k|mk|pdk|z|fi|c|tc)sh"), "c", "oO", ("--command",)),
-    Interpreter(re.compile(r"su|runuser|flock|script"), "c", "", ("--command",), anywhere=True),
-    Interpreter(re.compile(r"(python|pypy)[\d.]*"), "c", "XW"),
-    Interpreter(re.compile(r"perl[\d.]*"), "eE"),
-    Interpreter(re.compile(r"(ruby|lua)[\d.]*|osascript|Rscript"), "e"),
-    Interpreter(re.compile(r"node|nodejs|bun"), "ep", "r", ("--eval", "--print")),
-    Interpreter(re.compile(r"php[\d.]*"), "rBRE", "d", ("--run",)),
+# Programs that run code from an argument, and the letters of their options that take it.
+_INTERPRETERS: Final = (
+    (re.compile(r"(|ba|r|rba|da|a|k|mk|pdk|z|fi|c|tc)sh|su|runuser|flock|script|(python|pypy)[\d.]*"), "c"),
+    (re.compile(r"(perl|ruby|lua)[\d.]*|osascript|Rscript"), "eE"),
+    (re.compile(r"node|nodejs|bun"), "ep"),
+    (re.compile(r"php[\d.]*"), "rBRE"),
 )
-_JOINING: Final = re.compile(r"ssh|rsh")  # they join the words after the host, for a remote shell
+_LONG: Final = frozenset({"--command", "--eval", "--print", "--run"})
+_ANYWHERE: Final = frozenset({"su", "runuser", "flock", "script"})  # their options can follow other arguments
+_JOINING: Final = frozenset({"ssh", "rsh"})  # they join the words after the host, for a remote shell
 
 
 def code_in(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Yield the number of each argument that is code, and the program that runs it, also in ``env sh -c``."""
     for at, word in enumerate(argv):
         name = word.rpartition("/")[2]
-        if _JOINING.fullmatch(name):
+        if name in _JOINING:
             yield from ((i, name) for i in range(at + 1, len(argv)))
-        for known in _KNOWN:
-            if known.names.fullmatch(name) and (code := list(_given(known, argv, at + 1))):
-                yield from ((i, name) for i in code)
-                if not known.anywhere:
-                    return  # what follows are the arguments of that code
+        letters = next((letters for names, letters in _INTERPRETERS if names.fullmatch(name)), None)
+        if letters is not None and (code := list(_given(letters, name, argv, at + 1))):
+            yield from ((i, name) for i in code)
+            if name not in _ANYWHERE:
+                return  # what follows are the arguments of that code
 
 
-def _given(known: Interpreter, argv: Sequence[str], at: int) -> Iterator[int]:
-    while at < len(argv):
-        word = argv[at]
-        if word.startswith("--"):
-            if word in known.long:
-                yield at + 1
-            elif word.startswith(tuple(f"{name}=" for name in known.long)):
-                yield at
-        elif len(word) > 1 and word[0] in "-+":
-            code = next((i for i, letter in enumerate(word) if i and letter in known.code), None)
-            if code is not None:
-                yield from (at, at + 1)  # in the same argument, as perl allows, or in the next one
-                at += 1
-            elif word[-1] in known.others:
-                at += 1
-        elif not known.anywhere:
+def _given(letters: str, name: str, argv: Sequence[str], at: int) -> Iterator[int]:
+    may_be_value = name in _ANYWHERE
+    for number, word in enumerate(argv[at:], at):
+        if word.startswith(("-", "+")):
+            may_be_value = True  # the next word, of this option
+            if word.partition("=")[0] in _LONG or re.match(rf"[-+]\w*[{letters}]", word):
+                yield from (number, number + 1)  # in the same argument, as perl allows, or in the next one
+        elif may_be_value:
+            may_be_value = name in _ANYWHERE
+        else:
             return  # a script, or the name that a shell gives its code
-        at += 1
 
 
 _HINT = "write literal braces twice, {{ and }}"
-_QUOTES = "'\"`"
+_PLAIN: Final = r"""[^{}'"`]|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:\\.|[^`\\])*`"""
+_INNER: Final = rf"(?:{_PLAIN}|\{{(?:{_PLAIN}|\{{(?:{_PLAIN})*\}})*\}})*"  # JMESPath with braces of its own
+_BRACES: Final = re.compile(rf"\{{\{{|\}}\}}|\{{({_INNER})\}}|[{{}}]", re.DOTALL)
 
 
 class Template:
@@ -79,16 +63,17 @@ class Template:
 
     def __init__(self, argument: str) -> None:
         self._parts: list[str | StrictPath] = []
-        for text, is_expression in _split(argument):
-            if not is_expression:
-                self._parts.append(text)
-            elif not text.strip():
-                raise ValueError(f"{{}} in {argument!r} names nothing: {{line}} is the whole line; {_HINT}")
+        at = 0
+        for match in _BRACES.finditer(argument):
+            self._parts.append(argument[at : match.start()])
+            at = match.end()
+            if match[1] is not None:
+                self._parts.append(_path(match[1], argument))
+            elif len(match[0]) == 1:
+                raise ValueError(f"a {match[0]} in {argument!r} has no other one; {_HINT}")
             else:
-                try:
-                    self._parts.append(StrictPath(text, "argument", LINE))
-                except ValueError as error:
-                    raise ValueError(f"{error}; {_HINT}") from error
+                self._parts.append(match[0][0])
+        self._parts.append(argument[at:])
 
     @property
     def is_literal(self) -> bool:
@@ -100,6 +85,15 @@ class Template:
         return "".join(part if isinstance(part, str) else _found(part, value) for part in self._parts)
 
 
+def _path(text: str, argument: str) -> StrictPath:
+    if not text.strip():
+        raise ValueError(f"{{}} in {argument!r} names nothing: {{line}} is the whole line; {_HINT}")
+    try:
+        return StrictPath(text, "argument", LINE)
+    except ValueError as error:
+        raise ValueError(f"{error}; {_HINT}") from error
+
+
 def _found(path: StrictPath, value: object) -> str:
     found = path.search({"line": value})
     if found is None:
@@ -108,45 +102,3 @@ def _found(path: StrictPath, value: object) -> str:
     if "\0" in text:
         raise KeyMissing(f"{{{path.expression}}} holds a NUL character, which an argument of a command cannot hold")
     return text
-
-
-def _split(argument: str) -> Iterator[tuple[str, bool]]:
-    """Yield (text, is expression) in turn. An expression may hold braces and quoted text of its own."""
-    literal, at = "", 0
-    while at < len(argument):
-        two = argument[at : at + 2]
-        if two in {"{{", "}}"}:
-            literal, at = literal + two[0], at + 2
-        elif two[0] == "}":
-            raise ValueError(f"a }} in {argument!r} closes nothing; {_HINT}")
-        elif two[0] == "{":
-            if literal:
-                yield literal, False
-            end = _end(argument, at + 1)
-            yield argument[at + 1 : end], True
-            literal, at = "", end + 1
-        else:
-            literal, at = literal + two[0], at + 1
-    if literal:
-        yield literal, False
-
-
-def _end(argument: str, at: int) -> int:
-    """Return where the expression that begins at ``at`` is closed."""
-    depth, quote, escaped = 0, "", False
-    for i in range(at, len(argument)):
-        c = argument[i]
-        if escaped:
-            escaped = False
-        elif quote:
-            escaped = c == "\\"
-            quote = "" if c == quote else quote
-        elif c in _QUOTES:
-            quote = c
-        elif c == "{":
-            depth += 1
-        elif c == "}":
-            if depth == 0:
-                return i
-            depth -= 1
-    raise ValueError(f"a {{ in {argument!r} is not closed; {_HINT}")

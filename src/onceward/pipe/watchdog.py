@@ -15,6 +15,7 @@ without a status means that the watchdog is gone.
 The file runs as a script and imports nothing of onceward: it starts in about 10 ms, once per ``onceward pipe``.
 """
 
+import errno
 import os
 import select
 import signal
@@ -97,51 +98,23 @@ class CommandWatch:
         environment = dict(one.split(b"=", 1) for one in variables)
         try:
             pid = self._spawn(program, argv, environment, standard)
-        except OSError as error:
-            _answer(answer, f"!{error.errno}\n")
+        except (OSError, NotImplementedError) as error:  # a system whose posix_spawn begins no session
+            _answer(answer, f"!{getattr(error, 'errno', errno.ENOSYS)}\n")
             os.close(answer)
             return
         self._running[pid] = answer
         _answer(answer, f"+{pid}\n")
 
     def _spawn(self, program: bytes, argv: list[bytes], environment: dict[bytes, bytes], standard: list[int]) -> int:
-        try:
-            return os.posix_spawn(
-                program,
-                argv,
-                environment,
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(standard)],
-                setsid=True,
-                setsigmask=self._blocked,
-                setsigdef=self._defaults,
-            )
-        except NotImplementedError:  # this system's posix_spawn cannot begin a session
-            return self._fork(program, argv, environment, standard)
-
-    def _fork(self, program: bytes, argv: list[bytes], environment: dict[bytes, bytes], standard: list[int]) -> int:
-        trouble, its = os.pipe()  # closed by the exec, so its end without a byte means that the command runs
-        pid = os.fork()
-        if not pid:
-            try:
-                signal.set_wakeup_fd(-1)
-                for number in self._defaults:
-                    signal.signal(number, signal.SIG_DFL)
-                for place, fd in enumerate(standard):
-                    os.dup2(fd, place)
-                os.setsid()
-                signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
-                os.execve(program, argv, environment)  # noqa: S606 - what the user asked for; no shell
-            except OSError as error:
-                os.write(its, str(error.errno).encode())
-            finally:
-                os._exit(127)
-        os.close(its)
-        with os.fdopen(trouble, "rb") as said:
-            reason = said.read()
-        if reason:
-            os.waitpid(pid, 0)
-            raise OSError(int(reason), os.strerror(int(reason)))
-        return pid
+        return os.posix_spawn(
+            program,
+            argv,
+            environment,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(standard)],
+            setsid=True,
+            setsigmask=self._blocked,
+            setsigdef=self._defaults,
+        )
 
     def _reap(self) -> None:
         try:
