@@ -33,9 +33,9 @@ demo-steps:
 	$(BIN)/onceward demo $(if $(filter postgresql,$(STORE)),--store $(LEDGER)) $(call asked,seconds)
 
 # Some tests need Debian's faketime and root; without them they say so and are skipped, but in CI they fail.
-# Most of their time is waiting, so there are more at a time than cores. conftest.py puts the long ones first.
+# Most of their time is waiting, so there are more at a time than cores. tests/support/schedule.py has the order.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --tb short
+	$(BIN)/python -m pytest -n 6 --dist loadgroup --tb short
 
 # What needs no server and no process: a minute, for while you work.
 test-fast: $(VENV)/installed
@@ -85,8 +85,8 @@ mutants: $(VENV)/installed
 # of Redis on Valkey 9; an hour of random faults; an hour of histories; the planted defects; the install lines.
 VALKEY := tests/conformance/test_conformance_redis.py tests/integration/redis tests/integration/test_redis_streams_worker.py tests/processes/test_redis_failover.py
 nightly: $(VENV)/installed
-	ONCEWARD_NIGHTLY=1 $(BIN)/python -m pytest -n 4 --dist loadgroup --tb short
-	ONCEWARD_REDIS=valkey $(BIN)/python -m pytest -n 4 --dist loadgroup --tb short -k 'not tls' $(VALKEY)
+	ONCEWARD_NIGHTLY=1 $(BIN)/python -m pytest -n 6 --dist loadgroup --tb short
+	ONCEWARD_REDIS=valkey $(BIN)/python -m pytest -n 6 --dist loadgroup --tb short -k 'not tls' $(VALKEY)
 	$(MAKE) --no-print-directory torture SECONDS=3600
 	$(MAKE) --no-print-directory histories SECONDS=3600
 	$(MAKE) --no-print-directory mutants install-lines

@@ -7,16 +7,14 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections import defaultdict
-from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from xdist.scheduler import LoadScopeScheduling
 
 from onceward.aws.sqs import queue_steps
 from onceward.outbox import sender as senders
+from schedule import ASKED, NIGHTLY, Scheduling, left_out, rank
 from servers.dynoxide import Dynoxide
 from servers.kafka import Kafka
 from servers.ministack import Ministack
@@ -90,21 +88,6 @@ def pytest_configure(config):
     config.stash[RUN] = Path(worker["run"] if worker else tempfile.mkdtemp(prefix="onceward-tests-"))
 
 
-FIRST = (
-    "processes/test_torture",
-    "processes/",
-    "e2e/",
-    "docs/",
-    "integration/",
-)  # what takes long, so that none of it is last
-
-
-# Of these parameters a test takes so many values, the next test the following ones: each value meets the code that is its own in some
-# tests, and the tests that are the same for all run on some. A file names more with `pytest.mark.sampled(form=1)`. `make nightly` runs
-# all values, and both versions of PostgreSQL. A file that is named runs whole. `pytest.mark.sampled("sqlite")` names the values themselves.
-SAMPLED = {"hand": 2, "layout": 1, "pool": 1}
-ASKED = os.environ.get("ONCEWARD_NIGHTLY")  # "1" runs all, "0" leaves tests out of a named file, too
-NIGHTLY = ASKED == "1"
 # Examples are no measure of time on a machine that does much else.
 settings.register_profile(
     "busy", deadline=None, max_examples=300 if NIGHTLY else 20, suppress_health_check=[HealthCheck.too_slow]
@@ -118,68 +101,16 @@ def pytest_collection_modifyitems(config, items):
         if not SLOW.isdisjoint(item.fixturenames):
             item.add_marker("slow")
     if not NIGHTLY and (ASKED == "0" or not any(".py" in argument for argument in config.args)):
-        left_out = _left_out(items)
-        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-        items[:] = [item for item in items if item not in left_out]
-    items.sort(key=lambda item: _rank(item.nodeid.removeprefix("tests/")))
-
-
-def _left_out(items):
-    """Return the tests that are for ``make nightly`` only."""
-    alike = defaultdict(list)  # by what is the same but for the sampled parameters
-    for item in items:
-        counts = {name: count for name, count in _sampled(item).items() if name in item.callspec.params}
-        if counts:
-            others = tuple((name, id(value)) for name, value in item.callspec.params.items() if name not in counts)
-            alike[item.nodeid.partition("[")[0], others].append((item, counts))
-    left_out = {item for item in items if item.get_closest_marker("nightly") or not _is_named(item)}
-    for turn, ones in enumerate(alike.values()):
-        kept = [item for item, _ in ones]
-        for place, (name, count) in enumerate(ones[0][1].items()):
-            values = list(dict.fromkeys(id(item.callspec.params[name]) for item in kept))
-            chosen = {values[((turn >> place) + at * len(values) // count) % len(values)] for at in range(count)}
-            kept = [item for item in kept if id(item.callspec.params[name]) in chosen]
-        left_out.update(item for item, _ in ones if item not in kept)
-    return left_out
-
-
-def _sampled(item):
-    marks = [mark.kwargs for mark in item.iter_markers("sampled")]
-    return (
-        {name: count for counts in (SAMPLED, *marks) for name, count in counts.items()}
-        if hasattr(item, "callspec")
-        else {}
-    )
-
-
-def _is_named(item):
-    """Return whether the test has one of the values that its marks ``sampled`` name, if they name any."""
-    named = [value for mark in item.iter_markers("sampled") for value in mark.args]
-    return not named or any(f"-{value}-" in f"-{item.callspec.id}-" for value in named)
-
-
-def _rank(name):
-    return next((rank for rank, first in enumerate(FIRST) if name.startswith(first)), len(FIRST))
+        left = left_out(items)
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
+    items.sort(key=lambda item: rank(item.nodeid))
 
 
 def pytest_collection_finish():
     """Keep what was imported out of every later collection: tests that collect garbage often take a tenth of the time."""
-    gc.collect()
     gc.freeze()
     gc.enable()
-
-
-class Scheduling(LoadScopeScheduling):
-    """Give a file with servers of its own to one process, so that each starts once; xdist's own groups do nothing on pytest 9.2."""
-
-    def _split_scope(self, nodeid):
-        file = nodeid.partition("::")[0]
-        return file if _has_own_servers(self.config.rootpath / file) else nodeid
-
-
-@cache
-def _has_own_servers(file):
-    return 'scope="module"' in file.read_text(encoding="utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)

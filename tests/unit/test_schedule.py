@@ -1,0 +1,105 @@
+"""How the tests of a run are shared among its processes, and which of them a run takes."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from schedule import Scheduling, left_out, rank
+
+
+class Process:
+    """A process of pytest-xdist, as the scheduler sees it."""
+
+    def __init__(self, number):
+        self.gateway = SimpleNamespace(id=f"gw{number}")
+        self.shutting_down = False
+        self.sent = []
+
+    def send_runtest_some(self, places):
+        self.sent += places
+
+    def shutdown(self):
+        self.shutting_down = True
+
+
+def run(folder, tests, processes):
+    """Return what each of the processes is given, each of them as fast as the others."""
+    config = SimpleNamespace(
+        rootpath=folder, option=SimpleNamespace(), getvalue=lambda name: ["popen"] * processes if name == "tx" else None
+    )
+    line = Scheduling(config)
+    nodes = [Process(number) for number in range(processes)]
+    for node in nodes:
+        line.add_node(node)
+        line.add_node_collection(node, tests)
+    line.schedule()
+    done = dict.fromkeys(nodes, 0)
+    while any(done[node] < len(node.sent) for node in nodes):
+        for node in nodes:
+            if done[node] < len(node.sent):
+                done[node] += 1
+                line.mark_test_complete(node, node.sent[done[node] - 1])
+    assert line.tests_finished
+    assert all(node.shutting_down for node in nodes)
+    return [[tests[place] for place in node.sent] for node in nodes]
+
+
+def test_each_test_runs_once_and_every_third_process_begins_at_the_end(tmp_path):
+    (tmp_path / "a.py").touch()
+    tests = [f"a.py::test_{number:03}" for number in range(100)]
+    given = run(tmp_path, tests, 4)
+    assert sorted(test for ones in given for test in ones) == tests
+    assert given[2] == sorted(given[2], reverse=True)
+    assert given[2][0] == tests[-1]
+    assert [ones for number, ones in enumerate(given) if number != 2] == [
+        sorted(ones) for number, ones in enumerate(given) if number != 2
+    ]
+    assert min(map(len, given)) > 15
+
+
+def test_a_file_with_servers_of_its_own_is_one_processs(tmp_path):
+    (tmp_path / "plain.py").touch()
+    (tmp_path / "own.py").write_text('@pytest.fixture(scope="module")')
+    own = [f"own.py::test_{number}" for number in range(20)]
+    given = run(tmp_path, [*own, *(f"plain.py::test_{number}" for number in range(60))], 3)
+    assert [test for ones in given for test in ones if test in own] == own
+    assert sum(any(test in own for test in ones) for ones in given) == 1
+
+
+def test_units_come_last():
+    names = ["tests/unit/test_a.py::x", "tests/integration/test_a.py::x", "tests/processes/test_a.py::x"]
+    assert sorted(names, key=rank) == names[::-1]
+
+
+class Item:
+    """A test as pytest has collected it."""
+
+    def __init__(self, name, marks=(), **params):
+        id_ = "-".join(params.values())
+        self.nodeid, self.callspec, self.marks = f"a.py::{name}[{id_}]", SimpleNamespace(params=params, id=id_), marks
+
+    def iter_markers(self, kind):
+        return [mark for mark in self.marks if mark.name == kind]
+
+    def get_closest_marker(self, kind):
+        return next(iter(self.iter_markers(kind)), None)
+
+
+def test_two_tests_have_all_values_of_a_sampled_parameter():
+    layouts = ["plain", "single-table"]
+    items = [Item(name, layout=layout) for name in ("test_a", "test_b") for layout in layouts]
+    left = left_out(items)
+    kept = [one for one in items if one not in left]
+    assert len(kept) == 2
+    assert {one.callspec.params["layout"] for one in kept} == set(layouts)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+def test_a_test_that_names_its_values_has_these(store):
+    mark = pytest.mark.sampled("sqlite").mark
+    assert (left_out([Item("test_a", [mark], store=store)]) == set()) == (store == "sqlite")
+
+
+def test_what_is_nightly_is_left_out():
+    one = Item("test_a", [pytest.mark.nightly.mark], store="sqlite")
+    assert left_out([one]) == {one}
