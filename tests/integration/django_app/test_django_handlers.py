@@ -73,6 +73,25 @@ print(json.dumps([order("e"), order("a"), state("t:e")]))
     assert lines[5] == '[{"paid": "e"}, {"paid": "a"}, ["COMPLETED", 2]]'
 
 
+def test_a_handler_that_closes_its_connection_makes_no_effect_and_the_next_one_connects_anew(shop):
+    told = shop.run(
+        GUARDED
+        + """
+@guarded
+def closes(key):
+    Order.objects.create(reference=key, amount=1)
+    connection.close()
+
+@guarded
+def order(key):
+    Order.objects.create(reference=key, amount=1)
+
+print(outcome(closes, "a") is None, state("t:a"), outcome(order, "a"), state("t:a"))
+"""
+    )
+    assert told.splitlines()[0] == "False ('RELEASED', 0) None ('COMPLETED', 1)"
+
+
 def test_atomic_on_a_function_without_a_guard_of_its_own_runs_nothing(small):
     told = small.run(
         GUARDED

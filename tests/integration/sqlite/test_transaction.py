@@ -331,6 +331,26 @@ def test_a_held_claim_whose_transaction_was_ended_by_body_is_parked_too(once, pa
     connection.close()
 
 
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize(
+    ("is_committed", "error", "state"),
+    [(False, None, "RELEASED"), (False, Failure, "RELEASED"), (True, None, "PARKED"), (True, Failure, "PARKED")],
+)
+def test_a_body_that_closes_the_connection_makes_its_effect_at_most_once(once, path, held, is_committed, error, state):
+    def handle():
+        connection = sqlite3.connect(path)
+        with current().transaction(connection) if held else once.transaction("k", connection) as tx:
+            commits(tx) if is_committed else act(tx)
+            connection.close()
+            if error is not None:
+                raise error
+
+    with pytest.raises(Failure if error and not is_committed else OncewardError):
+        once.run("k", handle) if held else handle()
+    assert status(once) == [(state, 1)]
+    assert len(effects(path)) == is_committed
+
+
 # --- claims in the hand -----------------------------------------------------------------------------------------------------------
 
 

@@ -33,13 +33,13 @@ class SqliteSession:
 
     @property
     def state(self) -> TransactionState:
-        """Whether a transaction is open."""
+        """Whether a transaction is open. It is lost if the caller has closed the connection."""
         if not self._begun:
             return TransactionState.ENDED
         try:
             return TransactionState.OPEN if self._connection.in_transaction else TransactionState.ENDED
-        except sqlite3.Error as error:  # the caller has closed it
-            raise translated(error, self._file.path) from error
+        except sqlite3.Error:
+            return TransactionState.LOST
 
     def begin(self) -> Steps[None]:
         """Begin a transaction that holds the file's write lock."""
@@ -117,7 +117,7 @@ class SqliteSession:
 
     def _run(self, asked: SqlRequest) -> object:
         connection, now = self._connection, self._file.now()
-        if not connection.in_transaction:  # the next write would be made without the effect
+        if self.state is TransactionState.ENDED:  # the next write would be made without the effect
             raise StoreError("the transaction is gone: SQLite rolled it back when the disk failed or was full")
         try:
             with _plain(connection):

@@ -7,6 +7,7 @@ from django.db import Error
 
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
+from onceward.stores.capabilities import TransactionState
 from onceward.stores.sql.django_driver import DjangoDriver
 from onceward.stores.sqlite.file import translated
 from onceward.stores.sqlite.requests import SqlRequest
@@ -55,6 +56,12 @@ class DjangoSqliteSession(SqliteSession):
         """Begin a transaction that holds the file's write lock."""
         self._driver.check()
         yield from super().begin()
+
+    def rollback(self) -> Steps[None]:
+        """Roll back. If the body has closed the connection, leave Django's block: else each later use in this thread fails."""
+        yield from super().rollback()
+        if self.state is TransactionState.LOST:
+            self._driver.undo()
 
     def _execute(self, statement: str) -> bool:
         act = _ACTS.get(statement)
