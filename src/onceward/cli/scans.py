@@ -1,8 +1,6 @@
 """The commands that read a whole ledger, or a part of it: ls, purge and stats."""
 
 import heapq
-import sys
-import time
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Annotated, Final, NoReturn
@@ -140,7 +138,7 @@ def _criteria(states: list[str], older_than: str | None, newer_than: str | None)
 def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> None:
     in_utf_8("--prefix", prefix)
     found: dict[str, tuple[int, float]] = {}
-    stopped, now, shown = False, 0.0, _Counted()
+    stopped, now = False, 0.0
     with looking_at(store) as ledger:
         try:
             for page in ledger.pages(prefix, *criteria):
@@ -149,11 +147,8 @@ def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> N
                     name = record.key.partition(":")[0]
                     count, last = found.get(name, (0, 0.0))
                     found[name] = count + 1, max(last, last_change(record, now))
-                shown.update(sum(count for count, _ in found.values()))
         except KeyboardInterrupt:
             stopped = True
-        finally:
-            shown.clear()
         rows = sorted(found.items(), key=lambda row: -row[1][1])
         if json:
             told = [terminal.json({"namespace": name, "records": n, "last_write": last}) for name, (n, last) in rows]
@@ -221,7 +216,7 @@ def stats(
     all parts.
     """
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
-    stopped, shown = False, _Counted()
+    stopped = False
     in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         whole = not prefix and limit is None and after is None
@@ -233,12 +228,10 @@ def stats(
             counting = ledger.counting(
                 prefix, after=so_far[1], limit=limit, on_damaged=lambda one: _damaged([one], json=False)
             )
-            for so_far in counting:
-                shown.update(so_far[0].get("total", 0))
+            for part in counting:
+                so_far = part
         except KeyboardInterrupt:
             stopped = True
-        finally:
-            shown.clear()
         counts, point = so_far
         if json:
             told = counts if point is None else {**counts, "next": _token(point)}
@@ -256,27 +249,6 @@ def _counts(counts: dict[str, int], estimated: Collection[str] = ()) -> str:
         f"{coloured(f'{name:<12}', name) if count else f'{name:<12}'} {count:>10}{'  estimated' if name in estimated else ''}"
         for name, count in counts.items()
     )
-
-
-class _Counted:
-    """Shows once a second on a terminal how many records are counted."""
-
-    def __init__(self) -> None:
-        self._next = time.monotonic() + 1 if sys.stderr.isatty() else float("inf")
-        self._shown = False
-
-    def update(self, count: int) -> None:
-        if time.monotonic() >= self._next:
-            self._draw(f"\rcounted {count}")
-            self._shown = True
-            self._next = time.monotonic() + 1
-
-    def clear(self) -> None:
-        if self._shown:
-            self._draw("\r\033[K")
-
-    def _draw(self, text: str) -> None:
-        print(text, end="", flush=True, file=terminal.drawn(sys.stderr))
 
 
 def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:

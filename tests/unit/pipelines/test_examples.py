@@ -93,12 +93,6 @@ def test_an_example_that_does_not_hold_says_why(cli, was, now, fault):
     assert fault in "".join(text for one in found for text in one["faults"])
 
 
-def test_one_example_can_be_run_alone(cli):
-    result = cli.run("test", "orders.yaml", "-k", "declined")
-    assert result.returncode == 0
-    assert result.stdout == b"ok  declined (0 kills)\n"
-
-
 def test_a_file_without_examples_is_refused(cli):
     cli.write("orders.yaml", FILE.replace("nowhere.to.be.called:pay", "json:dumps").removesuffix("examples:\n"))
     assert cli.run("test", "orders.yaml").returncode == 2

@@ -183,19 +183,13 @@ def test_code_for_a_shell_is_never_filled_in(pipelines):
 
 
 def test_a_command_knows_its_derived_key(pipelines):
-    steps = "steps: [{run: {command: [sh, -c, 'echo $ONCEWARD_DERIVED_KEY $WHO'], environment: {WHO: message.who}}, into: key, name: pay}]"
-    (left,) = result(pipelines, steps, {"id": 1, "who": "me"})
-    key, who = left["key"].split()
+    steps = "steps: [{run: {command: [sh, -c, 'echo $ONCEWARD_DERIVED_KEY']}, into: key, name: pay}]"
+    (left,) = result(pipelines, steps, {"id": 1})
+    key = left["key"].strip()
     with Once("memory:").claim("1", name="orders") as claim:
         assert key != claim.key()
-    assert who == "me"
 
 
 def test_a_command_that_fails_tells_its_status_and_errors(pipelines):
     pipelines.write("steps: [{run: {command: [sh, -c, 'echo sorry >&2; exit 3']}}]")
     assert str(pipelines.handle({"id": 1}).error) == "exit status 3: sorry"
-
-
-def test_a_command_is_killed_when_its_time_is_over(pipelines):
-    pipelines.write("steps: [{run: {command: [sleep, '300'], timeout: 200ms}}]")
-    assert str(pipelines.handle({"id": 1}).error) == "killed after 0.2 s"

@@ -17,7 +17,7 @@ from onceward.outbox import register, relay, sender
 from onceward.pipelines import PipelineInvalid, load
 from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import schedule
-from onceward.pipelines.sources.calendars import CronCalendar, EvenCalendar
+from onceward.pipelines.sources.calendars import CronCalendar
 from onceward.pipelines.sources.schedule import ScheduleRuns
 from tables import each
 
@@ -204,13 +204,6 @@ def test_windows_of_cron_where_clocks_are_put_on_or_back(zone, day, expression, 
     assert begun == sorted(begun)  # none comes again
     shown = [dt.datetime.fromtimestamp(start, ZoneInfo(zone)) for start in dict.fromkeys(begun)]
     assert " ".join(f"{one:%H:%M%z}"[:-2] for one in shown if str(one.date()) == day) == windows
-
-
-def test_windows_of_one_length_can_begin_later():
-    half_past = EvenCalendar("1h", "30m")
-    assert half_past.last(7200.0) == 5400.0
-    assert half_past.last(5400.0) == 5400.0
-    assert half_past.next(5400.0) == 9000.0
 
 
 @each(

@@ -79,7 +79,6 @@ sinks:
         ("name: pay", "each: {items: message, to: ., steps: []}\n  - name: pay", 6, 28, "on each side of a dot"),
         ("name: pay", "guard: {to: .a, steps: []}\n  - name: pay", 6, 13, "on each side of a dot"),
         ("name: pay", "http: {url: 'https://a.example', timeout: 0}\n  - name: pay", 6, 38, "too short"),
-        ("name: pay", "run: {command: ['true'], timeout: 0}\n  - name: pay", 6, 30, "too short"),
         ("name: pay", "store: {at: 'sqlite:///v.db', key: message, ttl: 0}\n  - name: pay", 6, 49, "too short"),
         ("name: pay", "filter: {where: lenght(message.a)}\n  - name: pay", 6, 14, "is it length()?"),
         ("name: pay", "filter: {where: 'a[?join(message)]'}\n  - name: pay", 6, 14, "takes 2 arguments"),

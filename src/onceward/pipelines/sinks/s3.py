@@ -196,6 +196,7 @@ class Bucket:
         return answer
 
 
+_FULL: Final = 8 * 1024 * 1024  # bytes of an object before it is compressed
 _MOST_LOOKS: Final = 100  # objects of earlier attempts
 
 
@@ -212,7 +213,6 @@ class S3Sink(SinkSettings, kw_only=True):
         message: What is written.
         gzip: Whether to compress the objects.
         count: Messages of an object, at most. More than concurrency: cannot wait.
-        bytes: Bytes of an object before it is compressed, about.
         age: How long the first message of an object waits at most.
         region: The region, if it is not that of the environment.
     """
@@ -222,7 +222,6 @@ class S3Sink(SinkSettings, kw_only=True):
     message: Expression = "message"
     gzip: bool = False
     count: Annotated[int, Meta(ge=1)] = 1000
-    bytes: Annotated[int, Meta(ge=1)] = 8 * 1024 * 1024
     age: Seconds = "1s"
     region: str | None = None
 
@@ -241,7 +240,7 @@ class S3Sink(SinkSettings, kw_only=True):
             packed = gzip.compress(content, mtime=0) if self.gzip else content
             await bucket.write(f"{self.prefix}{name}{end}", packed)
 
-        grouping = ObjectGrouping(write, min(self.count, kit.built.concurrency), self.bytes, age)
+        grouping = ObjectGrouping(write, min(self.count, kit.built.concurrency), _FULL, age)
         kit.closing(bucket.close)
 
         async def take(message: PipelineMessage, call: "PipelineCall") -> None:

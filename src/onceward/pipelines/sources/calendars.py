@@ -28,13 +28,13 @@ class Calendar(Protocol):
 class EvenCalendar:
     """Windows of one length."""
 
-    def __init__(self, every: float | str, offset: float | str) -> None:
-        self._length, self._offset = seconds(every), seconds(offset)
+    def __init__(self, every: float | str) -> None:
+        self._length = seconds(every)
         Windows(self._length)  # checks it
 
     def last(self, now: float) -> float:
         """See :class:`Calendar`."""
-        return math.floor((now - self._offset) / self._length) * self._length + self._offset
+        return math.floor(now / self._length) * self._length
 
     def next(self, now: float) -> float:
         """See :class:`Calendar`."""

@@ -1,8 +1,9 @@
 """The source ``csv``: rows with the lines that they stand in, because a quoted value can take several."""
 
 import csv
-import io
 from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Annotated
 
 from msgspec import Meta
@@ -22,96 +23,45 @@ class Rows:
     """
 
     def __init__(self, lines: Iterable[Line], separator: str, spill: Spill) -> None:
-        self._lines, self._separator, self.spill = iter(lines), separator, spill
-        self._back: Line | None = None
+        self._lines, self._separator, self._spill = lines, separator, spill
 
     def __iter__(self) -> Iterator[Line]:
-        while (first := self.take()) is not None:
-            yield first if first.data is None or b'"' not in first.data else self._row(first, first.data)
+        for _, lines in groupby(self._lines, attrgetter("file")):
+            yield from self._of_file(lines)
 
-    def take(self) -> Line | None:
-        """Return the next line; None at the end."""
-        line, self._back = self._back or next(self._lines, None), None
-        return line
+    def _of_file(self, lines: Iterator[Line]) -> Iterator[Line]:
+        for first in lines:
+            yield first if first.data is None or b'"' not in first.data else self._row(first, lines)
 
-    def give_back(self, line: Line) -> None:
-        """Let a line be taken again."""
-        self._back = line
+    def _row(self, first: Line, others: Iterator[Line]) -> Line:
+        """Return a row with as many lines as csv asks for in the middle of a value."""
+        lines, pieces = chain((first,), others), list[bytes]()
+        size = quotes = 0
+        is_lost = False
 
-    def _row(self, first: Line, data: bytes) -> Line:
-        row = _Row(self, first, data)
-        reader = csv.reader(row.texts(), delimiter=self._separator, strict=True)
+        def taken() -> bytes | None:
+            nonlocal size, quotes, is_lost
+            line = next(lines, None)
+            data = None if line is None else line.data
+            if data is not None:
+                size, quotes = size + len(data), quotes + data.count(b'"')
+                pieces.append(data)
+            if size > LONGEST or (line is not None and data is None):
+                is_lost = True
+                self._spill(b"".join(pieces))
+                pieces.clear()
+            return data
+
+        def texts() -> Iterator[str]:
+            while not is_lost and (data := taken()) is not None:
+                yield data.removeprefix(MARK).decode(errors="replace")
+
         try:
-            while True:
-                row.begins = True
-                next(reader)
-        except StopIteration:
-            pass
+            next(csv.reader(texts(), delimiter=self._separator, strict=True), None)
         except csv.Error as error:
-            if row.is_long or "field limit" in str(error):
-                row.skip()  # csv reads no such value, and its lines must not become rows
-        return row.line
-
-
-class _Row:
-    """One row. It takes a further line only if csv asks for one in the middle of a value.
-
-    Attributes:
-        begins: whether csv has taken nothing since it gave the last row.
-    """
-
-    def __init__(self, rows: Rows, first: Line, data: bytes) -> None:
-        self._rows, self._first = rows, first
-        self._pieces, self._size, self._quotes = [data], len(data), data.count(b'"')
-        self._is_lost = False
-        self.begins = True
-
-    @property
-    def is_long(self) -> bool:
-        """Whether it is too long for memory."""
-        return self._size > LONGEST
-
-    @property
-    def line(self) -> Line:
-        """The row as one line."""
-        return self._first._replace(data=None if self._is_lost else b"".join(self._pieces))
-
-    def texts(self) -> Iterator[str]:
-        """Yield the text of its lines."""
-        data: bytes | None = self._pieces[0].removeprefix(MARK)
-        while data is not None:
-            for text in io.StringIO(data.decode(errors="replace"), newline=""):
-                self.begins = False
-                yield text
-            if self.begins or self.is_long:
-                return
-            data = self._more()
-
-    def skip(self) -> None:
-        """Take the lines up to the next quote that has no other."""
-        while self._quotes % 2 and self._more() is not None:
-            pass
-
-    def _more(self) -> bytes | None:
-        line = self._rows.take()
-        if line is None:
-            return None
-        if line.file != self._first.file:
-            self._rows.give_back(line)
-            return None
-        if line.data is None:
-            self._lose()
-            return None
-        self._size += len(line.data)
-        self._quotes += line.data.count(b'"')
-        self._pieces.append(line.data)
-        if self.is_long:
-            self._lose()
-        return line.data
-
-    def _lose(self) -> None:
-        self._rows.spill(b"".join(self._pieces))
-        self._pieces, self._is_lost = [], True
+            while (is_lost or "field limit" in str(error)) and quotes % 2 and taken() is not None:
+                pass  # csv reads no such value, and its lines must not become rows
+        return first._replace(data=None if is_lost else b"".join(pieces))
 
 
 class CsvSource(LineSource, kw_only=True):
@@ -168,7 +118,4 @@ class CsvSource(LineSource, kw_only=True):
         if row.data is None:
             raise ValueError(f"longer than {LONGEST} bytes")
         text = row.data.removeprefix(MARK).decode()
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=self.separator, strict=True) if row]
-        if len(rows) > 1:
-            raise ValueError("a carriage return alone ends no row: let its lines end with LF or CRLF")
-        return rows[0] if rows else []
+        return next(csv.reader([text], delimiter=self.separator, strict=True), [])

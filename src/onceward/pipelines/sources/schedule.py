@@ -40,7 +40,6 @@ class ScheduleSource(SourceSettings, kw_only=True):
 
     Attributes:
         every: How long a window is, as in 15m, 1h or 1d. They begin on the quarter, on the hour, at midnight UTC.
-        offset: With every: how much later windows begin, as in 30m for half past.
         cron: When a window begins, as five fields of cron: 0 3 * * 1-5 is 3:00 on weekdays.
         timezone: With cron: its time zone, as in Europe/Zurich.
         late: How late a window can begin. A later window is skipped. By default until the next one begins.
@@ -48,7 +47,6 @@ class ScheduleSource(SourceSettings, kw_only=True):
     """
 
     every: Seconds | None = None
-    offset: Seconds = 0
     cron: str | None = None
     timezone: str = "UTC"
     late: Seconds | None = None
@@ -61,7 +59,6 @@ class ScheduleSource(SourceSettings, kw_only=True):
         if self.late is not None:
             kit.seconds("late", self.late)
         if self.cron is None:
-            kit.seconds("offset", self.offset)
             kit.seconds("every", self.every or 0)
         elif not kit.needs("cron", "croniter", "pipelines"):
             return
@@ -76,7 +73,7 @@ class ScheduleSource(SourceSettings, kw_only=True):
 
         if self.cron is not None:
             return CronCalendar(self.cron, self.timezone)
-        return EvenCalendar(self.every or 0, self.offset)
+        return EvenCalendar(self.every or 0)
 
     def open(self, flow: Flow) -> "Runs":
         return ScheduleRuns(self, flow)

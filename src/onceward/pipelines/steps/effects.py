@@ -3,7 +3,7 @@
 import asyncio
 import copy
 import inspect
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
@@ -15,6 +15,8 @@ from onceward.pipelines.kit import Kit
 from onceward.pipelines.paths import PathFinder
 from onceward.pipelines.settings import Expression, Seconds, StepList
 from onceward.results.outcomes import describe
+
+_LONGEST: Final = 60.0  # seconds between two tries
 
 
 class CallStep(EffectSettings, kw_only=True):
@@ -71,9 +73,8 @@ class RetryStep(EffectSettings, kw_only=True):
     Attributes:
         steps: What is tried.
         tries: How often at most.
-        pause: The pause before the second try.
+        pause: The pause before the second try. No pause is longer than 1m.
         factor: How much longer each next pause is.
-        longest: The longest pause.
         until: What must be true for the resulting message. By default nothing.
         errors: Regular expressions of the errors that are tried again. By default all are.
     """
@@ -82,7 +83,6 @@ class RetryStep(EffectSettings, kw_only=True):
     tries: Annotated[int, Meta(ge=1, le=1000)] = 3
     pause: Seconds = "1s"
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
-    longest: Seconds = "1m"
     until: Expression | None = None
     errors: list[str] = []
 
@@ -91,7 +91,7 @@ class RetryStep(EffectSettings, kw_only=True):
     def build(self, kit: "Kit") -> EffectAction:
         steps = kit.chain("steps", self.steps, within=self.title)
         until = None if self.until is None else kit.expression("until", self.until)
-        pause, longest = kit.seconds("pause", self.pause), kit.seconds("longest", self.longest)
+        pause = kit.seconds("pause", self.pause)
         patterns = kit.patterns("errors", self.errors)
 
         def again(error: Exception) -> bool:
@@ -104,7 +104,7 @@ class RetryStep(EffectSettings, kw_only=True):
             for number in range(self.tries):
                 del call.printed[before:]  # a guard in these steps prints again what it printed in the last try
                 if number and call.stand_in is None:
-                    await asyncio.sleep(min(longest, pause * self.factor ** (number - 1)))
+                    await asyncio.sleep(min(_LONGEST, pause * self.factor ** (number - 1)))
                 if call.claim.lost:
                     raise LeaseLost(call.claim.record.key, "try again")
                 try:

@@ -1,7 +1,6 @@
 """The step ``run``."""
 
 import os
-import signal
 import threading
 from typing import Annotated, Any, Literal
 
@@ -16,7 +15,7 @@ from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage,
 from onceward.pipelines.contract import EffectSettings
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.paths import PathFinder
-from onceward.pipelines.settings import Expression, Seconds, Settings
+from onceward.pipelines.settings import Expression, Settings
 
 
 class Argument(Settings, kw_only=True):
@@ -38,16 +37,12 @@ class RunStep(EffectSettings, kw_only=True):
     Attributes:
         command: The program and its arguments, such as [./charge.sh, --id, {value: message.id}].
         input: What the command reads from its standard input, as a line.
-        environment: More variables.
         output: How the standard output is read as the result. What is no JSON stays text.
-        timeout: When to kill the command. By default never.
     """
 
     command: Annotated[list[str | Argument], Meta(min_length=1)]
     input: Expression = "message"
-    environment: dict[str, Expression] = {}
     output: Literal["text", "json"] = "text"
-    timeout: Seconds | None = None
 
     @property
     def title(self) -> str:
@@ -56,9 +51,7 @@ class RunStep(EffectSettings, kw_only=True):
     def build(self, kit: "Kit") -> EffectAction:
         program, arguments = self._checked(kit)
         given = kit.expression("input", self.input)
-        more = kit.expressions("environment", self.environment)
-        timeout = None if self.timeout is None else kit.seconds("timeout", self.timeout, least=0.001)
-        commands = Commands(program, timeout)
+        commands = Commands(program)
         kit.closing(commands.close)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
@@ -66,7 +59,6 @@ class RunStep(EffectSettings, kw_only=True):
             _check_options(arguments, argv)
             variables = {
                 **os.environb,
-                **{os.fsencode(name): os.fsencode(_text(find, message)) for name, find in more.items()},
                 **variables_of(call.claim),
                 b"ONCEWARD_DERIVED_KEY": call.key().encode(),
             }
@@ -96,9 +88,6 @@ class RunStep(EffectSettings, kw_only=True):
         for number, one in enumerate(self.command):
             if isinstance(one, str) and "\0" in one:
                 kit.mistake(("command", number), "a command cannot get a NUL character")
-        for name in self.environment:
-            if not name or "=" in name or "\0" in name:
-                kit.mistake(("environment", name), f"{name!r} cannot be the name of a variable")
         written = [one if isinstance(one, str) else "{}" for one in self.command]
         for at, interpreter in code_in(written):
             if at < len(written) and isinstance(self.command[at], Argument):
@@ -116,8 +105,8 @@ class RunStep(EffectSettings, kw_only=True):
 class Commands:
     """Runs a program under a watchdog, which kills it if this process is killed."""
 
-    def __init__(self, program: str, timeout: float | None) -> None:
-        self._program, self._timeout = program, timeout
+    def __init__(self, program: str) -> None:
+        self._program = program
         self._lock = threading.Lock()
         self._watchdog: Watchdog | None = None
 
@@ -128,17 +117,9 @@ class Commands:
         with unnamed_file() as standard, unnamed_file() as out, unnamed_file() as err:
             standard.write(given)
             standard.seek(0)
-            timers: list[threading.Timer] = []
-            late = threading.Event()
-
-            def started(pid: int) -> None:
-                if self._timeout is not None:
-                    timers.append(threading.Timer(self._timeout, _kill, (pid, late)))
-                    timers[0].start()
-
             try:
                 files = [file.fileno() for file in (standard, out, err)]
-                status = watchdog.run(self._program, argv, variables, files, started)
+                status = watchdog.run(self._program, argv, variables, files)
             except WatchdogGone:
                 self._drop(watchdog)
                 # No failure of the step: on_lapse decides about it, and not on_error.
@@ -146,12 +127,8 @@ class Commands:
                     f"{self._program}: the process that starts it was killed, so nobody knows what it did. The message comes "
                     "again; with on_lapse: park, a person looks whether the command took effect"
                 ) from None
-            finally:
-                for timer in timers:
-                    timer.cancel()
             if status:
-                why = f"killed after {self._timeout:g} s" if late.is_set() else described_status(status)
-                raise StepFailed(f"{why}{tail_of(err)}")
+                raise StepFailed(f"{described_status(status)}{tail_of(err)}")
             out.seek(0)
             return out.read()
 
@@ -167,14 +144,6 @@ class Commands:
         if self._watchdog is not None:
             self._watchdog.close()
             self._watchdog = None
-
-
-def _kill(pid: int, late: threading.Event) -> None:
-    late.set()
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass  # it has ended
 
 
 def _text(find: PathFinder, message: PipelineMessage) -> str:
