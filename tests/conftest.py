@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from onceward.aws.sqs import queue_steps
 from onceward.outbox import sender as senders
-from schedule import ASKED, NIGHTLY, Scheduling, left_out, rank
+from schedule import ASKED, NIGHTLY, Scheduling, is_of, left_out, number_of, rank
 from servers.dynoxide import Dynoxide
 from servers.kafka import Kafka
 from servers.ministack import Ministack
@@ -113,14 +113,33 @@ def pytest_collection_finish():
     gc.enable()
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Leave the files to the other processes that those run."""
+    number = getattr(config, "workerinput", {}).get("number")
+    if number is None or collection_path.suffix != ".py":
+        return None
+    return None if is_of(number, collection_path.relative_to(config.rootpath).as_posix()) else True
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    return Scheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+    return Scheduling(config, is_shared=_is_shared(config)) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
     node.workerinput["run"] = str(node.config.stash[RUN])
+    if _is_shared(node.config):
+        node.workerinput["number"] = number_of(node)
+
+
+def _is_shared(config):
+    """Return whether all tests run, in processes enough to collect only their own."""
+    return (
+        config.getvalue("dist") == "loadgroup"
+        and config.args == config.getini("testpaths")
+        and len(config.option.tx) > 2
+    )
 
 
 def pytest_unconfigure(config):

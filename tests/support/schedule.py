@@ -12,19 +12,22 @@ from xdist.scheduler import LoadScopeScheduling
 SAMPLED = {"hand": 2, "layout": 1, "pool": 1}
 ASKED = os.environ.get("ONCEWARD_NIGHTLY")  # "1" runs all, "0" leaves tests out of a named file, too
 NIGHTLY = ASKED == "1"
-FIRST = ("processes/", "e2e/", "docs/", "systems/", "integration/", "conformance/")  # what waits most, before units
+# What waits most is first in line, and what computes is last. Each process collects only what it may run: that takes half the time.
+LINE = ("processes/", "e2e/", "docs/", "systems/", "integration/", "stores", "conformance/", "unit/")
+STORES = tuple(f"integration/{store}/" for store in ("dynamodb", "mysql", "postgres", "redis", "sqlite"))
 
 
 def left_out(items):
     """Return the tests that are for ``make nightly`` only."""
-    alike = defaultdict(list)  # by what is the same but for the sampled parameters
+    alike = defaultdict(lambda: defaultdict(list))  # by file, and by what is the same but for the sampled parameters
     for item in items:
         counts = {name: count for name, count in _sampled(item).items() if name in item.callspec.params}
         if counts:
             others = tuple((name, id(value)) for name, value in item.callspec.params.items() if name not in counts)
-            alike[item.nodeid.partition("[")[0], others].append((item, counts))
+            test = item.nodeid.partition("[")[0]
+            alike[test.partition("::")[0]][test, others].append((item, counts))
     left = {item for item in items if item.get_closest_marker("nightly") or not _is_named(item)}
-    for turn, ones in enumerate(alike.values()):
+    for turn, ones in (turn for tests in alike.values() for turn in enumerate(tests.values())):
         kept = [item for item, _ in ones]
         for place, (name, count) in enumerate(ones[0][1].items()):
             values = list(dict.fromkeys(id(item.callspec.params[name]) for item in kept))
@@ -50,30 +53,65 @@ def _is_named(item):
 
 
 def rank(nodeid):
-    """Return a test's place in the order: the folders in ``FIRST``, and then all else."""
+    """Return a test's place in the line."""
     name = nodeid.removeprefix("tests/")
-    return next((rank for rank, first in enumerate(FIRST) if name.startswith(first)), len(FIRST))
+    kind = "stores" if name.startswith(STORES) else name
+    return next((rank for rank, first in enumerate(LINE) if kind.startswith(first)), len(LINE))
+
+
+def is_of(number, nodeid):
+    """Return whether the process with this number may run the test: every third runs what computes, and all help the stores."""
+    place, stores = rank(nodeid), LINE.index("stores")
+    return place >= stores if number % 3 == 2 else place <= stores
+
+
+def number_of(node):
+    """Return the number of a process of pytest-xdist."""
+    return int(node.gateway.id.removeprefix("gw"))
 
 
 class Scheduling(LoadScopeScheduling):
     """Give a file with servers of its own to one process, so that each starts once; xdist's own groups do nothing on pytest 9.2.
 
-    Tests at the front of the line wait much, and those at its end compute. Every third process takes from the end,
-    so that the cores have work at all times.
+    A process gets the first in line of what it has collected, and every third one the last, so that the cores have work at
+    all times.
+
+    Args:
+        config: pytest's.
+        is_shared: whether each process collects only what it may run.
     """
 
-    def __init__(self, config, log=None):
-        config.option.loadscopereorder = False  # the line is as `rank` has it
-        super().__init__(config, log)
+    def __init__(self, config, *, is_shared):
+        super().__init__(config)
+        self.is_shared = is_shared
+
+    def add_node_collection(self, node, collection):
+        self.registered_collections[node] = list(collection)
+
+    def schedule(self):
+        if self.collection is None:
+            self.collection = sorted(
+                {test: None for ones in self.registered_collections.values() for test in ones}, key=rank
+            )
+            for test in self.collection:
+                self.workqueue.setdefault(self._split_scope(test), {})[test] = False
+        for _ in range(2):  # a process needs the next test to run one
+            for node in self.nodes:
+                if node in self.registered_collections:
+                    self._reschedule(node)
 
     def _split_scope(self, nodeid):
         file = nodeid.partition("::")[0]
         return file if _has_own_servers(self.config.rootpath / file) else nodeid
 
     def _assign_work_unit(self, node):
-        if int(node.gateway.id.removeprefix("gw")) % 3 == 2:
-            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
-        super()._assign_work_unit(node)
+        number = number_of(node)
+        for scope in reversed(self.workqueue) if number % 3 == 2 else self.workqueue:
+            if is_of(number, scope) or not self.is_shared:
+                self.workqueue.move_to_end(scope, last=False)
+                super()._assign_work_unit(node)
+                return
+        node.shutdown()
 
 
 @cache

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from schedule import Scheduling, left_out, rank
+from schedule import Scheduling, is_of, left_out, rank
 
 
 class Process:
@@ -22,16 +22,19 @@ class Process:
         self.shutting_down = True
 
 
-def run(folder, tests, processes):
+def run(folder, tests, processes, is_shared=False):
     """Return what each of the processes is given, each of them as fast as the others."""
     config = SimpleNamespace(
         rootpath=folder, option=SimpleNamespace(), getvalue=lambda name: ["popen"] * processes if name == "tx" else None
     )
-    line = Scheduling(config)
+    line = Scheduling(config, is_shared=is_shared)
     nodes = [Process(number) for number in range(processes)]
+    collected = {
+        node: [test for test in tests if is_of(number, test) or not is_shared] for number, node in enumerate(nodes)
+    }
     for node in nodes:
         line.add_node(node)
-        line.add_node_collection(node, tests)
+        line.add_node_collection(node, collected[node])
     line.schedule()
     done = dict.fromkeys(nodes, 0)
     while any(done[node] < len(node.sent) for node in nodes):
@@ -41,7 +44,7 @@ def run(folder, tests, processes):
                 line.mark_test_complete(node, node.sent[done[node] - 1])
     assert line.tests_finished
     assert all(node.shutting_down for node in nodes)
-    return [[tests[place] for place in node.sent] for node in nodes]
+    return [[collected[node][place] for place in node.sent] for node in nodes]
 
 
 def test_each_test_runs_once_and_every_third_process_begins_at_the_end(tmp_path):
@@ -55,6 +58,22 @@ def test_each_test_runs_once_and_every_third_process_begins_at_the_end(tmp_path)
         sorted(ones) for number, ones in enumerate(given) if number != 2
     ]
     assert min(map(len, given)) > 15
+
+
+def test_a_process_runs_what_it_has_collected_and_all_of_them_those_of_the_stores(tmp_path):
+    files = ["unit/a.py", "integration/aws/a.py", "integration/redis/a.py", "processes/a.py"]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    tests = [f"{file}::test_{number:03}" for file in files for number in range(60)]
+    given = run(tmp_path, tests, 6, is_shared=True)
+    assert sorted(test for ones in given for test in ones) == sorted(tests)
+    kinds = [list(dict.fromkeys(test.partition("::")[0] for test in ones)) for ones in given]
+    waits, computes = (
+        ["processes/a.py", "integration/aws/a.py", "integration/redis/a.py"],
+        ["unit/a.py", "integration/redis/a.py"],
+    )
+    assert kinds == [waits, waits, computes] * 2
 
 
 def test_a_file_with_servers_of_its_own_is_one_processs(tmp_path):
