@@ -72,6 +72,7 @@ def test_ls_sorts_all_that_match_before_it_cuts(cli):
     assert cli.run("ls", "--sort", "changed", "--after", "x").returncode == 2
 
 
+@pytest.mark.nightly
 def test_states_have_colours_on_a_terminal_only(cli):
     assert not COLOUR.search(cli.run("ls").stdout)
     for command in (("ls",), ("show", "n:parked"), ("stats",)):

@@ -76,6 +76,7 @@ def charge(order):
     return {"receipt": order}
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled("sqlite")
 @pytest.mark.parametrize("kind", LEDGERS)
 def test_a_parked_message_is_found_explained_unparked_and_runs(kind, request, tmp_path, page):

@@ -75,6 +75,7 @@ def test_make_demo_starts_a_postgresql_and_stops_it(postgres15):
         socket.create_connection(("127.0.0.1", int(port)), timeout=5)
 
 
+@pytest.mark.nightly
 def test_the_demo_shows_a_live_table_and_leaves_nothing_when_interrupted(cli):
     controller, terminal = pty.openpty()
     process = cli.start("demo", "--seconds", "20", stdin=terminal, stdout=terminal, stderr=terminal)

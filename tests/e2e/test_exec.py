@@ -126,6 +126,7 @@ def test_a_command_that_a_signal_ends_keeps_its_key(cli, job, numbers, status):
     assert cli.run(*KEY, "--", "./job.sh").returncode == 75
 
 
+@pytest.mark.nightly
 def test_a_signal_ends_the_wait_for_another_that_runs_it(cli, job):
     runs = cli.start(*KEY, "--", job("while [ ! -e go ]; do sleep 0.05; done; exit 3"))
     until(lambda: cli.log() == ["run"])
@@ -202,6 +203,7 @@ def test_a_reader_that_stands_still_does_not_hold_up_the_record(cli, job, number
     assert cli.log() == ["run"]
 
 
+@pytest.mark.nightly
 def test_a_second_signal_ends_it_also_if_nobody_reads_its_output(cli, job):
     process = cli.start(*KEY, "--", job("trap '' TERM; echo up > up; yes | head -c 1000000"))
     until(lambda: cli.log("up") == ["up"])
@@ -221,6 +223,7 @@ def waiting_in(pipe):
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
+@pytest.mark.nightly
 def test_a_signal_ends_a_replay_that_nobody_reads(cli, job):
     command = (*KEY, "--", job("head -c 100000 /dev/zero"))
     cli.run(*command)

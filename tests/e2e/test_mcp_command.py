@@ -47,6 +47,7 @@ def asking(client, *calls):
     return asyncio.run(main())
 
 
+@pytest.mark.nightly
 def test_it_looks_and_changes_nothing_and_shows_no_payloads(tmp_path, ledger):
     calls = [
         ("list_records", {}),

@@ -128,7 +128,7 @@ def add(server, stream, *messages):
             client.xadd(stream, {"__data__": json.dumps({"data": json.dumps(message)})})
 
 
-@pytest.mark.sampled(file=2)
+@pytest.mark.sampled(file=1)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_scenario_has_no_mistake_and_does_what_its_examples_say(file, tmp_path, monkeypatch):
     monkeypatch.setenv("OUT", str(tmp_path / "out"))
@@ -138,6 +138,7 @@ def test_a_scenario_has_no_mistake_and_does_what_its_examples_say(file, tmp_path
         assert done.exit_code == 0, done.output
 
 
+@pytest.mark.nightly
 def test_system_lock(shop, ministack, dynoxide, table, aws, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", ministack.url)
     queue = ministack.queue(f"orders-{uuid.uuid4().hex[:8]}")
@@ -173,6 +174,7 @@ def test_producer_lock(shop, rabbitmq, server):
     assert sorted(one["id"] for one in shop.written(3)) == ["a", "b", "c"]
 
 
+@pytest.mark.nightly
 def test_enrich_once(shop, nats, bank, postgres15):
     subject = f"orders-{uuid.uuid4().hex[:8]}"
 

@@ -155,6 +155,7 @@ def test_dead_letters_keep_their_order_through_a_redrive(once, kafka):
     assert seen == list(range(6))
 
 
+@pytest.mark.sampled("+1h")
 @pytest.mark.parametrize("offset", ["+1h", "-1h"])
 def test_a_worker_whose_clock_is_wrong_waits_as_it_was_told(once, kafka, topic, tmp_path, offset):
     if library() is None:

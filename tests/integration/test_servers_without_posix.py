@@ -28,6 +28,7 @@ once.close()
 """
 
 
+@pytest.mark.sampled("postgres15")
 @pytest.mark.parametrize("kind", ["postgres15", "mariadb", "redis"])
 def test_a_ledger_on_a_server_works(request, kind):
     server, name = request.getfixturevalue(kind), f"posixless_{uuid.uuid4().hex[:12]}"

@@ -44,7 +44,7 @@ def check(ledger, journal, keys, attempts=(2,)):
     return sum(int(words[1]) for words in told if words[0] == "completer")
 
 
-@pytest.mark.sampled("mysql-plain", "sqlite-awaited")
+@pytest.mark.sampled("sqlite-awaited")
 @pytest.mark.parametrize("role", ["plain", "awaited"])
 def test_a_completer_finishes_what_a_killed_worker_began(ledger, start, tmp_path, role):
     journal = tmp_path / "journal"

@@ -165,7 +165,7 @@ def redis_stream():
     server.stop()
 
 
-@pytest.mark.sampled("sqs", "nats_subject")
+@pytest.mark.sampled("nats_subject")
 @pytest.mark.parametrize("kind", ["sqs", "kafka_topic", "rabbitmq_queue", "nats_subject", "redis_stream"])
 def test_a_queues_messages_survive_kills_of_the_pipeline(request, kind, tmp_path):
     source, send = request.getfixturevalue(kind)

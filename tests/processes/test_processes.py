@@ -59,7 +59,7 @@ def test_workers_killed_at_random_points_leave_exactly_one_effect_per_key(ledger
 # --- paused -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled("sqlite", "postgresql")
+@pytest.mark.sampled("postgresql")
 def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, start):
     zombie, patient = start("zombie", ledger.url), start("patient", ledger.url)
     for process in (zombie, patient):

@@ -144,7 +144,7 @@ def deploy(newer, ledger, tmp_path):
     return Deploy(tmp_path, newer, ledger)
 
 
-@pytest.mark.sampled("sqlite-older", "mysql-newer")
+@pytest.mark.sampled("mysql-newer")
 @pytest.mark.parametrize("first", ["older", "newer"])
 def test_both_builds_on_one_ledger_make_each_effect_once(deploy, first):
     deploy.run(first, 'once.run("first", effect, "first")')
@@ -155,7 +155,7 @@ def test_both_builds_on_one_ledger_make_each_effect_once(deploy, first):
     assert deploy.effects() == sorted(["first", "needy", *(f"k{n}" for n in range(40))])
 
 
-@pytest.mark.sampled("postgresql", "dynamodb")
+@pytest.mark.sampled("dynamodb")
 def test_the_older_build_takes_over_and_keeps_the_field_it_does_not_know(deploy):
     deploy.run("newer", DIE)
     deploy.run("older", TAKE_OVER)

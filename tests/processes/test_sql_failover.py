@@ -106,6 +106,7 @@ def end(processes):
         assert lines(process) == ["done"]
 
 
+@pytest.mark.nightly
 @pytest.mark.sampled("mariadb-behind")  # histories promote a standby of PostgreSQL
 @pytest.mark.parametrize("off", [OFF, -OFF], ids=["ahead", "behind"])
 def test_failover_to_a_synchronous_standby_loses_and_doubles_nothing(start, pair, primary, following, gate, log, off):

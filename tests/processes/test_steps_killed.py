@@ -53,7 +53,7 @@ def start_stopped():
         yield begin
 
 
-@pytest.mark.sampled("sqlite-None", "dynamodb-+1h", "postgresql--1h")
+@pytest.mark.sampled("sqlite-None", "dynamodb-+1h")
 @pytest.mark.parametrize("offset", [None, "-1h", "+1h"])
 def test_a_worker_that_hangs_in_a_step_is_refused_and_told(ledger, start_stopped, faketime, offset):
     zombie = start_stopped(ledger.url, ledger.lease, prefix=() if offset is None else faketime(offset))

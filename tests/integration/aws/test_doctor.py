@@ -327,6 +327,7 @@ def test_a_table_is_looked_at(cli, dynoxide, table):
     assert set(told(other)) == {("error", "TTL"), ("skipped", "point-in-time recovery")}
 
 
+@pytest.mark.sampled("DescribeTimeToLive")
 @pytest.mark.parametrize("action", ["DescribeTable", "DescribeTimeToLive"])
 def test_no_question_that_an_emulator_does_not_answer_is_a_failure(cli, proxy, url, action):
     proxy.rule = lambda seen: Refuse("UnknownOperationException") if seen.action == action else None

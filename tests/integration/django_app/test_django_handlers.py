@@ -145,6 +145,7 @@ Memory().run()
     assert told.splitlines() == [refused] * 4 + [states, f"{refused} {refused}"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_middleware", [False, True])
 def test_atomic_on_a_method_of_a_view_commits_its_answer(small, is_middleware):
     told = small.run(

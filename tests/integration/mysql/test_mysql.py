@@ -412,6 +412,7 @@ def secured():
         server.stop()
 
 
+@pytest.mark.sampled("sync")
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_tls_is_checked(secured, mode):
     url, chain = secured

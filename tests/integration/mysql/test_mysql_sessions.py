@@ -48,6 +48,7 @@ def without_autocommit(lent, as_worker):
     return as_worker
 
 
+@pytest.mark.sampled("awaited")
 @pytest.mark.parametrize("kind", ["url", "awaited"])
 def test_a_server_whose_sessions_begin_without_autocommit_keeps_what_was_recorded(without_autocommit, kind):
     url, ran = without_autocommit, []
@@ -102,6 +103,7 @@ def test_a_server_that_ignores_the_charset_that_is_asked_for_changes_no_text(cha
         server.stop()
 
 
+@pytest.mark.sampled("async")
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_server_that_takes_no_writes_any_more_is_left(as_worker, lent, mode):
     """Another one may have its address by now."""

@@ -168,6 +168,7 @@ def test_a_message_arrives_with_its_derived_key(station, tmp_path):
     assert len({uuid.UUID(key) for key, _, _ in found}) == 8
 
 
+@pytest.mark.sampled("sqs")
 @pytest.mark.parametrize("kind", ["sqs", "kafka"])
 def test_each_message_has_one_key_over_kills_and_none_is_lost(station, tmp_path):
     messages = [{"id": n, "shop": "a", "body": {"n": n}} for n in range(150)]

@@ -111,6 +111,7 @@ def test_a_member_that_is_added_extends_the_whole_set(values):
     assert sorted(values.get("k")) == [1, 2]
 
 
+@pytest.mark.sampled("postgresql")
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mysql"])
 def test_first_uses_at_once_make_one_table(request, tmp_path, dialect):
     for name in (f"values_{next(NAMES)}" for _ in range(10)):
@@ -138,6 +139,7 @@ def test_a_postgresql_that_takes_a_connection_and_says_nothing_is_given_up(monke
             values.get("k")
 
 
+@pytest.mark.sampled("Postgres")
 @pytest.mark.parametrize("kind", [Postgres, Mariadb])
 def test_connections_that_a_restart_has_ended_fail_no_message(monkeypatch, kind):
     monkeypatch.setattr(databases, "_IDLE", 0.0)

@@ -94,6 +94,7 @@ def queued(process):
     return {(name, key): is_queued for name, key, is_queued in json.loads(told.splitlines()[-1])}
 
 
+@pytest.mark.nightly
 def test_of_two_producers_with_one_key_one_queues_the_job(queues, start, tmp_path):
     keys = [f"k{number}" for number in range(4)]
     ledger = f"sqlite:///{tmp_path}/ledger.db"

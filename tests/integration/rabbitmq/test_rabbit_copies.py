@@ -124,6 +124,7 @@ def test_headers_that_fill_a_frame_do_not_end_the_connection(rabbitmq, once, que
     assert "FRAME_ERROR" not in caplog.text
 
 
+@pytest.mark.nightly
 def test_a_letter_waits_until_a_full_dead_letter_queue_has_room(server, once):
     queue = server.queue("full")
     options = {"url": server.url, "key": "order.id", "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}

@@ -55,7 +55,7 @@ def test_every_answer_is_one_of_the_document(described, action, mode):
     seen = collections.Counter()
     operation = described.schema["/v1/{namespace}/" + action]["POST"]
 
-    @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case):
         wait = case.body.get("wait") if isinstance(case.body, dict) else None

@@ -101,6 +101,7 @@ def test_a_proxy_told_to_stop_finishes_the_request_under_way(upstream, tmp_path)
     assert record.status == COMPLETED
 
 
+@pytest.mark.nightly
 def test_proxies_whose_clocks_are_an_hour_off_take_each_key_once(upstream, tmp_path, faketime):
     upstream.pause = 3.0
     with proxied(upstream, tmp_path, "--lease", "2s") as right, contextlib.ExitStack() as stack:

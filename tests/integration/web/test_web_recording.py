@@ -93,7 +93,7 @@ def test_answer_goes_out_though_its_ledger_is_away_and_is_recorded_later(served,
     assert len(place.effects) == 1
 
 
-@pytest.mark.sampled("starlette", "flask_app")
+@pytest.mark.sampled("starlette")
 @pytest.mark.parametrize("name", ["starlette", "flask_app", "django_asgi/later"])
 def test_a_server_that_stops_records_first_what_it_has_answered(name, proxy, place):
     start, path, options = SERVERS[name]
@@ -108,6 +108,7 @@ def test_a_server_that_stops_records_first_what_it_has_answered(name, proxy, pla
         assert place.statuses == [COMPLETED]
 
 
+@pytest.mark.nightly
 def test_until_an_answer_is_recorded_a_retry_gets_409(proxy, place):
     with uvicorn("web_recording:starlette", **place.environment) as server:
         answered_while_away(server, "/slow", proxy, place)
@@ -122,6 +123,7 @@ def test_until_an_answer_is_recorded_a_retry_gets_409(proxy, place):
 # --- answers that are cut short -------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_events_whose_client_has_left_are_not_replayed_as_complete(place):
     with uvicorn("web_recording:middled", **place.environment) as server:
         with socket.create_connection(("127.0.0.1", server.port)) as connection:
@@ -136,6 +138,7 @@ def test_events_whose_client_has_left_are_not_replayed_as_complete(place):
         assert place.effects == []
 
 
+@pytest.mark.nightly
 def test_an_answer_that_fails_in_its_middle_is_not_replayed_as_complete(place):
     with uvicorn("web_recording:middled", **place.environment) as server:
         with contextlib.suppress(OSError, http.client.HTTPException):

@@ -104,7 +104,7 @@ def records(event):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("wrapper", "options", "event"), CASES)
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_no_record_of_any_event_is_lost(wrapper, options, event, data):
     event = data.draw(mutated(event))

@@ -196,7 +196,7 @@ def test_windows_of_cron_where_clocks_are_put_on_or_back(zone, day, expression, 
     calendar = CronCalendar(expression, zone)
     noon = dt.datetime.fromisoformat(f"{day}T12:00:00+00:00").timestamp()
     begun = []
-    for moment in (noon + minutes * 60.0 for minutes in range(-48 * 60, 48 * 60, 19)):
+    for moment in (noon + minutes * 60.0 for minutes in range(-28 * 60, 20 * 60, 19)):
         start, after = calendar.last(moment), calendar.next(moment)
         assert start <= moment < after
         assert (calendar.last(after), calendar.next(start - 0.5)) == (after, start)
