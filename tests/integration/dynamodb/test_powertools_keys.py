@@ -23,7 +23,7 @@ from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.dynamodb.layouts import Powertools, powertools_keys
 from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key, powertools_name
 from onceward.stores.dynamodb.store import DynamoStore
-from printed.pages import section
+from printed.pages import blocks
 from servers.needs import numbers
 from tables import each
 from web.plain_wire import plain_wires
@@ -204,8 +204,8 @@ def test_every_record_of_powertools_has_a_key(name):
 
 
 def example(name):
-    text = section("docs/how-to/migrate.md", "Go on with an existing table")
-    return text.split(f"<!-- run: {name} -->\n```python\n")[1].split("```")[0]
+    (found,) = [one for one in blocks("docs/how-to/migrate.md", "From Powertools") if one.title == f"{name}.py"]
+    return found.text
 
 
 @pytest.mark.filterwarnings("ignore:Couldn't determine the remaining time:UserWarning")
@@ -217,10 +217,10 @@ def test_the_example_of_a_switch_meets_the_same_records(order, dynoxide, proxy, 
     for name in order:
         code = example(name)
         code = code.replace('Layer("idempotency")', f'Layer("{table}", boto3_client=client)')
-        code = code.replace('"dynamodb://idempotency?region=eu-west-1&preset=powertools"', "store")
+        code = code.replace('"dynamodb://idempotency?preset=powertools"', "store")
         assert "client" in code or "store" in code
         code = code.replace('return {"receipt"', 'ran.append("' + name + '")\n    return {"receipt"')
-        charge[name] = {"client": client, "ran": []}
+        charge[name] = {"__name__": "shop", "client": client, "ran": []}
         charge[name]["store"] = DynamoStore(table, plain_wires(proxy.url), layout=Powertools())
         exec(code, charge[name])
     for name in order:
