@@ -13,17 +13,14 @@ from web.payments import Payments
 
 TITLE = "Whose rules: the draft, Stripe, PayPal, Adyen, Square"
 PAGE = section("docs/reference/http.md", TITLE)
-ROWS = {
-    cells[0]: dict(
-        zip(("as_draft", "as_stripe", "as_paypal", "as_adyen", "as_square", "default"), cells[1:], strict=True)
-    )
-    for cells in (
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if line.startswith("| ")
-    )
-    if len(cells) == 7 and cells[0] != "rule"
-}
-RULES = run("docs/reference/http.md", {}, title=TITLE)
 PROFILES = ("default", "as_draft", "as_stripe", "as_paypal", "as_adyen", "as_square")
+HEADS = {3: ("as_draft", "default"), 5: PROFILES[2:]}  # by the number of a table's columns
+CELLS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if line.startswith("| ")]
+ROWS = {cells[0]: {} for cells in CELLS if cells[0] != "rule"}
+for row, *cells in CELLS:
+    if row != "rule":
+        ROWS[row].update(zip(HEADS[len(cells) + 1], cells, strict=True))
+RULES = run("docs/reference/http.md", {}, title=TITLE)
 HEADERS = {"as_paypal": "PayPal-Request-Id", "as_square": "body.idempotency_key"}
 REPORTS = {}
 
