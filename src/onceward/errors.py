@@ -77,7 +77,9 @@ class Reentrant(_KeyedError):
 
     def __init__(self, key: str) -> None:
         super().__init__(
-            f"{key}: this very key is being handled by the caller. A nested guard needs a key or a name of its own", key
+            f"{key}: the handler of this key asked for the same key again, and would wait for itself forever. Nothing ran: give "
+            "the nested guard its own key or name=",
+            key,
         )
 
 
@@ -163,17 +165,16 @@ class Completed(_KeyedError):
 class LeaseLost(_KeyedError):
     """This worker was paused or cut off for longer than its lease. It lost the key, so its write was refused.
 
-    Cause: The worker stood still, or could not reach the ledger, for longer than its lease.
+    Cause: The worker was paused, or could not reach the ledger, for longer than its lease.
 
-    Fix: Let it go on: the key has another worker now. Check ``claim.lost`` before each effect, pass ``claim.fence`` on,
-    or raise ``lease=``.
+    Fix: Do not repeat the work here, because another worker may have the key. To prevent it, check ``claim.lost`` before each
+    effect, pass ``claim.fence`` to the downstream, or raise ``lease=``.
     """
 
     def __init__(self, key: str, doing: str) -> None:
         super().__init__(
-            f"{key}: the claim was lost before it could {doing}: the lease ran out and the key went on without this "
-            "worker, whose outcome is not recorded. Check claim.lost before each effect, hand claim.fence to the "
-            "downstream, or raise lease=",
+            f"{key}: the claim was lost before it could {doing}, because its lease ended. The outcome is not recorded, and "
+            "another worker may have the key. Check claim.lost before each effect, pass claim.fence to the downstream, or raise lease=",
             key,
         )
 
@@ -248,8 +249,8 @@ class OwnerUsed(_KeyedError):
 
     def __init__(self, key: str) -> None:
         super().__init__(
-            f"{key}: this id had a claim on this key, which has ended, or whose lease has. Nothing was claimed: make a new id "
-            "of 128 random bits for each claim",
+            f"{key}: this id was used for an earlier claim of this key, which is over. Nothing was claimed: make a new id of "
+            "128 random bits for each claim",
             key,
         )
 
@@ -270,7 +271,7 @@ class EffectRefused(_KeyedError):
     def __init__(self, key: str, index: int, what: str, item: object) -> None:
         super().__init__(
             f"{key}: the condition of writes[{index}] ({what}) does not hold, so nothing was written, neither the effect nor "
-            "the record; the item as it stands is in this error's .item",
+            "the record. The existing item is in this error's .item",
             key,
         )
         self.index = index

@@ -40,7 +40,7 @@ def doctor(
     It changes nothing. The exit status is 1 when something is unsafe, and 2 when doctor could not read a setting that you named.
     "skipped" means that doctor could not read this setting.
 
-    With --watch it checks again after each such time, and prints what is new. ctrl-C ends it.
+    With --watch 10m it checks again every ten minutes, and prints what is new. ctrl-C ends it.
 
     Options:
         queue (QUEUE): The queue: its URL, ARN or name; amqp:orders for one of RabbitMQ.
@@ -51,7 +51,7 @@ def doctor(
         function (NAME): The Lambda function that consumes the queue. By default: all that are mapped to it.
         celery (APP): A Celery application: module or module:app, as for celery -A.
         kafka (TOPIC): A topic of a Kafka worker; KAFKA_SERVERS names the brokers.
-        watch (DURATION): Check again after each such time, and print what is new.
+        watch (DURATION): Check again this often, and print what is new.
     """
     if {queue, store, celery, kafka} == {None}:
         refuse("say what to check: --queue, --celery, --kafka, --store, or several of them", USAGE)

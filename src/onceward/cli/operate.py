@@ -268,7 +268,7 @@ def retry(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Forget a step of a key and the steps after it: the next delivery makes them again, also of a completed key.
+    """Forget a step of a key, and the steps after it: the next delivery makes them again. It also works for a completed key.
 
     Steps that were recorded earlier are kept. A downstream that got claim.key(STEP) gets the same key again, and can deduplicate.
 

@@ -51,7 +51,8 @@ def redrive(
     those of a queue of RabbitMQ, in QUEUE.onceward-dead, go to that queue.
 
     A message stays if its key is completed, its effect may have happened, or a worker holds the key. After an interrupt or a kill,
-    run the same command again: it continues. The exit status is 0 when only messages that --where excludes are left, and 1 when others had to stay.
+    run the same command again: it continues. The exit status is 0 if no message that
+    --where selects is left, and 1 if some had to stay.
 
     Options:
         dlq (DLQ): The dead-letter queue: its URL, ARN or name; kafka: and a topic; or amqp: and a queue.

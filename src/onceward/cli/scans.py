@@ -208,9 +208,9 @@ def stats(
 ) -> None:
     """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` ones await deletion.
 
-    A large ledger in PostgreSQL, MySQL or Redis, or in DynamoDB with index=open, is not read: an index has what is not COMPLETED.
-    If the number of COMPLETED records is an estimate, it is marked so; with --json, `estimated` names the estimates. Other ledgers,
-    and parts of a ledger, are read as a whole.
+    In a large ledger in PostgreSQL, MySQL or Redis, or in DynamoDB with index=open, an index counts what is not COMPLETED. The number
+    of COMPLETED records can then be an estimate, and is marked so; with --json, `estimated` names the estimates. Other ledgers, and
+    parts of a ledger, are read as a whole.
 
     After --limit or ctrl-C it prints the counts so far and says how to continue. With --json, `next` says it. Add up the counts of
     all parts.

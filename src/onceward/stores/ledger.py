@@ -50,7 +50,9 @@ class Ledger(LedgerErasing):
             if protocol.is_live(record, now) and not live:
                 raise Busy(key, record.lease_until - now, record.worker)
             if protocol.message_in(record) is not None and not message:
-                raise KeepsMessage(f"{key}: it keeps a message that is in no queue any more, and goes with it")
+                raise KeepsMessage(
+                    f"{key}: it keeps a message that is in no queue any more. Clearing it loses the message"
+                )
             if not unsent:
                 _check_sent(record)
             # A clock of whole seconds stamps ahead of its time: wait, so that the next claim gets a larger fence.

@@ -744,7 +744,7 @@ def test_clear_says_that_a_message_goes_with_the_key(cli):
     refused = cli.run("clear", "shop:a")
     assert refused.returncode == 1
     assert (
-        "it keeps a message that is in no queue any more, and goes with it. Pass --yes to do it anyway"
+        "it keeps a message that is in no queue any more. Clearing it loses the message. Pass --yes to do it anyway"
         in refused.stderr
     )
     assert cli.run("show", "shop:a").returncode == 0

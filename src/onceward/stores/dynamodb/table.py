@@ -222,5 +222,7 @@ def resumed(after: str) -> Item:
     except ValueError:
         key = None
     if not isinstance(key, dict):
-        raise StoreError(f"{after!r} is not where an earlier page of this ledger ended")
+        raise StoreError(
+            f"{after!r} is not the place where an earlier page of this ledger ended: begin again without it"
+        )
     return key
