@@ -103,14 +103,7 @@ def test_a_ledger_that_is_not_named_leaves_a_gap(cli, shop):
     assert [key in row for key, row in zip(keys, rows, strict=True)] == [True, True, True]
 
 
-def test_a_limit_is_told(cli, shop):
-    ours, theirs, keys = shop
-    done = cli.run("show", "--chain", keys[0], "--store", ours, "--store", theirs, "--scan", "--limit", "2")
-    assert len(done.stdout.decode().splitlines()) == 3
-    assert "there are more than 2 keys: give a larger --limit" in done.stderr
-
-
-@pytest.mark.parametrize("arguments", [["nothing"], ["k", "--store", "sqlite:///nowhere.db"], ["k", "--limit", "0"]])
+@pytest.mark.parametrize("arguments", [["nothing"], ["k", "--store", "sqlite:///nowhere.db"]])
 def test_what_cannot_be_traced_is_one_line(cli, shop, arguments):
     ours, _, _ = shop
     where = [] if "--store" in arguments else ["--store", ours]

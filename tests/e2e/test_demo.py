@@ -76,7 +76,7 @@ def test_make_demo_starts_a_postgresql_and_stops_it(postgres15):
 
 
 @pytest.mark.nightly
-def test_the_demo_shows_a_live_table_and_leaves_nothing_when_interrupted(cli):
+def test_the_demo_shows_how_it_goes_and_leaves_nothing_when_interrupted(cli):
     controller, terminal = pty.openpty()
     process = cli.start("demo", "--seconds", "20", stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)

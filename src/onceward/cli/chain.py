@@ -10,25 +10,24 @@ from onceward.cli.ledgers import looking_at
 from onceward.core.origin import read_origin
 from onceward.core.protocol import is_lapsed
 from onceward.core.views import last_change, relative
-from onceward.stores.chains import ChainLink, ChainNode, KeyChain, chain_of
+from onceward.stores.chains import LONGEST, ChainLink, ChainNode, KeyChain, chain_of
 from onceward.terminal import line, quoted
 
 _UNKNOWN = "no record: expired, cleared, or in a ledger that is not named"
 
 
-def show_chain(key: str, urls: Iterable[str], *, scan: bool, limit: int, json: bool) -> None:
+def show_chain(key: str, urls: Iterable[str], *, scan: bool, json: bool) -> None:
     """Print the keys whose messages led to ``key``, and those that its messages led to.
 
     Args:
         key: in one of the ledgers.
         urls: of the ledgers.
         scan: whether to read a ledger as a whole if it has no index by origin.
-        limit: how many keys to print at most.
         json: whether to print a line of JSON for each key.
     """
     with ExitStack() as opened:
         ledgers = [opened.enter_context(looking_at(url)) for url in urls]
-        chain = chain_of(key, ledgers, scan=scan, limit=limit)
+        chain = chain_of(key, ledgers, scan=scan)
         told = list(_as_json(chain)) if json else list(_as_tree(chain, key, several=len(ledgers) > 1))
         typer.echo("\n".join(told))
         for ledger in chain.unread:
@@ -37,7 +36,7 @@ def show_chain(key: str, urls: Iterable[str], *, scan: bool, limit: int, json: b
                 "`onceward migrate` adds the index to PostgreSQL and SQLite"
             )
         if chain.cut:
-            _say(f"there are more than {limit} keys: give a larger --limit")
+            _say(f"there are more than {LONGEST} keys, and the others are not shown")
 
 
 def _nodes(chain: KeyChain) -> Iterator[tuple[ChainNode, int, str]]:

@@ -7,7 +7,7 @@ import typer
 
 from onceward import terminal
 from onceward.claim.completer import Completer, KeepingHandler, Sweep, decorated
-from onceward.cli.ledgers import INTERRUPTED, USAGE, JsonOption, OnceOption, refuse, said, seconds
+from onceward.cli.ledgers import INTERRUPTED, USAGE, JsonOption, OnceOption, pause_of, refuse, said, seconds
 from onceward.consumers.stop import signals
 from onceward.errors import OncewardError, StoreError
 from onceward.pipe.functions import imported
@@ -43,7 +43,7 @@ def complete(
         released (T): Also run keys that were given back, and not retried for T. Their callers got an exception. By default:
             only lapsed keys.
     """
-    pause, age = seconds("--every", every), seconds("--released", released)
+    pause, age = pause_of("--every", every), seconds("--released", released)
     handlers = [_handler(target) for target in call]
     urls = sorted({one.guard.store.url for one in handlers})
     if len(urls) > 1:

@@ -8,14 +8,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 from typer import Option
 
 from onceward.cli.demo_worker import COUNT, EFFECTS, LEASE, PAUSE, DemoLedger, DemoQueue
@@ -88,7 +86,7 @@ class Chaos:
 
 
 DUPLICATES = 0.3  # the share of messages that are sent twice
-_LINE_EVERY = 2.0  # seconds between lines of figures, without a terminal
+_LINE_EVERY = 2.0  # seconds between lines of figures
 _PATIENCE = 30.0  # seconds beyond --seconds; then the demo gives up
 
 StoreOption = Annotated[
@@ -170,18 +168,14 @@ def _run(folder: Path, effects: Any, messages: list[str], seconds: float, worker
         }
 
     began = time.monotonic()
-    live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+    next_line = began
     try:
-        with live or nullcontext():
-            next_line = began
-            while queue.left() and time.monotonic() < began + seconds + _PATIENCE:
-                chaos.step(gentle=time.monotonic() > began + seconds)
-                if live is not None:
-                    live.update(_table(counts(), len(messages)), refresh=True)
-                elif time.monotonic() >= next_line:
-                    console.print(", ".join(f"{name} {count}" for name, count in counts().items()))
-                    next_line = time.monotonic() + _LINE_EVERY
-                time.sleep(0.05)
+        while queue.left() and time.monotonic() < began + seconds + _PATIENCE:
+            chaos.step(gentle=time.monotonic() > began + seconds)
+            if time.monotonic() >= next_line:
+                console.print(", ".join(f"{name} {count}" for name, count in counts().items()))
+                next_line = time.monotonic() + _LINE_EVERY
+            time.sleep(0.05)
         chaos.end()
     finally:
         chaos.kill()
@@ -210,10 +204,3 @@ def _prove(console: Console, made: Counter[str], messages: list[str], counts: di
         else f"[bold red]NOT exactly once.[/] Missing: {missing[:5]}, doubled: {doubled[:5]}"
     )
     return proven
-
-
-def _table(counts: dict[str, int], messages: int) -> Table:
-    table = Table(show_header=False)
-    for name, count in counts.items():
-        table.add_row(name, f"{count} of {messages}" if name == "effects" else str(count))
-    return table

@@ -12,7 +12,7 @@ from typer import Option
 
 from onceward import terminal
 from onceward.aws.doctor.look import Inspection, diagnosis
-from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse, said, seconds
+from onceward.cli.ledgers import USAGE, JsonOption, opened, pause_of, refuse, said
 from onceward.cli.records import coloured
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
@@ -31,7 +31,6 @@ def doctor(
     max_attempts: Annotated[int | None, Option(min=1)] = None,
     function: str | None = None,
     celery: str | None = None,
-    kafka: str | None = None,
     watch: str | None = None,
     json: JsonOption = False,
 ) -> None:
@@ -43,31 +42,33 @@ def doctor(
     With --watch 10m it checks again every ten minutes, and prints what is new. ctrl-C ends it.
 
     Options:
-        queue (QUEUE): The queue: its URL, ARN or name; amqp:orders for one of RabbitMQ.
+        queue (QUEUE): The queue: its URL, ARN or name; amqp:orders for one of RabbitMQ; kafka:orders for a topic of a Kafka
+            worker, whose brokers KAFKA_SERVERS names.
         store (URL): The ledger that the queue's consumers use.
         lease (S): The guard's lease=, in seconds.
         retention (S): The guard's retention=, in seconds; none if it never ends.
         max_attempts (N): The guard's max_attempts=. By default: no limit.
         function (NAME): The Lambda function that consumes the queue. By default: all that are mapped to it.
         celery (APP): A Celery application: module or module:app, as for celery -A.
-        kafka (TOPIC): A topic of a Kafka worker; KAFKA_SERVERS names the brokers.
         watch (DURATION): Check again this often, and print what is new.
     """
-    if {queue, store, celery, kafka} == {None}:
-        refuse("say what to check: --queue, --celery, --kafka, --store, or several of them", USAGE)
+    if {queue, store, celery} == {None}:
+        refuse("say what to check: --queue, --celery, --store, or several of them", USAGE)
     if function is not None and queue is None:
         refuse("--function needs --queue: doctor looks at the event source mappings of that queue", USAGE)
     try:
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
     except (ValueError, TypeError) as error:
         refuse(str(error), USAGE)
-    pause = seconds("--watch", watch)
+    pause = pause_of("--watch", watch)
 
     def look() -> list[Finding]:
         looks = Inspection(policy, function)
         more: list[Finding] = []
         try:
-            if queue is not None and queue.startswith(("amqp:", "amqps:")):
+            if queue is not None and queue.startswith("kafka:"):
+                more += _kafka(queue.removeprefix("kafka:"), policy)
+            elif queue is not None and queue.startswith(("amqp:", "amqps:")):
                 more += _rabbitmq(queue, policy)
             elif queue is not None:
                 looks.queue(queue)
@@ -80,7 +81,6 @@ def doctor(
             finally:
                 once.close()
         found = [*diagnosis(looks.facts), *(_celery(celery) if celery is not None else ()), *more]
-        found += _kafka(kafka, policy) if kafka is not None else []
         return sorted(found, key=lambda finding: LEVELS.index(finding.level))
 
     if pause is not None:
@@ -140,11 +140,8 @@ def _kafka(topic: str, policy: Policy) -> list[Finding]:
     try:
         from onceward.kafka.doctor import kafka_findings  # it needs aiokafka
     except ImportError:
-        refuse("--kafka needs aiokafka: pip install 'onceward[kafka]'", USAGE)
-    try:
-        return kafka_findings(topic, policy)
-    except ValueError as error:
-        refuse(str(error), USAGE)
+        refuse("kafka: needs aiokafka: pip install 'onceward[kafka]'", USAGE)
+    return kafka_findings(topic, policy)
 
 
 def _seconds(text: str) -> float | None:

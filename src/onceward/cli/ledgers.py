@@ -134,6 +134,14 @@ def said(error: OncewardError) -> str:
     return str(error)
 
 
+def pause_of(option: str, text: str | None) -> float | None:
+    """Return the seconds between two looks. End the command if there would be no pause."""
+    found = seconds(option, text)
+    if found == 0:
+        refuse(f"{option} {text}: give a positive duration", USAGE)
+    return found
+
+
 def seconds(option: str, text: str | None) -> float | None:
     """Return the seconds of a duration such as ``90``, ``90s``, ``10m``, ``1.5h`` or ``7d``. End the command if it is none."""
     try:

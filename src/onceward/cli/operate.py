@@ -33,7 +33,6 @@ from onceward.core.views import NextStep, next_step
 from onceward.dashboard.actions import send_again
 from onceward.errors import Busy, OncewardError
 from onceward.keys.ledger_keys import ledger_key
-from onceward.stores.chains import LONGEST
 from onceward.stores.contract import Damaged, DamagedRecord, KeepsMessage, NotFound
 from onceward.stores.ledger import Ledger, kept_for
 from onceward.terminal import line, quoted
@@ -68,7 +67,6 @@ def show(
     store: StoresOption = None,
     chain: bool = False,
     scan: bool = False,
-    limit: Annotated[int, Option(min=1)] = LONGEST,
     json: JsonOption = False,
 ) -> None:
     """Show the record of a key, and what you can do next.
@@ -85,14 +83,13 @@ def show(
         key (KEY): The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header.
         chain: Show the keys that its messages come from and lead to.
         scan: With --chain: read a ledger as a whole if it has no index by origin. DynamoDB charges for that.
-        limit (N): With --chain: at most N keys.
     """
     urls = list(dict.fromkeys(store or [DEFAULT_STORE]))
     if chain:
-        show_chain(key, urls, scan=scan, limit=limit, json=json)
+        show_chain(key, urls, scan=scan, json=json)
         return
-    if len(urls) > 1 or scan or limit != LONGEST:
-        refuse("several --store, --scan and --limit are for --chain", USAGE)
+    if len(urls) > 1 or scan:
+        refuse("several --store and --scan are for --chain", USAGE)
     (url,) = urls
     with looking_at(url) as ledger:
         options = "" if url == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(url)}"

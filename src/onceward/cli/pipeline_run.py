@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 from onceward.batch.outcomes import BatchOutcome
 from onceward.cli.ledgers import USAGE, EmptyOption, JsonOption, LinesOption, NewOption, refuse
@@ -35,7 +35,6 @@ def run(
     store: str | None = None,
     until_empty: EmptyOption = False,
     dry_run: bool = False,
-    given: Annotated[str | None, Option("--input")] = None,
     new_only: NewOption = False,
     as_json: LinesOption = False,
 ) -> None:
@@ -57,30 +56,28 @@ def run(
     Options:
         store (URL): Another ledger than the file's.
         dry_run: Make no effect, and print what would be done.
-        given (FILE): With --dry-run: NDJSON in the place of the source.
     """
-    if given is not None and not dry_run:
-        refuse("--input is for --dry-run", USAGE)
     pipeline = checked(file, "memory:" if dry_run else store)
-    source = None
-    if dry_run:
-        from onceward.pipelines.sources.lines import NdjsonSource
-
-        if given is None and not pipeline.source.ends:
-            refuse("--dry-run takes no message from a queue: give messages as NDJSON with --input FILE", USAGE)
-        source = None if given is None else NdjsonSource(files=[str(Path(given).absolute()) if given != "-" else "-"])
+    if dry_run and not pipeline.source.ends:
+        refuse("--dry-run takes no message from a queue: give messages under examples:, for `onceward test`", USAGE)
     report = PipelineReport(as_json=as_json, new_only=new_only)
     if dry_run:
         pipeline.stand_in = DryRun(report)
 
     def made() -> "_Reported":
-        report.running = running = _Reported(pipeline, report.outcome, source)
+        report.running = running = _Reported(pipeline, report.outcome)
         report.expect(running.progress[1])
         return running
 
     grace = None if pipeline.model.grace is None else 0.0  # after a grace, calls may still run in their threads
-    ends = until_empty or (source or pipeline.source).ends
-    run_worker(pipeline.once, made, until_empty=ends, grace=grace, as_json=as_json, report=report)
+    run_worker(
+        pipeline.once,
+        made,
+        until_empty=until_empty or pipeline.source.ends,
+        grace=grace,
+        as_json=as_json,
+        report=report,
+    )
 
 
 def vet(

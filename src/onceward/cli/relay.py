@@ -91,7 +91,6 @@ def relay(
     every: str = f"{EVERY:.0f}s",
     modules: Annotated[list[str] | None, Option("--import")] = None,
     seal: SealOption = None,
-    limit: Annotated[int | None, Option(min=1)] = None,
     retry: str | None = None,
     drop: str | None = None,
     json: LinesOption = False,
@@ -118,7 +117,6 @@ def relay(
     Options:
         every (T): How often to look, as 5s or 1m. While nothing is due, the pause doubles up to 1m.
         modules (MODULE): A module to import first. It can lie in this directory.
-        limit (N): At most N records. By default: all.
         retry (KEY): Send the refused messages of a key again.
         drop (KEY): Forget the refused messages of a key.
     """
@@ -139,19 +137,19 @@ def relay(
     except OncewardError as error:
         refuse(said(error), FAILED)
     with heard(report):
-        status = _run(relaying, report, limit, look_once=look_once)
+        status = _run(relaying, report, look_once=look_once)
     once.close()
     raise typer.Exit(status)
 
 
-def _run(relaying: Relay, report: RelayReport, limit: int | None, *, look_once: bool) -> int:
+def _run(relaying: Relay, report: RelayReport, *, look_once: bool) -> int:
     """Relay in a thread, and wait for it and for signals in this one. Return the exit status."""
     ended, trouble = threading.Event(), list[Exception]()
     stopped = interrupted = False
 
     def work() -> None:
         try:
-            report.left = relaying.run(limit, until_empty=look_once)
+            report.left = relaying.run(until_empty=look_once)
         except Exception as error:
             trouble.append(error)
         finally:

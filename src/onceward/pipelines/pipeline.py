@@ -242,24 +242,17 @@ def load(path: str | Path, *, ledger: str | Once | None = None) -> Pipeline:
 
 
 class PipelineRun:
-    """One run of a pipeline, from its own source or another.
+    """One run of a pipeline.
 
     Args:
         pipeline: what runs.
         report: is called with each recorded outcome.
-        source: takes the place of the pipeline's own.
     """
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        report: Callable[[BatchOutcome], None] | None = None,
-        source: SourceSettings | None = None,
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, report: Callable[[BatchOutcome], None] | None = None) -> None:
         self._pipeline = pipeline
         self._flow = pipeline.flow(report)
-        self._source = source or pipeline.source
-        self._runs = self._source.open(self._flow)
+        self._runs = pipeline.source.open(self._flow)
         self.stopping = False
 
     @property
@@ -281,7 +274,7 @@ class PipelineRun:
         # A worker has its own relay.
         relay = None if isinstance(self._runs, Worker) else relay_beside(self._flow.once)
         try:
-            await self._runs.run_async(until_empty=until_empty or self._source.ends)
+            await self._runs.run_async(until_empty=until_empty or self._pipeline.source.ends)
         finally:
             if relay is not None:
                 await asyncio.to_thread(relay.stop)

@@ -117,6 +117,12 @@ def test_a_retry_is_for_errors_by_their_pattern(pipelines, errors, calls):
     assert len(pipelines.made) == calls
 
 
+def test_a_retry_takes_any_number_of_tries(pipelines):
+    pipelines.functions("def ask(order):\n    made.append(1)\n    assert len(made) > 200\n")
+    steps = "steps: [{retry: {tries: 300, pause: 0, factor: 100, steps: [{call: {function: SHOP:ask}}]}}]"
+    assert pipelines.write(steps).handle({"id": 1}).ok
+
+
 def test_each_try_of_a_retry_has_the_same_derived_key(pipelines):
     pipelines.functions(
         """

@@ -100,11 +100,12 @@ class RetryStep(EffectSettings, kw_only=True):
             return not patterns or any(one.search(describe(error)) for one in patterns)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
-            before = len(call.printed)
+            before, wait = len(call.printed), pause
             for number in range(self.tries):
                 del call.printed[before:]  # a guard in these steps prints again what it printed in the last try
                 if number and call.stand_in is None:
-                    await asyncio.sleep(min(_LONGEST, pause * self.factor ** (number - 1)))
+                    await asyncio.sleep(min(wait, _LONGEST))
+                    wait *= self.factor
                 if call.claim.lost:
                     raise LeaseLost(call.claim.record.key, "try again")
                 try:
