@@ -51,22 +51,21 @@ class Statement:
     """
 
     def __init__(self, text: str, dialect: Dialect) -> None:
-        pattern = re.compile(rf"{_OPAQUE[dialect]}|{_NAME}|(?P<question>\?)|(?P<percent>%)", re.DOTALL)
         names: dict[str, None] = {}
-        questions = False
-
-        def rendered(match: re.Match[str]) -> str:
-            nonlocal questions
+        rendered, bare = "", ""  # bare: its own words, without texts and comments
+        for match in re.finditer(rf"{_NAME}|(?P<opaque>{_OPAQUE[dialect]})|.", text, re.DOTALL):
+            piece = match[0]
             if match["name"] is not None:
                 names[match["name"]] = None
-                return match[0] if dialect == "sqlite" else f"%({match['name']})s"
-            questions = questions or match["question"] is not None
+                rendered += piece if dialect == "sqlite" else f"%({match['name']})s"
+                bare += "x"
+                continue
             # The drivers of PostgreSQL and MySQL read a percent sign anywhere, also in a text.
-            return match[0] if dialect == "sqlite" else match[0].replace("%", "%%")
-
-        self.text = pattern.sub(rendered, text)
-        self.names = tuple(names)
-        bare = re.sub(_OPAQUE[dialect], _without, text, flags=re.DOTALL)
+            rendered += piece if dialect == "sqlite" else piece.replace("%", "%%")
+            bare += piece if match["opaque"] is None else " " if piece.startswith(("--", "/*", "#")) else "''"
+            if dialect == "mysql" and match["opaque"] is not None and _EXECUTED.match(piece):
+                raise ValueError("MySQL runs what is in a comment /*! ... */: write it without")
+        self.text, self.names = rendered, tuple(names)
         parts = [part.split() for part in bare.lower().split(";") if part.strip()]
         if not parts:
             raise ValueError("there is no statement")
@@ -76,28 +75,19 @@ class Statement:
             raise ValueError(
                 "there is more than one statement here, and each would need a record: give each its own step"
             )
-        prepares = parts[0][:2] == ["prepare", "transaction"]
-        if dialect == "mysql":
-            if any(_EXECUTED.match(one[0]) for one in re.finditer(_OPAQUE[dialect], text, flags=re.DOTALL)):
-                raise ValueError("MySQL runs what is in a comment /*! ... */: write it without")
-            word = (re.findall(r"\w+", " ".join(parts[0])) or [first])[0]
-            if word not in _MYSQL:
-                known = ", ".join(sorted(word.upper() for word in _MYSQL))
-                raise ValueError(
-                    f"{word.upper()} can end the transaction that this statement runs in, which is onceward's to end. On MySQL, give one "
-                    f"of {known}"
-                )
-        if first in _ENDING or prepares:
+        word = (re.findall(r"\w+", " ".join(parts[0])) or [first])[0]
+        if dialect == "mysql" and word not in _MYSQL:
+            known = ", ".join(sorted(word.upper() for word in _MYSQL))
+            raise ValueError(
+                f"{word.upper()} can end the transaction that this statement runs in, which is onceward's to end. On MySQL, give one "
+                f"of {known}"
+            )
+        if first in _ENDING or parts[0][:2] == ["prepare", "transaction"]:
             raise ValueError(
                 f"{first.upper()} ends the transaction that this statement runs in, which is onceward's to end"
             )
-        if questions and dialect == "sqlite":
+        if "?" in bare and dialect == "sqlite":
             raise ValueError("a parameter has a name here, as in :amount, and ? has none")
-
-
-def _without(opaque: re.Match[str]) -> str:
-    """Return what stands for a text, a name or a comment while the statement's own words are read."""
-    return " " if opaque[0].startswith(("--", "/*", "#")) else "''"
 
 
 _DIALECTS: Final[dict[str, Dialect]] = {
@@ -243,16 +233,13 @@ class Database:
 
 def opened(kit: "Kit", field: "Field", url: str) -> Database | None:
     """Return the database of a URL, or note what is wrong with it. It is closed when the run ends."""
-    try:
+    with kit.noting(field):
         database = Database(url)
-    except ValueError as error:
-        kit.mistake(field, str(error))
-        return None
-    library = _LIBRARIES.get(database.dialect)
-    if library is not None and not kit.needs(field, *library):
-        return None
-    kit.closing(database.close)
-    return database
+        library = _LIBRARIES.get(database.dialect)
+        if library is None or kit.needs(field, *library):
+            kit.closing(database.close)
+            return database
+    return None
 
 
 def _given(value: object) -> object:

@@ -42,11 +42,10 @@ class GuardRules:
             self.options["retention"] = None
         else:
             self.options["retention"] = kit.seconds((*at, "retention"), retention)
-        try:
+        with kit.noting(at, ValueError, TypeError):
             kit.once.guards.for_keys("checked", self.options, no_skip=_NO_SKIP)  # also against the ledger's clock
-        except (ValueError, TypeError) as error:
-            kit.mistake(at, str(error))
-            self.options = {}
+            return
+        self.options = {}
 
     def key(self, message: "PipelineMessage") -> object:
         """Return the key of a message; raises KeyMissing."""
@@ -80,11 +79,8 @@ class InnerGuard:
         waits = 0.0 if settings.on_busy == "fail" else kit.seconds((*at, "on_busy"), settings.on_busy)
         options: Options = {**self._rules.options, "on_busy": waits or "raise"}
         named = kit.guard_name((*at, "name"), name)
-        try:
+        with kit.noting((*at, "name"), ValueError, TypeError):  # one that was made of the sink's
             self._guard = kit.once.guards.for_keys(named, options, no_skip=_NO_SKIP)
-        except (ValueError, TypeError) as error:
-            kit.mistake((*at, "name"), str(error))  # one that was made of the sink's
-            self._guard = kit.once.guards.for_keys("wrong", {}, no_skip=_NO_SKIP)  # the pipeline does not run
         self._drops = on_duplicate == "drop"
         keep = options.get("retention")
         if keep is not None and keep < kit.built.longest_pause + options.get("lease", 0.0):

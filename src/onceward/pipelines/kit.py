@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeVar
@@ -97,6 +98,15 @@ class Kit:
         """Note a mistake. The pipeline will not run."""
         self.built.mistakes.append(Mistake(self._place(field), text))
 
+    @contextmanager
+    def noting(self, field: Field, *kinds: type[Exception], before: str = "") -> Iterator[None]:
+        """Note an error of these kinds, by default ValueError, as a mistake."""
+        caught = kinds or (ValueError,)
+        try:
+            yield
+        except caught as error:
+            self.mistake(field, f"{before}{error}")
+
     def warn(self, field: Field, text: str) -> None:
         """Note a warning."""
         self.built.mistakes.append(Mistake(self._place(field), text, is_warning=True))
@@ -111,15 +121,22 @@ class Kit:
             self.mistake(field, f"this needs {module}, which is not installed: pip install 'onceward[{extra}]'")
         return found
 
+    def holds_messages(self, field: Field) -> bool:
+        """Return whether the ledger can hold messages, or note that it cannot."""
+        holds = "outbox" in self.once.store.capabilities
+        if not holds:
+            self.mistake(
+                field, "this ledger cannot hold messages with a record (docs/reference/outbox.md): use another ledger"
+            )
+        return holds
+
     # --- what the settings name ---------------------------------------------------------------------------------------
 
     def expression(self, field: Field, text: str) -> PathFinder:
         """Return a compiled expression."""
-        try:
+        with self.noting(field):
             return PathFinder(text)
-        except ValueError as error:
-            self.mistake(field, str(error))
-            return _NOTHING
+        return _NOTHING
 
     def expressions(self, field: str, texts: Mapping[str, str]) -> dict[str, PathFinder]:
         """Return the compiled expressions of a mapping."""
@@ -127,22 +144,17 @@ class Kit:
 
     def key(self, field: Field, text: str) -> KeyFinder | None:
         """Return an expression for a key, all parts of which must be there."""
-        try:
+        with self.noting(field):
             return KeyFinder(text, field if isinstance(field, str) else str(field[-1]))
-        except ValueError as error:
-            self.mistake(field, str(error))
-            return None
+        return None
 
     def seconds(self, field: Field, value: float | str, *, least: float = 0.0) -> float:
         """Return the seconds of a duration, which must be at least ``least``."""
-        try:
-            found = seconds(value)
-        except ValueError as error:
-            self.mistake(field, str(error))
-            return 60.0  # the pipeline does not run
-        if found < least:
+        with self.noting(field):
+            if (found := seconds(value)) >= least:
+                return found
             self.mistake(field, f"{value!r} is too short: give at least {least:g} s")
-        return found
+        return 60.0  # the pipeline does not run
 
     def place(self, field: Field, path: str) -> None:
         """Check a field of the message, such as ``payment.receipt``."""
@@ -151,11 +163,9 @@ class Kit:
 
     def pattern(self, field: Field, text: str) -> "re.Pattern[str] | None":
         """Return a compiled regular expression."""
-        try:
+        with self.noting(field, re.error, before="not a regular expression: "):
             return re.compile(text)
-        except re.error as error:
-            self.mistake(field, f"not a regular expression: {error}")
-            return None
+        return None
 
     def patterns(self, field: str, texts: list[str]) -> "list[re.Pattern[str]]":
         """Return the compiled regular expressions of a list."""
@@ -167,19 +177,14 @@ class Kit:
         folder = str(self.folder)
         if folder not in sys.path:
             sys.path.insert(0, folder)
-        try:
+        with self.noting(field):
             return imported(target, "")
-        except ValueError as error:
-            self.mistake(field, str(error))
-            return None
+        return None
 
     def target(self, field: Field, address: str) -> None:
         """Check an address that gets dead letters."""
-        headers = dict.fromkeys(FAILED_HEADERS, "x")
-        try:
-            open_target(address).check(OutboxMessage("0" * 36, "{}", headers))
-        except Exception as error:  # a target's own check raises anything
-            self.mistake(field, str(error))
+        with self.noting(field, Exception):  # a target's own check raises anything
+            open_target(address).check(OutboxMessage("0" * 36, "{}", dict.fromkeys(FAILED_HEADERS, "x")))
 
     def chain(
         self, field: Field, steps: StepList, *, guarded: bool | None = None, within: str | None = None

@@ -70,11 +70,7 @@ class Pipeline:
                 kit.pattern(("examples", number, "fails"), example.fails)
         if model.dead_letters is not None:
             kit.target("dead_letters", model.dead_letters)
-            if "outbox" not in once.store.capabilities:
-                kit.mistake(
-                    "dead_letters",
-                    "this ledger cannot hold messages with a record (docs/reference/outbox.md): use another ledger",
-                )
+            kit.holds_messages("dead_letters")
         if (source := cast("SourceChoice | None", model.source)) is not None:
             self.source = cast("SourceSettings", source.settings)
             built.reserved = self.source.keeps

@@ -51,7 +51,7 @@ class Values:
 
 def opened(kit: "Kit", field: "Field", url: str, space: str, *, writes: bool) -> Values | None:
     """Return the values at a URL, or note what is wrong with it. They are closed when the run ends."""
-    try:
+    with kit.noting(field, ValueError, OSError):  # also a file that cannot be read
         scheme = url_parts(url)[0].scheme
         if scheme not in PLACES:
             raise ValueError(f"{scheme or url!r} is no place of values: give one of {', '.join(sorted(PLACES))}")
@@ -60,13 +60,11 @@ def opened(kit: "Kit", field: "Field", url: str, space: str, *, writes: bool) ->
             return None
         module, _, name = where.partition(":")
         made = cast("Values", getattr(import_module(module), name)(url, space, str(kit.folder)))
-    except (ValueError, OSError) as error:  # also a file that cannot be read
-        kit.mistake(field, str(error))
-        return None
-    if writes and not made.writes:
-        kit.mistake(field, f"values of {scheme} are only read")
-    kit.closing(made.close)
-    return made
+        if writes and not made.writes:
+            kit.mistake(field, f"values of {scheme} are only read")
+        kit.closing(made.close)
+        return made
+    return None
 
 
 def options_of(url: str, known: frozenset[str]) -> dict[str, str]:

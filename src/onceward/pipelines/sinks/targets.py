@@ -61,21 +61,14 @@ async def _nothing(_message: PipelineMessage, _call: "PipelineCall") -> None:
 
 def _is_fit(kit: "Kit", sink: OutboxSink, waits: float | None, group: str | None) -> bool:
     """Note what is wrong with the target: its library, its address, or what it never takes."""
-    try:
+    first = next(iter(type(sink).__annotations__))  # the field that names it
+    with kit.noting(first, ValueError, TypeError, ImportError):
         target = open_target(sink.address)
-    except (ValueError, TypeError, ImportError) as error:
-        kit.mistake(next(iter(type(sink).__annotations__)), str(error))  # of the field that names it
-        return False
-    try:
-        # An empty object with the settings of this sink: a target refuses what it never takes.
-        target.check(OutboxMessage("0" * 36, "{}", dict.fromkeys(sink.headers, "x"), waits, group))
-    except (ValueError, TypeError) as error:
-        kit.mistake("", str(error))
-        return False
-    if "outbox" not in kit.once.store.capabilities:
-        kit.mistake("", "this ledger cannot hold messages with a record (docs/reference/outbox.md): use another ledger")
-        return False
-    return True
+        with kit.noting("", ValueError, TypeError):
+            # An empty object with the settings of this sink: a target refuses what it never takes.
+            target.check(OutboxMessage("0" * 36, "{}", dict.fromkeys(sink.headers, "x"), waits, group))
+            return kit.holds_messages("")
+    return False
 
 
 Region = Annotated[str | None, Meta(description="Its region, if it is not that of the environment.")]

@@ -62,10 +62,8 @@ class ScheduleSource(SourceSettings, kw_only=True):
             kit.seconds("every", self.every or 0)
         elif not kit.needs("cron", "croniter", "pipelines"):
             return
-        try:
+        with kit.noting("every" if self.cron is None else "cron"):
             self.calendar()
-        except ValueError as error:
-            kit.mistake("every" if self.cron is None else "cron", str(error))
 
     def calendar(self) -> "Calendar":
         """Return when windows begin; raises ValueError if that is not valid."""

@@ -114,10 +114,8 @@ class WebhookSource(SourceSettings, kw_only=True):
             ):
                 if given is not None and not wanted:
                     kit.mistake(field, f"{field} has no use here")
-            try:
+            with kit.noting("token" if self.provider is None else "provider"):
                 self.verifier()
-            except ValueError as error:
-                kit.mistake("token" if self.provider is None else "provider", str(error))
 
     def verifier(self) -> "WebhookVerifier":
         """Return what verifies an event; raises ValueError if a secret is not valid."""

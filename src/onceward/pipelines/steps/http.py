@@ -63,16 +63,12 @@ class HttpStep(EffectSettings, kw_only=True):
         has_body = self.method in {"POST", "PUT", "PATCH"}
         body = kit.expression("body", self.body or "message") if self.body or has_body else None
         within, timeout = kit.seconds("within", self.within), kit.seconds("timeout", self.timeout, least=0.001)
-        if not fits:
-            return _nothing
-        from onceward.pipelines.steps.requests import Requester
+        if fits:
+            from onceward.pipelines.steps.requests import Requester
 
-        try:
-            requester = Requester(self.key_header, self.tries, within, timeout, frozenset(self.expect))
-        except ValueError as error:
-            kit.mistake("key_header", str(error))
-            return _nothing
-        kit.closing(requester.close)
+            with kit.noting("key_header"):
+                requester = Requester(self.key_header, self.tries, within, timeout, frozenset(self.expect))
+                kit.closing(requester.close)
 
         async def make(message: PipelineMessage, call: "PipelineCall") -> Any:
             url = _PLACE.sub(lambda match: _part(path[match[1]], message), self.url)
@@ -124,7 +120,3 @@ def _part(find: PathFinder, message: PipelineMessage) -> str:
     if value is None or isinstance(value, list | dict) or (text := text_of(value)) in {"", ".", ".."}:
         raise ValueError(f"{find.expression!r} finds {value!r}, which cannot be a part of a path")
     return quote(text, safe="")
-
-
-async def _nothing(_message: PipelineMessage, _call: "PipelineCall") -> Any:
-    return None

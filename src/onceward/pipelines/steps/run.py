@@ -79,10 +79,8 @@ class RunStep(EffectSettings, kw_only=True):
             kit.mistake(("command", 0), "the program itself must be the same for every message")
         else:
             here = kit.folder / first
-            try:
+            with kit.noting(("command", 0)):
                 program = executable(str(here) if "/" in first and here.exists() else first)
-            except ValueError as error:
-                kit.mistake(("command", 0), str(error))
         if not hasattr(os, "fork"):
             kit.mistake("", "run needs a POSIX system, where a command is killed if onceward is. Use call")
         for number, one in enumerate(self.command):

@@ -76,20 +76,18 @@ class SqlStep(EffectSettings, kw_only=True):
         return opened(kit, "database" if self.database else "", url)
 
     def _checked(self, kit: "Kit", database: Database) -> Statement | None:
-        try:
+        with kit.noting("statement"):
             statement = Statement(self.statement, database.dialect)
-        except ValueError as error:
-            kit.mistake("statement", str(error))
-            return None
-        for name in statement.names:
-            if name not in self.parameters and name not in {_KEY, _FENCE}:
-                kit.mistake("statement", f"no value fills :{name}. Give it under parameters:")
-        for name in self.parameters:
-            if name in {_KEY, _FENCE}:
-                kit.mistake(("parameters", name), f"{name}: onceward itself fills it; leave it out")
-            elif name not in statement.names:
-                kit.mistake(("parameters", name), f"the statement has no :{name}")
-        return statement
+            for name in statement.names:
+                if name not in self.parameters and name not in {_KEY, _FENCE}:
+                    kit.mistake("statement", f"no value fills :{name}. Give it under parameters:")
+            for name in self.parameters:
+                if name in {_KEY, _FENCE}:
+                    kit.mistake(("parameters", name), f"{name}: onceward itself fills it; leave it out")
+                elif name not in statement.names:
+                    kit.mistake(("parameters", name), f"the statement has no :{name}")
+            return statement
+        return None
 
 
 def _transact(database: Database, statement: Statement, values: dict[str, object], call: "PipelineCall") -> Any:
