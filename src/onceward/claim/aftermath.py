@@ -56,6 +56,7 @@ class Aftermath(Protocol):
 
         Raises:
             StoreError: the store could not tell.
+            OncewardError: the body has committed what began the transaction, and then lost the connection. The key is parked.
         """
 
     def untold(self) -> None:
@@ -119,6 +120,9 @@ class OfClaim:
         if self._stands(outcome) and outcome.record is not None:
             claim.record = outcome.record  # with its times, which came with the lost reply
             return True
+        if outcome.record is not None and isinstance(outcome, Won) and outcome.record.beat >= claim.record.beat:
+            yield from self.ended_early()
+            raise ended_by_body(self._before.key) from error
         claim.reopened(self._before, self._messages)
         claim.renewed(outcome)
         return False

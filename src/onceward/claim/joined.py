@@ -175,11 +175,15 @@ class Joined:
 
     def _give_up(self, after: Aftermath, error: BaseException | None) -> Steps[None]:
         """Roll back, and record why. Raises for a body that has ended the transaction itself, and maybe begun another."""
-        state = self.session.state
-        mine = (
-            (yield from self.session.began_here()) if state is TransactionState.OPEN else state is TransactionState.LOST
-        )
-        yield from self._end(self.session.rollback)
+        mine = True
+        try:
+            mine = self.session.state is not TransactionState.ENDED
+            if self.session.state is TransactionState.OPEN:
+                mine = yield from self.session.began_here()
+            yield from self._end(self.session.rollback)
+        except StoreError:
+            if self.session.state is TransactionState.OPEN:
+                raise  # else the connection is lost, and the store tells what the body has committed
         if not mine or error is None:
             yield from after.ended_early()
             raise ended_by_body(self._key) from self._raised

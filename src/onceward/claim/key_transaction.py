@@ -128,12 +128,15 @@ class OfKey:
         made, bid = False, self._other_bid()
         try:
             met = yield from asked(lambda: self._again(bid, ending), self._claim, error)
-            made = self._has_left(met)
+            made = self._has_left(met) and isinstance(met, Replay)
             if made and not isinstance(met, Won):
                 self._claim.record = met.record  # with its times, which came with the lost reply
         finally:
             if not made:
                 self._claim.reopened(self._claimed)
+        if not made and self._has_left(met):
+            yield from self.ended_early()
+            raise ended_by_body(self._bid.key) from error
         return made
 
     def untold(self) -> None:

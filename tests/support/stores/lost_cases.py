@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from onceward import Busy, Completed, Once, StoreError, current
+from onceward import Busy, Completed, Once, OncewardError, StoreError, current
 from onceward.outbox import drain
 from queues.boxes import Box
 
@@ -130,3 +130,23 @@ def test_a_lost_connection_that_the_body_has_noticed_does_not_park_the_key(once,
 
     asyncio.run(body())
     assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("held", [False, True])
+def test_a_body_that_commits_by_itself_before_its_connection_is_lost_is_not_tried_again(
+    once, hand, effects, server, held, raises
+):
+    async def handle():
+        async with hand.connection() as connection:
+            async with hand.within(current().transaction(connection) if held else once.transaction("k", connection)):
+                await hand.act(connection)
+                await hand.sql(connection, "COMMIT")
+                await hand.killed(connection, server)
+                if raises:
+                    raise ZeroDivisionError
+
+    for refusal in ("committed or rolled back", "parked"):
+        with pytest.raises(OncewardError, match=refusal):
+            asyncio.run(once.run_async("k", handle) if held else handle())
+    assert (effects(), hand.status(once)) == (["effect"], [("PARKED", 1)])
