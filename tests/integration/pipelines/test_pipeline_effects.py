@@ -89,7 +89,7 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynoxide.url)
     table = dynoxide.table(f"pipeline-put-{next(NAMES)}", {"id": "N"})
     parts = f"steps:\n  - put: {{table: {table}, condition: 'attribute_not_exists(id)'}}\n"
-    messages = [{"id": 1, "price": 2.5, "tags": ["a", None, True], "more": {"x": "y"}}]
+    messages = [{"id": 1, "price": 2.5, "tags": ["a", None, True], "more": {"x": "y", "N": [2.0, 1e20]}}]
     file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", parts, messages)
     assert [one.status for one in pipeline_runs.run(file)] == ["done"]
     (kept,) = dynoxide.items(table)

@@ -51,6 +51,18 @@ def item(value: object) -> dict[str, object]:
     return {str(name): typed(one) for name, one in value.items()}
 
 
+def is_same(one: object, other: object) -> bool:
+    """Return whether two attribute values are equal. DynamoDB writes a number its own way, such as 2 for 2.0."""
+    match one, other:
+        case {"N": str() as number}, {"N": str() as same}:
+            return Decimal(number) == Decimal(same)
+        case dict(), dict():
+            return one.keys() == other.keys() and all(is_same(one[name], other[name]) for name in one)
+        case list(), list():
+            return len(one) == len(other) and all(map(is_same, one, other))
+    return one == other
+
+
 def plain(attribute: Mapping[str, Any]) -> Any:
     """Return an attribute value as JSON has it. A set is a list, and a binary is bytes."""
     ((kind, value),) = attribute.items()

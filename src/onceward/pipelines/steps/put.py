@@ -9,7 +9,7 @@ from onceward.aws.targets.sending import AwsClient
 from onceward.errors import StoreError
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepNotMade
 from onceward.pipelines.contract import EffectSettings
-from onceward.pipelines.keyvalue.dynamodb import DYNAMODB, item, typed
+from onceward.pipelines.keyvalue.dynamodb import DYNAMODB, is_same, item, typed
 from onceward.pipelines.kit import Kit
 from onceward.pipelines.settings import Expression
 from onceward.wire.codes import PASSING, code_of, message_of
@@ -86,7 +86,7 @@ def _put(client: AwsClient, body: dict[str, object]) -> None:
         raise ConnectionError(str(error)) from error
     if answer.status == 200:
         return
-    if isinstance(answer.body, Mapping) and answer.body.get("Item") == body["Item"]:
+    if isinstance(answer.body, Mapping) and is_same(answer.body.get("Item"), body["Item"]):
         return  # it is there: an earlier attempt has put it, or its answer was lost
     code = code_of(answer)
     text = f"DynamoDB did not put the item into {body['TableName']}: {code} ({message_of(answer)})"
