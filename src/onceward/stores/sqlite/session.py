@@ -117,9 +117,9 @@ class SqliteSession:
 
     def _run(self, asked: SqlRequest) -> object:
         connection, now = self._connection, self._file.now()
-        if self.state is TransactionState.ENDED:  # the next write would be made without the effect
-            raise StoreError("the transaction is gone: SQLite rolled it back when the disk failed or was full")
         try:
+            if not connection.in_transaction:  # the next write would be made without the effect
+                raise StoreError("the transaction is gone: SQLite rolled it back when the disk failed or was full")
             with _plain(connection):
                 if now - self._file.marked >= MARK_EVERY:
                     connection.execute(MARK, (now,))  # each time, because it can be rolled back
