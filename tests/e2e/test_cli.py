@@ -514,7 +514,6 @@ def test_pipe_makes_do_with_the_threads_that_there_are(cli):
     cli.write("in.ndjson", *({"id": n} for n in range(20)))
     run = [sys.executable, "-c", code, "pipe", "in.ndjson", "--key", "line.id", "--jobs", "500", "--", "true"]
     done = subprocess.run(run, cwd=cli.folder, env=cli.env, capture_output=True, text=True)
-    assert "of 500 threads: lower --jobs" in done.stderr
     assert "ran 20" in done.stderr
     assert done.returncode == 0
 

@@ -7,7 +7,7 @@ import typer
 
 from onceward import terminal
 from onceward.claim.completer import Completer, KeepingHandler, Sweep, decorated
-from onceward.cli.ledgers import INTERRUPTED, USAGE, JsonOption, OnceOption, pause_of, refuse, said, seconds
+from onceward.cli.ledgers import INTERRUPTED, USAGE, JsonOption, OnceOption, pause_of, refuse, said, seconds, usage
 from onceward.consumers.stop import signals
 from onceward.errors import OncewardError, StoreError
 from onceward.pipe.functions import imported
@@ -49,10 +49,8 @@ def complete(
     if len(urls) > 1:
         refuse(f"--call: these functions are on several ledgers, {' and '.join(urls)}: run a command for each", USAGE)
     stop = threading.Event()
-    try:
+    with usage():
         completers = _Completers(handlers, age, stop)
-    except ValueError as error:
-        refuse(str(error), USAGE)
     status = DONE
     try:
         with signals(stop.set, _interrupt), asyncio.Runner() as runner:
@@ -98,10 +96,8 @@ def _look(completers: _Completers, runner: asyncio.Runner, *, json: bool) -> int
 
 
 def _handler(target: str) -> KeepingHandler:
-    try:
+    with usage():
         handler = decorated(imported(target))
-    except ValueError as error:
-        refuse(str(error), USAGE)
     if handler is None:
         refuse(f"--call {target}: give a function that you decorate with @once(key=..., keep_input=True)", USAGE)
     return handler

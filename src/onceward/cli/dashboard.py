@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, ledger_at, looking_at, refuse
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, ledger_at, looking_at, refuse, usage
 from onceward.cli.serving import HostOption, PortOption, is_local, serve
 
 VARIABLE = "ONCEWARD_DASHBOARD_TOKEN"  # has the token
@@ -40,11 +40,9 @@ def dashboard(
         hide_results: Show no results and no messages.
     """
     token = _token(token_file)
-    try:
+    with usage():
         # uvicorn comes with the same extra
         from onceward.dashboard import dashboard as made
-    except ImportError as error:
-        refuse(str(error), USAGE)
     if not is_local(host) and token is None and identity_header is None:
         refuse(
             f"--host {host}: others can reach it there, so it needs a token ({VARIABLE}) or --identity-header", USAGE

@@ -12,7 +12,7 @@ from typer import Option
 
 from onceward import terminal
 from onceward.aws.doctor.look import Inspection, diagnosis
-from onceward.cli.ledgers import USAGE, JsonOption, opened, pause_of, refuse, said
+from onceward.cli.ledgers import USAGE, JsonOption, opened, pause_of, refuse, said, usage
 from onceward.cli.records import coloured
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
@@ -56,24 +56,20 @@ def doctor(
         refuse("say what to check: --queue, --celery, --store, or several of them", USAGE)
     if function is not None and queue is None:
         refuse("--function needs --queue: doctor looks at the event source mappings of that queue", USAGE)
-    try:
+    with usage():
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
-    except (ValueError, TypeError) as error:
-        refuse(str(error), USAGE)
     pause = pause_of("--watch", watch)
 
     def look() -> list[Finding]:
         looks = Inspection(policy, function)
         more: list[Finding] = []
-        try:
+        with usage():
             if queue is not None and queue.startswith("kafka:"):
                 more += _kafka(queue.removeprefix("kafka:"), policy)
             elif queue is not None and queue.startswith(("amqp:", "amqps:")):
                 more += _rabbitmq(queue, policy)
             elif queue is not None:
                 looks.queue(queue)
-        except (ValueError, TypeError) as error:
-            refuse(str(error), USAGE)
         if store is not None:
             once = opened(store)
             try:
@@ -115,10 +111,8 @@ def _watch(look: Callable[[], list[Finding]], pause: float, *, json: bool) -> No
 
 def _rabbitmq(address: str, policy: Policy) -> list[Finding]:
     """Return what is unsafe about a queue of RabbitMQ."""
-    try:
+    with usage():
         from onceward.rabbitmq.doctor import rabbitmq_findings  # it needs aio-pika
-    except ImportError as error:
-        refuse(str(error), USAGE)
     return rabbitmq_findings(address, policy)
 
 

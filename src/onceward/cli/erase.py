@@ -19,6 +19,7 @@ from onceward.cli.ledgers import (
     imported_seal,
     looking_at,
     refuse,
+    usage,
 )
 from onceward.cli.scans import PrefixOption, in_utf_8
 
@@ -56,10 +57,8 @@ def erase(
         import_here()
     pair, done, left = imported_seal(seal), 0, 0
     with looking_at(store) as ledger:
-        try:
+        with usage():
             erasing = ledger.erase(path, value, who=_user(), blank=blank or [], prefix=prefix, seal=pair)
-        except ValueError as error:
-            refuse(str(error), USAGE)
         for one in erasing:
             done, left = done + (one.left is None), left + (one.left is not None)
             shown = terminal.json(one._asdict()) if json else f"{terminal.quoted(one.key)}: {one.left or 'erased'}"

@@ -9,7 +9,17 @@ from typing import Annotated, Literal
 import typer
 from typer import Option
 
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, AttemptsOption, LapseOption, StoreOption, opened, refuse, said
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    USAGE,
+    AttemptsOption,
+    LapseOption,
+    StoreOption,
+    opened,
+    refuse,
+    said,
+    usage,
+)
 from onceward.core.policy import Options
 from onceward.errors import Busy, KeyMissing, LeaseLost, OncewardError, Parked, ResultUnavailable
 from onceward.pipe.attempt import Interrupted
@@ -80,7 +90,7 @@ def execute(
     options: Options = {"lease": lease, "on_lapse": on_lapse, "max_attempts": max_attempts}
     options["on_busy"] = wait or "raise"
     failure: OnFailure = on_failure or ("retry" if window is None else "record")
-    try:
+    with usage():
         execution = Execution(
             once,
             context.obj,
@@ -91,8 +101,6 @@ def execute(
             on_failure=failure,
             options=options,
         )
-    except (ValueError, TypeError) as error:
-        refuse(str(error), USAGE)
     status = _run(execution, new_only=new_only)
     once.close()
     raise typer.Exit(status)

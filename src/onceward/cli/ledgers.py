@@ -82,12 +82,19 @@ def confirm(refusal: str, question: str, status: int = TROUBLE) -> None:
         refuse("nothing was changed", TROUBLE)
 
 
-def opened(url: str) -> Once:
-    """Return the ledger at ``url``; nothing is opened yet. Ends the command if the URL is not valid, or an extra is missing."""
+@contextmanager
+def usage() -> Iterator[None]:
+    """End the command with one line if an argument is not valid, or an extra is missing."""
     try:
-        return Once(url)
+        yield
     except (ValueError, TypeError, ImportError) as error:
         refuse(str(error), USAGE)
+
+
+def opened(url: str) -> Once:
+    """Return the ledger at ``url``; nothing is opened yet. Ends the command if the URL is not valid, or an extra is missing."""
+    with usage():
+        return Once(url)
 
 
 @contextmanager
@@ -95,11 +102,10 @@ def ledger_at(url: str) -> Iterator[Once]:
     """Open a ledger, which need not be there. Its errors, and wrong arguments, end the command with one line."""
     once = opened(url)
     try:
-        yield once
+        with usage():
+            yield once
     except OncewardError as error:
         refuse(said(error), TROUBLE)
-    except (ValueError, TypeError) as error:
-        refuse(str(error), USAGE)
     finally:
         once.close()
 

@@ -24,6 +24,7 @@ from onceward.cli.ledgers import (
     looking_at,
     refuse,
     seconds,
+    usage,
 )
 from onceward.cli.records import as_json, details
 from onceward.consumers.redriving import check_keeps
@@ -286,10 +287,8 @@ def _send_again(ledger: Ledger, key: str, to: str, seal: str | None, *, json: bo
     if seal is not None:  # else the working directory could give another module in the place of one of ours
         import_here()
     pair = imported_seal(seal)
-    try:
+    with usage():
         _tell(*send_again(ledger, key, to, pair), json=json)
-    except (ImportError, ValueError) as error:
-        refuse(str(error), USAGE)
 
 
 def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool = False, message: bool = False) -> T:

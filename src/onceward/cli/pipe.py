@@ -17,6 +17,7 @@ from onceward.cli.ledgers import (
     StoreOption,
     opened,
     refuse,
+    usage,
 )
 from onceward.cli.report import PipeReport
 from onceward.consumers.stop import Stop
@@ -85,19 +86,15 @@ def pipe(
     once = opened(store)
     stop = Stop()
     sources = files or [STDIN]
-    try:
+    with usage():
         _check_command(call, context.obj or [], sources)
         _check_files(sources, rejects)
         handler = Command(context.obj, stop, once.store.max_result) if call is None else Function(call)
-    except (ValueError, TypeError) as error:
-        refuse(str(error), USAGE)
     try:
-        try:
+        with usage():
             engine = Pipe(
                 once, handler, key=key, name=name, jobs=jobs, lease=lease, max_attempts=max_attempts, wait=wait
             )
-        except (ValueError, TypeError) as error:
-            refuse(str(error), USAGE)
         report = PipeReport(stop, as_json=as_json, new_only=new_only)
         end = engine.run(sources, reporter=report, rejects=rejects, stop=stop)
         report.end(end.text)

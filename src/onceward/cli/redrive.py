@@ -10,7 +10,17 @@ from typer import Argument, Option
 from onceward import terminal
 from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive, namespaces
 from onceward.aws.sqs.queue import Queue
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, confirm, looking_at, refuse
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    TROUBLE,
+    USAGE,
+    JsonOption,
+    StoreOption,
+    confirm,
+    looking_at,
+    refuse,
+    usage,
+)
 from onceward.cli.progress import shown
 from onceward.consumers.redriving import InDoubt, OnCompleted
 from onceward.consumers.stop import Stop
@@ -86,7 +96,7 @@ def redrive(
     if to is None:
         refuse("give --to, the queue where the messages go", USAGE)
     with looking_at(store) as ledger:
-        try:
+        with usage():
             source, target = Queue(dlq), Queue(to)
             found = _namespace(ledger, store) if name is None else name
             run = Redrive(
@@ -105,8 +115,6 @@ def redrive(
                 dry_run=dry_run,
             )
             waiting = run.waiting()
-        except (ValueError, TypeError) as error:
-            refuse(str(error), USAGE)
         try:
             told = _Told(dry_run=dry_run, json=json)
             if completed != "keep" and not (dry_run or yes):
@@ -131,7 +139,7 @@ def _letters(
     dry_run: bool,
 ) -> "LetterRedrive":
     """Return the move of dead letters that carry their keys."""
-    try:
+    with usage():
         if address.startswith("kafka:"):
             from onceward.kafka import KafkaRedrive  # needs aiokafka, which SQS does not
 
@@ -148,8 +156,6 @@ def _letters(
         return RabbitRedrive(
             once, place.key, url=place.url, completed=completed, in_doubt=in_doubt, limit=limit, dry_run=dry_run
         )
-    except (ValueError, ImportError) as error:
-        refuse(str(error), USAGE)
 
 
 class _Told:

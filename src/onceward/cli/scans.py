@@ -19,6 +19,7 @@ from onceward.cli.ledgers import (
     looking_at,
     refuse,
     seconds,
+    usage,
 )
 from onceward.cli.records import as_json, coloured, heading, row
 from onceward.core.protocol import STATES
@@ -128,10 +129,8 @@ def _sorted(store: str, prefix: str, criteria: Criteria, by: str, limit: int | N
 def _criteria(states: list[str], older_than: str | None, newer_than: str | None) -> Criteria:
     ages = seconds("--older-than", older_than), seconds("--newer-than", newer_than)
     criteria = Criteria(tuple(state.upper() for state in states), *ages)
-    try:
+    with usage():
         criteria.check()
-    except ValueError as error:
-        refuse(str(error), USAGE)
     return criteria
 
 

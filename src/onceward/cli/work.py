@@ -14,7 +14,7 @@ import typer
 from typer import Argument, Option
 
 from onceward.batch.outcomes import BatchOutcome
-from onceward.cli.ledgers import DEFAULT_STORE, USAGE, EmptyOption, LinesOption, StoreOption, opened, refuse
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, EmptyOption, LinesOption, StoreOption, opened, refuse, usage
 from onceward.cli.report import WorkReport, heard
 from onceward.consumers.stop import signals
 from onceward.consumers.worker import Worker
@@ -71,10 +71,8 @@ def run_worker(
 ) -> NoReturn:
     """Run a worker until it is told to stop, and end the command."""
     report = report or WorkReport(as_json=as_json)
-    try:
+    with usage():
         worker = make()
-    except (ValueError, TypeError, ImportError) as error:
-        refuse(str(error), USAGE)
     worker.report, report.stop = report, worker.stop
     status, end = _run(worker, report, until_empty=until_empty)
     report.summary(end, "the queue is empty")
