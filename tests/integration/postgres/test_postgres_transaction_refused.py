@@ -326,6 +326,15 @@ def test_a_hook_that_swallows_an_error_before_the_commit_commits_nothing(once, o
     assert records(once) == [("RELEASED", 1)]
 
 
+def test_a_hook_that_rolls_back_before_the_commit_does_not_report_success(once, orders):
+    with Session(orders) as session:
+        event.listen(session, "before_commit", lambda one: one.connection().exec_driver_sql("ROLLBACK"), once=True)
+        with pytest.raises(StoreError), once.transaction("k", session):
+            session.add(Order(number=1, total=10))
+        assert session.query(Order).count() == 0
+    assert records(once) == [("RELEASED", 1)]
+
+
 def test_a_flush_may_take_longer_than_a_statement_of_the_ledger(schema, once, orders):
     once.run("made", int)  # its tables, which can take longer
     brief = Once(open_store(f"{schema}&timeout=2"), name="n")

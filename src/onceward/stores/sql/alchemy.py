@@ -236,8 +236,8 @@ class OfSession(AlchemyDriver):
         super().finish()
 
     def _check_commit(self, _: Connection) -> None:
-        if self.under.has_failed():
-            raise StoreError("the transaction failed before its COMMIT, in a hook of the session")
+        if self.under.has_failed() or self.under.state() is TransactionState.ENDED:
+            raise StoreError("the transaction failed or ended before its COMMIT, in a hook of the session")
 
     def send(self) -> None:
         """Flush: a statement that fails is the body's failure."""
