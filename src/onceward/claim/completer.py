@@ -79,7 +79,9 @@ def keeping(guards: "GuardFactory", function: Function) -> KeepingHandler:
         return _checked(guards.for_run(function, is_async=True), function)
     if not _is_same(handler.guard.store, guards.store):
         name, url = handler.inputs.name, handler.guard.store.url
-        raise ValueError(f"{name} is guarded on {url}, and this is {guards.store.url}")
+        raise ValueError(
+            f"{name} is guarded on another ledger: on {url}, not on {guards.store.url}. Use its own Once here"
+        )
     return handler
 
 
@@ -132,7 +134,7 @@ class Completer:
             named = self._spaces.setdefault(one.guard.name, {})
             if named.setdefault(one.inputs.name, one).function != one.function:
                 raise ValueError(
-                    f"{one.inputs.name}: two functions have this name, so nobody knows whose a kept call is"
+                    f"{one.inputs.name}: two functions have this name, so a kept call could be of either: give one another name"
                 )
 
     def run(self) -> Sweep:

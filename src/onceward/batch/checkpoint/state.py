@@ -88,8 +88,8 @@ class CheckpointState(Generic[T]):
             self._told = True
             raise failure
         raise OncewardError(
-            "this checkpoint has failed before: what it held then was given back, and it takes no more. Leave its block, and "
-            "open another for what is delivered again"
+            "this checkpoint has failed before, and the keys of its items were given back. It takes no more items: leave its "
+            "block, and open a new checkpoint for the redeliveries"
         ) from failure
 
     def check_open(self) -> None:

@@ -203,7 +203,7 @@ class OfSession(AlchemyDriver):
             )
         if isinstance(session.bind, Connection) and (transaction is not None or session.bind.in_transaction()):
             raise ValueError(
-                "the session is bound to a connection in a transaction, so its commit would not be one: bind it to an engine"
+                "the session is bound to a connection in a transaction, so its commit would commit nothing: bind it to an engine"
             )
         self._had_begun = transaction is not None
 

@@ -69,7 +69,7 @@ class Certificates:
         if (known := self._known.get(url)) is not None:
             return known
         if not self._turn.acquire(timeout=_WITHIN):
-            raise ConnectionError("its certificate could not be fetched: others are being fetched")
+            raise ConnectionError("its certificate was not fetched, because other fetches did not end in time")
         try:
             return self._known.get(url) or self._read(url)
         finally:
