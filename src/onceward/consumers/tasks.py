@@ -84,13 +84,17 @@ def _no_header(_: str) -> None: ...
 
 
 class TaskCall(NamedTuple):
-    """One call of a task: its id (None for a call outside a queue), its arguments, and where it came from."""
+    """One call of a task: its id (None for a call outside a queue), its arguments, and where it came from.
+
+    ``fingerprint`` is that of a message whose id can come again for another one; None if ids never do.
+    """
 
     id: str | None
     args: tuple[object, ...]
     kwargs: Mapping[str, object]
     queue: str | None = None
     header: Callable[[str], object] = _no_header
+    fingerprint: str | None = None
 
 
 class TaskEnd(NamedTuple):
@@ -229,7 +233,7 @@ class GuardedTask:
                 f"{self._guard.name}: the key is the task's id, and a call outside the queue has none, so nothing ran. "
                 "Send the task, or give key="
             )
-        return ledger_key(self._guard.name, call.id), None
+        return ledger_key(self._guard.name, call.id), call.fingerprint
 
     def _comes(self, call: TaskCall) -> "Callable[[], Incoming]":
         def comes() -> "Incoming":

@@ -22,6 +22,7 @@ from procrastinate.tasks import Task
 from procrastinate.testing import InMemoryConnector
 
 from onceward.consumers.tasks import GuardedTask, TaskCall, TaskEnd, TaskOptions
+from onceward.keys.ledger_keys import fingerprint_of
 from onceward.observe.logs import logger
 from onceward.outbox.loop_thread import awaited
 from onceward.outbox.targets import SENT_WITHIN
@@ -161,7 +162,10 @@ def _call(context: JobContext | None, args: tuple[object, ...], kwargs: dict[str
     if job is None:
         return TaskCall(None, args, kwargs)
     lock = job.queueing_lock or ""  # a second job of one enqueue has another id, and the same lock
-    return TaskCall(lock if lock.startswith(ENQUEUED) else str(job.id), args, kwargs, job.queue)
+    if lock.startswith(ENQUEUED):
+        return TaskCall(lock, args, kwargs, job.queue)
+    # A database that is restored or made again counts from an earlier id again.
+    return TaskCall(str(job.id), args, kwargs, job.queue, fingerprint=fingerprint_of(job.task_kwargs))
 
 
 def _again(context: JobContext | None, end: TaskEnd) -> _ComesAgain | None:

@@ -276,6 +276,23 @@ def test_effect_record_and_next_job_commit_together(app, database, postgres15):
     ledger.close()
 
 
+def test_a_job_whose_number_comes_again_in_a_restored_database_is_not_taken_for_an_old_one(app, database, once):
+    runs = []
+
+    def charge(order):
+        runs.append(order)
+
+    guarded = task(app, once, charge)
+    defer(app, guarded, {"order": 42})
+    work(app, database)
+    with psycopg.connect(database) as connection:
+        connection.execute("TRUNCATE procrastinate_jobs RESTART IDENTITY CASCADE")
+    defer(app, guarded, {"order": 43}, {"order": 44})
+    work(app, database)
+    assert runs == [42, 44]
+    assert [status for status, _ in jobs(database)] == ["failed", "succeeded"]
+
+
 def test_a_fingerprint_of_the_context_is_refused(once):
     app = App(connector=InMemoryConnector())
 
