@@ -123,7 +123,7 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    return Scheduling(config, is_shared=_is_shared(config)) if config.getvalue("dist") == "loadgroup" else None
+    return Scheduling(config, log, is_shared=_is_shared(config)) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(optionalhook=True)

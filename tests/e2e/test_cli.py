@@ -512,7 +512,7 @@ def test_pipe_makes_do_with_the_threads_that_there_are(cli):
     limit = "import resource, sys, threading; threading.stack_size(1 << 28); resource.setrlimit(resource.RLIMIT_AS, (3 << 30, -1));"
     code = f"{limit} from onceward.cli import main; main()"
     cli.write("in.ndjson", *({"id": n} for n in range(20)))
-    run = [sys.executable, "-c", code, "pipe", "in.ndjson", "--key", "line.id", "--jobs", "500", "--", "true"]
+    run = [sys.executable, "-c", code, "pipe", "in.ndjson", "--key", "line.id", "--jobs", "500", "--", "sleep", "1"]
     done = subprocess.run(run, cwd=cli.folder, env=cli.env, capture_output=True, text=True)
     assert "ran 20" in done.stderr
     assert done.returncode == 0

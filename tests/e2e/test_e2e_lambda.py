@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import pytest
 
 from onceward import Once, Record
-from onceward.core.record import COMPLETED, RELEASED
+from onceward.core.record import COMPLETED
 from places import SOURCES, WORKERS
 from queues.streams import StreamMapping
 from servers.needs import numbers
@@ -438,23 +438,32 @@ def changes(shop):
 
 @pytest.mark.parametrize(
     ("handler", "source", "retries"),
-    # AWS tries asynchronous invocations twice more from all sources, MiniStack not from these two.
-    [("sns", topic, 0), ("eventbridge", bus, 0), ("invoked", directly, 2), ("dynamodb", changes, 2)],
+    # AWS tries asynchronous invocations twice more from all sources, MiniStack not from these two: it even loses an event whose
+    # worker it kills for another event's failure. So these are given again, as AWS may do as well.
+    [("sns", topic, False), ("eventbridge", bus, False), ("invoked", directly, True), ("dynamodb", changes, True)],
 )
 def test_from_other_sources_each_order_takes_effect_once(shop, handler, source, retries):
     shop.open(handler, 30)
     give = source(shop)
+
+    def complete(*orders):
+        again = time.monotonic() + 2.0
+
+        def done():
+            nonlocal again
+            left = [order for order in orders if order["id"] not in shop.completed]
+            if left and not retries and time.monotonic() > again:
+                for order in left:
+                    give(order)
+                again = time.monotonic() + 2.0
+            return not left
+
+        for order in orders:
+            give(order)
+        shop.until(done)
+
     orders = [{"id": f"o{n}", "fails": 2 if n == 1 else 0} for n in range(4)]
-    for order in orders + orders[2:]:
-        give(order)
-    shop.until(lambda: "o1" in shop.records)
-    for attempt in range(1, 3 - retries):
-        given_back = (RELEASED, attempt)
-        shop.until(lambda want=given_back: (shop.records["o1"].status, shop.records["o1"].attempts) == want)
-        give(orders[1])
-    shop.until(lambda: len(shop.completed) == len(orders))
-    give(orders[1])
-    give({"id": "last", "fails": 0})
-    shop.until(lambda: "last" in shop.completed)
+    complete(*orders, *orders[2:])
+    complete(orders[1], {"id": "last", "fails": 0})
     each_once(shop, ["o0", "o1", "o2", "o3", "last"])
     assert attempt_of(shop, "o1") == 3

@@ -78,11 +78,12 @@ class Scheduling(LoadScopeScheduling):
 
     Args:
         config: pytest's.
+        log: that of pytest-xdist.
         is_shared: whether each process collects only what it may run.
     """
 
-    def __init__(self, config, *, is_shared):
-        super().__init__(config)
+    def __init__(self, config, log, *, is_shared):
+        super().__init__(config, log)
         self.is_shared = is_shared
 
     def add_node_collection(self, node, collection):

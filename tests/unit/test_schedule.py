@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from xdist.remote import Producer
 
 from schedule import Scheduling, is_of, left_out, rank
 
@@ -27,7 +28,7 @@ def run(folder, tests, processes, is_shared=False):
     config = SimpleNamespace(
         rootpath=folder, option=SimpleNamespace(), getvalue=lambda name: ["popen"] * processes if name == "tx" else None
     )
-    line = Scheduling(config, is_shared=is_shared)
+    line = Scheduling(config, Producer("", enabled=False), is_shared=is_shared)
     nodes = [Process(number) for number in range(processes)]
     collected = {
         node: [test for test in tests if is_of(number, test) or not is_shared] for number, node in enumerate(nodes)

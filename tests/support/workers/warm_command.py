@@ -4,13 +4,19 @@
 the exit status of each. It ends with the socket.
 """
 
+import atexit
+import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import socket
 import struct
 import sys
+import threading
+from collections.abc import Callable
+from typing import NoReturn
 
 from onceward.cli.app import command_line, run
 
@@ -53,9 +59,10 @@ def forked(channel: socket.socket) -> tuple[dict, list[int]]:
 
 def next_command() -> list[str]:
     """Fork for each command that the socket brings; in the child, take its streams, folder and environment, and return its arguments."""
-    command_line()  # which imports all
     for library in LIBRARIES:
         importlib.import_module(library)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        command_line()(args=["ls", "--help"])  # which imports all, also what typer takes to read arguments
     gc.freeze()
     asked, fds = forked(socket.socket(fileno=int(sys.argv[1])))
     for number, fd in enumerate(fds):
@@ -71,6 +78,23 @@ def next_command() -> list[str]:
     return asked["arguments"]
 
 
+def end(main: Callable[[], object]) -> NoReturn:
+    """Call ``main`` and end as an interpreter does, but leave what the fork has inherited: that takes longer than most commands."""
+    status: int | str | None = 0
+    try:
+        main()
+    except SystemExit as ended:
+        status = ended.code
+    if isinstance(status, str):
+        sys.stderr.write(f"{status}\n")
+        status = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    gc.collect()
+    sys.stdout.flush()
+    os._exit(status or 0)
+
+
 if __name__ == "__main__":
     sys.argv = ["onceward", *next_command()]
-    run()
+    end(run)
