@@ -1,8 +1,6 @@
 """The operators' commands on a DynamoDB table: real processes against a real server."""
 
 import json
-import os
-import pty
 import re
 import signal
 import sqlite3
@@ -342,19 +340,6 @@ def test_an_interrupted_count_tells_what_was_counted_and_how_to_go_on(paged, pro
     rest = json.loads(paged.run("stats", "--json", f"--after={counts['next']}").stdout)
     assert rest["total"] == 40
     assert f"stopped; these are the counts of a part; go on with the same options and --after={counts['next']}" in err
-
-
-def test_a_long_count_shows_on_a_terminal_how_far_it_is(paged, proxy):
-    proxy.rule = lambda seen: Fault(delay=1.1) if "ExclusiveStartKey" in seen.body else None
-    controller, terminal = pty.openpty()
-    process = paged.start("stats", "--json", stderr=terminal)
-    os.close(terminal)
-    out, _ = process.communicate(timeout=60)
-    shown = os.read(controller, 4096)
-    os.close(controller)
-    assert json.loads(out)["total"] == 60
-    assert b"\rcounted 40" in shown
-    assert shown.endswith(b"\r\033[K")
 
 
 @pytest.mark.nightly

@@ -363,7 +363,7 @@ def test_a_function_that_keeps_nothing_is_refused():
 
 def test_a_function_of_another_ledger_is_refused():
     shop, other = Shop(), Shop()
-    with pytest.raises(ValueError, match="place is guarded on another ledger: on memory:, not on memory:. Use"):
+    with pytest.raises(ValueError, match=r"place is guarded on another ledger: on memory:, not on memory:\. Use"):
         other.once.complete_lapsed(shop.place)
 
 
