@@ -39,7 +39,9 @@ class Leaving:
                 since = self.clock() if self._caches else 0.0
                 settle(steps_of_end, self.store)
                 if failure is None:
-                    self._completed(claim, since)
+                    if self._caches:
+                        self.replays.remember(claim.record, self.policy.retention, since)
+                    claim.warn()
         finally:
             heartbeat.HEARTBEAT.forget(claim)
             if claim.story is not None:
@@ -57,7 +59,9 @@ class Leaving:
                 since = self.clock() if self._caches else 0.0
                 await settle_async(steps_of_end, self.store)
                 if failure is None:
-                    self._completed(claim, since)
+                    if self._caches:
+                        self.replays.remember(claim.record, self.policy.retention, since)
+                    claim.warn()
         finally:
             heartbeat.HEARTBEAT.forget(claim)
             if claim.story is not None:
@@ -81,11 +85,6 @@ class Leaving:
             claim.handled()
             return partial(claim.failing, failure)
         return None
-
-    def _completed(self, claim: HeldClaim, since: float) -> None:
-        if self._caches:
-            self.replays.remember(claim.record, self.policy.retention, since)
-        claim.warn()
 
     def drop(self, claim: HeldClaim) -> None:
         """Leave an interrupted handler's key claimed until its lease ends: its work may still go on."""

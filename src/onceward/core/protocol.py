@@ -238,7 +238,9 @@ def judge(held: Record | None, owner: str, status: str) -> Ending:
 
 def is_mine(held: Record | None, owner: str) -> bool:
     """Return whether ``owner`` still has the claim."""
-    return held is not None and held.owner == owner and held.status == IN_PROGRESS and not unknown_needs(held)
+    if held is None or held.owner != owner or held.status != IN_PROGRESS:
+        return False
+    return not (held.needs and unknown_needs(held))
 
 
 # --- for operators ------------------------------------------------------------------------------------------------

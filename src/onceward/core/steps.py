@@ -276,11 +276,11 @@ def end(
         return Settled(mine) if judge(mine, record.owner, outcome.status) is Ending.DONE else Lost(mine)
     while True:
         write = last_write(mine, outcome, policy)
-        verb = partial(store.swap if commit is None else commit, write, mine)
+        verb = store.swap if commit is None else commit
         try:
-            reply = yield from verb()
+            reply = yield from verb(write, mine)
         except Exception as error:
-            reply = yield from retry_transient(verb, clock, until, error)
+            reply = yield from retry_transient(partial(verb, write, mine), clock, until, error)
         held = reply.record
         if reply.won and held is not None:
             return tuple.__new__(Settled, (held,))  # as above

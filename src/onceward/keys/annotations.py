@@ -30,11 +30,11 @@ class Annotations:
         self._function, self._chain = function, chain
         is_plain = isinstance(key, str) and "(" not in key
         # By parameter; a chain's under the whole path. None: not read yet.
-        self._forms: dict[str, frozenset[object]] | None = None if is_plain else {}
+        self.forms: dict[str, frozenset[object]] | None = None if is_plain else {}
 
     def check(self, key: object, named: Mapping[str, object]) -> None:
         """Warn if the key, or a part of it, is an argument of another type than it is annotated with."""
-        forms = self._read() if self._forms is None else self._forms
+        forms = self._read() if self.forms is None else self.forms
         if not forms:
             return
         if self._chain:
@@ -46,11 +46,11 @@ class Annotations:
                 self._compare(name, named[name])
 
     def _compare(self, name: str, value: object) -> None:
-        assert self._forms is not None
-        wanted = self._forms.get(name)
+        assert self.forms is not None
+        wanted = self.forms.get(name)
         if not wanted or value is None or form_of(type(value)) in wanted:
             return
-        self._forms = {}  # once is enough
+        self.forms = {}  # once is enough
         shown = getattr(self._function, "__qualname__", repr(self._function))
         warnings.warn(
             f"{shown}: {name} is annotated with another type than the {type(value).__name__} that it got. Its key has the type that "
@@ -67,8 +67,8 @@ class Annotations:
             for name in self._chain[1:]:
                 hint = _hints(hint).get(name)
             hints = {".".join(self._chain): hint}
-        self._forms = {name: forms for name, hint in hints.items() if (forms := _forms(hint))}
-        return self._forms
+        self.forms = {name: forms for name, hint in hints.items() if (forms := _forms(hint))}
+        return self.forms
 
 
 def _hints(of: object) -> dict[str, object]:

@@ -76,7 +76,7 @@ class CallReader:
         chain = self._keys.chain
         if not (self._simple and chain) or self._keys.prints:
             return whole
-        check = self._annotations.check
+        annotations = self._annotations
         place, down, count = self._names.index(chain[0]), chain[1:], len(self._names)
 
         def plain(args: Args, kwargs: Kwargs) -> tuple[K, str | None]:
@@ -88,7 +88,8 @@ class CallReader:
                     found = found.get(part)
                 else:
                     if found is not None:
-                        check(found, {})
+                        if annotations.forms != {}:
+                            annotations.check(found, {})
                         return form(found), None
             return whole(args, kwargs)
 

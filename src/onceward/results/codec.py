@@ -18,7 +18,7 @@ from onceward.results.classes import NotReplayable as NotReplayable  # noqa: PLC
 from onceward.results.classes import has_name, is_model, type_name
 from onceward.results.equality import same
 from onceward.results.firmly import firmly
-from onceward.results.values import findable, model_data, tagged, untagged
+from onceward.results.values import findable, is_plain, model_data, tagged, untagged
 
 ENVELOPE = '{"$onceward":1,'
 _ENVELOPE = ENVELOPE.encode()
@@ -156,6 +156,8 @@ def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
 
 def _encode_open(value: object, enveloped: bool) -> str:
     try:
+        if not enveloped and is_plain(value):
+            return _dumped(value)
         marked = tagged(value)
         plain = _dumped(marked)
         if "__main__:" in plain:
@@ -164,8 +166,6 @@ def _encode_open(value: object, enveloped: bool) -> str:
         raise NotReplayable("it is nested too deeply, or contains itself") from None
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise NotReplayable(str(error)) from error
-    if not enveloped and (marked is value or plain == _dumped_as_is(value)):
-        return plain
     text = f'{ENVELOPE}"value":{plain}}}'
     try:
         unchanged = same(_decode_open(text), value)
@@ -184,13 +184,6 @@ def _decode_open(text: str) -> object:
 
 def _dumped(value: object) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _dumped_as_is(value: object) -> str | None:
-    try:
-        return _dumped(value)
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        return None
 
 
 def _is_precise(info: object, seen: frozenset[int] = frozenset()) -> bool:

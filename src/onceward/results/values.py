@@ -65,6 +65,23 @@ def _sorting(marked: object) -> bytes:
     return msgspec.json.encode(marked, order="deterministic")
 
 
+def is_plain(value: Any) -> bool:
+    """Return whether JSON gives ``value`` back as it is, without a tag."""
+    kind = type(value)
+    if kind is str:
+        return value.isascii() or _is_text(value)
+    if kind is dict:
+        for key in value:
+            if type(key) is not str or key.startswith("$") or not (key.isascii() or _is_text(key)):
+                return False
+        return all(map(is_plain, value.values()))
+    if kind is list:
+        return all(map(is_plain, value))
+    if kind is int:
+        return bool(-_INT64 <= value < _INT64)
+    return value is None or kind is bool or (kind is float and math.isfinite(value))
+
+
 def tagged(value: Any) -> object:
     """Return ``value`` in JSON's own types, tagged where JSON would change it."""
     kind = type(value)

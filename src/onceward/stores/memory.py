@@ -109,7 +109,7 @@ class MemoryStore(OneByOne, Observed):
         return tuple.__new__(Reply, (True, record, now))
 
     def _matches(self, held: Record, seen: Record) -> bool:
-        return held.version == seen.version
+        return held is seen or held.version == seen.version
 
     def _select(self, selection: Selection, after: str | None, limit: int) -> Page:
         now, by_time, start = self._clock(), isinstance(selection, DueWithin), (0.0, after or "")
