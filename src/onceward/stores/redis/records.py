@@ -1,6 +1,7 @@
 """How a write becomes the arguments of a script, and a script's answer a record or a reply."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from msgspec.msgpack import decode
@@ -11,12 +12,11 @@ from onceward.stores.contract import Damaged, DamagedRecord
 from onceward.stores.redis.scripts import INDEX
 from onceward.stores.survey import UNFINISHED
 
-_TEXTS: Final = [
-    (name, Write._fields.index(name), Record._fields.index(name))
-    for name in Write._fields
-    if name
-    in {"fingerprint", "result", "error", "worker", "needs", "steps", "unsent", "origin", "input", "history", "trace"}
-]
+_TEXTS: Final = (
+    "fingerprint", "result", "error", "worker", "needs", "steps", "unsent", "origin", "input", "history", "trace",
+)  # fmt: skip
+_NOTHING: Final = (None,) * len(_TEXTS)
+_texts: Final = itemgetter(*map(Record._fields.index, _TEXTS))
 # The place in KEYS of the index of a status.
 _PLACES: Final[dict[str | None, list[int]]] = {status: [INDEX[status]] for status in UNFINISHED}
 Held = Mapping[str, str]
@@ -31,37 +31,37 @@ def arguments(write: Write, seen: Record | None) -> list[object]:
         seconds of the lease, and until when it lasts at least; seconds until the record expires, and until its messages are due;
         whether it begins now; the fields that go; the places in KEYS of the indexes that the key leaves and enters; its root, False
         if it has none any more, None if that stays; whether waiters are told; whether Redis deletes it when it expires, None if that
-        stays; and the version.
+        stays; and the version, and when that expires.
     """
-    w = write
-    status, made, origin = w.status, w.created_at, w.origin
-    fields = ["key", w.key, "status", status, "owner", w.owner, "beat", str(w.beat), "attempts", str(w.attempts)]
-    gone: list[str] = []
-    for name, at, before in _TEXTS:
-        if (text := w[at]) is not None:
-            fields += (name, text)  # type: ignore[arg-type]  # a text by its name
-        elif seen is not None and seen[before] is not None:
+    (key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, until, by, needs, did,
+        unsent, due, origin, given, past, trace) = write[:]  # fmt: skip # as in core/record.py
+    fields = ["key", key, "status", status, "owner", owner, "beat", str(beat), "attempts", str(tries)]
+    texts = (mark, result, error, by, needs, did, unsent, origin, given, past, trace)
+    gone = []
+    for name, text, old in zip(_TEXTS, texts, _NOTHING if seen is None else _texts(seen), strict=True):
+        if text is not None:
+            fields += (name, text)
+        elif old is not None:
             gone.append(name)
-    if made is not None:
+    if made is not None and (seen is None or made != seen.created_at):  # its text costs as much as all the others
         fields += ("created_at", f"{made:.6f}")
-    is_deleted = status == COMPLETED and w.keep is not None and w.unsent is None
-    is_new_fence = not w.fence if seen is None else w.fence != seen.fence
-    least = w.fence if is_new_fence else None
-    argument = [fields, w.key, str(w.fence), least, w.lease, w.until, w.keep, w.due, made is None]
-    into = _PLACES.get(status, []) if w.due is None else [*_PLACES.get(status, []), INDEX["unsent"]]
+    is_deleted = status == COMPLETED and keep is not None and unsent is None
+    into = _PLACES.get(status, []) if due is None else [*_PLACES.get(status, []), INDEX["unsent"]]
     if seen is None:
-        return [*argument, None, [], into, origin and _root(origin), False, is_deleted or None]
-    was = seen.status
+        return [fields, key, str(fence), None if fence else 0, lease, until, keep, due, made is None,
+            None, [], into, origin and _root(origin), False, is_deleted or None]  # fmt: skip
+    _, was, owner, held, beat, *_ = seen
     out = _PLACES.get(was, []) if was != status else []
-    if w.due is None and seen.due_at is not None:
+    if due is None and seen.due_at is not None:
         gone.append("due_at")
         out = [*out, INDEX["due"], INDEX["unsent"]]
-    if w.keep is None and seen.expires_at is not None:
+    if keep is None and seen.expires_at is not None:
         gone.append("expires_at")
         out = [*out, INDEX["ends"]]
     root = None if origin == seen.origin else _root(origin)
-    return [*argument, gone or None, out, into, root, was == IN_PROGRESS != status, is_deleted or (False if was == COMPLETED else None),
-        seen.owner, str(seen.fence), str(seen.beat)]  # fmt: skip
+    return [fields, key, str(fence), None if fence == held else fence, lease, until, keep, due, made is None,
+        gone or None, out, into, root, was == IN_PROGRESS != status, is_deleted or (False if was == COMPLETED else None),
+        owner, str(held), str(beat), seen.expires_at]  # fmt: skip
 
 
 def _root(origin: str | None) -> str | bool:
