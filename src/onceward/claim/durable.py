@@ -7,7 +7,6 @@ an execution can (docs.aws.amazon.com/lambda, "Configure Lambda durable function
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from hashlib import sha256
 from typing import Any, Final
 
 from onceward.claim.guard import Guard
@@ -52,6 +51,8 @@ def call(
     whole: bool = False,
 ) -> object:
     """Run ``function`` as :meth:`Guard.call` does, for this execution of a durable function."""
+    from hashlib import sha256  # OpenSSL, which no other cold start needs
+
     owner = sha256(f"{execution}\n{key}".encode()).hexdigest()[:32]
     try:
         return _lasting(guard).call(key, fingerprint, partial(_run, function), args, kwargs, whole=whole, owner=owner)
