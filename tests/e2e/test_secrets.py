@@ -53,7 +53,7 @@ def port():
 
 @each(("scheme", "character", "command"), cases())
 def test_no_command_prints_a_password(scheme, character, command, tmp_path, port):
-    url = f"{scheme}://user:{password(character)}@127.0.0.1:{port}/shop?timeout=1"
+    url = f"{scheme}://user:{password(character)}@127.0.0.1:{port}/shop?timeout=0.2"
     result = Cli(tmp_path).run(*(url if part is None else part for part in COMMANDS[command]), input=b'{"id": 1}\n')
     assert result.returncode not in {0, None}
     told = result.stderr + (result.stdout or b"").decode()

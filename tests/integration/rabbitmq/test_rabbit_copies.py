@@ -49,7 +49,7 @@ def queue(rabbitmq):
 
 @pytest.fixture(scope="module")
 def server():
-    """A node of these tests alone, whose policies they set."""
+    """A node of one test alone, which stops it."""
     made = Rabbitmq()
     yield made
     made.stop()
@@ -124,30 +124,30 @@ def test_headers_that_fill_a_frame_do_not_end_the_connection(rabbitmq, once, que
     assert "FRAME_ERROR" not in caplog.text
 
 
-@pytest.mark.nightly
-def test_a_letter_waits_until_a_full_dead_letter_queue_has_room(server, once):
-    queue = server.queue("full")
-    options = {"url": server.url, "key": "order.id", "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}
+def test_a_letter_waits_until_a_full_dead_letter_queue_has_room(rabbitmq, once, queue):
+    dead = f"{queue}.onceward-dead"
+    options = {"url": rabbitmq.url, "key": "order.id", "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}
     RabbitWorker(once, queue, failing, **options).run(until_empty=True)  # declares the other queues
     limit = json.dumps({"max-length-bytes": 1000, "overflow": "reject-publish"})
-    server.control("set_policy", "full", "^full.onceward-dead$", limit)
-    server.publish("full.onceward-dead", b"x" * 5000)
-    server.publish(queue, {"id": 1}, {"id": 2})
+    rabbitmq.control("set_policy", queue, f"^{dead}$", limit)
+    rabbitmq.publish(dead, b"x" * 5000)
+    rabbitmq.publish(queue, {"id": 1}, {"id": 2})
     told = []
     note_outcomes(lambda outcome: told.append(outcome.status))
     worker = RabbitWorker(once, queue, failing, **options)
     thread = running(worker)
     try:
         until(lambda: told.count("parked") > 3)
-        assert [len(letter.body) for letter in server.take("full.onceward-dead")] == [5000]
-        until(lambda: server.ready("full.onceward-dead") == 2)
+        assert [len(letter.body) for letter in rabbitmq.take(dead)] == [5000]
+        until(lambda: rabbitmq.ready(dead) == 2)
     finally:
         worker.stop()
         thread.join(PATIENCE)
-    assert sorted(json.loads(letter.body)["id"] for letter in server.take("full.onceward-dead")) == [1, 2]
+    assert sorted(json.loads(letter.body)["id"] for letter in rabbitmq.take(dead)) == [1, 2]
     assert once.ledger.show("shop:1")[0].attempts == 1
 
 
+@pytest.mark.nightly
 def test_a_stop_does_not_wait_for_a_node_that_hangs(server, once):
     # Its heartbeat is a minute. Without a limit of ours, a stop takes three.
     queue = server.queue("orders")

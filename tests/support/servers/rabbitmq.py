@@ -63,6 +63,7 @@ class Rabbitmq(BrokerServer):
             "RABBITMQ_NODENAME": f"onceward-{self.port}@localhost",
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{_ERLANG} -kernel inet_dist_use_interface {{127,0,0,1}}",
         }
+        self._control.write_text(json.dumps({"env": self._environment, **self._user}))
         # epmd leads a process group that the node joins, so that the run stops both.
         command = ["epmd", "-port", str(epmd), "-address", "127.0.0.1"]
         self._epmd = watched(self._joined(command, 0), scratch=self._scratch)
@@ -82,6 +83,11 @@ class Rabbitmq(BrokerServer):
         return self._epmd.pid
 
     @property
+    def _control(self) -> Path:
+        """How ``rabbitmqctl`` is run, for each process of the tests."""
+        return self._scratch / "control.json"
+
+    @property
     def url(self) -> str:
         return f"amqp://guest:guest@127.0.0.1:{self.port}/"
 
@@ -98,13 +104,12 @@ class Rabbitmq(BrokerServer):
         """Return what ``rabbitmqctl`` says; it takes a second."""
         done = subprocess.run(
             [CONTROL, "-q", *map(str, command)],
-            env=self._environment,
             cwd=self._scratch,
             capture_output=True,
             text=True,
             check=True,
             timeout=120,
-            **self._user,
+            **json.loads(self._control.read_text()),
         )
         return done.stdout
 
