@@ -276,13 +276,3 @@ def test_times_are_in_the_readers_zone_and_utc_without_javascript(browser, open_
         texts.append(page.locator("dd time").first.inner_text())
     assert texts[0].endswith("UTC")
     assert len(set(texts)) == 3
-
-
-@pytest.mark.nightly
-def test_dark_mode_follows_the_readers_system(browser, open_base):
-    colours = []
-    for scheme in ("light", "dark"):
-        page = browser.new_page(color_scheme=scheme)
-        page.goto(open_base)
-        colours.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert colours[0] != colours[1]

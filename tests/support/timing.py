@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-TRIES = 6
+TRIES = 12
 
 
 def within(seconds: float, act: Callable[[int], T], *, least: float = 0.0) -> T:

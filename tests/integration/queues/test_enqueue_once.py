@@ -94,22 +94,6 @@ def queued(process):
     return {(name, key): is_queued for name, key, is_queued in json.loads(told.splitlines()[-1])}
 
 
-@pytest.mark.nightly
-def test_of_two_producers_with_one_key_one_queues_the_job(queues, start, tmp_path):
-    keys = [f"k{number}" for number in range(4)]
-    ledger = f"sqlite:///{tmp_path}/ledger.db"
-    producers = [start(ledger, mode, *keys) for mode in ("threads", "loop")]
-    assert [producer.stdout.readline() for producer in producers] == ["ready\n", "ready\n"]
-    for producer in producers:
-        producer.stdin.write("go\n")
-        producer.stdin.flush()
-    first, second = map(queued, producers)
-    assert [producer.returncode for producer in producers] == [0, 0]
-    assert first.keys() == second.keys() == {(name, key) for name in TASKS for key in keys}
-    assert {key for key in first if first[key] is second[key]} == set()
-    assert queues.lengths() == dict.fromkeys(TASKS, len(keys))
-
-
 def test_a_relay_sends_what_a_killed_producer_has_recorded(queues, start, tmp_path):
     ledger = f"sqlite:///{tmp_path}/ledger.db"
     producer = start(ledger, "killed", "k")

@@ -81,17 +81,6 @@ def pair(request):
 # --- charged once ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.nightly
-@pytest.mark.sampled("flask, threads, preloaded on dynamodb")
-def test_clients_that_time_out_and_retry_are_charged_once(pair):
-    served, environment, references = pair
-    with served(**environment, BANK_SECONDS="0.3") as server:
-        seen = pay_all(server, 12, 0.2, lambda: time.sleep(0.1))
-    check_charged_once(environment["LEDGER"], references, 12)
-    assert seen["timeout"] >= 12
-    assert seen["replayed"] >= 12
-
-
 @pytest.mark.sampled("flask, threads, preloaded on dynamodb")
 def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(pair):
     served, environment, references = pair
@@ -101,27 +90,6 @@ def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(pair):
     records = check_charged_once(environment["LEDGER"], references, 12)
     assert len(killed) >= 2
     assert any(record.attempts > 1 for record in records), "no worker was killed between its claim and its end"
-
-
-@pytest.mark.nightly
-@pytest.mark.sampled("sqlite")
-@pytest.mark.parametrize("store", ["sqlite", "dynamodb"])
-def test_a_server_that_is_killed_and_restarted_leaves_one_charge_per_key(store, request):
-    environment, references = request.getfixturevalue(store)
-    restarts = 0
-
-    def restart():
-        nonlocal restarts
-        time.sleep(1.0)
-        if restarts < 2:
-            server.kill()
-            server.start()
-            restarts += 1
-
-    with gunicorn(FLASK, *THREADS, **environment, BANK_SECONDS="0.4") as server:
-        pay_all(server, 20, 5, restart)
-    records = check_charged_once(environment["LEDGER"], references, 20)
-    assert any(record.attempts > 1 for record in records), "the server was not killed between a claim and its end"
 
 
 # --- clients that leave, servers that stop --------------------------------------------------------------------------

@@ -423,10 +423,10 @@ def hasty(server, connection):
 
 def test_a_connection_that_breaks_while_sending_is_a_passing_error(carrier):
     with Server(hasty, serve(answer(b""))) as server:
-        made = carrier.wire(server.url)
+        made = carrier.wire(server.url, timeout=60)
         begun = time.monotonic()
         assert refused(carrier, made, ObjectCall("PUT", "b", "k", bytes(20_000_000))).transient
-        assert time.monotonic() - begun < 4  # not the timeout
+        assert time.monotonic() - begun < 40  # not the timeout
         assert carrier.send(made, ObjectCall("PUT", "b", "k", b"x")).status == 200
         carrier.close()
 
