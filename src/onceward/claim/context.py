@@ -8,7 +8,7 @@ from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim, claimed
 from onceward.claim.lease import CURRENT
 from onceward.claim.replays import CallOutcome
-from onceward.claim.running import enter_span, is_cut_short, leave_span
+from onceward.claim.running import enter_span, is_cut_short, leave_span, running_loop
 
 
 class ClaimContext:
@@ -36,7 +36,8 @@ class ClaimContext:
             raise
 
     async def __aenter__(self) -> Claim:
-        return self._entered(await self._guard.enter_async(self._key, None))
+        loop = running_loop()
+        return self._entered(await self._guard.enter_async(self._key, None), loop)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -50,9 +51,10 @@ class ClaimContext:
                 met.__context__ = error  # asyncio's cancellation does not show what it replaces
             raise
 
-    def _entered(self, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
+    def _entered(self, entry: HeldClaim | CallOutcome[object], loop: object = None) -> HeldClaim:
         try:
             self._claim = claim = claimed(self._key, entry)
+            claim.loop = loop
             self._block = Call()
             self._block[RETURNED] = None
             CURRENT.set(claim)
@@ -73,6 +75,7 @@ class ClaimContext:
             self._block.pop(RETURNED, None)
             self._block[RAISED] = error
         CURRENT.set(claim.outer)
+        claim.loop = None
         if not self._is_left:
             self._is_left = True
             leave_span(claim)

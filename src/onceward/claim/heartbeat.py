@@ -28,7 +28,8 @@ class Heartbeat:
     """The claims under renewal, the timer, and the stores that are being asked."""
 
     def __init__(self) -> None:
-        # Weak: a claim whose block was never left, or whose caller was interrupted, must not be renewed for ever.
+        # Weak: a claim whose block was never left, or whose caller was interrupted, must not be renewed for ever. Nor must one
+        # whose event loop is closed: what keeps it alive can stay until the garbage is collected.
         self._claims: dict[int, ref[Lease]] = {}
         # Callers take the lock itself: an interrupt at a condition's entry would leave it locked for ever.
         self._lock = threading.RLock()
@@ -60,7 +61,7 @@ class Heartbeat:
         claims = []
         for number, weak in list(self._claims.items()):
             claim = weak()
-            if claim is not None:
+            if claim is not None and (claim.loop is None or not claim.loop.is_closed()):
                 claims.append(claim)
             else:
                 self._claims.pop(number, None)

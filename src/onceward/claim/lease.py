@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceward.claim.claim import Claim
 from onceward.core import retries, steps, worker
@@ -29,6 +29,7 @@ class Lease(Claim):
     """What a claim knows of its lease. Methods without an underscore are for guard, heartbeat and transactions."""
 
     function: object = None  # what runs under it; None if no guard calls it
+    loop: Any = None  # the event loop that runs its handler; if that is closed, the handler never ends
     thread: int | None = None  # where it was acquired; None if its handler has it in its context
     settled: str | None
     ending = False  # whether its end is being recorded

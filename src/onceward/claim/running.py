@@ -4,9 +4,10 @@ After an interrupt, the end gets one more try. CPython checks for interrupts whe
 function, so each ``try`` here contains all that must happen.
 """
 
+import sys
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, drop_unawaited
 from onceward.claim.lease import CURRENT, Lease
@@ -49,6 +50,12 @@ class Under:
     ) -> None:
         CURRENT.set(self._claim.outer)
         leave_span(self._claim)
+
+
+def running_loop() -> Any:
+    """Return the event loop that runs; None if there is none."""
+    asyncio: Any = sys.modules.get("asyncio")
+    return None if asyncio is None else asyncio._get_running_loop()  # the documented one raises where there is none
 
 
 def enter_span(claim: Lease) -> None:
@@ -100,6 +107,7 @@ async def run_under_async(
         try:
             if claim is not None:
                 CURRENT.set(claim)
+                claim.loop = running_loop()
                 claim.function = getattr(call.default_factory, "func", None)
                 if claim.story is not None:
                     enter_span(claim)
@@ -121,6 +129,7 @@ async def run_under_async(
     finally:
         if claim is not None:
             CURRENT.set(claim.outer)
+            claim.loop = None
             if claim.story is not None:
                 leave_span(claim)
 

@@ -9,13 +9,13 @@ import threading
 from abc import abstractmethod
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from onceward.claim.claim import Claim, Transaction
 from onceward.claim.ends import EndingClaim
 from onceward.claim.joined import Joined
 from onceward.claim.lease import CURRENT, Lease
-from onceward.claim.running import enter_span, leave_span
+from onceward.claim.running import enter_span, leave_span, running_loop
 from onceward.core import worker
 from onceward.core.whole import drive_whole, drive_whole_async, shielded
 from onceward.errors import Parked, StoreError
@@ -218,6 +218,5 @@ class ClaimTransaction(RecordTransaction[C]):
 
 def _caller() -> tuple[int, int]:
     """Return the ids of the thread and the task in which this is called."""
-    asyncio: Any = sys.modules.get("asyncio")  # without it there is no task
-    loop = None if asyncio is None else asyncio._get_running_loop()  # the documented one raises where there is none
-    return threading.get_ident(), 0 if loop is None else id(asyncio.current_task(loop))
+    loop = running_loop()
+    return threading.get_ident(), 0 if loop is None else id(sys.modules["asyncio"].current_task(loop))

@@ -400,6 +400,28 @@ def test_without_threads_for_the_stores_the_timer_renews(monkeypatch):
         assert not other.lost
 
 
+@pytest.mark.parametrize("is_block", [False, True])
+def test_a_handler_whose_event_loop_is_closed_is_no_longer_renewed(once, is_block):
+    named = once.using(name="n", on_busy=10 * LEASE)
+
+    async def handle():
+        await asyncio.sleep(60)
+
+    async def block():
+        async with named.claim("k"):
+            await handle()
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(block() if is_block else named.run_async("k", handle))
+    loop.run_until_complete(asyncio.sleep(0.1))
+    loop.close()
+    with named.claim("k") as claim:
+        assert claim.attempt == 2
+    assert not task.done()  # so it is not yet garbage
+    task._log_destroy_pending = False
+    task.get_coro().close()
+
+
 def test_an_interrupted_handler_is_no_longer_renewed():
     once = Once(MemoryStore(), lease=0.2)
 
