@@ -4,6 +4,10 @@ import os
 import runpy
 import sys
 
+import django.contrib.admin
+import django.core.management.commands.migrate
+import django.core.management.commands.shell
+import django.test  # noqa: F401 - so that no fork has to
 from warm_command import end, next_command
 
 if __name__ == "__main__":
