@@ -73,7 +73,7 @@ print(json.dumps([order("e"), order("a"), state("t:e")]))
     assert lines[5] == '[{"paid": "e"}, {"paid": "a"}, ["COMPLETED", 2]]'
 
 
-def test_a_handler_that_closes_its_connection_makes_no_effect_and_the_next_one_connects_anew(shop):
+def test_the_next_handler_works_after_one_that_closes_its_connection_or_commits_by_itself(shop):
     told = shop.run(
         GUARDED
         + """
@@ -86,10 +86,18 @@ def closes(key):
 def order(key):
     Order.objects.create(reference=key, amount=1)
 
+@guarded
+def commits(key):
+    Order.objects.create(reference=key, amount=1)
+    connection.cursor().execute("COMMIT")
+
 print(outcome(closes, "a") is None, state("t:a"), outcome(order, "a"), state("t:a"))
+print(outcome(commits, "b"), state("t:b"), outcome(order, "c"), state("t:c"))
 """
     )
-    assert told.splitlines()[0] == "False ('RELEASED', 0) None ('COMPLETED', 1)"
+    lines = told.splitlines()
+    assert lines[0] == "False ('RELEASED', 0) None ('COMPLETED', 1)"
+    assert lines[1] == "OncewardError ('PARKED', 2) None ('COMPLETED', 3)"
 
 
 def test_atomic_on_a_function_without_a_guard_of_its_own_runs_nothing(small):

@@ -29,6 +29,11 @@ class DjangoSqliteDriver(DjangoDriver):
         finally:
             self.connection.transaction_mode = mode
 
+    def leave(self) -> None:
+        """Leave Django's block, if it was not left."""
+        if self._atomic is not None:
+            self.undo()
+
     def fetch(self, statement: str) -> None:
         self.check_healthy()
         self.raw.execute(statement)
@@ -58,10 +63,10 @@ class DjangoSqliteSession(SqliteSession):
         yield from super().begin()
 
     def rollback(self) -> Steps[None]:
-        """Roll back. If the body has closed the connection, leave Django's block: else each later use in this thread fails."""
+        """Roll back. If the body has ended the transaction, leave Django's block: else each later one in this thread is refused."""
         yield from super().rollback()
-        if self.state is TransactionState.LOST:
-            self._driver.undo()
+        if self.state is not TransactionState.OPEN:
+            self._driver.leave()
 
     def _execute(self, statement: str) -> bool:
         act = _ACTS.get(statement)
