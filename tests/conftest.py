@@ -78,7 +78,12 @@ SLOW = {
     "faketime",
     "start",
 }  # fixtures that are servers or processes
+SESSION = pytest.StashKey[pytest.Session]()
 RUN = pytest.StashKey[Path]()  # a folder of the run, which tells its workers of its servers
+
+
+def pytest_sessionstart(session):
+    session.config.stash[SESSION] = session
 
 
 def pytest_configure(config):
@@ -123,7 +128,9 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    return Scheduling(config, log, is_shared=_is_shared(config)) if config.getvalue("dist") == "loadgroup" else None
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    return Scheduling(config, log, is_shared=_is_shared(config), session=config.stash[SESSION])
 
 
 @pytest.hookimpl(optionalhook=True)

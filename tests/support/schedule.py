@@ -80,11 +80,12 @@ class Scheduling(LoadScopeScheduling):
         config: pytest's.
         log: that of pytest-xdist.
         is_shared: whether each process collects only what it may run.
+        session: the run, which is told how many tests there are in all.
     """
 
-    def __init__(self, config, log, *, is_shared):
+    def __init__(self, config, log, *, is_shared, session):
         super().__init__(config, log)
-        self.is_shared = is_shared
+        self.is_shared, self._session = is_shared, session
 
     def add_node_collection(self, node, collection):
         self.registered_collections[node] = list(collection)
@@ -94,6 +95,7 @@ class Scheduling(LoadScopeScheduling):
             self.collection = sorted(
                 {test: None for ones in self.registered_collections.values() for test in ones}, key=rank
             )
+            self._session.testscollected = len(self.collection)
             for test in self.collection:
                 self.workqueue.setdefault(self._split_scope(test), {})[test] = False
         for _ in range(2):  # a process needs the next test to run one

@@ -28,7 +28,8 @@ def run(folder, tests, processes, is_shared=False):
     config = SimpleNamespace(
         rootpath=folder, option=SimpleNamespace(), getvalue=lambda name: ["popen"] * processes if name == "tx" else None
     )
-    line = Scheduling(config, Producer("", enabled=False), is_shared=is_shared)
+    session = SimpleNamespace()
+    line = Scheduling(config, Producer("", enabled=False), is_shared=is_shared, session=session)
     nodes = [Process(number) for number in range(processes)]
     collected = {
         node: [test for test in tests if is_of(number, test) or not is_shared] for number, node in enumerate(nodes)
@@ -44,6 +45,7 @@ def run(folder, tests, processes, is_shared=False):
                 done[node] += 1
                 line.mark_test_complete(node, node.sent[done[node] - 1])
     assert line.tests_finished
+    assert session.testscollected == len(tests)
     assert all(node.shutting_down for node in nodes)
     return [[collected[node][place] for place in node.sent] for node in nodes]
 
