@@ -43,8 +43,8 @@ class JoinedKey(Joined):
 
     def _begin(self) -> Steps[None]:
         # Do not wait for a busy key: a transaction must not stay open that long, and in a file no other run can end meanwhile.
-        bid = self._guard.bid(self._key, None)
-        bid = bid._replace(policy=bid.policy._replace(on_busy="raise"))
+        policy = self._guard.policy
+        bid = self._guard.bid(self._key, None, policy=policy._replace(on_busy="raise") if policy.wait else policy)
         self._opening()
         yield from self.session.begin()
         yield from self._claim(self._guard, bid)

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from onceward.stores.sql.limits import limited
+from onceward.stores.sql.limits import limited, shut
 from onceward.stores.sql.refusals import Broken
 from tables import each
 
@@ -65,8 +65,8 @@ class Alarmed:
 
 @each("error", [TimeoutError("time is up"), Lost()])
 def test_what_a_signal_handler_raises_there_comes_out(error):
-    with pytest.raises(type(error)), limited(Alarmed(error), 60):
-        pass
+    with pytest.raises(type(error)):
+        shut(Alarmed(error))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

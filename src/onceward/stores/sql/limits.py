@@ -9,8 +9,10 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from itertools import count
+from types import TracebackType
 from typing import Any, Final
+from weakref import ref
 
 from onceward.core.clock import boottime
 from onceward.stores.sql.refusals import Broken
@@ -19,33 +21,45 @@ from onceward.stores.sql.refusals import Broken
 Selector: Final[type[selectors.BaseSelector]] = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 _TICK: Final = 0.2  # seconds between two looks
 _REST: Final = 10.0  # seconds without a connection in use after which the thread ends
-_LIMITS: Final[dict[socket.socket, float]] = {}  # when each socket is shut down. Who takes one out closes it.
+_NUMBERS: Final = count()
 _threads: Final[list[threading.Thread]] = []  # none or one
+_shutting = threading.Lock()  # held while a socket is shut down: until then its number must not be another one's
 
 
-@contextlib.contextmanager
-def limited(driver: Any, seconds: float) -> Iterator[None]:
-    """Shut down a driver's connection if the block takes longer.
+class limited:  # noqa: N801 - for a with statement
+    """Shut down a driver's connection if the block takes longer than so many seconds.
 
     Raises:
         Broken: the block has failed because it took too long.
     """
-    copy = _socket_of(driver)
-    if copy is None:
-        yield
-        return
-    try:
-        _LIMITS[copy] = boottime() + seconds
+
+    __slots__ = ("__weakref__", "_driver", "_number", "_seconds")
+
+    def __init__(self, driver: Any, seconds: float) -> None:
+        self._driver, self._seconds, self._number = driver, seconds, next(_NUMBERS)
+
+    def __enter__(self) -> None:
         if not _threads:
             _start()
-        yield
-    except Exception as error:
-        if copy not in _LIMITS:
-            raise Broken(f"the server has not answered in time, {seconds:g} s") from error
-        raise
-    finally:
-        if _LIMITS.pop(copy, None) is not None:
-            copy.close()
+        _LIMITS[self._number] = ref(self), boottime() + self._seconds
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if _LIMITS.pop(self._number, None) is not None:
+            return
+        with _shutting:
+            pass
+        if isinstance(error, Exception):
+            raise Broken(f"the server has not answered in time, {self._seconds:g} s") from error
+
+    def shut(self) -> None:
+        """Shut the connection down."""
+        shut(self._driver)
+
+
+# By their numbers, each block, and when its connection is shut down. Weak: an interrupt can end a block before it is taken out.
+_LIMITS: Final[dict[int, tuple[ref[limited], float]]] = {}
 
 
 def shut(driver: Any) -> None:
@@ -94,10 +108,12 @@ def _look() -> None:
     while True:
         time.sleep(_TICK)
         now = boottime()
-        for copy, end in list(_LIMITS.items()):
-            if now >= end and _LIMITS.pop(copy, None) is not None:
-                with contextlib.suppress(OSError), copy:
-                    copy.shutdown(socket.SHUT_RDWR)
+        for number, (weak, end) in list(_LIMITS.items()):
+            if now < end and weak() is not None:
+                continue
+            with _shutting:
+                if _LIMITS.pop(number, None) is not None and (block := weak()) is not None:
+                    block.shut()
         if _LIMITS:
             used_at = now
         elif now - used_at > _REST:
@@ -108,8 +124,10 @@ def _look() -> None:
 
 def _forget() -> None:
     """Leave the parent's connections alone, in a forked child: their sockets are the same."""
+    global _shutting  # the parent's thread may have held it
     _LIMITS.clear()
     _threads.clear()
+    _shutting = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
