@@ -287,7 +287,7 @@ def test_a_list_to_the_end_says_nothing_of_going_on(many):
 def test_a_token_that_is_none_is_refused(many):
     result = many.run("ls", "--after", "yesterday")
     assert result.returncode == 1
-    assert "not where an earlier page of this ledger ended" in result.stderr
+    assert "is not the place where an earlier page of this ledger ended" in result.stderr
 
 
 def test_counts_of_parts_add_up(many):

@@ -36,7 +36,9 @@ NEWER = {
         ("ADDED: Final[dict[str, str]] = {}", 'ADDED: Final[dict[str, str]] = {"colour": "longtext"}'),
     ],
     "stores/redis/records.py": [
-        ('"history", "trace"}', '"history", "trace", "colour"}'),
+        ('"history", "trace",\n)', '"history", "trace", "colour",\n)'),
+        ("given, past, trace) = write", "given, past, trace, colour) = write"),
+        ("given, past, trace)\n", "given, past, trace, colour)\n"),
         ("w.history, w.trace)", "w.history, w.trace, w.colour)"),
         ('get("history"), get("trace"))', 'get("history"), get("trace"), get("colour"))'),
     ],

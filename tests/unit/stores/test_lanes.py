@@ -652,17 +652,33 @@ def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server
     until(lambda: len(lanes._here.threads._all) == 2)
     threads[2].start()
     until(lambda: lanes._here.threads._line)
-    server.go.set()  # the second finds no place
-    threads[1].join()
+    server.go.set()  # the second finds no place, and waits
     threads[3].start()
-    until(lambda: len(lanes._here.threads._line._ranks[1]) == 2)
+    until(lambda: len(lanes._here.threads._line._ranks[1]) == 3)
     time.sleep(0.1)  # they look again and again
     going[0].set()  # the others go on the lane of the first
     for thread in threads:
         thread.join()
-    assert sorted(outcomes) == ["first done", "fourth done", "third done", "too many clients"]
+    assert sorted(outcomes) == ["first done", "fourth done", "second done", "third done"]
     assert lanes.run(Write("b"), asked) == "b done"
     assert server.closed == 1
+
+
+def test_a_task_whose_lane_cannot_open_waits_for_one_that_is_open(server):
+    lanes = server.open(most=2)
+
+    async def work():
+        server.held.clear()
+        await lanes.run_async(Write("a"), asked)
+        server.held, server.full = {"first"}, Broken("too many clients")
+        first = asyncio.create_task(lanes.run_async(Write("first"), asked))
+        second = asyncio.create_task(lanes.run_async(Write("second"), asked))
+        while server.opened < 2:
+            await asyncio.sleep(0.001)
+        server.go.set()
+        return await asyncio.gather(first, second)
+
+    assert asyncio.run(work()) == ["first done", "second done"]
 
 
 @both

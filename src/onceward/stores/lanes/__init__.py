@@ -12,7 +12,7 @@ Hazards, and what answers them:
 - A waiter that is cancelled before its request has left withdraws it. Later, it is in doubt.
 - Ends and heartbeats leave before claims, but not for ever: see ``WaitingLine``.
 - A lane that does not come back: a waiter gives up after ``timeout`` in the line, and after twice as long once it has left.
-- A server that takes no more connections: the lane that could not open goes, and those that are open serve the line.
+- A server that takes no more connections: the lane that could not open goes, and those that are open serve the line. Its request waits there.
 - A fork: the child makes its own lanes. The end of a loop: its lanes are closed.
 """
 

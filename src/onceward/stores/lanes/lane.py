@@ -129,6 +129,11 @@ class Lanes(ABC, Generic[L]):
             raise error
         return error
 
+    def _can_wait(self, lane: L, error: BaseException) -> bool:
+        """Return whether the request of a lane that could not open, and so has not left, can wait for one that is open."""
+        unsent = not lane.is_ready and isinstance(error, Broken | SqlRefusal)
+        return unsent and any(one.is_ready for one in list(self._all))
+
     @abstractmethod
     def _pass_on(self, lane: L) -> None:
         """Give a lane to what waits, or take it back."""

@@ -49,15 +49,18 @@ class LoopLanes(Lanes[L]):
     async def run(self, request: LaneRequest, asked: Asked) -> Any:
         """Do one request, and return its reply."""
         lane = None if self._line else self._free()
-        if lane is None:
-            return await self._wait(_LoopTicket(request, asked, asyncio.get_running_loop().create_future()))
-        try:
-            reply = request.reply(await lane.fetch(*asked(request)))
-        except BaseException as error:
-            self._end(lane, error)
-            raise
-        self._pass_on(lane)
-        return reply
+        while lane is not None:
+            try:
+                reply = request.reply(await lane.fetch(*asked(request)))
+            except BaseException as error:
+                self._end(lane, error)
+                if not self._can_wait(lane, error):
+                    raise
+                lane = self._popped()
+            else:
+                self._pass_on(lane)
+                return reply
+        return await self._wait(_LoopTicket(request, asked, asyncio.get_running_loop().create_future()))
 
     async def _wait(self, ticket: _LoopTicket) -> Any:
         """Wait until a task has done the request."""

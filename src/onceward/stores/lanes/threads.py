@@ -65,18 +65,27 @@ class ThreadLanes(Lanes[L]):
         """Do one request, and return its reply."""
         with self._lock:
             lane = None if self._line else self._free()
-            if lane is None:
-                ticket = _ThreadTicket(request, asked)
-                self._line.add(ticket)
-        if lane is None:
-            return self._wait(ticket)
-        try:
-            reply = request.reply(lane.fetch(*asked(request)))
-        except BaseException as error:
-            self._end(lane, error)
-            raise
-        self._pass_on(lane)
-        return reply
+            ticket = self._queued(request, asked) if lane is None else None
+        while lane is not None:
+            try:
+                reply = request.reply(lane.fetch(*asked(request)))
+            except BaseException as error:
+                self._end(lane, error)
+                with self._lock:
+                    if not self._can_wait(lane, error):
+                        raise
+                    lane = self._popped()
+                    ticket = self._queued(request, asked) if lane is None else None
+            else:
+                self._pass_on(lane)
+                return reply
+        assert ticket is not None
+        return self._wait(ticket)
+
+    def _queued(self, request: LaneRequest, asked: Asked) -> _ThreadTicket:
+        ticket = _ThreadTicket(request, asked)
+        self._line.add(ticket)
+        return ticket
 
     def _wait(self, ticket: _ThreadTicket) -> Any:
         """Wait until another thread has done the request, or carry it."""
