@@ -363,9 +363,12 @@ def test_a_body_that_commits_itself_parks_the_key(once, path, connection):
 
 
 def test_a_step_that_an_attempt_may_have_made_otherwise_stops_it(once, path, connection):
+    def interrupted():
+        raise KeyboardInterrupt
+
     claim = once.acquire("k", lease=0.3)
     with pytest.raises(KeyboardInterrupt):
-        claim.step("stock", signal.raise_signal, signal.SIGINT, on_lapse="park")
+        claim.step("stock", interrupted, on_lapse="park")
     time.sleep(0.4)
     with pytest.raises(Parked, match="'stock'"), once.claim("k") as again, again.step_transaction("stock", connection):
         act(connection)
