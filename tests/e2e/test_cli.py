@@ -518,6 +518,24 @@ def test_pipe_makes_do_with_the_threads_that_there_are(cli):
     assert done.returncode == 0
 
 
+def test_pipe_without_any_thread_says_what_to_raise(cli):
+    limit = "import resource, threading; threading.stack_size(1 << 31); resource.setrlimit(resource.RLIMIT_AS, (1 << 30, -1));"
+    cli.write("in.ndjson", {"id": 1})
+    run = [
+        sys.executable,
+        "-c",
+        f"{limit} from onceward.cli import main; main()",
+        "pipe",
+        "in.ndjson",
+        "--key",
+        "line.id",
+        "--",
+        "true",
+    ]
+    done = subprocess.run(run, cwd=cli.folder, env=cli.env, capture_output=True, text=True)
+    assert (done.returncode, "raise ulimit -u" in done.stderr, "Traceback" in done.stderr) == (1, True, False)
+
+
 # --- settling by hand -------------------------------------------------------------------------------------------------
 
 

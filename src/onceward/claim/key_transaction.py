@@ -128,8 +128,8 @@ class OfKey:
         made, bid = False, self._other_bid()
         try:
             met = yield from asked(lambda: self._again(bid, ending), self._claim, error)
-            made = self._has_left(met) and isinstance(met, Replay)
-            if made and not isinstance(met, Won):
+            made = isinstance(met, Replay) and self._has_left(met)
+            if made:
                 self._claim.record = met.record  # with its times, which came with the lost reply
         finally:
             if not made:

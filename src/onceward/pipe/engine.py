@@ -172,7 +172,10 @@ class _Run:
         lines = Lines(files, self._stop, self._rejects.add)
         self._reporter.start(lines.total)
         jobs = Jobs(workers, self._stop)
-        threads = Workers(workers, self._runner, jobs, self._stop, self._outcome)
+        try:
+            threads = Workers(workers, self._runner, jobs, self._stop, self._outcome)
+        except RuntimeError as error:
+            return End("left", f"stopped: {error}: raise ulimit -u", self._reporter.counts, False)
         try:
             self._read(lines, jobs)
         except OSError as error:

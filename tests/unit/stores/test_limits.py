@@ -45,6 +45,13 @@ def test_a_connection_whose_answer_came_in_time_stays_open(ends):
     read(ends[0])
 
 
+def test_a_block_that_an_interrupt_has_lost_shuts_nothing_down(ends):
+    limited(ends[0], 0.05).__enter__()  # and nobody leaves it
+    time.sleep(0.6)
+    ends[1].send(b"a")
+    read(ends[0])
+
+
 def test_a_driver_without_a_socket_or_with_a_closed_one_is_not_limited():
     closed = socket.socket()
     closed.close()
