@@ -9,6 +9,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import ignored_auth, positive_data_acceptance
 from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from onceward.service.openapi import document
 from onceward.service.tokens import ACTIONS, add, made
@@ -43,6 +44,9 @@ def described(tmp_path_factory):
     ) as service:
         service.token = token
         service.schema = schemathesis.openapi.from_url(f"{service.place}/openapi.json")
+        assert (
+            type(service.schema) is OpenApiSchema
+        )  # imported above: Python 3.11 does not bear other parsing beside this import
         yield service
 
 
