@@ -11,7 +11,7 @@ from onceward.consumers.broker import BrokerError
 from onceward.consumers.delivery import Delivery
 from onceward.core.record import COMPLETED, PARKED
 from onceward.kafka import KafkaWorker
-from queues.kafka_runs import PATIENCE, QUICK, drain, headers, order, working
+from queues.kafka_runs import PATIENCE, QUICK, drain, headers, order, retries, working
 from servers.kafka import Kafka
 from waiting import until
 
@@ -75,7 +75,7 @@ def test_a_failed_record_waits_in_the_retry_topic_and_its_partition_goes_on(once
         until(lambda: ran.count(1) == 3 and 2 in ran)
         until(lambda: kafka.committed(topic, f"{topic}.onceward-retry") == {0: 2})
     assert kafka.committed(topic, topic) == {0: 2}
-    waited = [headers(record) for record in kafka.read(f"{topic}.onceward-retry")]
+    waited = [headers(record) for record in retries(kafka, topic)]
     assert [told["onceward-receives"] for told in waited] == ["1", "2"]
     assert {told["onceward-from"].rpartition("/")[0] for told in waited} == {f"{topic}/0/0"}
     assert all(0 < float(told["onceward-delay"]) <= 0.4 for told in waited)
@@ -141,7 +141,7 @@ def test_in_order_a_partition_waits_for_its_failed_record(once, kafka, topic):
     with working(once, kafka, topic, handler, order=True, concurrency=5, backoff=(0.1, 0.2)):
         until(lambda: kafka.committed(topic, topic) == {0: 5})
     assert ran == [0, 1, 1, 1, 2, 3, 4]
-    assert kafka.read(f"{topic}.onceward-retry") == []
+    assert retries(kafka, topic) == []
 
 
 def test_nothing_above_a_record_that_is_not_done_is_committed(once, kafka, topic):

@@ -5,6 +5,8 @@ import threading
 from contextlib import contextmanager
 
 from observing import note_outcomes
+from onceward.consumers.dead_letters import GROUP, retry_name
+from onceward.consumers.retry_topics import CLOCK
 from onceward.kafka import KafkaWorker
 
 PATIENCE = 180.0
@@ -44,6 +46,12 @@ def working(once, kafka, topic, handler, **options):
         thread.join(PATIENCE)
         assert not thread.is_alive()
         assert not failed, failed
+
+
+def retries(kafka, topic):
+    """The records of the retry topic, without those that only ask for the broker's time: a busy machine needs some."""
+    records = kafka.read(retry_name(topic))
+    return [record for record in records if (GROUP, CLOCK.encode()) not in record.headers]
 
 
 def headers(record):
