@@ -12,8 +12,8 @@ from generated.python_api import PUBLIC
 _HEAD = """# Errors
 
 Each error says what happened to which key, and what to do next. All are subclasses of `onceward.OncewardError`,
-unless the page says otherwise. What a worker of a queue does about each is in [SQS workers](sqs.md) and
-[AWS Lambda](lambda.md). What a client gets over HTTP is in [HTTP answers](#http-answers).
+unless the page says otherwise. [SQS workers](sqs.md) and [AWS Lambda](lambda.md) say what a
+worker does about each. [HTTP answers](#http-answers) lists what an HTTP client gets.
 
 """
 _ELSEWHERE = (

@@ -38,7 +38,7 @@ def complete(
     are; [bold]2[/bold] usage; [bold]4[/bold] with --once: the ledger failed; [bold]130[/bold] interrupted while a handler was running.
 
     Options:
-        call (MODULE:FUNCTION): The guarded function. Give it again for more of the same ledger.
+        call (MODULE:FUNCTION): The guarded function. Can be repeated, for functions of one ledger.
         every (T): How often to look, as 30s, 10m or 1h.
         released (T): Also run keys that were given back, and not retried for T. Their callers got an exception. By default:
             only lapsed keys.

@@ -36,7 +36,7 @@ def erase(
     """Erase what the ledger holds of one person. Their keys still answer duplicates, and no effect happens again.
 
     SUBJECT is PATH=VALUE, as in customer.email=ann@example.com. A record is the person's if its result, or the result of one of its steps, has
-    VALUE at PATH. `*` is any name, and lists are looked into. The body of an HTTP response is looked into, too: body.customer.email=...
+    VALUE at PATH. `*` is any name. Lists, and the body of an HTTP response, are searched, too: body.customer.email=...
 
     With --blank, only the values at these paths and at PATH are erased: a text becomes "(erased)", anything else null. Without it,
     whole results are erased, and duplicates get ResultUnavailable.

@@ -122,8 +122,8 @@ class Appender:
 class FileSink(SinkSettings, kw_only=True):
     """Append messages to a file, each as a line, and each once. A text without a line break is written as it is, all else as JSON.
 
-    Beside the file stands ``FILE.onceward``: it tells which lines are in it, so that a line is not written a second time after a
-    crash. Delete both together. Several processes of one machine can write to one file.
+    ``FILE.onceward`` beside it lists the lines that are in the file. So no line is written again after a crash. Delete both
+    together. Several processes of one machine can write to one file.
 
     Attributes:
         path: The file. A relative path begins at the folder of this file.

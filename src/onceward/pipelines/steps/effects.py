@@ -165,7 +165,7 @@ def name_of(find: PathFinder, message: PipelineMessage) -> str:
 
 
 class StoreStep(EffectSettings, kw_only=True):
-    """Store a value by its key, or add it to a set. A second time changes nothing.
+    """Store a value by its key, or add it to a set. A repetition changes nothing.
 
     The store's own clock judges when a value expires.
 

@@ -22,8 +22,8 @@ class HttpStep(EffectSettings, kw_only=True):
     """Make an HTTP request with a derived Idempotency-Key, and wait for the answer.
 
     The result has `status` and `body`, which is decoded if it is JSON. Redirections are not followed. A request that got no
-    answer, or 408, 409, 425, 429, 502, 503 or 504, is sent again with the same key, after Retry-After. Without a key, only GET,
-    HEAD, PUT and DELETE are.
+    answer, or 408, 409, 425, 429, 502, 503 or 504, is sent again with the same key, after Retry-After. A POST or PATCH without a
+    key is not sent again.
 
     Attributes:
         url: The URL. A part of its path can be a name in braces, as in /orders/{id}.

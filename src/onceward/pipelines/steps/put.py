@@ -21,7 +21,7 @@ class PutStep(EffectSettings, kw_only=True):
 
     If the ledger is in DynamoDB too, the items of a message are committed with the completion of its key.
     Then this step has no result. With another ledger the item is put at once, and that is recorded. If the condition fails there because
-    the table has an equal item, the step is made.
+    the table has an equal item, the step is done.
 
     Attributes:
         table: The table's name or ARN.
