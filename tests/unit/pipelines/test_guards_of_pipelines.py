@@ -84,6 +84,18 @@ def test_a_duplicate_goes_on_with_the_recorded_message(pipelines):
     assert pipelines.made == [1, 1, 1]
 
 
+def test_a_message_goes_on_with_the_result_that_a_person_has_settled(pipelines):
+    pipelines.functions("def pay(order): raise ValueError\n")
+    steps = "steps: [{guard: {name: payment, key: message.id, attempts: 1, steps: [{call: {function: 'SHOP:pay'}}]}}]\n"
+    pipelines.write(steps + PRINT)
+    once = Once(pipelines.ledger)
+    for number, result, told in [(1, {"paid": 7}, {"paid": 7}), (2, None, {"id": 2})]:
+        assert not pipelines.handle({"id": number}).ok
+        once.ledger.settle(f"orders.payment:{number}", result)
+        assert pipelines.handle({"id": number}).value == [told]
+    once.close()
+
+
 def test_a_crash_behind_a_guard_loses_no_message(pipelines):
     """Substation's lock would find the key taken the second time, and drop the message."""
     pipelines.functions(PAY + LATER)
