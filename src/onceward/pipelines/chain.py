@@ -88,7 +88,9 @@ def built_sink(kit: "Kit", choice: "SinkChoice") -> StepAction:
     action: StepAction = send
     if keys.guard is not None:
         guard = InnerGuard(kit, keys.guard, keys.guard.name or re.sub(r"[\s:]+", "-", title), "replay", ("guard",))
-        inside = action
+
+        async def inside(message: PipelineMessage, call: PipelineCall) -> None:
+            await send(message, call)  # the message is not recorded: it may be too large, and nobody needs it
 
         async def guarded(message: PipelineMessage, call: PipelineCall) -> PipelineMessage | None:
             await guard.run(message, call, inside)

@@ -154,6 +154,12 @@ def test_a_sink_can_have_a_guard_of_its_own(pipelines):
     assert pipelines.folder.joinpath("out.ndjson").read_text() == '{"id":1,"shop":"a"}\n'
 
 
+def test_the_guard_of_a_sink_knows_a_message_that_no_record_could_hold(pipelines):
+    pipelines.write("sinks:\n  - file: {path: out.ndjson}\n    guard: {key: message.shop}\n")
+    for number in (1, 2):
+        assert pipelines.handle({"id": number, "shop": "a", "text": "x" * 300_000}, number).ok
+
+
 def test_without_a_guard_a_redelivery_is_known_by_its_own_id(pipelines):
     pipelines.functions(PAY)
     pipelines.write(f"steps: [{{{CALL.strip()}}}]\n", head="name: orders\nsource: {schedule: {every: 1d}}\n", guard="")
