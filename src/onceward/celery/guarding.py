@@ -86,7 +86,7 @@ class TaskGuard:
         self._guarded: dict[Task, GuardedTask] = {}
         tried = self._guard(function, options.get("name") or "celery")  # refuses wrong options now
         if iscoroutinefunction(function):
-            raise TypeError(f"{function.__qualname__}() is a coroutine function, and Celery awaits none")
+            raise TypeError(f"{function.__qualname__}() is a coroutine function, and Celery cannot await it")
         self.signature = tried.signature
         own = {name: value for name, value in options.items() if name in Policy._fields}
         self.policy = once.guards.policy(cast("Options", own))

@@ -158,7 +158,7 @@ def asked(verb: Callable[[], Steps[T]], claim: EndingClaim, error: BaseException
         return (yield from retries.retry_transient(verb, clock, lambda: limit))
     except OncewardError as trouble:
         raise StoreError(
-            f"{claim.record.key}: the reply to its COMMIT was lost, and the ledger cannot tell what it did ({trouble}). Either "
-            "effect and record stand, or neither. Deliver it again",
+            f"{claim.record.key}: the reply to its COMMIT was lost, and the ledger cannot tell what it did ({trouble}). Effect and "
+            "record are both written, or neither is. Deliver it again",
             transient=True,
         ) from error

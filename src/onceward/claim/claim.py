@@ -97,7 +97,7 @@ class Claim:
             *args: the function's arguments.
             **kwargs: likewise, by name.
             function: makes the effect. Its return annotation says how its result is stored, as a handler's does.
-            on_lapse: what an attempt means that ended inside this step, so that nobody knows whether it was made. "retry"
+            on_lapse: what to do if an attempt ended inside this step, so that nobody knows whether it was made. "retry"
                 runs it again; give the downstream ``claim.key(name)``, which is the same on each attempt. "park" parks the
                 key for a person; it costs a second write, and an exception of the function parks the key, too. A function
                 finds out: it is called with ``claim.key(name)`` and the arguments, and returns ``onceward.Made(result)`` or
@@ -143,7 +143,7 @@ class Claim:
     ) -> str:
         """Send a message if, and only if, this claim is completed.
 
-        The write that completes the key records the message. It is sent right after that, behind the answer. After a crash, a
+        The write that completes the key records the message. It is sent right after that, without delaying the answer. After a crash, a
         relay or a duplicate sends it. If the handler fails, nothing is sent. The messages of a key
         keep their order. A message can be sent again, always with the same idempotency key, so that its consumer takes it once.
 

@@ -34,7 +34,7 @@ _PAGE: Final = 100  # records of a request: each may keep 64 KiB
 
 
 class Sweep(NamedTuple):
-    """How many keys a look for half-done ones has met, by what became of them.
+    """What happened to the half-done keys that one search found: how many keys have each outcome.
 
     Attributes:
         completed: their handlers returned.

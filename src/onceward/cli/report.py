@@ -26,7 +26,7 @@ class RunReport:
     """Counts and prints. Many threads may use it.
 
     Attributes:
-        counts: messages by what became of them. A message that comes again counts again.
+        counts: how many messages have each outcome. A message that comes again counts again.
         broken: why the standard output cannot be written; None while it can.
         stop: called when ``broken`` is set.
         nothing: stands for the counts while there are none.

@@ -63,8 +63,8 @@ class DeliveryOptions(Options, total=False):
 class MalformedRecord(OncewardError):
     """One record of an event cannot be read: the ``error`` of its outcome, whose status is ``malformed``.
 
-    Cause: The body is no JSON that all readers agree about. Or it does not fit the handler's annotation, or comes from another
-    source.
+    Cause: The body is not JSON, or programs read this JSON differently. Or it does not fit the handler's annotation, or comes from
+    another source.
 
     Fix: Correct what sends it. The record itself goes to the dead-letter queue.
     """
@@ -136,7 +136,7 @@ class Delivery:
         return f"a record of {self.source}" if place is None else f"the record {place} of {self.source}"
 
     def comes(self) -> "Incoming":
-        """Return what its handler's call came with, for traces."""
+        """Return the source, the id and the headers of the message, for traces."""
         from onceward.observe.spans import Incoming  # only who makes spans asks
 
         return Incoming(self.header, self.source, self.destination, None if self.id is None else str(self.id))

@@ -36,7 +36,8 @@ def dashboard(
 ) -> Starlette:
     """Return an application that shows a ledger, to serve or to mount.
 
-    Mount it as in ``app.mount("/onceward", dashboard(once))``. Without more, visitors under the names of this machine can read, and nobody can change anything.
+    Mount it as in ``app.mount("/onceward", dashboard(once))``. By default, everybody who reaches this machine by a name of its own can read,
+    and nobody can change anything.
 
     Args:
         once: whose ledger it shows.

@@ -125,7 +125,7 @@ class Form:
         record, now = seen.show(key)  # Changed: it is not the one that was shown
         preview = self._preview(record, now)
         if preview is None:
-            raise OncewardError(f"it is {record.status}, so this means nothing for it")
+            raise OncewardError(f"it is {record.status}, so this action does not apply")
         if preview.loses is not None and "accept" not in self._given:
             raise OncewardError(f"nothing was done, because you have not accepted this: {preview.loses}")
         detail = self._given.get("detail", "")

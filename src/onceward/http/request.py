@@ -73,7 +73,7 @@ class Request:
         return decoded(lines[0]) if lines else None
 
     def comes(self) -> "Incoming":
-        """Return what the handler's call came with, for traces."""
+        """Return the headers of the request, for traces."""
         from onceward.observe.spans import Incoming  # only who makes spans asks
 
         return Incoming(lambda name: next(iter(self.lines(name.lower())), None))

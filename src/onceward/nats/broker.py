@@ -246,7 +246,7 @@ LOCAL: Final = "nats://127.0.0.1:4222"
 class NatsWorker(Worker[Msg]):
     """Handles the messages of a subject, each once: ``NatsWorker(once, "orders.new", charge, key="order.id").run()``.
 
-    A message is acknowledged when its effect is recorded, also by an earlier handler. While its handler runs, JetStream is told so. A
+    A message is acknowledged when its effect is recorded, also by an earlier handler. While its handler runs, the worker tells JetStream. A
     failed message comes again after a pause that doubles with each delivery, and a busy key's message when the other worker's
     lease ends. Messages that cannot be handled (a parked key, another input under the same key, a malformed message) go to the dead
     letters. Their headers say why.

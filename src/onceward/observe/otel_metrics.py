@@ -23,8 +23,8 @@ class OtelMetrics(CellMeter):
     """An observer that measures with OpenTelemetry: ``Once(url, observe=[OtelMetrics()])``.
 
     The SDK's own counters and histograms take 6 µs a value. So counters are read from memory when they are exported, and only
-    the durations of handlers, of calls and of waits are histograms. Of requests to the ledger it exports their number and their
-    seconds; of leases the least that was left.
+    the durations of handlers, of calls and of waits are histograms. It exports the number and the seconds of requests to the
+    ledger, and the shortest time that was left of a lease.
 
     Args:
         provider: by default the global one; set it before.

@@ -104,7 +104,7 @@ class Relay:
     def look(self, limit: int = PAGE) -> RelayPass:
         """Find up to ``limit`` records whose messages are due, and hand them over to the sender of this process.
 
-        The next call continues where this one ended, so that what is left alone hides nothing.
+        The next call continues where this one ended, so records that it skips do not hide later ones.
         """
         page = drive(self._store.select(DueWithin(), self._after, limit), self._store)
         self._after, self.wait = page.next, page.wait
@@ -160,7 +160,7 @@ class Relay:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more. What the sender has, it still sends. It can be called again."""
+        """Stop looking. The sender still sends what it has. You can call this again."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_STOPPING)

@@ -188,8 +188,8 @@ def address_of(task: object, jobs: TaskJobs) -> tuple[str, str]:
     names = [name for name, value in vars(sys.modules[module]).items() if value is task]
     if not names:
         raise ValueError(
-            f"{jobs.function.__qualname__}: no name in {module} is this task, so a relay could not import it. Give it a name in that "
-            "module, outside any function, and enqueue what that name stands for"
+            f"{jobs.function.__qualname__}: {module} has no global name for this task, so a relay could not import it. Assign the task "
+            "to a global name there, and enqueue it by that name"
         )
     return f"task:{module}:{names[0]}", f"{module}:{names[0]}"
 

@@ -109,7 +109,7 @@ class LineAttempt:
 
 
 class LineOutcome(NamedTuple):
-    """What a line came to: ran, replayed, failed, parked, busy or malformed."""
+    """The outcome of a line: ran, replayed, failed, parked, busy or malformed."""
 
     kind: str
     error: str | None = None
@@ -123,12 +123,12 @@ KINDS = ("ran", "replayed", "failed", "parked", "busy", "malformed")
 
 
 class Reporter:
-    """Counts the lines by what became of them. A subclass can also show them.
+    """Counts the outcomes of lines. A subclass can also show them.
 
     The engine may call it from many threads. ``show`` and ``reject`` run one at a time, under ``lock``.
 
     Attributes:
-        counts: lines by what they came to.
+        counts: how many lines have each outcome.
         read: bytes of the input that were read so far.
         broken: why the output cannot be written; the engine stops when it is set.
     """

@@ -33,7 +33,7 @@ class End(NamedTuple):
             ``malformed``: all but malformed lines are done. ``ledger``: the ledger failed. ``interrupted``: by a signal.
             ``unread``: nobody reads the output any more.
         text: why it stopped before the end of the input; empty when it did not.
-        counts: lines by what they came to.
+        counts: how many lines have each outcome.
         running: whether a handler still runs; its key stays claimed to the end of its lease.
     """
 

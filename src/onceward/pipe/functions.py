@@ -22,7 +22,7 @@ from onceward.results.codec import Codec
 class Function:
     """A Python function, given the parsed line.
 
-    What it prints goes where the caller's output goes; only what it returns is its result.
+    It prints to the caller's output. Only its return value is recorded as the result.
 
     Args:
         target: the function, or ``module:function``; the module may lie in the working directory.

@@ -114,7 +114,7 @@ class PipelineCall:
         step: the name of the effect or sink that runs: a text, or a tuple within ``each``.
         printed: what goes to the standard output when the claim is completed.
         unit: the title of the recorded step that runs.
-        stand_in: takes the place of effects and sinks; None in earnest.
+        stand_in: replaces effects and sinks in a dry run or a test; else None.
         writes: what is committed together with the claim's completion, for a ledger in DynamoDB (:meth:`Claim.transact`).
     """
 

@@ -40,7 +40,7 @@ class Pipeline:
         folder: where the file is; relative paths begin here.
         places: the file with its lines and columns.
         mistakes: the warnings.
-        stand_in: takes the place of effects and sinks; None in earnest.
+        stand_in: replaces effects and sinks in a dry run or a test; else None.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Pipeline:
         return pipeline
 
     def flow(self, report: Callable[[BatchOutcome], None] | None = None) -> Flow:
-        """Return what a source brings deliveries to; ``report`` is called with each recorded outcome."""
+        """Return the flow that handles a source's deliveries. It calls ``report`` with each recorded outcome."""
         return Flow(self.once, self.model, self.folder, self.handler, self.options, self._keep, report)
 
     def _keep(self, seconds: float) -> None:

@@ -41,8 +41,8 @@ def service(
 
     Args:
         once: whose ledger it is.
-        tokens: the file of the tokens, as ``onceward token`` writes it. None lets everybody do everything who reaches this
-            machine by a name of its own, such as localhost.
+        tokens: the file of the tokens, as ``onceward token`` writes it. With None, everybody who reaches this machine by a
+            name of its own, such as localhost, can do everything.
         limits: what one client can ask for.
         log_requests: whether to log a line for each request, on the logger ``onceward.service``. It has no key and no token.
 
@@ -105,7 +105,9 @@ class Desk:
             if action not in _BODIES:
                 raise RequestRefused(NOT_FOUND, f"There is no action {action}: there are {', '.join(_BODIES)}")
             if not _NAMESPACE(namespace):
-                raise RequestRefused(MALFORMED, "The namespace in the path has other signs than A-Z a-z 0-9 _ . < > -")
+                raise RequestRefused(
+                    MALFORMED, "The namespace in the path may have only the characters A-Z a-z 0-9 _ . < > -"
+                )
             client = self._door.client(request, namespace, action)
             request.state.client = client
             with self._door.under_way(client):

@@ -155,7 +155,7 @@ class Ledger(LedgerErasing):
     def retry(self, key: str, step: str) -> Record:
         """Forget ``step`` of a key and all steps recorded after it, so that the next delivery makes them again.
 
-        Also for a completed key, whose result is forgotten, too. A downstream that knows ``claim.key(step)`` deduplicates.
+        This also works for a completed key, and forgets its result. A downstream that knows ``claim.key(step)`` deduplicates.
 
         Args:
             key: the key in the ledger.

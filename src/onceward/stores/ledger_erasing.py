@@ -68,12 +68,12 @@ class LedgerErasing(LedgerReader):
         and not the value. Keys and fingerprints stay as they are.
 
         Args:
-            path: names with dots between, as in ``customer.email``; ``*`` is any name. Lists are looked into, and so is a text
-                that is JSON, such as the body of an HTTP response.
-            value: what stands there, as text.
-            who: whose doing this is, for the audit.
+            path: names with dots between, as in ``customer.email``; ``*`` is any name. Lists are searched, and texts that are
+                JSON, such as the body of an HTTP response.
+            value: the value there, as text.
+            who: who erases it, for the audit.
             blank: the paths of what to erase in such a record, together with ``path``. A text becomes "(erased)", anything else
-                null. None at all: erase the results and the arguments as a whole. Duplicates then get ResultUnavailable.
+                null. Without any, erase the results and the arguments as a whole. Duplicates then get ResultUnavailable.
             prefix: only keys that begin with it.
             seal: opens what the guards have sealed, and seals it again. Without it, sealed records are reported as left.
 

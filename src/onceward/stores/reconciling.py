@@ -99,8 +99,8 @@ def mismatches(
         ledger: the ledger.
         effects: the downstream's keys.
         naming: how they are those of the ledger.
-        newer_than: only records that changed within so many seconds. The effects must reach back further.
-        settle: seconds for which a completed record may be without an effect: the effects were read earlier.
+        newer_than: only records that changed within so many seconds. Give effects of a longer time.
+        settle: seconds for which a completed record may lack an effect, because the list of effects may be older.
 
     Raises:
         StoreError: the ledger cannot be read.

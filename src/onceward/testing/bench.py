@@ -159,7 +159,7 @@ def pages(bench: Bench, selection: Selection, limit: int) -> Iterator[Page]:
         if page.next is None:
             return
         after = page.next
-    raise NotConforming("pages that go on come to an end")
+    raise NotConforming("the pages of a selection come to an end")
 
 
 def found(bench: Bench, selection: Selection, limit: int = 100) -> list[Record]:
@@ -176,7 +176,7 @@ def purge_all(bench: Bench, limit: int) -> None:
         if purged.next is None:
             return
         after = purged.next
-    raise NotConforming("purges that go on come to an end")
+    raise NotConforming("the parts of a purge come to an end")
 
 
 class Check(NamedTuple):

@@ -30,7 +30,7 @@ class CrashRun:
 
     Attributes:
         effects: the effects that downstreams made, in order, without repetitions that a downstream knew.
-        over: tells from an answer whether the queue is content.
+        over: gets an answer, and returns whether the message is done.
         expected: how often each effect happens without a mishap; the first run finds out.
         points: the points that this run came to.
         clashes: calls that a downstream took for a repetition of another one.

@@ -72,7 +72,7 @@ class Crash:
         return downstream(target, DownstreamCalls(name, only, by, ignoring), self._run)
 
     def deliver(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
-        """Call ``function`` as a queue does: again after a crash or an error, until it is over, and then once too often.
+        """Call ``function`` as a queue does: again after a crash or an error, until it is over, and then one more time.
 
         A coroutine function gets an event loop of its own each time.
 
@@ -93,7 +93,7 @@ class Crash:
         return ended.answer
 
     def happened_once(self, *, may_repeat: Collection[str] = ()) -> None:
-        """Check that each effect of the run without a mishap happened here as often as there, and no other one.
+        """Check that this run had the same effects, equally often, as the run without a mishap.
 
         Effects are the calls of downstreams, and the messages that have left. If a key ended parked, effects may be missing, because
         a person looks at them.
@@ -144,9 +144,9 @@ class CrashOptions(TypedDict, total=False):
 
     Attributes:
         mishaps: what can happen; by default everything.
-        depth: how many mishaps a run has at most; 1 by default. With 2, the recovery from the first one is struck, too, in many
-            more runs.
-        over: tells from an answer of the handler whether its sender is content; by default
+        depth: how many mishaps a run has at most; 1 by default. With 2, a second mishap can come during the
+            recovery, which takes many more runs.
+        over: gets the handler's answer, and returns whether the message is done; by default
             :func:`onceward.testing.crashes.is_over`.
         lost: makes the exception of a downstream's lost request or reply from a message; by default ``TimeoutError``.
         ledger: makes the empty ledger of a run, on the clock that it gets, such as ``SqliteStore(path, clock=clock)``; by default in
@@ -171,9 +171,9 @@ class Crashes:
                 crash.deliver(charge, {"id": "order-1"}, bank)
                 crash.happened_once()
 
-    The first run has no mishap. Each later one strikes one exchange with the ledger, or one call of a downstream: the worker is
+    The first run has no mishap. Each later one has one mishap, at one request to the ledger or one call of a downstream: the worker is
     killed, paused or cut off. The runs come in the same order each time. Each begins with an
-    empty ledger in memory, wherever the ``Once`` of your handler points, also one of a module. Nobody waits for real.
+    empty ledger in memory, whatever ledger the ``Once`` of your handler has. The clock is simulated, so nothing waits.
 
     In pytest the fixture ``crashes`` is one. Elsewhere write ``with Crashes() as crashes``.
 

@@ -152,7 +152,7 @@ def test_what_does_not_fit_is_refused_when_decorating(app, once):
 
     def charge(order): ...
 
-    with pytest.raises(TypeError, match="Celery awaits none"):
+    with pytest.raises(TypeError, match="Celery cannot await it"):
         exactly(once, key="order")(coroutine)
     with pytest.raises(TypeError, match="their broker keeps the arguments"):
         exactly(once, key="order", keep_input=True)(charge)

@@ -132,7 +132,7 @@ class Redrive:
         return Backlog(int(told["ApproximateNumberOfMessages"]), hidden, notes)
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
-        """Yield each message's outcome. At the end, or on close, make those that stay visible again.
+        """Yield each message's outcome. At the end, or on close, unhide the messages that stay.
 
         Args:
             stopped: asked before each receive; when true, the run ends.

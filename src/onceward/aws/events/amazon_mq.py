@@ -48,7 +48,7 @@ def on_activemq(
 ) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of the messages of an ActiveMQ queue at Amazon MQ, each handled once.
 
-    As :func:`on_rabbitmq`; the key is by default the message's id, which a producer that sends twice makes anew.
+    As :func:`on_rabbitmq`; the key is by default the message's id. A producer that sends twice makes a second id.
     """
     source = Source("on_activemq", lambda event, _: _of_activemq(event), raise_failed, None, concurrency)
     return wrapping(once, source, options)

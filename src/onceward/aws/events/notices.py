@@ -54,7 +54,7 @@ def on_eventbridge(
     """Make a function the handler of a bus's events, each handled once.
 
     The payload is the event's ``detail``; :class:`Delivery` has the whole event as ``raw``. The outbox adds a member ``onceward`` to
-    the detail, with a key and headers; the payload is without it. The key is by default that one, else the event's ``id``. The arguments are those of :func:`on_sns`. The handler answers None. It raises what the function raised, or why it
+    the detail, with a key and headers; the payload is without it. That key is the default, else the event's ``id``. The arguments are those of :func:`on_sns`. The handler answers None. It raises what the function raised, or why it
     did not run, so that Lambda tries again; :class:`MalformedEvent` if the event is not of EventBridge.
     """
     return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), options)

@@ -23,7 +23,7 @@ def on_kinesis(
     """Make a function the handler of a Kinesis stream's records, each handled once and in order.
 
     Aggregates of the Kinesis Producer Library are taken apart. The outbox adds a member ``onceward`` to a record, with a key and
-    headers; the payload is without it. The key is by default that one. Else it is the stream, the shard and the sequence number, plus
+    headers; the payload is without it. That key is the default. Without it, the key is the stream, the shard and the sequence number, plus
     the place of a record in its aggregate. Nothing after a record that failed is begun or claimed.
 
     Args:

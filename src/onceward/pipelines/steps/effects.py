@@ -167,7 +167,7 @@ def name_of(find: PathFinder, message: PipelineMessage) -> str:
 class StoreStep(EffectSettings, kw_only=True):
     """Store a value by its key, or add it to a set. A repetition changes nothing.
 
-    The store's own clock judges when a value expires.
+    The store's own clock decides when a value expires.
 
     Attributes:
         at: Where: redis://host/0, dynamodb://TABLE, sqlite:///file.db, postgresql://user@host/db or mysql://user@host/db.

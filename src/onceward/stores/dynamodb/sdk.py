@@ -104,13 +104,13 @@ class LoopSdkWire(_ClientWire):
         loop = self._clients.loop
         if loop is None or not loop.is_running():
             raise TypeError(
-                "this client is asynchronous, and no event loop is running that it was used in: for handlers that are "
+                "this client is asynchronous, and the event loop that used it does not run. For handlers that are "
                 'not asynchronous, pass boto3.client("dynamodb")'
             )
         if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
             raise TypeError(
-                "this client is asynchronous, and its event loop would wait for itself: await what has a form to await, "
-                'or pass boto3.client("dynamodb")'
+                "this client is asynchronous, and its event loop would wait for itself. In a coroutine, use the asynchronous "
+                'form of this call, or pass boto3.client("dynamodb")'
             )
         sending = AsyncSdkWire(self._clients).send(call, at)
         try:

@@ -152,13 +152,13 @@ class OnItsLoop(InThreads):
         loop = self._loop
         if loop is None or not loop.is_running():
             raise exceptions.DataError(
-                "this client is asynchronous, and no event loop is running that it was used in: for handlers that are not "
+                "this client is asynchronous, and the event loop that used it does not run. For handlers that are not "
                 "asynchronous, give a URL or a redis.Redis"
             )
         if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
             raise exceptions.DataError(
-                "this client is asynchronous, and its event loop would wait for itself: await what has a form to await, or give "
-                "a URL"
+                "this client is asynchronous, and its event loop would wait for itself. In a coroutine, use the asynchronous form "
+                "of this call, or give a URL"
             )
         asking = asyncio.run_coroutine_threadsafe(self.run_async(request), loop)
         try:

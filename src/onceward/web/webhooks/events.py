@@ -65,7 +65,7 @@ class WebhookVerifier(Protocol):
             body: as it came.
 
         Returns:
-            An event; a list of them, each of which has its own key; or the answer to a delivery that is none, such as a test.
+            An event, or a list of events with a key each. For a delivery without an event, such as a test, the answer to it.
 
         Raises:
             SignatureRefused: the signature is wrong, missing or too old.

@@ -55,13 +55,13 @@ class WebhookReceiver:
         once: the ledger and the defaults of the policy.
         verifier: the provider's rules, such as ``Stripe(secret)``.
         handler: takes the :class:`WebhookEvent`, and the claim if it asks for it. It may be a coroutine function. If it returns an
-            :class:`onceward.web.Answer`, that is the answer, also to duplicates; else it is 200. What failed must be raised.
+            :class:`onceward.web.Answer`, that is the answer, also to duplicates; else it is 200. It must raise its failures.
         name: the namespace of the keys, one for each endpoint of each provider.
-        handshake: answers what is no event, such as a sender's test of the address: it takes the :class:`WebhookRequest`, and returns
-            an Answer, or None for what it does not know. It runs before anything is verified, and nothing is recorded. See
+        handshake: answers requests without an event, such as a sender's test of the address. It takes the :class:`WebhookRequest`, and
+            returns an Answer, or None for other requests. It runs before anything is verified, and nothing is recorded. See
             :func:`meta_handshake` and :func:`graph_handshake`. Slack's test is answered without one.
-        accept: whether to answer before the event is handled. Events take at most 64 KiB then. Of a plain handler, 64 events run at a
-            time; more get 503 and a Retry-After.
+        accept: whether to answer before the event is handled. An event is then at most 64 KiB. A plain handler takes 64 events at a
+            time; further events get 503 and a Retry-After.
         **options: see :class:`onceward.Policy`.
 
     Raises:

@@ -38,7 +38,7 @@ class StandardWebhooks(HmacSender):
         return _decoded(secret.removeprefix(PREFIX), f"{PREFIX} and base64", base64.b64decode, validate=True)
 
     def sent(self, headers: Mapping[str, str]) -> tuple[list[str], str | None]:
-        """Return the signatures. Others than v1 are signatures with a key pair, or of a later version."""
+        """Return the signatures. It skips signatures other than v1, which use a key pair or a later version."""
         (all_of_them,), at = super().sent(headers)
         return [one[3:] for one in all_of_them.split() if one.startswith("v1,")], at
 

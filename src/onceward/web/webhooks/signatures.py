@@ -23,10 +23,11 @@ _CANONICAL: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class HmacSender:
-    """A sender that signs with a secret that you share: HMAC with SHA-256. Each sender is a row of what is where.
+    """A sender that signs with a secret that you share: HMAC with SHA-256.
 
-    A place is the name of a header, or with a dot before it a member of the body, as in ``.payload.account_id``. A ``*`` in it
-    stands for that of the ``prefixes`` which the delivery's signature has: two sets of headers are never mixed.
+    The class attributes say where the signature, the id, the time and the type are. A place is the name of a header, or with a dot
+    before it a member of the body, as in ``.payload.account_id``. A ``*`` stands for one of the ``prefixes``, the same for all
+    headers of a delivery.
 
     Args:
         secret: as the sender shows it; several while you change it.
@@ -132,7 +133,7 @@ def check_time(at: str, tolerance: float) -> None:
     if not _SECONDS.fullmatch(at):
         raise SignatureRefused("the time of its signature is missing or wrong")
     if not abs(time.time() - int(at)) <= tolerance:
-        raise SignatureRefused(f"it was signed more than {tolerance:g} s ago, or ahead, by this machine's clock")
+        raise SignatureRefused(f"its time differs by more than {tolerance:g} s from this machine's clock")
 
 
 def content_id(*parts: object) -> str:
