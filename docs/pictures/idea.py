@@ -12,7 +12,9 @@ ROWS = (  # what comes, what the ledger says, what happens, and how its box look
 
 def draw() -> str:
     """Return the picture."""
-    parts = [text((x, 30), head, "head mid") for x, head in ((92, "a delivery"), (300, "the ledger"), (524, "so"))]
+    parts = [
+        text((x, 30), head, "head mid") for x, head in ((92, "a delivery"), (300, "the ledger"), (524, "what happens"))
+    ]
     for number, (comes, says, then, kind) in enumerate(ROWS):
         y = 48 + 54 * number
         for x, width, words, look in ((12, 160, comes, "box"), (216, 168, says, "box"), (424, 200, then, kind)):

@@ -31,7 +31,7 @@ QUESTIONS = [
     Question("Which ledger do I choose?", "how-to/choosing-a-ledger.md#which-ledger-to-choose", "choose a ledger"),
     Question("What if the ledger is down?", "explanation/guarantees.md#the-ledger-is-down", "ledger down"),
     Question("What does it cost?", "explanation/scale.md#cost-and-scale", "cost"),
-    Question("How much load, and what of hot keys?", "explanation/scale.md#hot-keys", "hot key"),
+    Question("How much load can it take, and what about hot keys?", "explanation/scale.md#hot-keys", "hot key"),
     Question("May clocks be wrong?", "explanation/guarantees.md#clocks", "clock skew"),
     Question("Two regions?", "reference/dynamodb.md#two-regions-global-tables", "two regions"),
     Question("FIFO queues?", "reference/sqs.md#fifo-queues", "fifo"),
