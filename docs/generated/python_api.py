@@ -35,7 +35,6 @@ _LISTED = (
     "onceward.web.django",
     "onceward.django.test",
     "onceward.testing.conformance",
-    "onceward.testing.http",
 )  # files with an __all__
 
 

@@ -41,7 +41,7 @@ QUESTIONS = [
     Question("How do I rename a handler?", "reference/keys.md#rename-or-move-a-handler", "rename handler"),
     Question("How do I deploy a new version, and change the table?", "reference/records.md#rolling-deploys-two-versions-on-one-ledger", "rolling deploy"),
     Question("Secrets in records?", "reference/records.md#encrypt-results", "encrypt results"),
-    Question("GDPR: can I erase a person?", "reference/records.md#erase-what-it-holds-of-a-person", "gdpr erase person"),
+    Question("GDPR: can I erase a person?", "reference/records.md#personal-data", "gdpr erase person"),
     Question("How do I move from Powertools?", "how-to/migrate.md#from-powertools", "migrate from powertools"),
     Question("How do I move from idemkit?", "how-to/migrate.md#from-idemkit", "idemkit"),
 ]  # fmt: skip

@@ -4,8 +4,8 @@ import json
 
 import httpx
 
+from http_judge import check
 from onceward import Once
-from onceward.testing.http import check
 from onceward.web import AsgiIdempotency
 from printed.pages import run, section
 from tables import each

@@ -26,7 +26,6 @@ COMMANDS: Final = {
     "vet": "pipeline_run:vet",
     "test": "pipeline_run:examples",
     "work": "work:work",
-    "erase": "erase:erase",
     "complete": "complete:complete",
     "serve": "serve:serve",
     "token": "serve:token",

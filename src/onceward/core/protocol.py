@@ -299,17 +299,6 @@ def settled(record: Record, owner: str, result: str, retention: float | None) ->
     return write._replace(owner=owner, history=history.by_hand(record), worker=history.BY_HAND)
 
 
-def erased(record: Record, now: float, *, result: str | None, error: str | None, steps: str | None) -> Write:
-    """Return the write that takes texts out of a completed record. Its times, as far as the record has them, stay as they are.
-
-    The texts of earlier attempts go with their lines.
-    """
-    keep = None if record.expires_at is None else record.expires_at - record.lease_until
-    write = next_version(record, COMPLETED, result=result, error=error, keep=keep, noting=False)
-    lease = record.lease_until - now - 60.0  # whatever the clock says when it is written, ``until`` is later
-    return write._replace(lease=lease, until=record.lease_until, steps=steps, history=None)
-
-
 def _by_another(write: Write, record: Record) -> Write:
     """Return a write that ends the attempt of a worker that does not know it."""
     return write if record.status != IN_PROGRESS else write._replace(history=history.lapsed(record))

@@ -39,8 +39,6 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(RELEASED, "settle", COMPLETED, "the record seen"),
     Transition(PARKED, "settle", COMPLETED, "the record seen"),
     Transition(IN_PROGRESS, "settle", COMPLETED, "the lapsed record seen"),
-    # `onceward erase`: the texts go, and the key goes on answering
-    Transition(COMPLETED, "erase", COMPLETED, "the record seen"),
     # a message that no dead-letter queue takes, in its key's record or in a separate one
     Transition(ABSENT, "keep", PARKED, "absent"),
     Transition(RELEASED, "keep", PARKED, "the record seen"),

@@ -305,5 +305,3 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "$time": lambda v: _time_of(dt.time, v),
     "$timedelta": lambda v: dt.timedelta(*v),
 }
-
-MARKS = frozenset({"$onceward", *_READERS, *KINDS})  # by which a dict of ours is told from a value's

@@ -16,11 +16,10 @@ from onceward.results.message_entries import unsent_of
 from onceward.results.outcomes import storable
 from onceward.results.step_entries import entries_of, without
 from onceward.stores.contract import Damaged, DamagedRecord, HasUnsent, KeepsMessage, Purged
-from onceward.stores.ledger_erasing import LedgerErasing
-from onceward.stores.ledger_reader import PAGE, delete_kept
+from onceward.stores.ledger_reader import PAGE, LedgerReader, delete_kept
 
 
-class Ledger(LedgerErasing):
+class Ledger(LedgerReader):
     """The records of a store, from ``once.ledger``. Every method raises StoreError if the store cannot be reached."""
 
     def clear(self, key: str, *, live: bool = False, message: bool = False, unsent: bool = False) -> Record | Damaged:

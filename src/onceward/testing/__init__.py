@@ -4,7 +4,6 @@
 - ``off``: a switch for unit tests, which run guarded functions as if they had no guard.
 - ``clock``: a clock that tests move by hand.
 - ``faults``: a store that fails, stalls or repeats itself as planned.
-- ``http``: a client that judges how any server treats ``Idempotency-Key``.
 - ``conformance``: every sentence of the store contract as a check, for any store.
 """
 

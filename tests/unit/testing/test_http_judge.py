@@ -1,4 +1,4 @@
-"""``onceward.testing.http`` judges servers: ours, in process and over TCP, and servers that are wrong in one way each."""
+"""``http_judge`` judges servers: ours, in process and over TCP, and servers that are wrong in one way each."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,9 @@ import threading
 import pytest
 import uvicorn
 
+from http_judge import check
 from onceward import Once
 from onceward.proxy import Proxy
-from onceward.testing.http import check
 from onceward.web import AsgiIdempotency, Route, Rules, Scope
 from tables import each
 from waiting import until

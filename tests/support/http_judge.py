@@ -2,13 +2,13 @@
 
 ::
 
-    from onceward.testing.http import check
+    from http_judge import check
 
     report = check("https://staging.example/payments", body={"amount": 5}, other={"amount": 6}, headers={"X-Api-Key": "me"})
     print(report)                # one line for each point: its verdict, and what the server answered
     assert not report.failed
 
-It sends requests that have effects, so use a test system. It needs httpx.
+It sends requests that have effects, so use a test system.
 """
 
 import asyncio
@@ -17,10 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 from uuid import uuid4
 
-try:
-    import httpx
-except ImportError as error:
-    raise ImportError("onceward.testing.http needs httpx: pip install httpx") from error
+import httpx
 
 from onceward.core.arguments import check_type
 
