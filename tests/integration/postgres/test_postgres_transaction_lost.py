@@ -1,6 +1,7 @@
 """Connections and replies that are lost around a transaction: it still ends as both effect and record, or as neither."""
 
 import asyncio
+import contextlib
 import signal
 
 import psycopg
@@ -13,6 +14,7 @@ from onceward.stores.postgres.session import PostgresSession
 from servers.postgres import PgBouncer
 from servers.postgres_wire import Fault, Wire
 from stores.lost_cases import *  # noqa: F403 - its tests run here
+from stores.postgres_hands import HANDS
 
 
 def test_a_session_that_is_idle_for_too_long_is_killed_and_its_key_given_back(once, hand, effects):
@@ -156,3 +158,37 @@ def test_a_connection_whose_beginning_is_interrupted_twice_can_be_used_again(onc
         with once.transaction("k", connection) as tx:
             tx.result = "told"
     assert len(struck) == 2
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("kind", [name for name in HANDS if "Connection" in name or "Session" in name])
+def test_a_hook_of_an_engine_that_swallows_an_error_at_the_commit_reports_no_success(
+    once, postgres, table, effects, kind, fails
+):
+    hand = HANDS[kind](postgres.url, table)
+
+    def hook(connection):
+        with contextlib.suppress(sqlalchemy.exc.DBAPIError):
+            connection.exec_driver_sql("SELECT nothing" if fails else "SELECT 1")
+
+    async def body():
+        async with hand.connection() as connection:
+            with pytest.raises(StoreError, match="hook") if fails else contextlib.nullcontext():
+                async with hand.within(once.transaction("k", connection)):
+                    await hand.act(connection)
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "commit", hook)
+    try:
+        asyncio.run(body())
+    finally:
+        sqlalchemy.event.remove(sqlalchemy.Engine, "commit", hook)
+    assert (effects(), hand.status(once)) == (([], [("RELEASED", 1)]) if fails else (["effect"], [("COMPLETED", 1)]))
+
+
+def test_a_later_commit_on_the_connection_of_a_session_is_its_callers_own(once, postgres):
+    engine = sqlalchemy.create_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.connect() as connection:
+        with Session(connection) as session, once.transaction("k", session):
+            pass
+        connection.begin().commit()  # of nothing, so the driver is in no transaction
+    engine.dispose()

@@ -15,6 +15,7 @@ from onceward.errors import StoreError
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.sql.drivers import CallersDriver, DriverFailed
 
+_HOOKED = "the transaction failed or ended before its COMMIT, in a hook of SQLAlchemy"
 _IN_ONE = "is in a transaction already; commit it first, for this one must be ours to end"
 
 
@@ -128,11 +129,24 @@ class AlchemyDriver(CallersDriver):
         return self.under.fetch(*asked)
 
     def finish(self) -> None:
+        """Commit. If a hook of SQLAlchemy has sent something since the completion, the ledger must tell what was committed."""
+        connection, sent = self.under.connection, list[bool]()
+        hooks = (("commit", self._check_commit), ("before_cursor_execute", lambda *_: sent.append(True)))
+        for name, hook in hooks:
+            event.listen(connection, name, hook)
         self._committing = True
         try:
             self.connection.commit()
         finally:
             self.root, self._committing = None, False  # the driver's connection can be somebody else's now
+            for name, hook in hooks:
+                event.remove(connection, name, hook)
+        if sent:  # which can have failed: no driver raises if the server then answers COMMIT with a ROLLBACK
+            raise StoreError(_HOOKED)
+
+    def _check_commit(self, _: Connection) -> None:
+        if self.under.has_failed() or self.under.state() is TransactionState.ENDED:
+            raise StoreError(_HOOKED)
 
     def undo(self) -> None:
         under = getattr(self, "under", None)  # none before the transaction has begun
@@ -229,15 +243,6 @@ class OfSession(AlchemyDriver):
             session.begin()
         self.take(self.connected())
         self.under.check_begun(had_begun=self._had_begun)
-
-    def finish(self) -> None:
-        """Commit, unless one of the session's hooks has failed the transaction since the completion."""
-        event.listen(self.under.connection, "commit", self._check_commit)
-        super().finish()
-
-    def _check_commit(self, _: Connection) -> None:
-        if self.under.has_failed() or self.under.state() is TransactionState.ENDED:
-            raise StoreError("the transaction failed or ended before its COMMIT, in a hook of the session")
 
     def send(self) -> None:
         """Flush: a statement that fails is the body's failure."""
