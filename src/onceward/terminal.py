@@ -87,10 +87,7 @@ def drawn(stream: TextIO) -> TextIO:
 
 def decoded(chunks: Iterable[bytes]) -> Iterator[str]:
     """Return bytes for a terminal as filtered text."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for chunk in chunks:
-        yield lines(decoder.decode(chunk))
-    yield lines(decoder.decode(b"", final=True))
+    return map(lines, codecs.iterdecode(chunks, "utf-8", "replace"))
 
 
 def readable(*descriptors: int) -> set[int]:

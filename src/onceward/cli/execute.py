@@ -22,8 +22,7 @@ from onceward.cli.ledgers import (
 )
 from onceward.core.policy import Options
 from onceward.errors import Busy, KeyMissing, LeaseLost, OncewardError, Parked, ResultUnavailable
-from onceward.pipe.attempt import Interrupted
-from onceward.pipe.commands import CommandFailed
+from onceward.pipe.commands import CommandFailed, Interrupted
 from onceward.pipe.execution import Execution, ExecutionEnd, NotStarted, OnFailure, replay
 from onceward.terminal import line
 

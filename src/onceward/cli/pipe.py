@@ -23,8 +23,8 @@ from onceward.cli.report import PipeReport
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
 from onceward.pipe import Command, Function, NameTaken, Pipe
-from onceward.pipe.engine import Why
 from onceward.pipe.lines import STDIN
+from onceward.pipe.outcomes import Why
 from onceward.terminal import quoted
 
 MOST_JOBS = 1000  # each has a thread

@@ -13,9 +13,8 @@ from onceward.batch.outcomes import BatchOutcome
 from onceward.cli.progress import shown
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
-from onceward.pipe.attempt import KINDS, LineOutcome, Reporter, Value
-from onceward.pipe.jobs import LineJob
-from onceward.pipe.lines import STDIN, Line
+from onceward.pipe.lines import STDIN
+from onceward.pipe.outcomes import KINDS, LineJob, Reporter, Value
 from onceward.results.outcomes import describe
 from onceward.terminal import json, line, quoted
 
@@ -208,30 +207,23 @@ class PipeReport(RunReport, Reporter):
         super().start()
         sys.stdout = sys.stderr  # what a called function prints is no result
 
-    def show(self, job: LineJob, outcome: LineOutcome) -> None:
-        if outcome.unstored:
-            self._unstored += outcome.kind == "ran"
-            self._missing += outcome.kind == "replayed"
-        if outcome.errors is not None:
-            self._pass_on(outcome.errors)
-        if self._new_only and outcome.kind == "replayed":
-            outcome = outcome._replace(output=None)
-        if outcome.kind not in {"ran", "replayed"}:
-            place = f"{_place(job.file, job.number)}: {quoted(job.key)}"
-            text = outcome.reason or outcome.error or ""
-            self._shown.say(
-                f"{place}: {outcome.kind}: {line(text.removeprefix(f'{job.key}: ').removeprefix('parked '))}\n"
-            )
+    def show(self, job: LineJob) -> None:
+        if job.unstored:
+            self._unstored += job.kind == "ran"
+            self._missing += job.kind == "replayed"
+        if job.errors is not None:
+            self._pass_on(job.errors)
+        if self._new_only and job.kind == "replayed":
+            job.output = None
+        if job.kind not in {"ran", "replayed"}:
+            key = "" if job.key is None else f"{quoted(job.key)}: "
+            text = line((job.reason or job.error or "").removeprefix(f"{job.key}: ").removeprefix("parked "))
+            file = "standard input" if job.file == STDIN else line(job.file)
+            self._shown.say(f"{file}:{job.number}: {key}{job.kind}: {text}\n")
         if self.as_json:
-            self._out(_line_object(job.file, job.number, job.key, outcome))
-        elif outcome.output is not None:
-            self._out(outcome.output.raw())
-        self._update()
-
-    def reject(self, read: Line, reason: str) -> None:
-        self._shown.say(f"{_place(read.file, read.number)}: malformed: {line(reason)}\n")
-        if self.as_json:
-            self._out(_line_object(read.file, read.number, None, LineOutcome("malformed", reason)))
+            self._out(_line_object(job))
+        elif job.output is not None:
+            self._out(job.output.raw())
         self._update()
 
     def tick(self) -> None:
@@ -260,12 +252,8 @@ class PipeReport(RunReport, Reporter):
             self._shown.say(chunk.decode(errors="replace"))
 
 
-def _line_object(file: str, number: int, key: str | None, outcome: LineOutcome) -> Iterator[bytes]:
-    head = {"file": file, "line": number, "key": key, "outcome": outcome.kind}
+def _line_object(job: LineJob) -> Iterator[bytes]:
+    head = {"file": job.file, "line": job.number, "key": job.key, "outcome": job.kind}
     yield json(head)[:-1].encode() + b',"output":'
-    yield from iter([b"null"]) if outcome.output is None else outcome.output.json()
-    yield b',"error":' + json(outcome.error).encode() + b"}\n"
-
-
-def _place(file: str, number: int) -> str:
-    return f"{'standard input' if file == STDIN else line(file)}:{number}"
+    yield from iter([b"null"]) if job.output is None else job.output.json()
+    yield b',"error":' + json(job.error).encode() + b"}\n"

@@ -10,9 +10,9 @@
 Pass a :class:`Reporter` to be told of each line. Pass a :class:`Command` to run a program.
 """
 
-from onceward.pipe.attempt import LineOutcome, Reporter
 from onceward.pipe.commands import Command
-from onceward.pipe.engine import End, NameTaken, Pipe
+from onceward.pipe.engine import NameTaken, Pipe
 from onceward.pipe.functions import Function
+from onceward.pipe.outcomes import End, LineJob, Reporter
 
-__all__ = ["Command", "End", "Function", "LineOutcome", "NameTaken", "Pipe", "Reporter"]
+__all__ = ["Command", "End", "Function", "LineJob", "NameTaken", "Pipe", "Reporter"]

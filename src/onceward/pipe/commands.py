@@ -6,7 +6,7 @@ import shlex
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
@@ -14,8 +14,8 @@ from onceward.claim.claim import Claim
 from onceward.claim.held import current
 from onceward.consumers.stop import Stop
 from onceward.keys.roots import Roots
-from onceward.pipe.attempt import Bytes, Interrupted, LineAttempt, Output
 from onceward.pipe.lines import LINE
+from onceward.pipe.outcomes import Bytes, LineJob, Output
 from onceward.pipe.template import Template, code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.results.classes import NotReplayable
@@ -29,6 +29,10 @@ _TAIL = 800  # bytes of standard error that are recorded; the record takes 1000 
 
 class CommandFailed(Exception):
     """The command ended with another status than 0, or could not be started."""
+
+
+class Interrupted(BaseException):
+    """The handler was killed; its key stays claimed to the end of its lease."""
 
 
 class Command:
@@ -71,18 +75,17 @@ class Command:
         """Return the arguments for a parsed line; raises KeyMissing."""
         return [template.fill(value) for template in self._templates]
 
-    def handle(self, attempt: LineAttempt) -> object:
+    def handle(self, job: LineJob) -> object:
         """Run it for one line and return what is to be recorded; raises CommandFailed, or Interrupted when killed."""
-        attempt.claim = current()
         try:
-            out, err = (attempt.files.enter_context(unnamed_file()) for _ in range(2))
-            status = self._run(attempt, out, err)
+            out, job.errors = (job.files.enter_context(unnamed_file()) for _ in range(2))
+            status = self._run(job, out, job.errors)
         except OSError as error:
-            raise attempt.failed(CommandFailed(f"it could not be run: {error}")) from error
-        attempt.errors = err
+            raise CommandFailed(f"it could not be run: {error}") from error
         if status:
-            raise attempt.failed(CommandFailed(f"{described_status(status)}{tail_of(err)}"), described_status(status))
-        attempt.output = Bytes(out)
+            job.reason = described_status(status)
+            raise CommandFailed(f"{job.reason}{tail_of(job.errors)}")
+        job.output = Bytes(out)
         return self._recordable(out)
 
     def replayed(self, value: object) -> Output:
@@ -92,19 +95,15 @@ class Command:
     def close(self) -> None:
         self._watchdog.close()
 
-    def _run(self, attempt: LineAttempt, out: BinaryIO, err: BinaryIO) -> int:
-        environment = {**os.environb, **variables_of(current())}
-        data = attempt.job.data
-        with unnamed_file() as line:
-            line.write(data if data.endswith(b"\n") else data + b"\n")
-            line.seek(0)
-            standard = [file.fileno() for file in (line, out, err)]
-            try:
-                status = self._watchdog.run(self._program, cast("list[str]", attempt.job.given), environment, standard)
-            except WatchdogGone:
-                if self._stop.forced:
-                    raise Interrupted from None
-                raise Interrupted("the process that starts the commands was killed") from None
+    def _run(self, job: LineJob, out: BinaryIO, err: BinaryIO) -> int:
+        variables = {**os.environb, **variables_of(current())}
+        data = job.data if job.data.endswith(b"\n") else job.data + b"\n"
+        try:
+            status = run_between(self._watchdog, self._program, cast("list[str]", job.given), variables, data, out, err)
+        except WatchdogGone:
+            raise (
+                Interrupted() if self._stop.forced else Interrupted("the process that starts the commands was killed")
+            ) from None
         if status == -signal.SIGKILL and self._stop.forced:
             raise Interrupted
         return status
@@ -145,6 +144,22 @@ class _TooLarge(tuple[int, int]):
 def unnamed_file() -> BinaryIO:
     """Return a file without a name. Unlike with a pipe, a command that writes to it never waits for us to read."""
     return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
+
+
+def run_between(
+    watchdog: Watchdog,
+    program: str,
+    argv: Sequence[str],
+    variables: Mapping[bytes, bytes],
+    data: bytes,
+    out: BinaryIO,
+    err: BinaryIO,
+) -> int:
+    """Run a program that reads ``data`` and writes to two files. For its errors see :meth:`Watchdog.run`."""
+    with unnamed_file() as given:
+        given.write(data)
+        given.seek(0)
+        return watchdog.run(program, argv, variables, [file.fileno() for file in (given, out, err)])
 
 
 def executable(name: str) -> str:

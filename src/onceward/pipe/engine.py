@@ -1,46 +1,39 @@
-"""One run of the engine: read the lines, hand them to workers, wait for the end, and say how it ended."""
+"""The engine of ``onceward pipe``: it reads lines, hands them to threads, and reports the outcomes."""
 
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
-from typing import Literal, NamedTuple
 
+from onceward.claim.held import current
 from onceward.consumers.stop import Stop
 from onceward.core.policy import Options
-from onceward.errors import KeyMissing, Mismatch, ResultWarning, StoreError
+from onceward.errors import (
+    Busy,
+    KeyMissing,
+    Mismatch,
+    Parked,
+    ResultNotRecorded,
+    ResultUnavailable,
+    ResultWarning,
+    StoreError,
+)
 from onceward.keys.json_reading import NotJson
 from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import StrictPath
 from onceward.once import Once
-from onceward.pipe.attempt import Interrupted, LineOutcome, Reporter
-from onceward.pipe.jobs import Jobs, LineJob
+from onceward.pipe.commands import Command, Interrupted
+from onceward.pipe.functions import Function
+from onceward.pipe.jobs import Jobs
 from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects, read_line
-from onceward.pipe.runner import Handler, Runner, Workers
+from onceward.pipe.outcomes import End, LineJob, Reporter, Why
+from onceward.results.outcomes import describe
 
 WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that the leases of a killed run have lapsed
-_FORCED = 2.0  # seconds for the workers to notice that their commands were killed
+_FORCED = 2.0  # seconds for the threads to notice that their commands were killed
+_LOOK_AGAIN = 0.1  # seconds between looks at a key that another worker holds
 _NO_SKIP = "each line has its outcome"
 _HANDLERS = "onceward.pipe"  # the namespace under which each name's handler is remembered
-
-Why = Literal["done", "left", "malformed", "ledger", "interrupted", "unread"]
-
-
-class End(NamedTuple):
-    """How a run ended.
-
-    Attributes:
-        why: ``done``, or what is missing. ``left``: some lines failed, are parked or busy, or the run stopped early.
-            ``malformed``: all but malformed lines are done. ``ledger``: the ledger failed. ``interrupted``: by a signal.
-            ``unread``: nobody reads the output any more.
-        text: why it stopped before the end of the input; empty when it did not.
-        counts: how many lines have each outcome.
-        running: whether a handler still runs; its key stays claimed to the end of its lease.
-    """
-
-    why: Why
-    text: str
-    counts: dict[str, int]
-    running: bool
 
 
 class NameTaken(ValueError):
@@ -58,10 +51,6 @@ class NameTaken(ValueError):
     def __init__(self, name: str, before: str, key: str) -> None:
         super().__init__(f"the keys named {name!r} in this ledger belong to another command.")
         self.before, self.key = before, key
-
-
-class _Malformed(Exception):
-    """The line can never be handled. The text says why."""
 
 
 class Pipe:
@@ -84,7 +73,7 @@ class Pipe:
     def __init__(
         self,
         once: Once,
-        handler: Handler,
+        handler: Command | Function,
         *,
         key: str,
         name: str = "pipe",
@@ -96,7 +85,7 @@ class Pipe:
         options: Options = {"lease": lease, "max_attempts": max_attempts, "retention": None, "on_busy": "raise"}
         self._guard = once.guards.for_keys(name, options, no_skip=_NO_SKIP, codec=handler.codec)
         self._key = StrictPath(key, "key", handler.roots)
-        self._once, self._handler, self._jobs = once, handler, jobs
+        self._once, self._handler, self._count = once, handler, jobs
         self._wait = lease + WAIT_BEYOND if wait is None else wait
 
     def run(
@@ -107,7 +96,7 @@ class Pipe:
         rejects: str | None = None,
         stop: Stop | None = None,
     ) -> End:
-        """Handle all lines of ``files``; ``-`` is the standard input.
+        """Handle all lines of ``files``; ``-`` is the standard input. Begin another run only when this one has ended.
 
         Args:
             files: paths of NDJSON files.
@@ -121,28 +110,25 @@ class Pipe:
             OSError: a file cannot be read.
         """
         self._own_name()
-        runner = Runner(self._guard, self._handler, self._wait)
-        run = _Run(runner, self._job, reporter or Reporter(), Rejects(rejects), stop or Stop())
+        self._stop, self._reporter = stop or Stop(), reporter or Reporter()
+        self._cause: tuple[Why, str] | None = None  # why it stops early
+        kept = Rejects(rejects)
+        lines = Lines(files, self._stop, kept.add)
+        self._reporter.start(lines.total)
+        try:
+            jobs = Jobs(self._count, self._stop, self._run)
+        except RuntimeError as error:
+            return End("left", f"stopped: {error}: raise ulimit -u", self._reporter.counts, running=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResultWarning)  # the reporter is told of it
-            return run.run(files, self._jobs)
-
-    def _job(self, line: Line) -> LineJob:
-        """Return the job of a line; raises _Malformed."""
-        if line.data is None:
-            raise _Malformed(f"longer than {LONGEST} bytes")
-        try:
-            value = read_line(line.data)
-        except NotJson as error:
-            raise _Malformed(f"the payload is {error}") from error
-        try:
-            found = self._key.search(self._handler.roots.named(value))
-            if found is None:
-                raise _Malformed(f"no key: {self._key.expression!r} finds nothing in this line")
-            key = ledger_key(self._guard.name, found)
-            return LineJob(line.file, line.number, line.data, key, self._handler.prepare(value))
-        except (KeyMissing, RecursionError) as error:
-            raise _Malformed(str(error)) from error
+            try:
+                self._read(lines, kept, jobs)
+            except OSError as error:
+                self._stop_for("left", f"stopped: the input or the --rejects file failed: {error}")
+            jobs.end()
+            running = not self._wait_for(jobs)
+        kept.close()
+        return End(*self._ending(), self._reporter.counts, running)
 
     def _own_name(self) -> None:
         """Check that no other handler used the keys of this name before."""
@@ -157,97 +143,155 @@ class Pipe:
             before = guard.call(key, None, lambda: None, (), {})
             raise NameTaken(name, str(before), key) from mismatch
 
+    # --- the reader ---------------------------------------------------------------------------------------------------
 
-class _Run:
-    """Brings lines, workers and reporter together."""
-
-    def __init__(
-        self, runner: Runner, job_of: Callable[[Line], LineJob], reporter: Reporter, rejects: Rejects, stop: Stop
-    ) -> None:
-        self._runner, self._job_of, self._reporter = runner, job_of, reporter
-        self._rejects, self._stop = rejects, stop
-        self._trouble: str | None = None
-
-    def run(self, files: Sequence[str], workers: int) -> End:
-        lines = Lines(files, self._stop, self._rejects.add)
-        self._reporter.start(lines.total)
-        jobs = Jobs(workers, self._stop)
-        try:
-            threads = Workers(workers, self._runner, jobs, self._stop, self._outcome)
-        except RuntimeError as error:
-            return End("left", f"stopped: {error}: raise ulimit -u", self._reporter.counts, False)
-        try:
-            self._read(lines, jobs)
-        except OSError as error:
-            self._trouble = f"the input or the --rejects file failed: {error}"
-            self._stop.ask()
-        jobs.end()
-        ended = self._wait(threads, jobs)
-        self._rejects.close()
-        why, text = self._ending(threads.trouble)
-        return End(why, text, self._reporter.counts, not ended)
-
-    def _read(self, lines: Lines, jobs: Jobs) -> None:
+    def _read(self, lines: Lines, rejects: Rejects, jobs: Jobs) -> None:
         for line in lines:
             self._reporter.read = lines.read
             if line.data is not None and not line.data.strip():
                 continue
-            try:
-                job = self._job_of(line)
-            except _Malformed as reason:
-                self._reject(line, str(reason))
-            else:
+            job = self._job(line)
+            if job.key is not None:
                 jobs.put(job)
+            else:
+                self._tell(job, "malformed")
+                if job.data:
+                    rejects.add(job.data if job.data.endswith(b"\n") else job.data + b"\n")
             if self._stop.asked:
                 return
 
-    def _reject(self, line: Line, reason: str) -> None:
-        self._reporter.malformed(line, reason)
-        self._stop_if_broken()
-        if line.data is not None:
-            self._rejects.add(line.data if line.data.endswith(b"\n") else line.data + b"\n")
+    def _job(self, line: Line) -> LineJob:
+        """Return the job of a line. One that can never be handled has no key."""
+        job = LineJob(line.file, line.number, line.data or b"")
+        try:
+            if line.data is None:
+                raise KeyMissing(f"longer than {LONGEST} bytes")
+            value = read_line(line.data)
+            found = self._key.search(self._handler.roots.named(value))
+            if found is None:
+                raise KeyMissing(f"no key: {self._key.expression!r} finds nothing in this line")
+            key, job.given = ledger_key(self._guard.name, found), self._handler.prepare(value)
+        except NotJson as error:
+            job.error = f"the payload is {error}"
+        except (KeyMissing, RecursionError) as error:
+            job.error = str(error)
+        else:
+            job.key = key
+        return job
 
-    def _outcome(self, job: LineJob, outcome: LineOutcome) -> None:
-        self._reporter.outcome(job, outcome)
-        self._stop_if_broken()
+    # --- in the threads -----------------------------------------------------------------------------------------------
 
-    def _stop_if_broken(self) -> None:
-        if self._reporter.broken is not None:
-            self._stop.ask()
+    def _run(self, job: LineJob) -> float | None:
+        """Run a job; return in how many seconds to try it again, because another worker holds its key."""
+        try:
+            return _LOOK_AGAIN if self._handle(job) else None
+        except Interrupted as interrupted:
+            if interrupted.args:  # something else killed it
+                self._stop_for("left", f"stopped: {interrupted}; its keys stay claimed to the end of their leases")
+        except StoreError as error:
+            self._stop_for("ledger", f"stopped because the ledger failed: {error}")
+        except Exception as error:
+            self._stop_for("left", f"stopped by an error in onceward itself: {error!r}")
+        finally:
+            job.files.close()
+        return None
 
-    def _wait(self, threads: Workers, jobs: Jobs) -> bool:
-        told = told_of_others = False
-        while not threads.join(0.1):
+    def _handle(self, job: LineJob) -> bool:
+        """Handle a line once for its key, and tell. Return whether another worker holds the key; raises StoreError, Interrupted."""
+        assert job.key is not None
+        try:
+            value = self._guard.call(job.key, None, self._called, (job,), {})
+        except Interrupted:
+            raise
+        except BaseException as error:  # a called function may raise anything
+            kind, why = self._refused(job, error)
+            if kind == "busy" and self._waits(job):
+                return True
+            job.output, job.error = None, why
+        else:
+            kind = "ran" if job.claim is not None else "replayed"
+            if job.claim is None:
+                job.output = self._handler.replayed(value)
+            else:
+                job.unstored = job.claim.record.result is None
+        self._tell(job, kind)
+        return False
+
+    def _called(self, job: LineJob) -> object:
+        job.claim = current()
+        try:
+            return self._handler.handle(job)
+        except BaseException as error:
+            job.raised = error
+            raise
+
+    def _refused(self, job: LineJob, error: BaseException) -> tuple[str, str]:
+        """Return the outcome of a refused line, and why; raises StoreError."""
+        if error is job.raised and job.claim is not None:
+            number, limit = job.claim.attempt, self._guard.policy.max_attempts
+            parked = "" if limit is None or number < limit else ", parked"
+            notes = "" if limit is None else f" (attempt {number} of {limit}{parked})"
+            notes += "".join(f"; {note}" for note in getattr(error, "__notes__", []))
+            job.reason = (job.reason or str(error)) + notes
+            return "failed", describe(error) + notes
+        if isinstance(error, ResultNotRecorded):
+            raise StoreError(
+                f"{error.key}: it succeeded, but this could not be recorded before its lease ended. The next run will run it "
+                f"again: {error.__cause__}"
+            ) from error
+        if isinstance(error, StoreError):
+            raise error
+        if isinstance(error, ResultUnavailable):
+            job.unstored = True
+            return "replayed", error.reason
+        kind = "busy" if isinstance(error, Busy) else "parked" if isinstance(error, Parked) else "failed"
+        return kind, str(error) or repr(error)
+
+    def _waits(self, job: LineJob) -> bool:
+        now = time.monotonic()
+        if job.give_up is None:
+            job.give_up = now + self._wait
+        return now < job.give_up
+
+    def _tell(self, job: LineJob, kind: str) -> None:
+        job.kind = kind
+        self._reporter.outcome(job)
+        broken = self._reporter.broken
+        if isinstance(broken, BrokenPipeError):
+            self._stop_for("unread", "stopped because nobody reads the output any more")
+        elif broken is not None:
+            self._stop_for("left", f"stopped because the output cannot be written: {broken}")
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _stop_for(self, why: Why, text: str) -> None:
+        self._cause = self._cause or (why, text)
+        self._stop.ask()
+
+    def _wait_for(self, jobs: Jobs) -> bool:
+        """Wait for the threads, and show the progress meanwhile. Return False if one still runs after a second signal."""
+        said_stop = said_wait = False
+        while not jobs.join(0.1):
             self._reporter.tick()
             waiting, seconds = jobs.waiting()
-            if waiting and seconds > 1 and not told_of_others:
+            if waiting and seconds > 1 and not said_wait:
                 self._reporter.say(
                     f"waiting up to {seconds:.0f} s for {waiting} key(s) that another run holds, or held when it was killed"
                 )
-                told_of_others = True
+                said_wait = True
             if self._stop.forced:
-                return threads.join(_FORCED)
-            if self._stop.signalled and not told:
+                return jobs.join(_FORCED)
+            if self._stop.signalled and not said_stop:
                 self._reporter.say("stopping: waiting for running lines; press ctrl-C again to kill them")
-                told = True
+                said_stop = True
         return True
 
-    def _ending(self, trouble: BaseException | None) -> tuple[Why, str]:
-        broken, counts = self._reporter.broken, self._reporter.counts
-        left = counts["failed"] or counts["parked"] or counts["busy"]
-        reasons: tuple[tuple[object, Why, str], ...] = (  # the first that holds
-            (isinstance(trouble, StoreError), "ledger", f"stopped because the ledger failed: {trouble}"),
-            (
-                isinstance(trouble, Interrupted),
-                "left",
-                f"stopped: {trouble}; its keys stay claimed to the end of their leases",
-            ),
-            (trouble, "left", f"stopped by an error in onceward itself: {trouble!r}"),
-            (self._trouble, "left", f"stopped: {self._trouble}"),
-            (isinstance(broken, BrokenPipeError), "unread", "stopped because nobody reads the output any more"),
-            (broken, "left", f"stopped because the output cannot be written: {broken}"),
-            (self._stop.signalled, "interrupted", "interrupted; run the same command again to do the rest"),
-            (left, "left", ""),
-            (counts["malformed"], "malformed", ""),
-        )
-        return next(((why, text) for holds, why, text in reasons if holds), ("done", ""))
+    def _ending(self) -> tuple[Why, str]:
+        counts = self._reporter.counts
+        if self._cause is not None:
+            return self._cause
+        if self._stop.signalled:
+            return "interrupted", "interrupted; run the same command again to do the rest"
+        if counts["failed"] or counts["parked"] or counts["busy"]:
+            return "left", ""
+        return ("malformed" if counts["malformed"] else "done"), ""

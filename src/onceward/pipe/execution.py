@@ -17,8 +17,7 @@ from onceward.core.clock import boottime
 from onceward.core.drivers import drive
 from onceward.core.policy import Options
 from onceward.once import Once
-from onceward.pipe.attempt import Interrupted
-from onceward.pipe.commands import CommandFailed, described_status, executable, variables_of
+from onceward.pipe.commands import CommandFailed, Interrupted, described_status, executable, variables_of
 from onceward.pipe.copied import CommandStream, Copied
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.terminal import write_all

@@ -14,8 +14,8 @@ from onceward.claim.held import current
 from onceward.core.arguments import check_type
 from onceward.keys.roots import Roots
 from onceward.keys.signatures import given_by_place, roots_of
-from onceward.pipe.attempt import LineAttempt, Output, Value
 from onceward.pipe.lines import LINE
+from onceward.pipe.outcomes import LineJob, Output, Value
 from onceward.results.codec import Codec
 
 
@@ -49,19 +49,18 @@ class Function:
     def prepare(self, value: object) -> object:
         return value
 
-    def handle(self, attempt: LineAttempt) -> object:
+    def handle(self, job: LineJob) -> object:
         """Call it for one line; raises what it raises."""
-        claim = attempt.claim = current()
         try:
-            given = (attempt.job.given,)
-            args, kwargs = (given, {}) if self._parameter is None else self._parameter.fill(claim, given, {})
+            given = (job.given,)
+            args, kwargs = (given, {}) if self._parameter is None else self._parameter.fill(current(), given, {})
             value = self._function(*args, **kwargs)
             if hasattr(value, "__await__"):
                 value = asyncio.run(_awaited(cast("Awaitable[object]", value)))
         except BaseException as error:
-            attempt.failed(error, _described(error))
+            job.reason = _described(error)
             raise
-        attempt.output = Value(value)
+        job.output = Value(value)
         return value
 
     def replayed(self, value: object) -> Output:

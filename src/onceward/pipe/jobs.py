@@ -1,44 +1,49 @@
-"""The lines that have a key, on their way from the reader to the workers."""
+"""The threads of ``onceward pipe``, and the lines on their way from the reader to them."""
 
+import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from threading import Condition
+from collections.abc import Callable
 
 from onceward.consumers.stop import Stop
 from onceward.pipe.lines import LONGEST
-
-
-@dataclass(slots=True)
-class LineJob:
-    """A line that has a key."""
-
-    file: str
-    number: int
-    data: bytes
-    key: str  # as it stands in the ledger
-    given: object  # the command's arguments, or the parsed line for a function
-    due: float = 0.0  # when to try it, on the monotonic clock
-    give_up: float | None = None  # until when to wait for another worker that holds the key; None before one was met
+from onceward.pipe.outcomes import LineJob
 
 
 class Jobs:
-    """The jobs between the reader and the workers: a few fresh ones, and some put aside because their key is busy.
+    """Threads that run jobs: a few fresh ones, and some put aside because their key is busy.
 
     A job whose key another process holds is put aside and tried again later. So two processes on one file share its lines.
-    Both parts are bounded, so memory is constant: ``size`` fresh jobs at most. After ``stop`` none is handed out.
+    Both parts are bounded, so memory is constant: ``size`` fresh jobs at most. After ``stop`` none begins.
+
+    Args:
+        size: how many threads.
+        stop: ends them after their jobs.
+        run: runs a job, and returns in how many seconds to try it again; None if it is done. It raises nothing.
+
+    Raises:
+        RuntimeError: the system has no thread for this user.
     """
 
     _ASIDE, _ASIDE_BYTES = 64, 2 * LONGEST
 
-    def __init__(self, size: int, stop: Stop) -> None:
-        self._size = size
-        self._stop = stop
+    def __init__(self, size: int, stop: Stop, run: Callable[[LineJob], float | None]) -> None:
+        self._size, self._stop, self._run = size, stop, run
         self._fresh: deque[LineJob] = deque()
         self._aside: deque[LineJob] = deque()
-        self._running: set[str] = set()
+        self._running: set[str | None] = set()
         self._open = True
-        self._changed = Condition()
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        for _ in range(size):
+            thread = threading.Thread(target=self._work, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # fewer are enough
+                if not self._threads:
+                    raise
+                break
+            self._threads.append(thread)
 
     def put(self, job: LineJob) -> None:
         """Add a fresh job; waits for room, or for the stop."""
@@ -49,12 +54,38 @@ class Jobs:
             self._changed.notify_all()
 
     def end(self) -> None:
+        """Take no more jobs."""
         with self._changed:
             self._open = False
             self._changed.notify_all()
 
-    def take(self) -> LineJob | None:
-        """Return the next job whose key no other worker here has; None when no job is left."""
+    def join(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for the end of all threads; return whether it came."""
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def waiting(self) -> tuple[int, float]:
+        """Return how many jobs wait for another process, and for how many seconds at most. 0 while other jobs are left."""
+        with self._changed:
+            if self._open or self._fresh or not self._aside:
+                return 0, 0.0
+            now = time.monotonic()
+            return len(self._aside), max((job.give_up or now) - now for job in self._aside)
+
+    def _work(self) -> None:
+        while (job := self._take()) is not None:
+            again_in = self._run(job)
+            with self._changed:
+                self._running.discard(job.key)
+                if again_in is not None:
+                    job.due = time.monotonic() + again_in
+                    self._aside.append(job)
+                self._changed.notify_all()
+
+    def _take(self) -> LineJob | None:
+        """Return the next job whose key no other thread has; None when no job is left."""
         with self._changed:
             while not self._stop.asked:
                 job = self._next()
@@ -65,23 +96,6 @@ class Jobs:
                     return None
                 self._changed.wait(0.05)
             return None
-
-    def done(self, job: LineJob, *, again_in: float | None = None) -> None:
-        """Give the job's key back. ``again_in`` puts the job aside: it is tried again in so many seconds."""
-        with self._changed:
-            self._running.discard(job.key)
-            if again_in is not None:
-                job.due = time.monotonic() + again_in
-                self._aside.append(job)
-            self._changed.notify_all()
-
-    def waiting(self) -> tuple[int, float]:
-        """Return how many jobs wait for another process, and for how many seconds at most. 0 while other jobs are left."""
-        with self._changed:
-            if self._open or self._fresh or not self._aside:
-                return 0, 0.0
-            now = time.monotonic()
-            return len(self._aside), max((job.give_up or now) - now for job in self._aside)
 
     def _next(self) -> LineJob | None:
         now = time.monotonic()

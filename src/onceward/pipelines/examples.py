@@ -15,7 +15,7 @@ from onceward.consumers.delivery import Delivery
 from onceward.errors import OncewardError
 from onceward.observe.events import Event, StoreRequest
 from onceward.once import Once
-from onceward.pipe.attempt import Interrupted
+from onceward.pipe.commands import Interrupted
 from onceward.pipelines.call import PipelineCall, PipelineMessage, StepFailed
 from onceward.pipelines.model import Example
 from onceward.pipelines.pipeline import Pipeline, load

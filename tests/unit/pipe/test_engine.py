@@ -27,11 +27,11 @@ class Heard(Reporter):
     def start(self, total):
         self.total = total
 
-    def show(self, job, outcome):
-        self.outcomes.append((job.key, outcome.kind, b"".join(outcome.output.raw())))
-
-    def reject(self, line, reason):
-        self.rejected.append(line.number)
+    def show(self, job):
+        if job.kind == "malformed":
+            self.rejected.append((job.number, job.key, job.error))
+        else:
+            self.outcomes.append((job.key, job.kind, b"".join(job.output.raw())))
 
 
 def charge(line: dict) -> str:
@@ -47,7 +47,9 @@ def test_function_handles_each_key_once_and_reporter_is_told_of_each_line(lines,
         ("pipe:2", "ran", b"charged two\n"),
         ("pipe:1", "replayed", b"charged one\n"),
     ]
-    assert heard.rejected == [4]
+    ((number, key, error),) = heard.rejected
+    assert (number, key) == (4, None)
+    assert error.startswith("the payload is not JSON")
     assert rejects.read_bytes() == b"no json\n"
     assert heard.total == sum(len(json.dumps(line)) + 1 for line in LINES) + len("no json\n")
     assert end.why == "malformed"
@@ -82,7 +84,7 @@ def test_a_reporter_that_cannot_write_ends_the_run(tmp_path):
     path.write_text("".join(f'{{"id": {n}, "n": ""}}\n' for n in range(500)))
 
     class Deaf(Reporter):
-        def show(self, job, outcome):
+        def show(self, job):
             self.broken = BrokenPipeError()
 
     end = Pipe(Once("memory:"), Function(charge), key="line.id").run([str(path)], reporter=Deaf())

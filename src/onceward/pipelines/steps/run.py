@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from onceward.errors import OncewardError
-from onceward.pipe.commands import described_status, executable, tail_of, unnamed_file, variables_of
+from onceward.pipe.commands import described_status, executable, run_between, tail_of, unnamed_file, variables_of
 from onceward.pipe.template import code_in
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.pipelines.call import EffectAction, PipelineCall, PipelineMessage, StepFailed, content_of, text_of
@@ -112,12 +112,9 @@ class Commands:
         """Return what the command wrote; raises StepFailed, or OSError if it cannot be started."""
         with self._lock:
             watchdog = self._watchdog = self._watchdog or Watchdog()
-        with unnamed_file() as standard, unnamed_file() as out, unnamed_file() as err:
-            standard.write(given)
-            standard.seek(0)
+        with unnamed_file() as out, unnamed_file() as err:
             try:
-                files = [file.fileno() for file in (standard, out, err)]
-                status = watchdog.run(self._program, argv, variables, files)
+                status = run_between(watchdog, self._program, argv, variables, given, out, err)
             except WatchdogGone:
                 self._drop(watchdog)
                 # No failure of the step: on_lapse decides about it, and not on_error.
