@@ -261,3 +261,18 @@ def test_a_signal_whose_handler_raises_leaves_both_or_neither(once, django, act,
     with once.transaction("next", django):
         act("next")
     assert "next" in effects()
+
+
+def test_a_block_that_the_body_leaves_open_reports_no_success(once, django, act, effects):
+    def acted():
+        with transaction.atomic(django.alias):
+            act()
+            yield
+
+    lines = acted()
+    with pytest.raises(StoreError, match="left a block"), once.transaction("k", django):
+        next(lines)
+    lines.close()
+    with once.transaction("next", django):
+        pass
+    assert (effects(), records(once)) == ([], [("RELEASED", 1), ("COMPLETED", 1)])

@@ -73,6 +73,10 @@ class DjangoDriver(CallersDriver):
 
     def finish(self) -> None:
         """Commit."""
+        if self.connection.savepoint_ids:  # Django would end that block in place of ours, and commit nothing
+            raise StoreError(
+                "the body has left a block of transaction.atomic() open: close it, or the generator it is in"
+            )
         self._leave(None)
 
     def undo(self) -> None:
