@@ -24,7 +24,7 @@ def cloud_event_key(delivery: Delivery) -> str:
         delivery: the message or record; workers give it.
 
     Raises:
-        KeyMissing: it is no CloudEvent, lacks one of the two, or its source has white space, which no URI-reference has.
+        KeyMissing: it is not a CloudEvent, lacks one of the two, or its source has white space.
     """
     for beginning in _BEGINNINGS:
         source, event = delivery.header(f"{beginning}source"), delivery.header(f"{beginning}id")
@@ -37,10 +37,10 @@ def cloud_event_key(delivery: Delivery) -> str:
         source, event = data.get("source"), data.get("id")
         if isinstance(source, str) and isinstance(event, str) and source and event:
             return _key(delivery, source, event)
-    raise KeyMissing(f"{delivery.named} is no CloudEvent with a source and an id, in its headers or its JSON")
+    raise KeyMissing(f"{delivery.named} is not a CloudEvent: its headers and its JSON lack a source or an id")
 
 
 def _key(delivery: Delivery, source: str, event: str) -> str:
     if any(map(str.isspace, source)):  # else two events could have one key
-        raise KeyMissing(f"{delivery.named}: its source {source!r} has white space, which no URI-reference has")
+        raise KeyMissing(f"{delivery.named}: its source {source!r} has white space, which a URI-reference cannot have")
     return f"{source} {event}"

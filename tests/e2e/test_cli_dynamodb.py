@@ -109,7 +109,7 @@ def test_init_switches_ttl_on_in_somebody_elses_table_only_when_told_to(cli, dyn
 def test_init_says_what_stands_when_recovery_cannot_be_had(cli, fresh):
     result = cli.run("init", "--store", fresh, "--pitr")
     assert result.returncode == 1
-    assert "point-in-time recovery was not enabled. What stands: table" in result.stderr
+    assert "point-in-time recovery was not enabled. Done so far: table" in result.stderr
     assert cli.run("stats", "--store", fresh).returncode == 0
 
 

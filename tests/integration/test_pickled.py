@@ -106,7 +106,7 @@ def test_observers_that_write_lines_travel_and_those_that_count_in_memory_are_re
     assert kinds == ["claimed", "completed", "metrics"]
     arrived.close()
     for counts in (PrometheusMetrics(CollectorRegistry()), OtelMetrics()):
-        with pytest.raises(TypeError, match=f"{type(counts).__name__} counts for its own process.*as in Once"):
+        with pytest.raises(TypeError, match=f"{type(counts).__name__} counts in its own process.*as in Once"):
             pickle.dumps(Once(url, observe=[counts]))
 
 

@@ -52,7 +52,7 @@ class Report:
             try:
                 self._batch.heard(outcome)
             except Exception:
-                logger().exception("%s: what hears of outcomes raised, which changes nothing", key)
+                logger().exception("%s: the callback for outcomes raised. The outcomes stay as they are", key)
 
     def answered(self, item: Item, answer: Replay | Refused | Exception) -> None:
         """Report an item that was not won."""

@@ -171,8 +171,8 @@ class Run:
             self.handled(item, None, None)
             return
         interrupted = OncewardError(
-            f"{item.key}: its handler was interrupted, and work that it started may still go on; the key stays claimed to the "
-            "end of its lease, and is then taken over"
+            f"{item.key}: its handler was interrupted, and work that it started may still go on. The key stays claimed "
+            "until its lease ends, and can then run again"
         )
         self._leave_claimed(item, interrupted)
 

@@ -162,7 +162,7 @@ def _moment(value: object) -> datetime:
             value = datetime.fromisoformat(value)
         except ValueError as error:
             raise ValueError(
-                f"at= is {value!r}, which is no ISO 8601 time: {error}; the function did not run"
+                f"at= is {value!r}, which is not an ISO 8601 time: {error}; the function did not run"
             ) from error
     if isinstance(value, datetime):
         if value.tzinfo is None or value.utcoffset() is None:
@@ -172,5 +172,5 @@ def _moment(value: object) -> datetime:
         try:
             return _EPOCH + timedelta(seconds=value)
         except (OverflowError, ValueError) as error:
-            raise ValueError(f"at= is {value!r}, which is no time; the function did not run") from error
+            raise ValueError(f"at= is {value!r}, which is not a time; the function did not run") from error
     raise ValueError(f"at= is {value!r}: give an aware datetime, seconds since the epoch, or ISO 8601 text")

@@ -113,7 +113,7 @@ class TaskGuard:
         for task in current_app.tasks.values():
             if self.guards(task):
                 return task
-        raise TypeError(f"{self._function.__qualname__}() is no task yet: write @app.task above @exactly(once, ...)")
+        raise TypeError(f"{self._function.__qualname__}() is not a task yet: write @app.task above @exactly(once, ...)")
 
     def _guard(self, function: Function, name: str) -> GuardedTask:
         # Ignore is how a function ends without a result, and how self.replace() ends: duplicates must end so, too.

@@ -55,7 +55,7 @@ class CeleryTarget:
         self._name, _, query = address.partition(":")[2].partition("?")
         self._options = dict(parse_qsl(query, keep_blank_values=True))
         if not self._name or self._options.keys() - {"queue"} or "" in self._options.values():
-            raise ValueError(f"{shown_url(address)!r} is no task: write celery:NAME or celery:NAME?queue=QUEUE")
+            raise ValueError(f"{shown_url(address)!r} is not a task: write celery:NAME or celery:NAME?queue=QUEUE")
         self._app = app
 
     def check(self, message: OutboxMessage) -> None:

@@ -226,8 +226,8 @@ class GuardFactory:
 
         if policy.keep_input and inputs is None:
             raise ValueError(
-                "keep_input=True is for functions that you decorate with once(...) or call by once.run(...): here is no call "
-                "whose arguments could be kept. Give it to those functions only"
+                "keep_input=True is for functions that you decorate with once(...) or call by once.run(...): this "
+                "guard has no call whose arguments it could keep"
             )
         return Guard(self.store, policy, self.clock, codec, parameter, self.observers, inputs, name=name)
 

@@ -149,8 +149,8 @@ class HeldClaim(EndingClaim):
         if self.settled is None and outcome is protocol.released and self.completed_in_vain:
             self.let_go()  # as after the handler's own exception
             raise OncewardError(
-                f"{self.record.key}: cannot {doing}: its handler or a step has succeeded, which could not be recorded, so the next "
-                "attempt would repeat the effect. The key stays claimed to the end of its lease"
+                f"{self.record.key}: cannot {doing}: its handler or a step succeeded, but this could not be recorded. "
+                "The next attempt would repeat the effect. The key stays claimed until its lease ends"
             )
         if self.chain is not None and self.settled is None:
             self.chain.check_none_runs(doing)
@@ -196,7 +196,7 @@ def held() -> HeldClaim:
     """Like :func:`current`, for adapters: the claim with its inner methods."""
     claim = innermost()
     if claim is None:
-        raise OncewardError("no claim is held here: onceward.current() works inside a guarded handler")
+        raise OncewardError("there is no claim here: call onceward.current() inside a guarded handler")
     return claim
 
 

@@ -27,8 +27,8 @@ def check_free(store: Store, key: str) -> None:
                 raise Reentrant(key)
             if outer.paused and outer.exclusive:
                 raise OncewardError(
-                    f"{key}: asked for within the transaction of {outer.record.key}, which holds the ledger's file, so "
-                    "this could only wait for it in vain; do it before or after the transaction"
+                    f"{key}: the transaction of {outer.record.key} holds the ledger's file, so this would wait for "
+                    "itself. Do it before or after the transaction"
                 )
         outer = outer.outer
 

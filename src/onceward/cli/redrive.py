@@ -228,7 +228,7 @@ def _namespace(ledger: Ledger, url: str) -> str:
         return names.pop()
     there = ", ".join(sorted(names)[:10]) or "none"
     raise ValueError(
-        f"give --name, which the consumer's keys start with in {url}: its name=, or its handler's module and name. "
+        f"give --name, the start of the consumer's keys in {url}: its name=, or its handler's module and name. "
         f"{'There are' if whole else 'Among the first are'}: {there}"
     )
 

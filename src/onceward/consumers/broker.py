@@ -32,8 +32,8 @@ def tell_outlived(source: str, kept: float | None, policy: Policy) -> None:
         return
     keeps = "for ever" if kept is None else f"for {kept / DAY:.3g} days"
     logger().warning(
-        "%s keeps messages %s, and the ledger forgets their keys after %.3g days: a consumer that begins again runs older ones again. "
-        "Give retention=%s, or let it keep them for less",
+        "%s keeps messages %s, and the ledger forgets their keys after %.3g days: a consumer that starts from the "
+        "beginning runs older ones again. Give retention=%s, or keep messages for less time",
         source,
         keeps,
         policy.retention / DAY,

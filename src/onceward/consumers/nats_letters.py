@@ -61,8 +61,8 @@ async def prepare_letters(jetstream: JetStreamContext, subject: str, like: Strea
     found = (await jetstream.stream_info(name)).config
     if losses := [f"{what}: {fix}" for what, fix in _letter_losses(found)]:
         raise ValueError(
-            f"stream {name} loses the dead letters {subject}: {'; '.join(losses)}. Or give dead= a subject that no stream takes, and "
-            "a stream for it is made"
+            f"stream {name} loses the dead letters {subject}: {'; '.join(losses)}. Or give dead= a subject that no "
+            "stream takes, and onceward makes a stream for it"
         )
     if (found.num_replicas or 1) < (like.num_replicas or 1):
         logger().warning("stream %s has fewer replicas than %s: a lost node loses dead letters", name, like.name)

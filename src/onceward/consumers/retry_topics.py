@@ -113,9 +113,11 @@ def check_keeps(topic: str, configs: Mapping[str, str]) -> None:
     if losses:
         raise ValueError(f"topic {topic} loses retries or dead letters: {'; '.join(losses)}")
     if not configs:
-        _log.warning("topic %s: its settings cannot be read, so nobody checks whether it keeps its records", topic)
+        _log.warning("topic %s: its settings cannot be read. Check yourself that it keeps its records", topic)
     elif (kept := int(configs.get("retention.ms", -1))) >= 0:
-        _log.warning("topic %s forgets what is not handled within %.3g s: set retention.ms=-1", topic, kept / 1000)
+        _log.warning(
+            "topic %s deletes records that are not handled within %.3g s: set retention.ms=-1", topic, kept / 1000
+        )
 
 
 class BrokerClock:

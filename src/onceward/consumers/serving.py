@@ -160,7 +160,7 @@ class Serving(Generic[M]):
             await self._broker.dead_letter(message, headers)
             stored = True
         except Exception as error:  # it is logged, and nothing is lost
-            _log.warning("message %s is not among the dead letters yet, and comes again: %s", delivery.id, error)
+            _log.warning("message %s could not be moved to the dead letters, and comes again: %s", delivery.id, error)
         finally:  # also when it was cancelled
             self._polls.done()
             if stored:

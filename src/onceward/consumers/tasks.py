@@ -260,7 +260,7 @@ class GuardedTask:
         if key is not None and getattr(error, "key", key) != key:
             return TaskEnd("failed", error=error)  # the task itself called another guarded function
         if isinstance(error, ResultNotRecorded):
-            logger().error("the task is done, and comes no more, but its duplicates may run again: %s", error)
+            logger().error("the task is done, but this could not be recorded: its duplicates may run again: %s", error)
             return TaskEnd("done", error.result)  # if it came again, the effect would be made twice
         if isinstance(error, Busy):
             return TaskEnd("again", error=error, seconds=_pause(error))

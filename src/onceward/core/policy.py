@@ -90,8 +90,8 @@ class Policy(NamedTuple):
             raise ValueError(f"lease={self.lease!r}: give a positive number of seconds, at most {LONGEST:.0e}")
         if self.heartbeat is not None and not 0 <= self.heartbeat < self.lease:
             raise ValueError(
-                f"heartbeat={self.heartbeat!r} does not fit lease={self.lease!r}: a lease that is renewed later than it "
-                "ends is lost; give a heartbeat below the lease (default: a third of it), or 0 for none"
+                f"heartbeat={self.heartbeat!r} does not fit lease={self.lease!r}: the lease would end before it is "
+                "renewed. Give a heartbeat below the lease (default: a third of it), or 0 for none"
             )
         if self.retention is not None and not self.retention >= self.lease:
             raise ValueError(

@@ -40,7 +40,7 @@ class SeenLedger(Ledger):
         record, now = super().show(key, whole=whole)
         if version_of(record) != self._version:
             raise Changed(
-                "the record has changed since you looked at it. Nothing was done. Look at it again, and decide anew"
+                "the record has changed since you looked at it. Nothing was done. Look at it again, and decide again"
             )
         return record, now
 

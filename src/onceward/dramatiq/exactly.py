@@ -53,7 +53,7 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[A], A]:
 
     def decorate(actor: A) -> A:
         if not isinstance(actor, Actor):
-            raise TypeError(f"{actor!r} is no actor: write @exactly(once, ...) above @dramatiq.actor")
+            raise TypeError(f"{actor!r} is not an actor: write @exactly(once, ...) above @dramatiq.actor")
         _check(actor.broker, actor.actor_name)
         guarded = _GuardedActor(actor, once, options)
         if not any(isinstance(middleware, CurrentMessage) for middleware in actor.broker.middleware):

@@ -49,7 +49,7 @@ class NatsSettlement(Settlement):
         if self.order and config.max_ack_pending != 1:
             return "order=True needs one message at a time: give config=ConsumerConfig(max_ack_pending=1)"
         if not self.source or "*" in self.dead or ">" in self.dead:
-            return f"{self.dead!r} is no subject for dead letters: give @exactly(dead=...)"
+            return f"{self.dead!r} cannot be a subject for dead letters: give @exactly(dead=...)"
         if is_subject_match_wildcard(self.dead, self.source):
             return f"this subscriber would receive its own dead letters, {self.dead}: give another @exactly(dead=...)"
         return None

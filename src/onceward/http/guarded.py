@@ -147,7 +147,7 @@ class Guarded:
         """
         if isinstance(value, Recorded):
             return value
-        raise ResultUnavailable(key, "its handler completed the claim with a value that is no onceward.web.Answer")
+        raise ResultUnavailable(key, "its handler completed the claim with a value that is not an onceward.web.Answer")
 
 
 class AnswerCodec(Codec):

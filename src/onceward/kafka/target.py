@@ -58,8 +58,8 @@ class KafkaTarget(LoopTarget[Any]):
             or not _TOPIC.issuperset(self._where)
         ):
             raise ValueError(
-                f"{shown_url(address)!r} is no topic: write kafka:TOPIC or kafka://HOST:PORT/TOPIC, without a user. Credentials come from "
-                "the environment (docs/reference/brokers.md)"
+                f"{shown_url(address)!r} is not a topic: write kafka:TOPIC or kafka://HOST:PORT/TOPIC, without a user. "
+                "Credentials come from the environment (docs/reference/brokers.md)"
             )
         self._reach = connection(servers or None, settings) | {"request_timeout_ms": int(_ANSWERED * 1000)}
 

@@ -53,8 +53,9 @@ class Annotations:
         self.forms = {}  # once is enough
         shown = getattr(self._function, "__qualname__", repr(self._function))
         warnings.warn(
-            f"{shown}: {name} is annotated with another type than the {type(value).__name__} that it got. Its key has the type that "
-            "arrives, so the same value in the annotated type is another key, and would run again. Convert it before the call, or make "
+            f"{shown}: {name} is annotated with another type than the {type(value).__name__} that it got. The key has "
+            "the type that arrives. The same value in the annotated type has another key, and would run again. "
+            "Convert it before the call, or make "
             "the key a text, as in key=lambda order_id: str(order_id). See docs/reference/keys.md",
             UserWarning,
             stacklevel=5,

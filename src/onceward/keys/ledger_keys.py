@@ -86,7 +86,7 @@ def step_name(name: object) -> str:
     try:
         return _short(_form(name, "step"), LONGEST)
     except KeyMissing as error:
-        raise ValueError(f'{name!r} is no name of a step: give a text, or a tuple such as ("mail", n)') from error
+        raise ValueError(f'{name!r} cannot name a step: give a text, or a tuple such as ("mail", n)') from error
 
 
 def kept_key(ledger_key: str, step: str, fence: int) -> str:
@@ -118,7 +118,7 @@ def function_name(function: object) -> str:
     """
     if isinstance(function, partial):
         raise ValueError(  # not a TypeError: only the name is missing
-            "a partial has the name of its function, so its keys could meet those of another partial: give name='...'"
+            "a partial has the name of its function, so its keys could equal those of another partial: give name='...'"
         )
     inner = getattr(function, "__func__", function)
     qualified = getattr(inner, "__qualname__", None)
@@ -126,10 +126,10 @@ def function_name(function: object) -> str:
         inner = type(inner)
         qualified = inner.__qualname__
     if "<lambda>" in qualified:
-        raise ValueError("a lambda has no name of its own, so its keys could meet another's: give name='...'")
+        raise ValueError("a lambda has no name of its own, so its keys could equal another's: give name='...'")
     module = getattr(inner, "__module__", None) or getattr(getattr(inner, "__objclass__", None), "__module__", None)
     if module is None:
-        raise ValueError(f"{qualified} is of no module, so its keys could meet another's: give name='...'")
+        raise ValueError(f"{qualified} is of no module, so its keys could equal another's: give name='...'")
     return f"{_module_name(module)}.{qualified}"
 
 
@@ -225,7 +225,7 @@ def _int(key: int) -> str:
 def _float(key: Any, name: str) -> str:
     number = float.__float__(key)  # a subclass can have its own repr
     if number - number != 0:
-        raise KeyMissing(f"{name}: the key, or a part of it, is {number}, which is no number to tell inputs apart by")
+        raise KeyMissing(f"{name}: the key, or a part of it, is {number}, which cannot tell inputs apart")
     return repr(number)
 
 

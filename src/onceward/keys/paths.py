@@ -105,8 +105,8 @@ class _StrictInterpreter(TreeInterpreter):
     def visit_field(self, node: Any, value: object) -> Any:
         if not isinstance(value, _BUILTIN) and not hasattr(value, "get"):  # null for every input
             raise KeyMissing(
-                f"a path reads no {node['value']!r} from an object of type {type(value).__name__}. In a tuple, write the place, "
-                "as in order.total[0]; else give a callable"
+                f"a path cannot read {node['value']!r} from an object of type {type(value).__name__}. In a tuple, "
+                "write the place, as in order.total[0]; else give a callable"
             )
         return super().visit_field(node, value)
 

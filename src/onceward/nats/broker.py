@@ -82,7 +82,7 @@ class NatsBroker(Broker[Msg]):
 
     def __init__(self, url: str, subject: str, *, stream: str | None, dead: str, settings: Mapping[str, Any]) -> None:
         if not dead or _WILD.search(dead):
-            raise ValueError(f"dead={dead!r} is no subject for dead letters: give dead=, without wildcards")
+            raise ValueError(f"dead={dead!r} cannot be a subject for dead letters: give one without wildcards")
         if takes(subject, dead):
             raise ValueError(f"this worker would receive its own dead letters, {dead}: give another dead=")
         self.name, self._dead = subject, dead
@@ -140,7 +140,7 @@ class NatsBroker(Broker[Msg]):
         if told:
             raise ValueError(f"subject {self.name} of stream {stream} loses messages: {'; '.join(told)}")
         if consumer is not None and (why := unfit(consumer.config, self.name)) is not None:
-            raise ValueError(f"the consumer {self.durable} of stream {stream} is of no use here: {why}")
+            raise ValueError(f"the consumer {self.durable} of stream {stream} cannot be used here: {why}")
         for text in risks(found):
             _log.warning("stream %s: %s", stream, text)
         if not is_queue(found):

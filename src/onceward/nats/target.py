@@ -70,8 +70,8 @@ class NatsTarget(LoopTarget[Any]):
             or not _SUBJECT.fullmatch(self._where)
         ):
             raise ValueError(
-                f"{shown_url(address)!r} is no subject: write nats://HOST:PORT/SUBJECT, without a user or wildcards. For credentials, register "
-                "a target of your own (docs/reference/outbox.md)"
+                f"{shown_url(address)!r} is not a subject: write nats://HOST:PORT/SUBJECT, without a user or "
+                "wildcards. For credentials, register a target of your own (docs/reference/outbox.md)"
             )
         servers = [f"nats://{one}" for one in parts.netloc.split(",")]
         self._connection = {"servers": servers, **_CONNECTING, **connection}
@@ -82,7 +82,7 @@ class NatsTarget(LoopTarget[Any]):
         for name, text in message.headers.items():
             if not _HEADER.fullmatch(name) or "\r" in text or "\n" in text:
                 raise ValueError(
-                    f"{name!r}: {text!r} is no header of NATS: it is one line, and its name has no space or colon"
+                    f"{name!r}: {text!r} is not a header of NATS: give one line, and a name without spaces and colons"
                 )
 
     async def _connect(self) -> Any:

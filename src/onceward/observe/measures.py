@@ -259,7 +259,7 @@ class CellMeter(Meter):
     def __reduce__(self) -> tuple[object, ...]:
         name = type(self).__name__
         raise TypeError(
-            f"{name} counts for its own process, and a copy of it in another one would be read by nobody. Pickle a Once without it, as in Once(URL)"
+            f"{name} counts in its own process, so it cannot be pickled. Pickle a Once without it, as in Once(URL)"
         )
 
     def record_of(self, measure: Measure, labels: tuple[str, ...]) -> Record:

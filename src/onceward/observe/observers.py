@@ -109,7 +109,7 @@ class Observers:
         self._failed.add((number, kind))
         with contextlib.suppress(Exception):
             logs.logger().exception(
-                "the observer %r raised at %r. This changes nothing, and is told once; fix the observer",
+                "the observer %r raised at %r. Nothing else is affected. Fix the observer. This is logged once",
                 self.given[number],
                 kind,
             )

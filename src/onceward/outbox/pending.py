@@ -64,7 +64,7 @@ def _change(ledger: Ledger, key: str, change: Change) -> list[MessageEntry]:
         wait = (record.due_at or now) - now
         if 0 < wait < SOME_DAY:
             raise OncewardError(
-                f"{key}: somebody sends its other messages, or waits to send them again, for {wait:.0f} s: do it after that"
+                f"{key}: its other messages are sent, or wait for another try, for {wait:.0f} s. Try again after that"
             )
         # The id tells a sender whose lease is over that the messages are not its own any more.
         after = Unsent(os.urandom(8).hex(), before.keep, change(before.messages))

@@ -123,7 +123,7 @@ class Relay:
         for key, why in left.items():
             if not why.endswith(_PAUSES) and why not in self._said and len(self._said) < _REASONS:
                 self._said.add(why)
-                logger().warning("%s: messages of %s are left alone: %s", self._store.url, key, why)
+                logger().warning("%s: messages of %s are not sent: %s", self._store.url, key, why)
                 if len(self._said) == _REASONS:
                     logger().warning("%s: further reasons are not logged", self._store.url)
         if is_full:

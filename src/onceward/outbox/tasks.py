@@ -118,13 +118,13 @@ class TaskTarget:
     def __init__(self, address: str) -> None:
         module, _, name = address.partition(":")[2].partition(":")
         if not (module and name):
-            raise ValueError(f"{address!r} is no task: write task:MODULE:NAME, as in task:shop.tasks:charge")
+            raise ValueError(f"{address!r} is not a task: write task:MODULE:NAME, as in task:shop.tasks:charge")
         try:
             task = getattr(import_module(module), name)
         except (Exception, SystemExit) as error:  # the module's own, too
             raise ValueError(
-                f"{address}: this process cannot import it: {describe(error)}. A relay gets it by `onceward relay --import {module}`, "
-                "where that module can be imported"
+                f"{address}: this process cannot import it: {describe(error)}. Run `onceward relay --import {module}` "
+                "where it can be imported"
             ) from error
         self._address = address
         self._jobs = jobs_of(task)
@@ -169,8 +169,8 @@ def jobs_of(task: object) -> TaskJobs:
     if getattr(getattr(task, "delay", None), "__globals__", {}).get("__name__") == "rq.decorators":
         return RqJobs(task)
     raise TypeError(
-        f"{task!r} is no task: give one of Celery, Dramatiq, Procrastinate or Taskiq, or a function under RQ's @job, and its arguments "
-        "behind it, as in once.enqueue(report, day, key=day)"
+        f"{task!r} is not a task: give one of Celery, Dramatiq, Procrastinate or Taskiq, or a function under RQ's "
+        "@job, and its arguments behind it, as in once.enqueue(report, day, key=day)"
     )
 
 
@@ -211,7 +211,7 @@ def arguments_of(jobs: TaskJobs, args: Sequence[object], kwargs: Mapping[str, ob
     for own, value in given.items():
         kind = fits.parameters[own].kind
         if kind in {Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL}:
-            raise ValueError(f"{name}{fits}: a job gets its arguments by name, and {own} cannot be given so")
+            raise ValueError(f"{name}{fits}: a job gets its arguments by name, and {own} cannot be given by name")
         arguments |= value if kind is Parameter.VAR_KEYWORD else {own: value}
     if lost := sorted(jobs.reserved & {*fits.parameters, *arguments}):
         raise ValueError(f"{name}{fits}: the queue takes {lost[0]} for itself, so the job would not get it: rename it")
@@ -288,6 +288,6 @@ class Enqueuing:
         reply = yield from insert_messages(self._store, write)
         if not reply.won and decide(reply.record, reply.now, write.owner, None, self._policy) is not Verdict.REPLAY:
             raise StoreError(
-                f"{write.key}: its record is held by an open transaction, or of a newer version", transient=True
+                f"{write.key}: an open transaction holds its record, or a newer version wrote it", transient=True
             )
         return reply

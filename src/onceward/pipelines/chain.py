@@ -158,8 +158,8 @@ def _check_effect(kit: "Kit", keys: StepKeys, title: str) -> None:
     if not kit.guarded and not kit.within:
         kit.warn(
             "name" if keys.name else "",
-            f"{title!r} has an effect, and no guard stands around it: only a redelivery of the same message is recognised, not "
-            "the same operation in another message",
+            f"{title!r} has an effect, but no guard: onceward recognises the same message, not the same operation in "
+            "another message",
         )
 
 

@@ -79,15 +79,15 @@ class Statement:
         if dialect == "mysql" and word not in _MYSQL:
             known = ", ".join(sorted(word.upper() for word in _MYSQL))
             raise ValueError(
-                f"{word.upper()} can end the transaction that this statement runs in, which is onceward's to end. On MySQL, give one "
-                f"of {known}"
+                f"{word.upper()} can end the transaction that this statement runs in. Only onceward may end it. On "
+                f"MySQL, give one of {known}"
             )
         if first in _ENDING or parts[0][:2] == ["prepare", "transaction"]:
             raise ValueError(
-                f"{first.upper()} ends the transaction that this statement runs in, which is onceward's to end"
+                f"{first.upper()} ends the transaction that this statement runs in. Only onceward may end it"
             )
         if "?" in bare and dialect == "sqlite":
-            raise ValueError("a parameter has a name here, as in :amount, and ? has none")
+            raise ValueError("a parameter needs a name, as in :amount; ? has none")
 
 
 _DIALECTS: Final[dict[str, Dialect]] = {
@@ -120,7 +120,7 @@ class Database:
         self._parts, self._options = url_parts(url)
         dialect = _DIALECTS.get(self._parts.scheme)
         if dialect is None:
-            raise ValueError(f"{self._parts.scheme}: is no SQL database: give sqlite:, postgresql: or mysql:")
+            raise ValueError(f"{self._parts.scheme}: is not an SQL database: give sqlite:, postgresql: or mysql:")
         if dialect == "sqlite" and self._parts.path in {"", "/", "/:memory:"}:
             raise ValueError("name a file, as in sqlite:///orders.db: each connection would have a database of its own")
         self.dialect: Dialect = dialect

@@ -86,8 +86,9 @@ class InnerGuard:
         if keep is not None and keep < kit.built.longest_pause + options.get("lease", 0.0):
             kit.warn(
                 (*at, "retention"),
-                f"a message that fails after this guard can come again {kit.built.longest_pause:g} s later, when this record is forgotten, so "
-                "the guarded part would be made again: raise retention:, or lower longest: of backoff:",
+                f"a message that fails after this guard can come again {kit.built.longest_pause:g} s later. This "
+                "record is then forgotten, and the guarded part runs again: raise retention:, or lower longest: of "
+                "backoff:",
             )
 
     async def run(

@@ -82,7 +82,7 @@ def exactly(once: "Once", **options: Unpack[TaskOptions]) -> Callable[[T], T]:
 
     def decorate(task: T) -> T:
         if not isinstance(task, Task):
-            raise TypeError(f"{task!r} is no task: write @exactly(once, ...) above @app.task")
+            raise TypeError(f"{task!r} is not a task: write @exactly(once, ...) above @app.task")
         if task.pass_context and options.get("fingerprint") is True:
             raise ValueError(
                 f"{task.name}: fingerprint=True would cover the job's context: name the parameters that matter"
@@ -198,7 +198,7 @@ async def _uncount(context: JobContext | None) -> None:
         else:
             await connector.execute_query_async(_UNCOUNT, job_id=context.job.id)
     except Exception as error:  # the job must come again, even if that is counted
-        logger().warning("%s: an attempt is counted that was none: %s", context.job.call_string, error)
+        logger().warning("%s: an attempt that did not run is counted: %s", context.job.call_string, error)
 
 
 class ProcrastinateJobs(TaskJobs):

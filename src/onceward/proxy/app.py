@@ -22,7 +22,7 @@ from onceward.web.asgi_messages import DatedSend, Receive, Scope, Send, live, pa
 _WELL: Final = Answer(200, [("Content-Type", "application/json"), ("Cache-Control", "no-store")], b'{"status":"ok"}')
 _FRAMING: Final = Problem("framing", 400, "Request is ambiguous", "The request {why}. Nothing was done.")
 _UPGRADE: Final = Problem("upgrade", 501, "Upgrades do not pass", "This proxy passes HTTP only. Nothing was done.")
-_METHOD: Final = Problem("method", 501, "This method does not pass", "This proxy passes no {method} on.")
+_METHOD: Final = Problem("method", 501, "This method does not pass", "This proxy does not pass {method} on.")
 _LOOP: Final = Problem("loop", 508, "The proxy is its own upstream", "The request came back to the proxy.")
 _UNREACHABLE: Final = Problem("upstream-unreachable", 502, "The service cannot be reached", "Nothing was done.", 1)
 _MAYBE: Final = "The service behind this proxy has the request. It may have carried the request out."

@@ -140,7 +140,7 @@ class RabbitBroker(Broker[AbstractIncomingMessage]):
         if not 0 < wait <= 60:
             raise ValueError(f"wait={wait!r}: give up to 60 seconds")
         if longest > LONGEST:
-            raise ValueError(f"backoff=: the longest pause is {longest:g} s, and RabbitMQ takes up to {LONGEST:g}")
+            raise ValueError(f"backoff=: the longest pause is {longest:g} s: give at most {LONGEST:g}")
         self._dead = dead_name(queue) if dead is True else dead
         if self._dead == queue:
             raise ValueError(f"{queue} is both the queue and that of its dead letters: give another dead=")

@@ -45,8 +45,8 @@ class RedisStreamTarget:
         self._stream = unquote(name)
         if not (parts.hostname and number.isdecimal() and name) or "@" in parts.netloc or parts.query or parts.fragment:
             raise ValueError(
-                f"{shown_url(address)!r} is no stream: write redis-stream://HOST:PORT/DATABASE/STREAM, without a user. For a password, "
-                "register a target of your own (docs/reference/outbox.md)"
+                f"{shown_url(address)!r} is not a stream: write redis-stream://HOST:PORT/DATABASE/STREAM, without a "
+                "user. For a password, register a target of your own (docs/reference/outbox.md)"
             )
         given = {
             "host": parts.hostname,

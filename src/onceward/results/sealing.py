@@ -50,7 +50,7 @@ def sealed_whole(seal: Seal, text: str) -> str:
     except NotOpened as error:
         raise NotSealed(str(error)) from error
     if not is_whole:
-        raise NotSealed("its seal does not open what it seals")
+        raise NotSealed("its seal cannot open what it sealed")
     return token
 
 

@@ -159,7 +159,7 @@ def _grant(where: str, parts: list[str]) -> TokenGrant:
         raise ValueError(f"{where}: write a name, namespaces, actions and a hash, with spaces between them")
     name, namespaces, actions, digest = parts
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{where}: {name!r} is no name of a token: use letters, digits, and the signs _ . @ -")
+        raise ValueError(f"{where}: {name!r} cannot name a token: use letters, digits, and the signs _ . @ -")
     if not _HASH.fullmatch(digest):
         raise ValueError(f"{where}: the hash must be sha256: and 64 hexadecimal digits, as `onceward token` prints")
     for namespace in (spaces := namespaces.split(",")):
@@ -167,7 +167,7 @@ def _grant(where: str, parts: list[str]) -> TokenGrant:
             checked_name(namespace)
     if unknown := set(acts := actions.split(",")) - {*ACTIONS, _ALL}:
         raise ValueError(
-            f"{where}: {', '.join(sorted(unknown))} is no action; there are {', '.join(ACTIONS)} and {_ALL}"
+            f"{where}: {', '.join(sorted(unknown))} is not an action; there are {', '.join(ACTIONS)} and {_ALL}"
         )
     return TokenGrant(name, frozenset(spaces), frozenset(acts), bytes.fromhex(digest.removeprefix("sha256:")))
 

@@ -151,7 +151,7 @@ def exactly(once: "Once", *, later: "ScheduleSource | None" = None, **options: U
 
     def decorate(task: T) -> T:
         if not isinstance(task, AsyncTaskiqDecoratedTask):
-            raise TypeError(f"{task!r} is no task: write @exactly(once, ...) above @broker.task")
+            raise TypeError(f"{task!r} is not a task: write @exactly(once, ...) above @broker.task")
         check_broker(task.broker, task.task_name)
         ours = (middleware for middleware in task.broker.middlewares if isinstance(middleware, OnceMiddleware))
         told = next(ours, None)

@@ -158,7 +158,7 @@ def project_url() -> str:
         raise ImproperlyConfigured(f"the database {alias()!r} is {connection.vendor}, and no ledger can be in it")
     ours = given().get("OPTIONS", {})
     if not isinstance(ours, dict):
-        raise ImproperlyConfigured('"OPTIONS" is no dict of options of the ledger\'s URL, as in {"lanes": 4}')
+        raise ImproperlyConfigured('"OPTIONS" is not a dict of options of the ledger\'s URL, as in {"lanes": 4}')
     if make is _sqlite and connection.is_in_memory_db():
         return "memory:"
     base, options = make(place)

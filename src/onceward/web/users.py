@@ -96,8 +96,8 @@ def _rest_view(native: Any, match: Any) -> Any:
     made = cast("Any", getattr(match.func, "cls", None))
     if not hasattr(made, "initialize_request"):
         raise RuntimeError(
-            f"rest_framework_user(): {native.path_info} is no view of Django REST framework, so nobody knows whose its "
-            "idempotency key is. Guard other views with @idempotent and rules of their own. Nothing has run"
+            f"rest_framework_user(): {native.path_info} is not a view of Django REST framework, so nobody knows whose "
+            "its idempotency key is. Guard other views with @idempotent and rules of their own. Nothing has run"
         )
     _ = native.body  # this reads and keeps it, because an authenticator may read the form
     view = made(**getattr(match.func, "initkwargs", {}))

@@ -211,5 +211,7 @@ def _checked(found: Credentials, place: str) -> Credentials:
     """Refuse characters that do not fit into a header, such as the line end that a file leaves."""
     for name, value in zip(found._fields, found, strict=True):
         if value is not None and not (value.isascii() and value.isprintable() and " " not in value):
-            raise StoreError(f"the {name} in {place} holds a space, a line end or another character that no key has")
+            raise StoreError(
+                f"the {name} in {place} holds a space, a line end or another character that a key cannot have"
+            )
     return found

@@ -235,7 +235,7 @@ def test_a_message_that_arrives_damaged_is_left_out_and_logged(ask, front, caplo
     front.rule = lambda seen: Fault(edit_reply=damage)
     (message,) = ask(queue, "receive", wait=0)
     assert message.body == "two"
-    assert "1 message(s) arrived damaged" in caplog.text
+    assert "1 message(s) arrived damaged, and come again" in caplog.text
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------------

@@ -340,7 +340,7 @@ def test_a_message_that_comes_back_in_the_same_run_waits_for_the_next(scene):
         if len(fates) == 1:
             back = scene.dead(attributes=KEYED)
     assert outcomes(fates) == ["moved", "refused"]
-    assert "moved in this run already" in fates[1].reason
+    assert "this run already moved it" in fates[1].reason
     assert list(scene.there()) == [back]
     assert outcomes(scene.run()) == ["moved"]
 
@@ -481,7 +481,7 @@ def test_a_message_that_another_run_is_sending_stays(scene):
     claim = Once(scene.once.store).acquire(first, name="onceward.redrive")
     (fate,) = scene.run()
     assert (fate.outcome, list(scene.there())) == ("refused", [first])
-    assert "another run is at it" in fate.reason
+    assert "another run is moving it" in fate.reason
     claim.complete()
 
 

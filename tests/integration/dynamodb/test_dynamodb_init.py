@@ -248,7 +248,7 @@ def ttl_of(dynoxide, table):
 
 def test_ttl_is_not_switched_on_in_a_table_that_has_items_already(store, proxy, dynoxide, theirs):
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"TTL is off.*`onceward init --ttl`.*What stands: table") as told:
+        with pytest.raises(StoreError, match=r"TTL is off.*`onceward init --ttl`.*Done so far: table") as told:
             drive(provision(store, set()), store)
         assert not told.value.transient
     assert sent(proxy, "UpdateTimeToLive") == []
@@ -297,7 +297,7 @@ def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dyno
 
 
 def test_recovery_that_the_server_does_not_have_is_told_and_table_stands(store, dynoxide, name):
-    with pytest.raises(StoreError, match=r"recovery was not enabled. What stands: table .* and TTL on expires_at"):
+    with pytest.raises(StoreError, match=r"recovery was not enabled. Done so far: table .* and TTL on expires_at"):
         drive(provision(store, {"pitr"}), store)
     assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
 

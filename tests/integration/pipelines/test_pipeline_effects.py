@@ -108,7 +108,7 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
     [
         ("sql: {statement: 'UPDATE a SET b = :b, c = :c', parameters: {b: message.b}}", "no value fills :c"),
         ("sql: {statement: 'UPDATE a SET b = 1', parameters: {b: message.b}}", "the statement has no :b"),
-        ("sql: {statement: 'UPDATE a SET b = ?'}", "a parameter has a name"),
+        ("sql: {statement: 'UPDATE a SET b = ?'}", "a parameter needs a name"),
         ("sql: {statement: '/* x */ COMMIT'}", "COMMIT ends the transaction"),
         *(
             (f"sql: {{statement: '{text}', database: 'mysql://a@h/b'}}", f"{text.split()[0]} can end the transaction")
@@ -138,7 +138,7 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
         ("send: {to: {sns: {topic: a}}}", "is not a topic"),
         ("send: {to: {eventbridge: {bus: a, source: aws.x, detail_type: b}}}", "does not begin with aws"),
         ("send: {to: {firehose: {stream: 'a/b'}}}", "is not a stream"),
-        ("send: {to: {nats: {subject: 'a.>'}}}", "is no subject"),
+        ("send: {to: {nats: {subject: 'a.>'}}}", "is not a subject"),
         ("send: {to: {redis_stream: {stream: a, server: 'u@h'}}}", "is no stream"),
         ("send: {to: {rabbitmq: {queue: a, exchange: b}}}", "give amqp:"),
         ("send: {to: {http: {url: 'http://u:p@a/'}}}", "without a user, a password"),

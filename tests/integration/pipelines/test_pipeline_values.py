@@ -329,18 +329,18 @@ def test_a_row_that_does_not_fit_is_told_and_finds_no_wrong_value(tmp_path, row)
     values = CsvValues("csv:prices.csv", "", tmp_path)
     file.write_text(f"sku,price\ntea,2\n{row}\n")
     for use in (lambda: values.get("soap"), lambda: CsvValues("csv:prices.csv", "", tmp_path)):
-        with pytest.raises(ValueError, match=r"prices\.csv(: line 3 has more or fewer values| is no CSV)"):
+        with pytest.raises(ValueError, match=r"prices\.csv(: line 3 has more or fewer values| is not CSV)"):
             use()
 
 
 @each(
     ("step", "says"),
     [
-        ("lookup: {at: 'etcd://x', key: message.id}", "is no place of values"),
+        ("lookup: {at: 'etcd://x', key: message.id}", "cannot hold values"),
         ("lookup: {at: 'csv:no.csv', key: message.id}", "there is no such file"),
         ("lookup: {at: 'csv:a.csv?key=no', key: message.id}", "has no column 'no'"),
         ("lookup: {at: 'csv:a.csv?kye=a', key: message.id}", "kye is no option here"),
-        ("lookup: {at: 'json:a.csv', key: message.id}", "is no JSON object"),
+        ("lookup: {at: 'json:a.csv', key: message.id}", "is not a JSON object"),
         ("lookup: {at: 'json:a.csv', space: x, key: message.id}", "a file has no space"),
         ("lookup: {at: 'dynamodb://', key: message.id}", "name the table"),
         ("store: {at: 'csv:a.csv', key: message.id}", "values of csv are only read"),

@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_refused_when_decorating(app, once):
         exactly(once, key="other")(charge)
     with pytest.raises(TypeError, match="write @exactly"):
         exactly(once, key="order")(app.task(charge, shared=False))
-    with pytest.raises(TypeError, match="is no task yet"):
+    with pytest.raises(TypeError, match="is not a task yet"):
         exactly(once, key="order")(charge)("a")
     with pytest.raises(TypeError, match="give the task its ledger"):
         app.task(charge, shared=False, base=OnceTask, lazy=False, name="other")

@@ -166,7 +166,7 @@ def test_the_claim_is_at_hand_in_the_application_and_not_after_it(once):
     async def main():
         client = Client()
         await guarded(scope(), client.receive, client.send)
-        with pytest.raises(Exception, match="no claim is held here"):
+        with pytest.raises(Exception, match="there is no claim here"):
             current()
 
     seen = []

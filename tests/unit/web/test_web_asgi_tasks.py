@@ -126,7 +126,7 @@ def test_who_gives_a_request_up_holds_no_claim_and_may_send_it_again(once):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await serve(guarded)
-        with pytest.raises(OncewardError, match="no claim is held here"):
+        with pytest.raises(OncewardError, match="there is no claim here"):
             current()
         return await serve(guarded)
 

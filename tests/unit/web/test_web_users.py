@@ -378,7 +378,7 @@ def test_the_rest_frameworks_user_is_the_scope_and_may_be_refused(once, monkeypa
         assert site.problem(site.post()) == "unscoped"
         form = Client().post("/orders/7", {"a": 1}, headers={"Idempotency-Key": "form", "Authorization": "7"})
         assert form.json()["data"] == {"a": "1"}  # the body is there, although it was read before
-        with pytest.raises(RuntimeError, match="is no view of Django REST framework"):
+        with pytest.raises(RuntimeError, match="is not a view of Django REST framework"):
             Client().post("/plain/7", headers={"Idempotency-Key": "k"})
         assert site.post("/other/7").status_code == 404
     assert Orders.runs == 3

@@ -404,10 +404,10 @@ def test_the_claim_is_at_hand_in_the_application_and_its_answer_only(once):
         return parts()
 
     exchange = Exchange(WsgiIdempotency(app, once))
-    with pytest.raises(OncewardError, match="no claim is held here"):
+    with pytest.raises(OncewardError, match="there is no claim here"):
         current()
     exchange.finish()
-    with pytest.raises(OncewardError, match="no claim is held here"):
+    with pytest.raises(OncewardError, match="there is no claim here"):
         current()
     assert keys == ["http:k:*"] * 3
 

@@ -48,7 +48,7 @@ def _copy(record: Record, queue: Queue, room: int, seal: Seal | None) -> Outgoin
     kept = read_kept(opened_kept(record.key, check_keeps(record), seal))
     if kept.queue.endswith(".fifo") is not queue.fifo:  # the name of a FIFO queue must end so
         raise Refusal(
-            f"{record.key}: its message comes from {kept.queue}. One of that and {queue.name} is a FIFO queue, and the other is not: "
+            f"{record.key}: its message comes from {kept.queue}. Only one of that and {queue.name} is a FIFO queue: "
             "give a queue of the same kind"
         )
     # Each version of the record has its own id: within five minutes a FIFO queue drops a second message with one id, and the

@@ -110,11 +110,11 @@ class Mover:
             return Fate("finished", message, "an earlier run has sent it")
         if own is not None and verdict in {Verdict.BUSY, Verdict.PARKED}:
             left = max(0.0, own.lease_until - now)
-            why = f"its sending is {own.status}: another run is at it, or was killed; try again in {left:.0f} s"
+            why = f"its sending is {own.status}: another run is moving it, or was killed; try again in {left:.0f} s"
             raise Refusal(why)
         reading = self._letters.read(message)
         if reading.origin in self._sent:
-            raise Refusal("it, or a copy of it, was moved in this run already: find out first why it is here again")
+            raise Refusal("this run already moved it, or a copy of it: find out first why it came back")
         begun = own is not None and verdict is not Verdict.START
         plan, record = self._plan(reading, begun=begun)
         if plan.moves:
@@ -138,7 +138,7 @@ class Mover:
         except Completed:
             return Plan("finish", "another run has sent it"), None
         except (Busy, Parked) as error:
-            raise Refusal(f"another run is at it: {error}") from error
+            raise Refusal(f"another run is moving it: {error}") from error
         try:
             plan, record = self._prepared(reading, begun=begun)
             if claim.lost:
@@ -196,7 +196,7 @@ class Mover:
         """
         store = self._once.store
         if self._look(ledger_key(NAME, message.id))[0] != own:
-            raise Refusal("another run is at it: try again")
+            raise Refusal("another run is moving it: try again")
         # As Ledger.clear: the next claim must get a larger fence, and a clock of whole seconds stamps ahead.
         if 0 < (ahead := record.fence / 1e6 - self._look(record.key)[1]) < 3 * store.resolution:
             time.sleep(ahead)

@@ -85,7 +85,7 @@ def reported(
         named = failed[:1] if first_only else failed
         # Lambda reads an item without a name as a failure of the whole batch, or ignores it.
         if any(delivery_of(outcome).id is None for outcome in named):
-            raise failure(outcomes, "; one of them has no identifier to be reported by")
+            raise failure(outcomes, "; one of them has no identifier, so it cannot be reported")
         return {"batchItemFailures": [{"itemIdentifier": identify(delivery_of(outcome))} for outcome in named]}
 
     return wrapping(once, Source(source, lambda event, _: deliveries(event), answer, group, concurrency), options)

@@ -89,7 +89,7 @@ class SqsBroker(Broker[Message]):
         if not 0 <= wait <= LONGEST_WAIT:
             raise ValueError(f"wait={wait!r}: give 0 to 20 seconds")
         if longest > LONGEST_HOLD:
-            raise ValueError(f"backoff=: the longest pause is {longest:g} s, and SQS takes up to 43200")
+            raise ValueError(f"backoff=: the longest pause is {longest:g} s: give at most 43200")
         check_unwrap(unwrap)
         self.name, self.ordered = queue.name, queue.fifo
         self._queue, self._unwrap = queue, unwrap

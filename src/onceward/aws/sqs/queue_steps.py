@@ -176,7 +176,7 @@ class QueueSteps:
         messages = [message for one in told if (message := read_message(one)) is not None]
         if len(messages) < len(told):
             damaged = len(told) - len(messages)
-            logger().warning("queue %s: %d message(s) arrived damaged", self._address.name, damaged)
+            logger().warning("queue %s: %d message(s) arrived damaged, and come again", self._address.name, damaged)
         return messages
 
     def delete_many(self, receipts: Iterable[str]) -> Steps[list[QueueError | None]]:

@@ -176,4 +176,4 @@ class Checkpoint(Generic[T]):
 
 def log_on_done(error: Exception) -> None:
     """Log that the user's ``on_done`` raised ``error``."""
-    logger().error("a checkpoint's on_done raised, which changes nothing in the ledger", exc_info=error)
+    logger().error("on_done of a checkpoint raised. The ledger is as it was", exc_info=error)

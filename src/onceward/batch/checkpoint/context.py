@@ -58,5 +58,5 @@ class CheckpointContext(Generic[T]):
 
     def _check_new(self) -> None:
         if self._entered:
-            raise RuntimeError("this once.checkpoint(...) was entered before: make another for another block")
+            raise RuntimeError("this once.checkpoint(...) was entered before: make a new one for each block")
         self._entered = True

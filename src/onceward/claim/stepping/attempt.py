@@ -95,8 +95,8 @@ class StepsOfAttempt:
         key = self._claim.record.key
         if self.within() is not None:
             raise OncewardError(
-                f"{key}: a message was sent within a step, which a later attempt does not enter, so the message would be lost. "
-                "Send it after the step"
+                f"{key}: a message was sent within a step. A later attempt skips that step, so the message would be "
+                "lost. Send it after the step"
             )
         if self.notes.room.running and not self._place.is_handlers():
             raise OncewardError(

@@ -258,7 +258,7 @@ def _check_options(on_lapse: object, not_made: object) -> None:
 def _known(function: Callable[..., object]) -> tuple[Handler, Codec]:
     """Return what is known of a step's function, and how its results are stored; raises TypeError if they cannot be."""
     if not callable(function):
-        raise TypeError(f"{function!r} is no function: write claim.step(name, function, *arguments)")
+        raise TypeError(f"{function!r} is not a function: write claim.step(name, function, *arguments)")
     one = getattr(function, "__func__", function)
     try:
         found = _KNOWN.get(one)

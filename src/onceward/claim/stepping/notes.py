@@ -128,7 +128,7 @@ class StepNotes:
             claim.tell()
         if entry.why is not None and not entry.kept and not again:
             warnings.warn(
-                f"{claim.record.key}: its step {note.name!r} is recorded without its result, so that a later attempt would "
+                f"{claim.record.key}: its step {note.name!r} is recorded without its result, so a later attempt will "
                 f"be parked: {entry.why}",
                 ResultWarning,
                 stacklevel=4,

@@ -54,7 +54,7 @@ def opened(kit: "Kit", field: "Field", url: str, space: str, *, writes: bool) ->
     with kit.noting(field, ValueError, OSError):  # also a file that cannot be read
         scheme = url_parts(url)[0].scheme
         if scheme not in PLACES:
-            raise ValueError(f"{scheme or url!r} is no place of values: give one of {', '.join(sorted(PLACES))}")
+            raise ValueError(f"{scheme or url!r} cannot hold values: give one of {', '.join(sorted(PLACES))}")
         where, library = PLACES[scheme]
         if library is not None and not kit.needs(field, *library):
             return None
@@ -72,5 +72,5 @@ def options_of(url: str, known: frozenset[str]) -> dict[str, str]:
     options = url_parts(url)[1]
     for name in options:
         if name not in known:
-            raise ValueError(f"{name} is no option here; there are {', '.join(sorted(known))}")
+            raise ValueError(f"{name} is not an option here; there are {', '.join(sorted(known))}")
     return options

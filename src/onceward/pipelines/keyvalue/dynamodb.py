@@ -176,5 +176,5 @@ class DynamoValues(Values):
 
 def _date(answer: ServiceAnswer) -> float:
     if answer.date is None:
-        raise ConnectionError("the answer has no Date, so nobody can tell what has expired")
+        raise ConnectionError("the answer has no Date, so onceward cannot tell what has expired")
     return answer.date

@@ -62,7 +62,7 @@ class CsvValues(FileValues):
             with file.open(newline="", encoding="utf-8-sig") as lines:
                 return self._read(csv.DictReader(lines), file.name)
         except csv.Error as error:
-            raise ValueError(f"{file.name} is no CSV: {error}") from error
+            raise ValueError(f"{file.name} is not CSV: {error}") from error
 
     def _read(self, rows: "csv.DictReader[str]", name: str) -> dict[str, Any]:
         header = rows.fieldnames
@@ -87,4 +87,4 @@ class JsonValues(FileValues):
         try:
             return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
         except msgspec.MsgspecError as error:
-            raise ValueError(f"{file.name} is no JSON object: {error}") from error
+            raise ValueError(f"{file.name} is not a JSON object: {error}") from error

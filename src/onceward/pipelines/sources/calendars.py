@@ -56,7 +56,7 @@ class CronCalendar:
         if len(fields) != 5:
             raise ValueError(f"{expression!r}: give five fields, as in 0 3 * * 1-5")
         if any(part.startswith("r") for field in fields for part in field.split(",")):
-            raise ValueError(f"{expression!r} is random, and would be another time on each machine")
+            raise ValueError(f"{expression!r} is random, so each machine would run at another time: give fixed times")
         try:
             self._zone = ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError) as error:
@@ -65,7 +65,7 @@ class CronCalendar:
             self._cron = croniter(expression, 0.0)
             self._cron.get_next()
         except CroniterError as error:
-            raise ValueError(f"{expression!r} is no expression of cron: {error}") from error
+            raise ValueError(f"{expression!r} is not a cron expression: {error}") from error
         self._any_hour = fields[1].startswith("*") or self._cron.expanded[1] == ["*"]
 
     def last(self, now: float) -> float:

@@ -95,7 +95,7 @@ class CsvSource(LineSource, kw_only=True):
                 if len(values) != len(names):
                     raise ValueError(f"{len(values)} values, and the first line names {len(names)} fields")
                 if row.data is not None and not row.data.endswith(b"\n"):
-                    raise ValueError("it can be cut: if it is whole, end it with a line break")
+                    raise ValueError("it may be cut off: if it is complete, end it with a line break")
             except (ValueError, csv.Error) as error:
                 delivery.fault = MalformedRecord(f"not a row of CSV: {error}")
                 if row.data is not None:

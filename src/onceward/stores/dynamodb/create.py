@@ -63,7 +63,7 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
             if not parts:
                 raise
             done = " and ".join(part.what for part in parts)
-            raise StoreError(f"{error}. What stands: {done}", transient=error.transient) from error
+            raise StoreError(f"{error}. Done so far: {done}", transient=error.transient) from error
         parts.append(part)
     return parts
 

@@ -18,8 +18,8 @@ class PymysqlDriver(CallersDriver):
             raise ValueError("the connection is closed")
         if state is TransactionState.OPEN:
             raise ValueError(
-                "the connection is in a transaction already; commit it first, for this one must be ours to end. Without autocommit, "
-                "each statement begins one, also a SELECT"
+                "the connection is in a transaction already; commit it first, because onceward must end the one it "
+                "begins. Without autocommit, each statement begins one, also a SELECT"
             )
 
     def fetch(self, texts: Sequence[str]) -> Any:

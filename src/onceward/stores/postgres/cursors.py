@@ -160,7 +160,7 @@ def _elements(values: list[Any]) -> str:
         return repr(values)[1:-1]
     text = "\0".join(values)
     if text.count("\0") != count - 1:
-        raise ValueError("PostgreSQL keeps no NUL in a text")
+        raise ValueError("PostgreSQL cannot store a NUL in a text")
     return '"' + _escaped(text).replace("\0", '","') + '"'
 
 

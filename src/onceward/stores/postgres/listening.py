@@ -194,7 +194,7 @@ class Ear:
                     os.read(poke, 4096)
                 _hear(connection, held)
         except Exception as error:  # the waiters look again and again instead
-            logger().info("waiters look every now and then, because nobody can listen: %s", error)
+            logger().info("waiters poll, because LISTEN does not work here: %s", error)
             self._deaf_until = boottime() + DEAF
         finally:
             with self._lock:

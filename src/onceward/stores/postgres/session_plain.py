@@ -87,8 +87,8 @@ def check_idle(connection: Any) -> None:
         raise ValueError("the connection is closed")
     if status != TransactionStatus.IDLE:
         raise ValueError(
-            "the connection is in a transaction already; commit it first, for this one must be ours to end. Without "
-            "autocommit, each statement begins one, also a SELECT"
+            "the connection is in a transaction already; commit it first, because onceward must end the one it "
+            "begins. Without autocommit, each statement begins one, also a SELECT"
         )
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise ValueError("the connection is in a pipeline: enter the transaction outside it")
@@ -106,8 +106,8 @@ class Psycopg2Driver(CallersDriver):
             raise ValueError("the connection is asynchronous, and psycopg2 cannot commit there: give a plain one")
         if state_of(self.connection) is not TransactionState.ENDED:
             raise ValueError(
-                "the connection is in a transaction already; commit it first, for this one must be ours to end. Without "
-                "autocommit, each statement begins one, also a SELECT"
+                "the connection is in a transaction already; commit it first, because onceward must end the one it "
+                "begins. Without autocommit, each statement begins one, also a SELECT"
             )
 
     def start(self) -> None:
@@ -162,7 +162,8 @@ class AsyncpgDriver(CallersDriver):
             raise ValueError("the connection is closed")
         if self._driver.is_in_transaction():
             raise ValueError(
-                "the connection is in a transaction already; commit it first, for this one must be ours to end"
+                "the connection is in a transaction already; commit it first, because onceward must end the one it "
+                "begins"
             )
 
     async def start(self) -> None:

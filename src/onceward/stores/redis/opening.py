@@ -138,4 +138,4 @@ def _address(text: str) -> tuple[str, int]:
     try:
         return host.strip("[]"), int(port)
     except ValueError:
-        raise ValueError(f"{text!r} is no host and port of a Sentinel") from None
+        raise ValueError(f"{text!r} is not a host and port of a Sentinel") from None

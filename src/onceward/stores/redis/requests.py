@@ -249,8 +249,10 @@ class Confirmation(NamedTuple):
             return None
         if not on_disk:
             return exceptions.TimeoutError(
-                "the write is not on the server's disk in time, and disk=yes asks for it. It may be kept all the same"
+                "the server did not confirm in time that the write is on its disk (disk=yes). The write may still be "
+                "kept"
             )
         return exceptions.TimeoutError(
-            f"{reached} replica(s) have confirmed the write in time, and wait={self.replicas} asks for more. It may be kept all the same"
+            f"{reached} replica(s) confirmed the write in time, but wait={self.replicas} needs more. The write may "
+            "still be kept"
         )

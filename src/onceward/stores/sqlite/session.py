@@ -45,8 +45,8 @@ class SqliteSession:
         """Begin a transaction that holds the file's write lock."""
         if getattr(self._connection, "autocommit", None) is False:
             raise ValueError(
-                "a connection with autocommit=False is always in a transaction, and this one must be ours to begin and "
-                "end; connect with autocommit=True or with an isolation_level"
+                "a connection with autocommit=False is always in a transaction, but onceward must begin and end this "
+                "one. Connect with autocommit=True or with an isolation_level"
             )
         if self._connection.in_transaction:
             raise ValueError(

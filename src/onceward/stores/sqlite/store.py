@@ -70,7 +70,7 @@ class SqliteStore(SqliteExchange, Polled):
         page: Page | None = yield SqlRequest(partial(select, selection, after, limit), writes=False)
         if page is None:
             raise NoIndex(
-                f"ledger {self.path}: it has no index of chains, because an earlier version made it: run `onceward migrate`"
+                f"ledger {self.path}: an earlier version made it without an index of chains: run `onceward migrate`"
             )
         return page
 

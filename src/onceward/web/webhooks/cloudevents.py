@@ -37,12 +37,12 @@ class CloudEvents:
             attributes = {name[3:]: unquote(value) for name, value in headers.items() if name.startswith("ce-")}
             return _event(attributes, _data(kind, body))
         if not kind.endswith("+json"):
-            raise ValueError(f"the events are in {kind}, and JSON is known")
+            raise ValueError(f"the events are in {kind}: send them as JSON")
         found = _json(body)
         if not kind.startswith(_BATCH):
             return _structured(found)
         if not isinstance(found, list):
-            raise ValueError("the body is no list of events")
+            raise ValueError("the body is not a list of events")
         return list(map(_structured, found))
 
 
@@ -61,7 +61,7 @@ def _structured(found: object) -> WebhookEvent:
 def _event(attributes: Mapping[str, object], data: object) -> WebhookEvent:
     source = text_of(attributes, "source")
     if any(map(str.isspace, source)):  # else two events could have one key
-        raise ValueError(f"the source {source!r} has white space, which no URI-reference has")
+        raise ValueError(f"the source {source!r} has white space, which a URI-reference cannot have")
     return WebhookEvent(f"{source} {text_of(attributes, 'id')}", text_or_none(attributes.get("type")), data, source)
 
 

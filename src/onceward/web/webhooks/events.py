@@ -89,7 +89,7 @@ def objects_of(data: Mapping[str, object], name: str) -> list[dict[str, object]]
     """Return a list of objects in a body; raises ValueError if there is none."""
     found = data.get(name)
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise ValueError(f"there is no list {name}, which has the events")
+        raise ValueError(f"the body has no list {name} of events")
     return found
 
 

@@ -143,7 +143,7 @@ class Sns:
         ]
         digest = {"1": SHA1, "2": SHA256}.get(str(data.get("SignatureVersion")))
         if digest is None:
-            raise SignatureRefused(f"its SignatureVersion is {data.get('SignatureVersion')!r}, and 1 and 2 are known")
+            raise SignatureRefused(f"its SignatureVersion is {data.get('SignatureVersion')!r}: only 1 and 2 are known")
         self._certificates.check(
             str(data.get("SigningCertURL")), str(data.get("Signature")), "".join(lines).encode(), digest()
         )
@@ -226,7 +226,7 @@ class SendGrid:
         except (ValueError, binascii.Error) as error:
             raise ValueError("public_key: give it as SendGrid shows it, in base64") from error
         if not isinstance(key, EllipticCurvePublicKey):
-            raise ValueError("public_key: SendGrid's are of elliptic curves")
+            raise ValueError("public_key: give SendGrid's, which is for elliptic curves")
         self._key = key
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Verified:
@@ -246,7 +246,7 @@ class SendGrid:
         except NotJson as error:
             raise ValueError(f"the payload is {error}") from error
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-            raise ValueError("the body is no list of events")
+            raise ValueError("the body is not a list of events")
         return [WebhookEvent(text_of(one, "sg_event_id"), text_or_none(one.get("event")), one) for one in found]
 
 
@@ -300,5 +300,5 @@ def _signed(data: Mapping[str, object], name: str) -> str:
     """Return a signed text. What is signed are lines, so a line break in another field could make one message look like another."""
     text = data.get(name)
     if not isinstance(text, str) or ("\n" in text and name != "Message"):
-        raise SignatureRefused(f"its {name} is missing, or is no single line")
+        raise SignatureRefused(f"its {name} is missing, or is not a single line")
     return text

@@ -101,7 +101,7 @@ def _written(value: Any) -> object:
         return value.isoformat()
     if isinstance(value, UUID | PurePath):
         return str(value)
-    raise TypeError(f"{type(value).__qualname__} is no type that Powertools makes keys of")
+    raise TypeError(f"{type(value).__qualname__} is not a type that Powertools makes keys of")
 
 
 @cache
