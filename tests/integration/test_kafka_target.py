@@ -56,7 +56,7 @@ def test_what_kafka_never_takes_is_refused_before_it_is_stored(target):
 
 @each("address", ["kafka:", "kafka://host:1", "kafka://anna:secret@host:1/orders", "kafka:a b"])
 def test_an_address_that_is_none_is_refused(address):
-    with pytest.raises(ValueError, match="is no topic"):
+    with pytest.raises(ValueError, match="is not a topic"):
         KafkaTarget(address)
 
 

@@ -82,7 +82,7 @@ class NatsBroker(Broker[Msg]):
 
     def __init__(self, url: str, subject: str, *, stream: str | None, dead: str, settings: Mapping[str, Any]) -> None:
         if not dead or _WILD.search(dead):
-            raise ValueError(f"dead={dead!r} cannot be a subject for dead letters: give one without wildcards")
+            raise ValueError(f"dead={dead!r} cannot be a subject for dead letters: give dead= without wildcards")
         if takes(subject, dead):
             raise ValueError(f"this worker would receive its own dead letters, {dead}: give another dead=")
         self.name, self._dead = subject, dead

@@ -139,10 +139,10 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
         ("send: {to: {eventbridge: {bus: a, source: aws.x, detail_type: b}}}", "does not begin with aws"),
         ("send: {to: {firehose: {stream: 'a/b'}}}", "is not a stream"),
         ("send: {to: {nats: {subject: 'a.>'}}}", "is not a subject"),
-        ("send: {to: {redis_stream: {stream: a, server: 'u@h'}}}", "is no stream"),
+        ("send: {to: {redis_stream: {stream: a, server: 'u@h'}}}", "is not a stream"),
         ("send: {to: {rabbitmq: {queue: a, exchange: b}}}", "give amqp:"),
         ("send: {to: {http: {url: 'http://u:p@a/'}}}", "without a user, a password"),
-        ("send: {to: {kafka: {topic: a, servers: 'u@h'}}}", "is no topic"),
+        ("send: {to: {kafka: {topic: a, servers: 'u@h'}}}", "is not a topic"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(tmp_path, monkeypatch, step, says):

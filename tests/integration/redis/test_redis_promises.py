@@ -225,11 +225,11 @@ def test_writes_wait_for_the_disk_or_no_handler_runs(server):
     ("asked", "answer", "says"),
     [
         (Confirmation(1, False, 0.5), 1, None),
-        (Confirmation(2, False, 0.5), 1, r"1 replica\(s\) have confirmed"),
+        (Confirmation(2, False, 0.5), 1, r"1 replica\(s\) confirmed"),
         (Confirmation(0, True, 0.5), [1, 0], None),
         (Confirmation(0, True, 0.5), [0, 0], "did not confirm in time"),
         (Confirmation(1, True, 0.5), [1, 1], None),
-        (Confirmation(1, True, 0.5), [1, 0], r"0 replica\(s\) have confirmed"),
+        (Confirmation(1, True, 0.5), [1, 0], r"0 replica\(s\) confirmed"),
         (Confirmation(1, True, 0.5), ResponseError("unknown command"), "unknown command"),
     ],
 )

@@ -455,7 +455,7 @@ def test_a_lost_reply_to_the_note_that_a_step_begins_lets_it_run_once(form, cloc
 
 @pytest.mark.parametrize("name", ["", None, (), ("mail", "")])
 def test_a_step_without_a_name_is_refused_before_it_runs(once, effects, name):
-    with pytest.raises(ValueError, match="no name of a step"), once.claim("1") as claim:
+    with pytest.raises(ValueError, match="cannot name a step"), once.claim("1") as claim:
         claim.step(name, effects.append, 1)
     assert effects == []
 

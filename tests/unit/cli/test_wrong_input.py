@@ -103,7 +103,7 @@ def test_a_module_that_cannot_be_imported_is_told_with_the_users_line(run, argum
             "bytes:1: write a name, namespaces, actions and a hash",
         ),
         (["token", "shop", "--tokens", "/nowhere/t", "--namespace", "x"], "--tokens /nowhere/t: No such file"),
-        (["token", "", "--tokens", "t", "--namespace", "x"], "'' is no name of a token"),
+        (["token", "", "--tokens", "t", "--namespace", "x"], "'' cannot name a token"),
         (
             ["reconcile", "--against", "bytes.csv", "--store", "sqlite:///ledger.db"],
             "bytes.csv: this is not a CSV file",

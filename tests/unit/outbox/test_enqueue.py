@@ -181,15 +181,15 @@ def test_two_services_on_one_ledger_have_keys_of_their_own(once, monkeypatch):
         (rq_reserved, (7,), {}, "the queue takes depends_on for itself"),
         *((rq_open_ended, (7,), {own: 1}, f"the queue takes {own}") for own in ("at_front", "depends_on", "job_id")),
         (notify.s(7), (), {}, "is not a task: give one of Celery"),
-        (celery, (), {}, "is no task"),
-        (app, (), {}, "is no task"),
-        (stream, (), {}, "is no task"),
-        (broker, (), {}, "is no task"),
+        (celery, (), {}, "is not a task"),
+        (app, (), {}, "is not a task"),
+        (stream, (), {}, "is not a task"),
+        (broker, (), {}, "is not a task"),
         (locked, (7,), {}, "leave out the task's queueing_lock"),
         (unconfirmed, (7,), {}, r"confirm_delivery=True"),
         (forgetful, (7,), {}, "forgets a message"),
         (by_name, (7,), {}, "is not a task: give one of Celery"),
-        (charge.fn, (7,), {}, "is no task"),
+        (charge.fn, (7,), {}, "is not a task"),
     ],
 )
 def test_what_cannot_be_queued_is_refused_before_anything_is_recorded(once, task, args, kwargs, says):
@@ -211,7 +211,7 @@ def test_a_task_that_a_relay_could_not_import_is_refused(once):
     @dramatiq.actor(broker=broker, queue_name="orders", actor_name="hidden")
     def hidden(order): ...
 
-    with pytest.raises(ValueError, match="no name in test_enqueue is this task"):
+    with pytest.raises(ValueError, match="has no global name for this task"):
         once.enqueue(hidden, 7, key="k")
     hidden.fn.__module__ = "__main__"
     with pytest.raises(ValueError, match="cannot import a task of __main__"):

@@ -122,7 +122,7 @@ def test_an_effect_that_no_guard_protects_is_a_warning(pipelines):
     pipelines.file.write_text(text)
     ((line, column, told),) = pipelines.mistakes()
     assert (line, column) == (4, 5)
-    assert told.startswith("WARNING 'pay' has an effect, and no guard")
+    assert told.startswith("WARNING 'pay' has an effect, but no guard")
 
 
 def test_an_inner_guard_that_forgets_before_a_retry_is_a_warning(pipelines):
