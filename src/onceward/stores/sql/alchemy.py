@@ -16,7 +16,7 @@ from onceward.stores.capabilities import TransactionState
 from onceward.stores.sql.drivers import CallersDriver, DriverFailed
 
 _HOOKED = "the transaction failed or ended before its COMMIT, in a hook of SQLAlchemy"
-_IN_ONE = "is in a transaction already; commit it first, for this one must be ours to end"
+_IN_ONE = "is in a transaction already; commit it first, because onceward must end the one it begins"
 
 
 class Underneath(ABC):
