@@ -126,7 +126,7 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
         ('run: {command: [cat, "a\\0b"]}', "a NUL character"),
         ("sql: {statement: 'SELECT 1', database: 'sqlite:///'}", "name a file"),
         ("store: {at: 'sqlite:///', key: message.b}", "name a file"),
-        ("sql: {statement: 'SELECT 1', database: 'redis://x'}", "is no SQL database"),
+        ("sql: {statement: 'SELECT 1', database: 'redis://x'}", "is not an SQL database"),
         ("put: {table: a, names: {'#a': b}}", "there is no condition"),
         ("http: {url: 'ftp://a'}", "give an https:// or http:// URL"),
         ("http: {url: 'http://a/{id}'}", "no value fills {id}"),

@@ -339,7 +339,7 @@ def test_a_row_that_does_not_fit_is_told_and_finds_no_wrong_value(tmp_path, row)
         ("lookup: {at: 'etcd://x', key: message.id}", "cannot hold values"),
         ("lookup: {at: 'csv:no.csv', key: message.id}", "there is no such file"),
         ("lookup: {at: 'csv:a.csv?key=no', key: message.id}", "has no column 'no'"),
-        ("lookup: {at: 'csv:a.csv?kye=a', key: message.id}", "kye is no option here"),
+        ("lookup: {at: 'csv:a.csv?kye=a', key: message.id}", "kye is not an option here"),
         ("lookup: {at: 'json:a.csv', key: message.id}", "is not a JSON object"),
         ("lookup: {at: 'json:a.csv', space: x, key: message.id}", "a file has no space"),
         ("lookup: {at: 'dynamodb://', key: message.id}", "name the table"),
