@@ -285,7 +285,6 @@ def test_http():
     from flask import Flask
     from pydantic import BaseModel
 
-
     class Receipt(BaseModel):
         id: int
 

@@ -619,7 +619,7 @@ def test_what_on_done_raises_is_logged_and_changes_nothing(once, sink, form, cap
     with form.open(once, sink, on_done=fails) as checkpoint:
         checkpoint.add({"id": 1})
     assert statuses(once) == {"1": COMPLETED}
-    assert "on_done raised" in caplog.text
+    assert "on_done of a checkpoint raised" in caplog.text
     assert "Refused: ack" in caplog.text
 
 
