@@ -1,7 +1,7 @@
 """onceward on DynamoDB against Powertools, idemkit, raw boto3 and a pre-signed request: requests, CPU, wall, cold start.
 
 Run: pip install . -r benchmarks/requirements.txt; python benchmarks/dynamodb.py [PART ...]
-Parts: capacity, index, probe, wire, cpu, batch, messages, cold; all of them take about four minutes.
+Parts: capacity, probe, wire, cpu, batch, messages, cold; all of them take about four minutes.
 
 The server is dynoxide, which npm fetches once (Linux on x86-64); delays and counts come from delay_proxy.py, in a process
 of its own. All lines of a table take turns in one run, on one server. The goals stand in the tables.
@@ -24,13 +24,12 @@ from delay_proxy import DelayProxy
 from dynamodb_capacity import probe, requests_and_units
 from dynamodb_cold import cold
 from dynamodb_cpu import cpu
-from dynamodb_index import index
 from dynamodb_peers import CONNECTIONS, TABLES
 from dynamodb_wall import DELAY, batches, messages, proxies
 from dynamodb_wire import wires
 from servers.dynoxide import Dynoxide
 
-PARTS = ("capacity", "index", "probe", "wire", "cpu", "batch", "messages", "cold")
+PARTS = ("capacity", "probe", "wire", "cpu", "batch", "messages", "cold")
 
 
 def main() -> None:
@@ -56,8 +55,6 @@ def main() -> None:
             counting = proxy(0.0, "count")
         if "capacity" in wanted:
             requests_and_units(counting, threads)
-        if "index" in wanted:
-            index(server)
         if "probe" in wanted:
             probe(counting)
         if "wire" in wanted:

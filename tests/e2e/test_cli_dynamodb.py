@@ -113,24 +113,6 @@ def test_init_says_what_stands_when_recovery_cannot_be_had(cli, fresh):
     assert cli.run("stats", "--store", fresh).returncode == 0
 
 
-def test_a_ledger_with_an_index_is_counted_and_listed_without_a_scan(cli, fresh, proxy):
-    url = f"{fresh}&index=open"
-    told = cli.run("init", "--store", fresh, "--index").stdout.decode().splitlines()
-    assert told[2].startswith("made: index onceward_open (each claim, completion and heartbeat")
-    once = Once(url, name="n")
-    for key in ("p", "q"):
-        once.acquire(key).park("no such account")
-    once.acquire("a").complete(1)
-    once.close()
-    proxy.clear()
-    counts = json.loads(cli.run("stats", "--store", url, "--json").stdout)
-    assert (counts["PARKED"], counts["COMPLETED"], counts["estimated"]) == (2, 1, ["COMPLETED", "total"])
-    listed = cli.run("ls", "--store", url, "--status", "PARKED", "--json").stdout.decode().splitlines()
-    assert [json.loads(line)["key"] for line in listed] == ["n:p", "n:q"]
-    assert "Scan" not in proxy.actions
-    assert "needs no migration" in cli.run("migrate", "--store", url).stdout.decode()
-
-
 @each("kind", FORMS)
 def test_init_prints_code_without_credentials_or_network(cli, kind):
     for name in [name for name in cli.env if name.startswith("AWS_")]:

@@ -28,7 +28,7 @@ def complete(
     Guard the function with [bold]@once(key=..., keep_input=True)[/bold], on the ledger that its module names. It may be
     async. Each lapsed key is claimed and its handler runs, with recorded steps and its own policy: attempts count, and max_attempts
     and on_lapse="park" park it. Several of these commands share the work. They skip keys that a worker holds.
-    DynamoDB without index=open reads the whole table each time.
+    DynamoDB reads the whole table each time.
 
     SIGTERM or ctrl-C ends it after the running key. A second one interrupts the handler.
 

@@ -32,7 +32,6 @@ def init(
     store: StoreOption = DEFAULT_STORE,
     pitr: bool = False,
     ttl: bool = False,
-    index: bool = False,
     print_: Annotated[str | None, Option("--print")] = None,
     reads: str | None = None,
     writes: str | None = None,
@@ -50,7 +49,6 @@ def init(
     Options:
         pitr: DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.
         ttl: DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired.
-        index: DynamoDB: make an index of what is not completed. Each claim and completion then writes more.
         print_ (F): Print a definition, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.
         reads (N[-MAX]): With --print: provisioned read units a second, with --writes. With a MAX they scale. By default: on
             demand.
@@ -61,7 +59,7 @@ def init(
         queue (ARN): With --function: an existing queue. By default: a new one.
         alarms (ARN): With --function: also make alarms, which tell this SNS topic.
     """
-    options = {name for name, given in (("pitr", pitr), ("ttl", ttl), ("index", index)) if given}
+    options = {name for name, given in (("pitr", pitr), ("ttl", ttl)) if given}
     with ledger_at(store) as once:
         aws = TableWanted(options, _units("--reads", reads), _units("--writes", writes), _formed("--kms-key", kms_key))
         consumer = _consumer(function, timeout, queue, alarms)

@@ -64,8 +64,8 @@ def ls(
 ) -> None:
     """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
 
-    PostgreSQL, MySQL and Redis find what is not COMPLETED by an index, and so does DynamoDB with index=open. SQLite finds what is
-    PARKED or RELEASED. For anything else the whole ledger is read. Ages count from the last change, on the ledger's own clock.
+    PostgreSQL, MySQL and Redis find what is not COMPLETED by an index. SQLite finds what is PARKED or RELEASED. For anything else
+    the whole ledger is read. Ages count from the last change, on the ledger's own clock.
 
     After --limit or ctrl-C it says how to continue. With --json, `next` in the last line says it.
 
@@ -207,9 +207,9 @@ def stats(
 ) -> None:
     """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` ones await deletion.
 
-    In a large ledger in PostgreSQL, MySQL or Redis, or in DynamoDB with index=open, an index counts what is not COMPLETED. The number
-    of COMPLETED records can then be an estimate, and is marked so; with --json, `estimated` names the estimates. Other ledgers, and
-    parts of a ledger, are read as a whole.
+    In a large ledger in PostgreSQL, MySQL or Redis, an index counts what is not COMPLETED. The number of COMPLETED records can then
+    be an estimate, and is marked so; with --json, `estimated` names the estimates. Other ledgers, and parts of a ledger, are read
+    as a whole.
 
     After --limit or ctrl-C it prints the counts so far and says how to continue. With --json, `next` says it. Add up the counts of
     all parts.

@@ -210,7 +210,6 @@ def _news(board: Board) -> bytes:
     rate = board.sampler.rate()
     told = {
         "counts": survey.counts,
-        "least": sorted(survey.least),
         "total": survey.total,
         "exact": survey.exact,
         "rate": None if rate is None else round(rate, 1),

@@ -159,9 +159,8 @@ class LedgerReader:
         rare = {name: counts[name.upper()] for name in _RARE if counts.get(name.upper())}
         expired = {"expired": counts["EXPIRED"]} if "EXPIRED" in counts else {}
         statuses = {status: counts[status] for status in sorted(protocol.STATUSES)}
-        estimated = {name if name in statuses else name.lower() for name in survey.least}
-        estimated |= set() if survey.exact else {"total", COMPLETED}
-        return {"total": total, **statuses, "lapsed": counts["LAPSED"], **expired, **rare}, frozenset(estimated)
+        estimated = frozenset() if survey.exact else frozenset({"total", COMPLETED})
+        return {"total": total, **statuses, "lapsed": counts["LAPSED"], **expired, **rare}, estimated
 
     def survey(self) -> Survey:
         """Return what the store can tell of all its records in bounded time: exact counts, an estimate of the rest."""

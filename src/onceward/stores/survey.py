@@ -16,12 +16,11 @@ class Survey(NamedTuple):
     Attributes:
         indexed: the statuses whose records are found without reading the others.
         sorted: whether pages are in the order of keys, any key can be an ``after``, and a prefix reads only its own keys.
-        counts: how many records are in each state; exact, but for ``least``. A state is missing if only reading the ledger would tell.
+        counts: how many records are in each state; exact. A state is missing if only reading the ledger would tell.
         total: how many records there are; None if only reading the ledger would tell.
         exact: whether ``total`` is no estimate.
         arrived: a number that grows by one with each new key, to measure how fast they come; None if there is none.
         now: the store's time.
-        least: the states of which there are at least so many, because there were too many to count.
     """
 
     indexed: frozenset[str]
@@ -31,7 +30,6 @@ class Survey(NamedTuple):
     exact: bool
     arrived: int | None
     now: float
-    least: frozenset[str] = frozenset()
 
 
 NOTHING: Final = Survey(frozenset(), False, {}, None, False, None, 0.0)  # of a store without the capability

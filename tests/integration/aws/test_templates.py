@@ -122,22 +122,20 @@ def test_the_outputs_name_the_table_and_the_policies(form):
 # --- capacity and keys ----------------------------------------------------------------------------------------------
 
 
-def test_provisioned_capacity_is_that_of_the_table_and_of_each_index():
+def test_provisioned_capacity_is_that_of_the_table_and_of_its_index():
     (table,) = of_type(document("full"), "AWS::DynamoDB::Table").values()
     given = [one["ProvisionedThroughput"] for one in (table, *table["GlobalSecondaryIndexes"])]
     assert table["BillingMode"] == "PROVISIONED"
-    assert given == [{"ReadCapacityUnits": 10, "WriteCapacityUnits": 100}] * 3
+    assert given == [{"ReadCapacityUnits": 10, "WriteCapacityUnits": 100}] * 2
 
 
-def test_reads_and_writes_of_table_and_indexes_scale_between_their_bounds():
+def test_reads_and_writes_of_table_and_index_scale_between_their_bounds():
     scaled = of_type(document("full"), "AWS::ApplicationAutoScaling::ScalableTarget").values()
     told = {
         (one["ResourceId"]["Fn::Sub"], one["ScalableDimension"], one["MinCapacity"], one["MaxCapacity"])
         for one in scaled
     }
-    places = {"table/${Ledger}": "table"} | {
-        f"table/${{Ledger}}/index/{index}": "index" for index in ("onceward_due", "onceward_open")
-    }
+    places = {"table/${Ledger}": "table", "table/${Ledger}/index/onceward_due": "index"}
     bounds = {"Read": (10, 100), "Write": (100, 4000)}
     assert told == {
         (place, f"dynamodb:{what}:{kind}CapacityUnits", *bounds[kind])
@@ -216,7 +214,7 @@ def stack(aws, function):
     """A stack of a ledger and what feeds the function, and the ledger's URL."""
     clouds, table = aws("cloudformation"), f"ledger-{function}"
     # The server knows no autoscaling.
-    described = DOCUMENT.needed(open_store(f"dynamodb://{table}"))(TableWanted(frozenset({"index"})))
+    described = DOCUMENT.needed(open_store(f"dynamodb://{table}"))(TableWanted())
     text = printed("cloudformation", described, Consumer(function, 30, None, TOPIC))
     role = {"ParameterKey": "FunctionRole", "ParameterValue": f"{function}-role"}
     clouds.create_stack(StackName=table, TemplateBody=text, Parameters=[role], Capabilities=["CAPABILITY_IAM"])

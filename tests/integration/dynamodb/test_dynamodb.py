@@ -54,22 +54,6 @@ def test_the_dynamodb_store_conforms(check, mode, make, proxy, attribute):
     check.run(Bench(make, again, mode=mode, unknown=attribute))
 
 
-@each("check", CHECKS)
-def test_the_dynamodb_store_with_an_index_of_the_unfinished_conforms(check, dynoxide, proxy, attribute):
-    numbers = itertools.count(time.time_ns())
-
-    def made(clock):
-        proxy.date = clock
-        return open_table(
-            dynoxide.table(f"i-{next(numbers)}", opened=True), endpoint=proxy.url, index="open", clock=clock
-        )
-
-    def again(store, clock):
-        return open_table(store.requests.table, endpoint=proxy.url, index="open", clock=clock)
-
-    check.run(Bench(made, again, unknown=attribute))
-
-
 @pytest.mark.parametrize("check", ["times_are_the_stores", "every_reply_has_the_time", "fences_are_stamped"])
 def test_the_dynamodb_store_on_the_servers_own_clock_conforms(check, dynoxide, proxy):
     (one,) = [c for c in CHECKS if c.name == check]

@@ -8,6 +8,7 @@ import yaml
 from onceward import Once, StoreError
 from onceward.aws.templates import printed
 from onceward.core.drivers import Sleep, drive
+from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores import open_store
 from onceward.stores.capabilities import OUTBOX, TableWanted
 from onceward.stores.dynamodb.create import indexes_of, provision
@@ -183,41 +184,36 @@ def test_an_index_of_provisioned_capacity_gets_that_of_the_table(store, proxy, d
     assert update["Create"]["ProvisionedThroughput"] == {"ReadCapacityUnits": 5, "WriteCapacityUnits": 7}
 
 
-def test_an_index_of_the_unfinished_is_made_when_asked_for(store, name, dynoxide):
-    parts = drive(provision(store, {"index"}), store)
-    assert made(parts) == [True] * 4
-    assert "one more unit). Next, give all workers a URL with index=open" in parts[2].what
-    indexes = dynoxide.ask("DescribeTable", TableName=name)["Table"]["GlobalSecondaryIndexes"]
-    (found,) = [one for one in indexes if one["IndexName"] == "onceward_open"]
-    assert [one["AttributeName"] for one in found["KeySchema"]] == ["open_shard", "key"]
-    assert sorted(found["Projection"]["NonKeyAttributes"]) == ["lease_until", "status"]
-    assert made(drive(provision(store, {"index"}), store)) == [False] * 4
-
-
-def test_init_of_a_url_with_index_open_adds_the_index_to_a_table(proxy, dynoxide, name):
-    dynoxide.table(name)
-    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&index=open")
-    parts = drive(provision(store, {"ttl"}), store)
-    assert made(parts) == [False, False, True, True]
-    assert "`onceward migrate` enters records of before" in parts[2].what
-
-
-def test_an_index_beside_one_that_is_still_built_is_asked_for_again(proxy, dynoxide, name):
-    dynoxide.table(name)
-    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&index=open")
+def test_an_index_beside_one_that_is_still_built_is_asked_for_again(store, proxy, former):
     refusals = iter([Refuse("LimitExceededException")])
     proxy.rule = lambda seen: next(refusals, None) if seen.action == "UpdateTable" else None
-    assert made(drive(provision(store, {"ttl"}), store)) == [False, False, True, True]
+    assert made(drive(provision(store, {"ttl"}), store)) == [False, True, True]
 
 
-@pytest.mark.parametrize("preset", ["powertools", "plain"])
-def test_a_table_of_another_system_has_no_index_of_the_unfinished(preset, proxy, name):
-    url = f"dynamodb://{name}?endpoint={proxy.url}&preset={preset}"
-    with pytest.raises(ValueError, match="--index is not for a table of another system"):
-        drive(provision(open_store(url), {"index"}), open_store(url))
-    with pytest.raises(ValueError, match="another system writes to this table"):
-        open_store(f"{url}&index=open")
-    assert proxy.seen == []
+def test_a_table_with_an_earlier_builds_index_of_unfinished_records_works_on(store, dynoxide, former):
+    keys = [{"AttributeName": name, "KeyType": kind} for name, kind in (("open_shard", "HASH"), ("key", "RANGE"))]
+    create = {"IndexName": "onceward_open", "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}
+    kinds = [{"AttributeName": one["AttributeName"], "AttributeType": "S"} for one in keys]
+    dynoxide.ask(
+        "UpdateTable",
+        TableName=former,
+        AttributeDefinitions=kinds,
+        GlobalSecondaryIndexUpdates=[{"Create": create}],
+    )
+    assert made(drive(provision(store, {"ttl"}), store)) == [False, True, True]
+    held = [drive(store.insert(claim_of(key)), store).record for key in "abc"]
+    for key in "abc":
+        update = {
+            "UpdateExpression": "SET open_shard = :x",
+            "ExpressionAttributeValues": {":x": {"S": "IN_PROGRESS/3"}},
+        }
+        dynoxide.ask("UpdateItem", TableName=former, Key={"key": {"S": key}}, **update)
+    ends = [claim_of(one.key, one.owner, beat=1, fence=one.fence, status=COMPLETED, lease=0.0) for one in held]
+    assert drive(store.swap(ends[0], held[0]), store).won
+    assert all(reply.won for reply in drive(store.swap_many(list(zip(ends[1:], held[1:], strict=True))), store))
+    ledger = Once(store).ledger
+    assert {record.key for record, _ in ledger.records(status=COMPLETED)} == {"a", "b", "c"}
+    assert list(ledger.records(status=IN_PROGRESS)) == []
 
 
 @pytest.mark.parametrize("preset", ["powertools", "plain"])
@@ -349,7 +345,7 @@ def described(status):
             "TableStatus": status,
             "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
             "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
-            "GlobalSecondaryIndexes": indexes_of(open_store("dynamodb://ledger"), set()),
+            "GlobalSecondaryIndexes": indexes_of(open_store("dynamodb://ledger").layout),
         }
     )
 
@@ -520,32 +516,6 @@ def test_templates_grant_the_least_rights_on_the_table_alone(kind, store):
     assert statements(kind, store) == {
         "handlers": [([f"dynamodb:{action}" for action in HANDLER], TABLE[kind]), INDEX[kind]],
         "operators": [([f"dynamodb:{action}" for action in OPERATOR], TABLE[kind]), INDEX[kind]],
-    }
-
-
-@pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
-def test_templates_with_an_index_grant_its_queries(kind, store):
-    actions, due = INDEX[kind]
-    for granted in statements(kind, store, {"index"}).values():
-        assert granted[1:] == [INDEX[kind], (actions, due.replace("onceward_due", "onceward_open"))]
-
-
-def test_cloudformation_with_an_index_says_what_init_sends(store, proxy):
-    printed = yaml.safe_load(template(store, "cloudformation", {"pitr", "index"}))
-    table, _, _ = what_init_sent(store, proxy, ("pitr", "index"))
-    assert len(table["GlobalSecondaryIndexes"]) == 2
-    assert table.items() <= printed["Resources"]["Ledger"]["Properties"].items()
-
-
-def test_terraform_with_an_index_names_what_it_projects(store):
-    ((_, ledger),) = [b for b in Hcl(template(store, "terraform", {"index"})).blocks if "aws_dynamodb_table" in b[0]]
-    indexes = [dict(body) for name, body in ledger if name == "global_secondary_index"]
-    assert indexes[1] == {
-        "name": "onceward_open",
-        "hash_key": "open_shard",
-        "range_key": "key",
-        "projection_type": "INCLUDE",
-        "non_key_attributes": ["status", "lease_until"],
     }
 
 

@@ -63,18 +63,13 @@ class Dynoxide:
         assert reply.status == 200, answer
         return answer
 
-    def table(self, name: str, keys: dict[str, str] | None = None, *, opened: bool = False) -> str:
-        """Make a table with the key attributes given, HASH first, and an index of messages; also one of what is ``opened``."""
+    def table(self, name: str, keys: dict[str, str] | None = None) -> str:
+        """Make a table with the key attributes given, HASH first, and an index of messages."""
         keys = keys or {"key": "S"}
         due = {"due_shard": "S", "due_at": "N"}
         indexes = [
             {"IndexName": "onceward_due", "KeySchema": _schema(due), "Projection": {"ProjectionType": "KEYS_ONLY"}}
         ]
-        if opened:
-            projection = {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["status", "lease_until"]}
-            schema = _schema(["open_shard", next(iter(keys))])
-            indexes.append({"IndexName": "onceward_open", "KeySchema": schema, "Projection": projection})
-            due = due | {"open_shard": "S"}
         self.ask(
             "CreateTable",
             TableName=name,

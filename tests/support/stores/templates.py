@@ -12,7 +12,7 @@ CASES = {
     "mapped": ("dynamodb://orders?blobs=s3://bucket/results", TableWanted(), Consumer("charge", 10, QUEUE)),
     "full": (
         "dynamodb://orders",
-        TableWanted(frozenset({"pitr", "index"}), Units(10, 100), Units(100, 4000), KEY),
+        TableWanted(frozenset({"pitr"}), Units(10, 100), Units(100, 4000), KEY),
         Consumer("charge", 30, None, TOPIC),
     ),
 }

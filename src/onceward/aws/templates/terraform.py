@@ -149,10 +149,8 @@ def _table(_: _Names, made: Values) -> Body:
         for part in made["AttributeDefinitions"]
     ]
     for index in made.get("GlobalSecondaryIndexes", []):
-        projected = index["Projection"]
         told = {"name": index["IndexName"], **_keys(index), **_capacity(index)}
-        told["projection_type"] = projected["ProjectionType"]
-        told |= {"non_key_attributes": projected["NonKeyAttributes"]} if "NonKeyAttributes" in projected else {}
+        told["projection_type"] = index["Projection"]["ProjectionType"]
         blocks.append(Block("global_secondary_index", told))
     expiry = made["TimeToLiveSpecification"]
     blocks.append(Block("ttl", {"attribute_name": expiry["AttributeName"], "enabled": expiry["Enabled"]}))

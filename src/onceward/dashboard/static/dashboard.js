@@ -29,9 +29,9 @@
   const base = document.querySelector("header .name").getAttribute("href").replace(/\/$/, "");
   const live = new EventSource(`${base}/live`);
   live.addEventListener("counts", (event) => {
-    const { counts, least, total, exact, rate } = JSON.parse(event.data);
+    const { counts, total, exact, rate } = JSON.parse(event.data);
     show("");
-    for (const [state, count] of Object.entries(counts)) put(state, (least.includes(state) ? "≥ " : "") + number.format(count));
+    for (const [state, count] of Object.entries(counts)) put(state, number.format(count));
     if (total !== null) put("total", (exact ? "" : "≈ ") + number.format(total));
     if (rate !== null) put("rate", rate.toFixed(1));
     // A screen reader hears only what a person must act on.

@@ -17,7 +17,7 @@ __all__ = ["CAPABILITIES", "open_table", "open_url"]
 
 CAPABILITIES = DynamoStore.capabilities
 _PUNCTUATION = str.maketrans("_-.", "000")
-OPTIONS = ("region", "endpoint", "preset", "partition", "sort", "index", "blobs", "probe", "timeout")
+OPTIONS = ("region", "endpoint", "preset", "partition", "sort", "blobs", "probe", "timeout")
 
 
 def open_table(
@@ -31,7 +31,6 @@ def open_table(
     partition: str | None = None,
     sort: str | None = None,
     names: Mapping[str, str] | None = None,
-    index: Literal["open"] | None = None,
     blobs: str | None = None,
     probe: Literal["read"] | None = None,
     timeout: float = 5.0,
@@ -52,8 +51,6 @@ def open_table(
         sort: the table's sort key, if any, as ``name=text``; or as ``name={key}`` if it holds the key.
         names: attribute names for fields of the record, where they differ; with a preset, for the preset's attributes, such
             as ``expiration``.
-        index: "open" gives each record that is not completed an attribute for the index that ``onceward init --index`` makes.
-            Each claim, completion and heartbeat then writes one more unit. All workers of a ledger must have it.
         blobs: ``s3://bucket/prefix`` for results too large for an item (400 KB). With it, results of up to 16 MiB are
             stored, without it 256 KiB, unless ``max_result`` says otherwise.
         probe: "read" makes an eventually consistent read before each claim. It costs a tenth of a refused write, so use it
@@ -66,10 +63,6 @@ def open_table(
     """
     if probe not in {None, "read"}:
         raise ValueError(f'probe={probe!r}: give "read", or leave it out')
-    if index not in {None, "open"}:
-        raise ValueError(f'index={index!r}: give "open", or leave it out')
-    if index is not None and preset is not None:
-        raise ValueError("index= with preset=: another system writes to this table, and would not keep that index")
     if client is not None and blobs is not None and s3_client is None:
         raise ValueError("blobs= with client= needs s3_client=, a client of the same SDK for S3")
     check_type("open_table(table)", table, str, "the table's name")
@@ -80,14 +73,10 @@ def open_table(
     if not 0 < timeout < float("inf"):
         raise ValueError(f"timeout={timeout!r}: give a positive number of seconds")
     told = {"region": region, "endpoint": endpoint, "preset": preset, "partition": partition, "sort": sort}
-    told |= {f"name.{field}": name for field, name in (names or {}).items()} | {
-        "index": index,
-        "blobs": blobs,
-        "probe": probe,
-    }
+    told |= {f"name.{field}": name for field, name in (names or {}).items()} | {"blobs": blobs, "probe": probe}
     query = urlencode({name: value for name, value in told.items() if value}, safe=":/{}=", quote_via=quote)
     if preset is None:
-        layout = Layout(partition or "key={key}", sort, names, lists_open=index is not None)
+        layout = Layout(partition or "key={key}", sort, names)
     else:
         from onceward.stores.dynamodb import layouts
 

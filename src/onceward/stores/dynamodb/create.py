@@ -13,8 +13,8 @@ from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
-from onceward.stores.dynamodb.indexes import MESSAGES, OPEN_INDEX
-from onceward.stores.dynamodb.items import OPEN, Layout
+from onceward.stores.dynamodb.indexes import MESSAGES
+from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
 from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import Call, ServiceAnswer
@@ -29,7 +29,7 @@ _WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between checks of
 _MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
 _LIMIT: Final = "LimitExceeded"  # DynamoDB builds one index of a table at a time
 _CAPACITIES: Final = ("ReadCapacityUnits", "WriteCapacityUnits")
-KNOWN: Final = frozenset({"index", "pitr", "ttl"})  # options
+KNOWN: Final = frozenset({"pitr", "ttl"})  # options
 _BACKUPS_LATER = "ContinuousBackupsUnavailable"  # a new table's answer until its backups work
 
 
@@ -38,21 +38,19 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
 
     A table that was there gets the index, too. It has only items with unsent messages, so others cost nothing.
 
-    The option "index" makes an index of what is not completed, as does the URL's ``index=open``. Only records written by such a
-    URL are in it. "pitr" keeps continuous backups, from which you can restore the table as of any second. "ttl" switches on the
-    TTL of an existing table that has items. DynamoDB then deletes each item, also of other programs, whose number in that
-    attribute is a time in the past.
+    The option "pitr" keeps continuous backups, from which you can restore the table as of any second. "ttl" switches on the TTL
+    of an existing table that has items. DynamoDB then deletes each item, also of other programs, whose number in that attribute
+    is a time in the past.
 
     Raises:
         StoreError: the existing table has another key, another TTL attribute, or items and no TTL; or a request was
             refused. The message says which parts are done.
     """
     check_options(store.url, options, KNOWN)
-    indexes = indexes_of(store, options)
     parts: list[Part] = []
     steps: list[Callable[[], Steps[Part]]] = [
-        lambda: _table(store, indexes),
-        *(partial(_indexed, store, indexes, one, parts) for one in indexes),
+        lambda: _table(store),
+        *(partial(_indexed, store, one, parts) for one in indexes_of(store.layout)),
         lambda: _expiry(store, any_items="ttl" in options or parts[0].made),
         *([lambda: _recovery(store)] if "pitr" in options else []),
     ]
@@ -71,33 +69,23 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
 # --- what is sent, and what templates print (template.py) -----------------------------------------------------------
 
 
-def indexes_of(store: DynamoTable, options: AbstractSet[str]) -> list[Body]:
-    """Return the indexes that the table must have. ValueError: it cannot have one that is asked for."""
-    layout = store.layout
+def indexes_of(layout: Layout) -> list[Body]:
+    """Return the indexes that the table must have: that of messages, or none in a table of another system."""
     if layout.shard is None:
-        if "index" in options:
-            raise ValueError(f"{store.url}: --index is not for a table of another system, which would not keep it")
         return []
     keys = _schema([layout.shard, layout.names["due_at"]])
-    indexes = [{"IndexName": MESSAGES, "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}]
-    if "index" in options or layout.lists_open:
-        projected = {
-            "ProjectionType": "INCLUDE",
-            "NonKeyAttributes": [layout.names[field] for field in ("status", "lease_until")],
-        }
-        keys = _schema([OPEN, layout.holder.name])
-        indexes.append({"IndexName": OPEN_INDEX, "KeySchema": keys, "Projection": projected})
-    return indexes
+    return [{"IndexName": MESSAGES, "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}]
 
 
-def table_of(table: str, layout: Layout, indexes: Sequence[Body]) -> Body:
+def table_of(table: str, layout: Layout) -> Body:
     """Return the parameters of CreateTable."""
+    indexes = indexes_of(layout)
     return {
         "TableName": table,
         "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": _attributes(layout, indexes),
         "KeySchema": _schema([part.name for part in layout.parts]),
-        **({"GlobalSecondaryIndexes": list(indexes)} if indexes else {}),
+        **({"GlobalSecondaryIndexes": indexes} if indexes else {}),
     }
 
 
@@ -124,11 +112,11 @@ def recovery() -> Body:
     return {"PointInTimeRecoveryEnabled": True}
 
 
-def _table(store: DynamoTable, indexes: Sequence[Body]) -> Steps[Part]:
+def _table(store: DynamoTable) -> Steps[Part]:
     described = yield from _described(store)
     made = False
     if described is None:
-        body = table_of(store.requests.table, store.layout, indexes)
+        body = table_of(store.requests.table, store.layout)
         answer = yield from _asked(store, Call(DYNAMODB, "CreateTable", body), _IN_USE)
         made = answer.status == 200  # if not, another process is making it
     for pause in _WAITS:
@@ -153,7 +141,7 @@ def _described(store: DynamoTable) -> Steps[Document | None]:
 
 
 def _check_key(store: DynamoTable, described: Document) -> None:
-    there, wanted = written(keys_of(described)), written(keys_of(table_of("", store.layout, ())))
+    there, wanted = written(keys_of(described)), written(keys_of(table_of("", store.layout)))
     if there != wanted:
         raise StoreError(
             f"ledger {store.url}: the table is there and its key is {there}, but this ledger's key is {wanted}: give it "
@@ -161,11 +149,11 @@ def _check_key(store: DynamoTable, described: Document) -> None:
         )
 
 
-def _indexed(store: DynamoTable, indexes: Sequence[Body], wanted: Body, parts: Sequence[Part]) -> Steps[Part]:
+def _indexed(store: DynamoTable, wanted: Body, parts: Sequence[Part]) -> Steps[Part]:
     """Make an index if the table lacks it. DynamoDB builds it in some minutes, and the table works meanwhile."""
     name = wanted["IndexName"]
     schema = sorted((one["AttributeName"], one["KeyType"]) for one in wanted["KeySchema"])
-    part, why = Part(_told(store, name), parts[0].made), ""
+    part, why = Part(f"index {name}", parts[0].made), ""
     for pause in _PAUSES:
         described = yield from _described(store)
         if described is not None and (there := index_of(described, name)) is not None:
@@ -182,7 +170,7 @@ def _indexed(store: DynamoTable, indexes: Sequence[Body], wanted: Body, parts: S
                 create["ProvisionedThroughput"] = {name: given[name] for name in _CAPACITIES}
             body = {
                 "TableName": store.requests.table,
-                "AttributeDefinitions": _attributes(store.layout, indexes[: indexes.index(wanted) + 1]),
+                "AttributeDefinitions": _attributes(store.layout, [wanted]),
                 "GlobalSecondaryIndexUpdates": [{"Create": create}],
             }
             # Either refusal can mean that another process makes it.
@@ -192,15 +180,6 @@ def _indexed(store: DynamoTable, indexes: Sequence[Body], wanted: Body, parts: S
             why = message_of(answer)
         yield Sleep(pause)
     raise StoreError(f"ledger {store.url}: index {name} was not made ({why}); run this again later")
-
-
-def _told(store: DynamoTable, index: str) -> str:
-    if index != OPEN_INDEX:
-        return f"index {index}"
-    told = f"index {index} (each claim, completion and heartbeat of a URL with index=open writes one more unit"
-    if store.layout.lists_open:
-        return f"{told}; `onceward migrate` enters records of before)"
-    return f"{told}). Next, give all workers a URL with index=open, then run `onceward migrate` with that URL"
 
 
 def _billing(described: Document) -> str:

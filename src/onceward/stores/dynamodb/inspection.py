@@ -1,4 +1,4 @@
-"""The facts about a ledger's table in DynamoDB, and what they mean; and the correction of its index."""
+"""The facts about a ledger's table in DynamoDB, and what they mean."""
 
 import shlex
 import time
@@ -6,24 +6,16 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple, cast
 
 from onceward.core.drivers import Steps, drive
-from onceward.core.protocol import is_known
-from onceward.core.record import COMPLETED, Record
-from onceward.stores.contract import DamagedRecord, Part
 from onceward.stores.dynamodb.create import (
     SWITCHED_ON,
     Document,
     Keys,
-    index_of,
     is_on_demand,
     keys_of,
     recovers,
     written,
 )
-from onceward.stores.dynamodb.indexes import OPEN_INDEX
-from onceward.stores.dynamodb.items import NULL, OPEN, Item
-from onceward.stores.dynamodb.replies import page
-from onceward.stores.dynamodb.requests import DYNAMODB, Terms
-from onceward.stores.dynamodb.store import DynamoStore
+from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.table import DynamoTable
 from onceward.stores.inspection import Finding, Gaps, Level, Unanswered
 from onceward.wire.calls import Call, ServiceAnswer
@@ -56,8 +48,6 @@ class Table(NamedTuple):
     times: frozenset[str] = frozenset()  # attributes of the ledger's records that hold other times
     recovers: bool | None = True  # whether it can be restored to a point in time; None if unknown
     regions: tuple[str, ...] = ()  # other regions whose replica may lag behind
-    lists_open: bool = False  # whether the ledger's records enter the index of what is not completed
-    has_open: bool = False  # whether the table has that index
     gaps: tuple[Finding, ...] = ()  # what could not be checked
     # how many seconds this machine's clock is ahead of DynamoDB's, at least and at most
     skew: tuple[float, float] = (0.0, 0.0)
@@ -87,7 +77,7 @@ def _checked(ledger: Table) -> Iterator[Finding]:
         yield Finding("error", "table", says, "it takes no writes", "wait until it is ACTIVE")
     else:
         yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {written(ledger.keys)}")
-        for check in (_expiry, _open, _capacity, _recovery, _regions, _clock):
+        for check in (_expiry, _capacity, _recovery, _regions, _clock):
             yield from check(ledger)
 
 
@@ -114,21 +104,6 @@ def _expiry(ledger: Table) -> Iterator[Finding]:
         f"update-time-to-live`, and an hour later on for {ledger.expiry} with {switched}"
     )
     yield Finding(level, "TTL", says, why, fix, _TTL)
-
-
-def _open(ledger: Table) -> Iterator[Finding]:
-    check = "index of the unfinished"
-    if ledger.has_open == ledger.lists_open:
-        yield Finding("ok", check, "onceward_open" if ledger.has_open else "none; counts read the whole table")
-    elif ledger.lists_open:
-        fix = f"`onceward init --index --store {shlex.quote(ledger.url)}`, or leave index=open out of the URL"
-        says = f"the URL {ledger.url} has index=open, and the table has no index onceward_open"
-        yield Finding("warning", check, says, "lists of what is parked or lapsed are refused", fix)
-    else:
-        says = f"the table has the index onceward_open, and the URL {ledger.url} has no index=open"
-        why = "what its workers claim is in no count and no list of other programs"
-        fix = "give all workers a URL with index=open, then run `onceward migrate` with it; or delete the index"
-        yield Finding("warning", check, says, why, fix)
 
 
 def _capacity(ledger: Table) -> Iterator[Finding]:
@@ -202,8 +177,6 @@ def inspect(store: DynamoTable) -> Table:
         on_demand=on_demand,
         scaled=None if on_demand else _scaled(described["TableArn"]),
         ttl=None if ttl is None else _ttl(ttl),
-        lists_open=layout.lists_open,
-        has_open=index_of(described, OPEN_INDEX) is not None,
         recovers=None if not backups else recovers(backups),
         regions=_lagging(described),
         gaps=tuple(gaps.found),
@@ -251,46 +224,3 @@ def _lagging(described: Document) -> tuple[str, ...]:
     if described.get("MultiRegionConsistency") == "STRONG":
         return ()
     return tuple(one["RegionName"] for one in described.get("Replicas") or ())
-
-
-def migrate(store: DynamoStore) -> Steps[list[Part]]:
-    """Correct the entries of all records (:data:`onceward.stores.capabilities.MIGRATE`). This reads the whole table once.
-
-    Records that workers without ``index=open`` have written have no entry, or a wrong one. You can run this again.
-    """
-    layout = store.layout
-    if not layout.lists_open:
-        return []
-    yield from store.learn_time()
-    start: Item | None = None
-    entered = 0
-    while True:
-        items, start = page((yield from store.ask(store.requests.scan(start, None, _wanted(store)))))
-        for item in items:
-            try:
-                record = store.read(item)
-            except DamagedRecord:
-                continue
-            if is_known(record) and item.get(OPEN, NULL) != layout.open_of(record):
-                entered += yield from _enter(store, record)
-        if start is None:
-            return [Part(f"entries in the index {OPEN_INDEX}: {entered}", entered > 0)]
-
-
-def _enter(store: DynamoStore, record: Record) -> Steps[bool]:
-    """Write the entry of a record, also if others write it meanwhile. Return whether it is still there."""
-    held: Record | None = record
-    while held is not None and is_known(held):
-        call = store.requests.write({OPEN: store.layout.open_of(held)}, held)
-        reply = yield from store.reply(call, (yield from store.ask(call, gone=400)), held, 0.0)
-        if reply.won:
-            return True
-        held = reply.record
-    return False
-
-
-def _wanted(store: DynamoStore) -> Terms:
-    """Return the filter of records that are not completed, or have an entry."""
-    terms = store.requests.having("")
-    terms.add(f"({terms.compared(store.layout.status, '<>', COMPLETED)} OR attribute_exists({terms.name(OPEN)}))")
-    return terms

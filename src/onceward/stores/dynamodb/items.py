@@ -6,7 +6,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from onceward.core.record import COMPLETED, Record
+from onceward.core.record import Record
 from onceward.errors import StoreError
 
 Value = Mapping[str, object]
@@ -17,7 +17,6 @@ COMPRESS_OVER: Final = 4096  # bytes of a result; shorter ones stay readable, lo
 UNPACKED: Final = 64 * 1024 * 1024
 SHARDS: Final = 8  # of an index: one takes 500 records a second
 _SHARD: Final = "due_shard"
-OPEN: Final = "open_shard"  # a record that is not completed has it, if the ledger is open_table(index="open")
 _ALWAYS: Final = {  # never None
     field: Record._fields.index(field)
     for field in ("status", "owner", "fence", "beat", "lease_until", "attempts", "created_at")
@@ -53,7 +52,6 @@ class Layout:
             holds the record's key.
         sort: the sort key of a table that has one, in the same form.
         names: attribute names for fields of the record, where they differ from the fields' own.
-        lists_open: whether a record has :data:`OPEN` until it is completed, so that an index has it.
 
     Raises:
         ValueError: neither key attribute, or both, hold the record's key; or ``names`` has an unknown field, or one twice.
@@ -66,7 +64,6 @@ class Layout:
         statuses: all possible statuses; empty if they need not be checked.
         version: the attributes that a conditional write compares, see :meth:`version_of`.
         shard: the attribute by which an index finds a record with unsent messages; None if there can be none.
-        lists_open: whether the records that are not completed have :data:`OPEN`.
     """
 
     statuses: tuple[str, ...] = ()
@@ -76,8 +73,6 @@ class Layout:
         partition: str = "key={key}",
         sort: str | None = None,
         names: Mapping[str, str] | None = None,
-        *,
-        lists_open: bool = False,
     ) -> None:
         self.parts = tuple(KeyPart.parse(text) for text in (partition, sort) if text is not None)
         holding = [part for part in self.parts if part.holds_key]
@@ -92,9 +87,8 @@ class Layout:
         self.status, self.expiry = self.names["status"], self.names["expires_at"]
         self._named = tuple(self.names.values())
         self.shard: str | None = _SHARD
-        self.lists_open = lists_open
-        check_apart([*(part.name for part in self.parts), *self._named, _SHARD, OPEN])
-        self.attributes: tuple[str, ...] = (*self._named, _SHARD, OPEN)
+        check_apart([*(part.name for part in self.parts), *self._named, _SHARD])
+        self.attributes: tuple[str, ...] = (*self._named, _SHARD)
         # Ledgers that share a table differ by the texts in its key.
         self._shards = "/".join(part.prefix for part in self.parts if part.prefix)
         self.marks: tuple[str, ...] = tuple(self.names[field] for field in _ALWAYS)
@@ -111,15 +105,7 @@ class Layout:
     def _shard_of(self, record: Record) -> Value:
         if record.due_at is None:
             return NULL
-        return {"S": self.shard_text(_shard(record.key))}
-
-    def open_text(self, status: str, shard: int) -> str:
-        """Return what items of a status and a shard have in :data:`OPEN`."""
-        return f"{status}/{self.shard_text(shard)}"
-
-    def open_of(self, record: Record) -> Value:
-        """Return what a record has in :data:`OPEN`. NULL: it is completed."""
-        return NULL if record.status == COMPLETED else {"S": self.open_text(record.status, _shard(record.key))}
+        return {"S": self.shard_text(zlib.crc32(record.key.encode()) % SHARDS)}
 
     def starts(self, prefix: str) -> tuple[str, ...]:
         """Return the possible starts of the key attribute if a record's key starts with ``prefix``."""
@@ -156,8 +142,6 @@ class Layout:
                 item[name] = {kind: write(value)}
         if record.result is not None:
             item[self.names["result"]] = _packed(record.result)
-        if self.lists_open and record.status != COMPLETED:
-            item[OPEN] = self.open_of(record)
         if record.due_at is not None and self.shard is not None:
             item[self.shard] = self._shard_of(record)
         return item
@@ -171,9 +155,6 @@ class Layout:
             changes[self.names["result"]] = _packed(record.result)
         if record.due_at != seen.due_at and self.shard is not None:
             changes[self.shard] = self._shard_of(record)
-        # Each claim writes it, because the claim before can be of a worker that does not.
-        if self.lists_open and (record.status != seen.status or record.fence != seen.fence):
-            changes[OPEN] = self.open_of(record)
         return changes
 
     def record(self, item: Mapping[str, Mapping[str, Any]]) -> Record:
@@ -197,10 +178,6 @@ class Layout:
                 f"an item in the ledger's table is not a record of onceward ({reason(error)}): give the ledger a table or a key "
                 "prefix of its own, or map the table's attributes with a preset or names"
             ) from error
-
-
-def _shard(key: str) -> int:
-    return zlib.crc32(key.encode()) % SHARDS
 
 
 def _checked_names(names: Mapping[str, str], keys: Sequence[str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 from onceward.core.record import Record
 from onceward.stores.contract import Damaged
-from onceward.stores.dynamodb.items import NULL, OPEN, Item, Layout, Value, number
+from onceward.stores.dynamodb.items import NULL, Item, Layout, Value, number
 from onceward.wire.calls import Call, Service
 
 DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810")
@@ -196,18 +196,15 @@ class Requests:
 
     def swapping(self, changes: Item, seen: Record) -> Body:
         """Return the statement that makes changes to the record seen."""
-        gone = changes.get(OPEN) is NULL  # the key of an index cannot be NULL
-        values = {name: value for name, value in changes.items() if name != OPEN} if gone else changes
-        form = (*values, *(["REMOVE"] if gone else []))
-        statement = self._statements.get(form) or self._statements.setdefault(form, self._statement(values, gone=gone))
+        form = tuple(changes)
+        statement = self._statements.get(form) or self._statements.setdefault(form, self._statement(form))
         where = [*self.layout.key(seen.key).values(), *self.layout.version_of(seen).values()]
-        return {"Statement": statement, "Parameters": [*values.values(), *where]}
+        return {"Statement": statement, "Parameters": [*changes.values(), *where]}
 
-    def _statement(self, changed: Iterable[str], *, gone: bool) -> str:
+    def _statement(self, changed: Iterable[str]) -> str:
         where = [*(part.name for part in self.layout.parts), *self.layout.version]
         changes, terms = ([f"{_name(name)} = ?" for name in names] for names in (changed, where))
-        removed = f" REMOVE {_name(OPEN)}" if gone else ""
-        return f"UPDATE {_name(self.table)} SET {', '.join(changes)}{removed} WHERE {' AND '.join(terms)}"
+        return f"UPDATE {_name(self.table)} SET {', '.join(changes)} WHERE {' AND '.join(terms)}"
 
 
 def _name(text: str, mark: str = _NAME) -> str:

@@ -62,12 +62,10 @@ class DynamoStore(DynamoTable, Polled):
     poll = 0.25
     capabilities: Mapping[str, str] = {
         "document": "onceward.stores.dynamodb.template:document",
-        "migrate": "onceward.stores.dynamodb.inspection:migrate",
         "observe": "onceward.stores.observed:observe",
         "inspect": "onceward.stores.dynamodb.inspection:inspect",
         "outbox": "onceward.stores.dynamodb.indexes:outbox",
         "provision": "onceward.stores.dynamodb.create:provision",
-        "survey": "onceward.stores.dynamodb.finding:survey",
         "transact": "onceward.stores.dynamodb.transact:committing",
     }
 

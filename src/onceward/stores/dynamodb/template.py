@@ -7,21 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from onceward.stores.capabilities import TableWanted, Units, check_options
-from onceward.stores.dynamodb.create import KNOWN, expiry_of, indexes_of, recovery, table_of
-from onceward.stores.dynamodb.indexes import MESSAGES, OPEN_INDEX
+from onceward.stores.dynamodb.create import KNOWN, expiry_of, recovery, table_of
+from onceward.stores.dynamodb.indexes import MESSAGES
 from onceward.stores.dynamodb.requests import Body
 from onceward.stores.dynamodb.store import DynamoStore
 
 # A conditional write needs only the write's right, and TransactWriteItems the rights of its members (docs.aws.amazon.com,
 # "DynamoDB API permissions" and "IAM and transactions").
-# Handlers and operators also query the indexes.
+# Handlers and operators also query the index of messages.
 HANDLER: Final = ("GetItem", "PutItem", "UpdateItem", "BatchGetItem", "PartiQLInsert", "PartiQLUpdate")
 OPERATOR: Final = (
     *("GetItem", "PutItem", "UpdateItem", "DeleteItem", "BatchGetItem", "PartiQLUpdate", "Scan"),
     *("DescribeTable", "DescribeTimeToLive"),
 )
 LEDGER: Final = "Ledger"  # the table's name in the document
-_GRANTS: Final = {MESSAGES: "Messages", OPEN_INDEX: "Unfinished"}
 _ARN: Final = {"Fn::GetAtt": [LEDGER, "Arn"]}
 _TARGET: Final = 70  # percent of the capacity in use that autoscaling aims at: the service's own default
 
@@ -37,17 +36,16 @@ class Grant(NamedTuple):
 def document(store: DynamoStore, wanted: TableWanted) -> Body:
     """Return the CloudFormation document (:data:`onceward.stores.capabilities.DOCUMENT`). Nothing is sent.
 
-    The options "pitr" and "index" ask for point-in-time recovery and the index of what is not completed. ValueError: another one.
+    The option "pitr" asks for point-in-time recovery. ValueError: another one.
     """
     if "ttl" in wanted.options:
         raise ValueError("--ttl is for a table that exists; what --print prints has a TTL in any case")
     check_options(store.url, wanted.options, KNOWN)
     if (wanted.reads is None) is not (wanted.writes is None):
         raise ValueError("provisioned capacity needs both --reads and --writes; without them the table is on demand")
-    indexes = indexes_of(store, wanted.options)
     name = store.requests.table.rpartition("/")[2]
     properties: Body = {
-        **table_of(name, store.layout, indexes),
+        **table_of(name, store.layout),
         "TimeToLiveSpecification": expiry_of(store.layout),
         "DeletionProtectionEnabled": True,
     }
@@ -62,14 +60,14 @@ def document(store: DynamoStore, wanted: TableWanted) -> Body:
         "UpdateReplacePolicy": "Retain",
         "Properties": properties,
     }
-    policies = {
-        f"{role}Policy": _policy(role, name, granted) for role, granted in _grants(store, indexes, wanted).items()
-    }
-    url = f"dynamodb://${{{LEDGER}}}" + ("?index=open" if store.layout.lists_open or "index" in wanted.options else "")
+    policies = {f"{role}Policy": _policy(role, name, granted) for role, granted in _grants(store, wanted).items()}
     outputs = {
         "LedgerName": ("The name of the table", {"Ref": LEDGER}),
         "LedgerArn": ("The ARN of the table", _ARN),
-        "LedgerUrl": ("What to pass to Once() if the table has default attribute names", {"Fn::Sub": url}),
+        "LedgerUrl": (
+            "What to pass to Once() if the table has default attribute names",
+            {"Fn::Sub": f"dynamodb://${{{LEDGER}}}"},
+        ),
         "HandlersPolicyArn": ("Attach it to the roles of handlers", {"Ref": "HandlersPolicy"}),
         "OperatorsPolicyArn": ("Attach it to the roles of people", {"Ref": "OperatorsPolicy"}),
     }
@@ -81,7 +79,7 @@ def document(store: DynamoStore, wanted: TableWanted) -> Body:
     }
 
 
-def _grants(store: DynamoStore, indexes: Sequence[Body], wanted: TableWanted) -> Mapping[str, list[Grant]]:
+def _grants(store: DynamoStore, wanted: TableWanted) -> Mapping[str, list[Grant]]:
     """Return what each role may do."""
     operator = (*OPERATOR, "DescribeContinuousBackups") if "pitr" in wanted.options else OPERATOR
     roles = {
@@ -89,9 +87,9 @@ def _grants(store: DynamoStore, indexes: Sequence[Body], wanted: TableWanted) ->
         for role, actions in (("Handlers", HANDLER), ("Operators", operator))
     }
     for granted in roles.values():
-        for index in (one["IndexName"] for one in indexes):
-            at = {"Fn::Sub": f"${{{LEDGER}.Arn}}/index/{index}"}
-            granted.append(Grant(_GRANTS[index], ["dynamodb:Query"], at))
+        if store.layout.shard is not None:
+            at = {"Fn::Sub": f"${{{LEDGER}.Arn}}/index/{MESSAGES}"}
+            granted.append(Grant("Messages", ["dynamodb:Query"], at))
         if wanted.kms_key is not None:
             # DynamoDB asks KMS with the caller's rights ("Using your AWS KMS keys", Developer Guide).
             granted.append(Grant("Key", ["kms:Decrypt", "kms:DescribeKey"], wanted.kms_key))
@@ -124,7 +122,7 @@ def _policy(role: str, table: str, granted: Sequence[Grant]) -> Body:
 
 
 def _scaled(table: Body, wanted: TableWanted) -> Body:
-    """Give the table and its indexes their capacity; return the resources that scale it. Nothing on demand."""
+    """Give the table and its index their capacity; return the resources that scale it. Nothing on demand."""
     reads, writes = wanted.reads, wanted.writes
     if reads is None or writes is None:
         return {}
@@ -139,8 +137,8 @@ def _scaled(table: Body, wanted: TableWanted) -> Body:
         if units.most == units.least:
             continue
         resources |= _scaling(LEDGER, f"${{{LEDGER}}}", "table", kind, units)
-        for index in (one["IndexName"] for one in indexes):
-            resources |= _scaling(_GRANTS[index], f"${{{LEDGER}}}/index/{index}", "index", kind, units)
+        if indexes:
+            resources |= _scaling("Messages", f"${{{LEDGER}}}/index/{MESSAGES}", "index", kind, units)
     return resources
 
 
