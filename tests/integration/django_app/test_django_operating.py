@@ -28,7 +28,7 @@ def checks(shop, **changed):
         ({"lease": -1}, 2, "lease"),
         ({"DATABASE": "other"}, 3, "none of DATABASES: default"),
         ({"OPTIONS": {"lane": 4}}, 3, "unknown option lane"),
-        ({"OPTIONS": 4}, 3, "no dict"),
+        ({"OPTIONS": 4}, 3, "not a dict"),
     ],
 )
 def test_a_wrong_setting_is_said(small, setting, number, text):

@@ -7,6 +7,7 @@ import pytest
 
 from onceward import Once
 from onceward.consumers.broker import BrokerError
+from onceward.consumers.serving import StoppableBatch
 from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import csv as csv_rows
 
@@ -157,3 +158,16 @@ def test_the_place_of_a_line_is_in_meta(pipelines):
     pipelines.lines({"id": 1}, {"id": 2})
     outcomes = pipelines.write("steps: [{map: {to: meta.raw.line}}]\n" + PRINT).run()
     assert sorted(json.dumps(one.value) for one in outcomes) == ["[1]", "[2]"]
+
+
+def test_a_batch_that_fails_as_a_whole_does_not_end_the_run_as_if_its_lines_were_done(pipelines, monkeypatch):
+    pipelines.folder.joinpath("orders.ndjson").write_text('{"id": 1}\n{"id": 2}\n')
+
+    async def fails(self, records):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(StoppableBatch, "run_async", fails)  # nothing is known that raises there
+    with pytest.raises(BrokerError, match=r"orders\.ndjson:\d has no outcome.*run this again"):
+        pipelines.write(PRINT).run()
+    monkeypatch.undo()
+    assert len(pipelines.run()) == 2

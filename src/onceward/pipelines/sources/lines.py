@@ -61,7 +61,8 @@ class LinesBroker(Broker[LineRecord]):
         self._error: Exception | None = None
         self._changed = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.busy: set[object] = set()  # ids of lines that were not begun just now
+        self._busy: set[object] = set()  # ids of lines that were not begun just now
+        self._over: set[object] = set()  # ids of lines whose outcome was told, and which the worker still holds
         self._give_up: dict[object, float] = {}  # id of a line → until when to wait for another worker that has its key
         self.lease = 60.0
 
@@ -96,14 +97,19 @@ class LinesBroker(Broker[LineRecord]):
         return message.receives
 
     def acknowledge(self, message: LineRecord) -> None:
+        self._over.discard(message.delivery.id)
         self._give_up.pop(message.delivery.id, None)
         self._out -= 1
         self._changed.set()
 
     def give_back(self, message: LineRecord, seconds: float = 0.0) -> None:
-        if message.delivery.id in self.busy and not self._stop.asked:
-            self.busy.discard(message.delivery.id)
+        line = message.delivery.id
+        if line in self._busy and not self._stop.asked:
+            self._busy.discard(line)
             self._again.append((boottime() + min(max(seconds, 0.05), _LOOK_AGAIN), message))
+        elif line not in self._over and not self._stop.asked:
+            self._error = self._error or RuntimeError(f"line {line} has no outcome, as the log tells: run this again")
+        self._over.discard(line)
         self._out -= 1
         self._changed.set()
 
@@ -112,13 +118,11 @@ class LinesBroker(Broker[LineRecord]):
 
     def waits(self, outcome: BatchOutcome, message_id: object) -> bool:
         """Return whether a line that was not begun will be tried again in this run."""
-        if outcome.status not in {"busy", "deferred"} or self._stop.asked:
-            return False
         now = boottime()
-        if now >= self._give_up.setdefault(message_id, now + self.lease + WAIT_BEYOND):
-            return False
-        self.busy.add(message_id)
-        return True
+        waits = outcome.status in {"busy", "deferred"} and not self._stop.asked
+        waits = waits and now < self._give_up.setdefault(message_id, now + self.lease + WAIT_BEYOND)
+        (self._busy if waits else self._over).add(message_id)
+        return waits
 
     def stop(self) -> None:
         self._stop.ask()
