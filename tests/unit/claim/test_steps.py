@@ -1022,13 +1022,13 @@ def test_a_handler_that_fails_beside_an_endless_step_stays_claimed(once, clock, 
         begun.wait(30)
         raise Smtp
 
-    def waits(seconds, mine=threading.get_ident(), sleep=time.sleep):
+    def waits(seconds, sleep=time.sleep):
         if threading.get_ident() != mine:  # a thread that another test has left, such as a recorder
             return sleep(seconds)
         claims[0].extend()
         return clock.advance(20)
 
-    goes_on, threads = threading.Event(), []
+    goes_on, threads, mine = threading.Event(), [], threading.get_ident()
     monkeypatch.setattr("onceward.core.drivers.time.sleep", waits)
     monkeypatch.setattr(
         onceward.claim.held.HeldClaim, "failing", noting(claims := [], onceward.claim.held.HeldClaim.failing)
