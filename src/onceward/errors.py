@@ -68,7 +68,7 @@ class Busy(_KeyedError):
 
 
 class Reentrant(_KeyedError):
-    """The handler of a key asked for the same key again, which would wait for itself forever.
+    """The handler of a key asked for the same key again, so it would wait for itself forever.
 
     Cause: A guarded handler calls a guarded function that has the same namespace and key.
 
@@ -202,7 +202,7 @@ class UnknownStatus(_KeyedError):
 
     Cause: A newer version of onceward wrote the record, or something else did.
 
-    Fix: Deploy the newer version here. Look at the record with ``onceward show KEY``.
+    Fix: Deploy the newer version on this worker. To see the record, run ``onceward show KEY``.
 
     Attributes:
         key: the key in the ledger.

@@ -166,15 +166,15 @@ class ManyKeys:
         return cast("Callable[[Callable[P, R]], Callable[P, R]]", made.apply)
 
     def complete_lapsed(self, *functions: Callable[..., object], released: float | None = None) -> "Sweep":
-        """Run keys to their end whose workers vanished, with the arguments that their records keep (``keep_input=True``).
+        """Finish keys whose workers vanished. Their records keep the arguments (``keep_input=True``).
 
         It needs no redelivery. Any process that has the functions can call it, and several share the work. Each key keeps its
         policy: its attempts count, ``max_attempts`` and ``on_lapse="park"`` park it. A worker with a live lease is left alone.
 
         Args:
             *functions: decorated functions, or functions as you give them to ``run`` of this Once.
-            released: also keys that were given back, and not retried for so many seconds. Their callers got an exception, and
-                may count on it that nothing more happens.
+            released: seconds. Also run keys that were given back, and not retried for so long. Their callers got an
+                exception, and may rely on it that nothing more happens.
 
         Returns:
             How many keys were completed, and what became of the others. It raises no exception of a function.

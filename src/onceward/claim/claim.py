@@ -99,10 +99,10 @@ class Claim:
             function: makes the effect. Its return annotation says how its result is stored, as a handler's does.
             on_lapse: what to do if an attempt ended inside this step, so that nobody knows whether it was made. "retry"
                 runs it again; give the downstream ``claim.key(name)``, which is the same on each attempt. "park" parks the
-                key for a person; it costs a second write, and an exception of the function parks the key, too. A function
-                finds out: it is called with ``claim.key(name)`` and the arguments, and returns ``onceward.Made(result)`` or
-                ``onceward.NOT_MADE``. Only a downstream that deduplicates or fences closes the window, because a request
-                of a dead worker may still arrive.
+                key for a person; it costs a second write, and an exception of the function parks the key, too. Or give
+                a function that asks the downstream. It gets ``claim.key(name)`` and the arguments, and returns
+                ``onceward.Made(result)`` or ``onceward.NOT_MADE``. Only a downstream that deduplicates or fences closes
+                the window, because a request of a dead worker may still arrive.
             not_made: for "park": exceptions that say that the step was not made, so that the key can be retried.
 
         Returns:
@@ -161,10 +161,12 @@ class Claim:
         Raises:
             ValueError, TypeError: the target is unknown, or can never take this message, or the message cannot be encoded or
                 sealed. Or two messages have one key, the messages of this handler take more than 64 KiB, or this ledger cannot do that.
-            StoreError: the ledger must be prepared first, as the message says. Only its first message asks it.
+            StoreError: the ledger must be prepared first, as the error says. Only a process's first message checks
+                this.
             LeaseLost: the key has gone on without this worker.
             ForkedClaim: this process was forked from the one that made the claim.
-            OncewardError: the claim was ended before, or this is within a step, which a later attempt does not enter.
+            OncewardError: the claim was ended before, or you call it within a step. A later attempt does not run that
+                step again, so its message would be lost.
         """
 
     def complete(self, result: object = None) -> None:
@@ -189,7 +191,8 @@ class Claim:
             LeaseLost: the key has gone on without this worker.
             StoreError: the store was unreachable until the lease was over, or for two leases while it was renewed.
             ForkedClaim: this process was forked from the one that made the claim.
-            OncewardError: the claim was ended before, or a step of it still runs, or a success of it could not be recorded.
+            OncewardError: the claim was ended before, or a step of it still runs, or it succeeded and could not be
+                recorded.
         """
         self._settle(self._leaving(released, error, "release it"))
 
@@ -234,7 +237,8 @@ class Claim:
                 Catch it around the ``with`` statement, and go on.
             LeaseLost: from the ``with`` statement, or at its end: the key has gone on without this worker. Nothing was
                 committed.
-            StoreError: nothing was committed. Or nobody can tell; then no later step begins, and the next attempt knows.
+            StoreError: nothing was committed, or the answer to the commit was lost. After a lost answer, no later step
+                begins, and the next attempt reads whether the step was committed.
             Parked, ForkedClaim, OncewardError: as for :meth:`step`.
             TypeError, ValueError: as for :meth:`onceward.Once.transaction`.
         """

@@ -20,10 +20,11 @@ class Unclaimed:
     store: "Store"
 
     def outbox(self, connection: object, *, name: str | None = None, **options: Unpack[Options]) -> "TransactionOutbox":
-        """Return the outbox of a transaction of yours, which you end: ``once.outbox(session).send("sqs:orders", order)``.
+        """Return an outbox for a transaction that you end: ``once.outbox(session).send("sqs:orders", order)``.
 
-        The message leaves if the transaction commits (docs/reference/outbox.md). ``connection`` is as for :meth:`transaction`, and in a
-        transaction. Of the options, ``retention`` and ``seal`` have an effect. TypeError: this ledger cannot do that.
+        The message leaves if the transaction commits (docs/reference/outbox.md). ``connection`` is as for
+        :meth:`transaction`, but a transaction must be open on it. Of the options, only ``retention`` and ``seal`` have
+        an effect. It raises TypeError if this ledger cannot do that.
         """
         from onceward.outbox.transactions import NAME, TransactionOutbox
 
@@ -39,27 +40,28 @@ class Unclaimed:
         this key. The queue can get the job again after a lost reply, always with the same id (docs/reference/outbox.md).
 
         Args:
-            task: of Celery, Dramatiq, Procrastinate or Taskiq, or a function under RQ's ``@job``. Its module has it under a name.
+            task: a task of Celery, Dramatiq, Procrastinate or Taskiq, or a function under RQ's ``@job``. It must be a
+                global name of its module.
             *args: the job's arguments: what JSON gives back unchanged.
             key: as for :meth:`Once.run`; unique among the jobs of ``task``. It counts as long as the record is kept (``retention``).
                 Arguments are not compared. Give a parameter of the task that is called ``key`` by its place.
             **kwargs: the job's arguments, by name.
 
         Returns:
-            Whether this call has queued the job. False: it was queued before, or is going to be.
+            True if this call has queued the job. False if an earlier call has queued it, or recorded it for a relay.
 
         Raises:
             TypeError, ValueError: the arguments do not fit the task, or JSON changes them; a relay could not import the task; its queue
                 could lose the job; or this ledger has no outbox. Nothing was recorded.
             KeyMissing: the key or a part of it is None or empty.
-            StoreError: nobody can tell whether the job is recorded. Call again with the same key.
+            StoreError: the job may be recorded or not. Call again with the same key.
         """
         return drive(self._enqueuing().queue(task, args, kwargs, key, awaited=False), self.store)
 
     async def enqueue_async(self, task: object, /, *args: object, key: object, **kwargs: object) -> bool:
         """Like :meth:`enqueue`, for a coroutine. Procrastinate and Taskiq send in the event loop that awaits this.
 
-        So with these it also waits for the send: until the queue has the job or the send has failed, at most 10 seconds.
+        With these two it also waits at most 10 seconds, until the queue has the job or the send has failed.
         """
         enqueuing = self._enqueuing()
         is_mine = await drive_async(enqueuing.queue(task, args, kwargs, key, awaited=True), self.store)

@@ -55,7 +55,7 @@ def insert_messages(store: Register, write: Write) -> Steps[Reply]:
             reply = yield from store.swap(next_claim(write, held, fresh=True), held)
         if reply.won or reply.record is not None:
             return reply
-    raise StoreError(f"{write.key}: its record was deleted again and again", transient=True)
+    raise StoreError(f"{write.key}: its record was deleted again and again; try again later", transient=True)
 
 
 def note_unsent(

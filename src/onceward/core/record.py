@@ -30,8 +30,8 @@ class Record(NamedTuple):
 
     ``(owner, fence, beat)`` is the record's version; no two states of a key share one. The owner is a random id. The fence
     separates this claim from an earlier one of the same owner whose reply was lost, even if the record was purged between.
-    Each write of a claim adds to ``beat``: 1, but a large random number where a transaction of the caller's begins. What that
-    transaction rolls back has a version that no later write has.
+    Each write of a claim adds 1 to ``beat``. A transaction of the caller adds a large random number instead. If it is
+    rolled back, no later write gets the same version.
 
     Attributes:
         updated_at: the time of the last write; None if an older version made it.
@@ -40,7 +40,7 @@ class Record(NamedTuple):
         steps: what is recorded of each step of the handler, as JSON; None if it has none.
         unsent: the messages that were committed with the completion and are not sent yet, as JSON.
         due_at: the time from which anybody can send them; until then, somebody may be sending.
-        origin: from whose message this call came, as JSON.
+        origin: the sender of the message that caused this call, as JSON.
         input: the handler's arguments, as JSON, if they are kept.
         history: the last attempts, as JSON lines.
         trace: the W3C traceparent of the last run.

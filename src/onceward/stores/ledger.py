@@ -121,8 +121,9 @@ class Ledger(LedgerReader):
         Args:
             key: the key as it stands in the ledger.
             result: what the handler would have returned.
-            retention: seconds that it answers duplicates; ``float("inf")`` is for ever. None is what the record knows of its
-                handler's. A parked record does not know it, so it then stays 14 days, as :class:`Policy` says.
+            retention: seconds that it answers duplicates; ``float("inf")`` is for ever. None is the handler's own
+                retention. A parked record does not contain that, so it then stays 14 days, the default of
+                :class:`Policy`.
             message: whether to settle it even if it keeps a message, which is then lost.
             seen: the record as you looked at it. If it has changed since, nothing is done. None settles it as it is.
 
@@ -196,7 +197,7 @@ class Ledger(LedgerReader):
         return after
 
     def purge(self, batch: int = PAGE, limit: int | None = None) -> int:
-        """Delete expired records and return how many. Writes also do this, a few at a time.
+        """Delete expired records and return how many. Each write to the ledger also deletes a few.
 
         Args:
             batch: how many to delete at a time.

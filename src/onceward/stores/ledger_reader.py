@@ -72,8 +72,8 @@ class LedgerReader:
     ) -> Iterator[Page]:
         """Yield pages of records in the store's own order, so that you can stop and go on later.
 
-        A page may be empty and have a next. Without a status and an age, ``damaged`` has all records that cannot be read. A
-        record that stays where it is comes once, even if you stop and go on later.
+        A page can be empty although more pages follow. Without a status and an age, ``damaged`` has all records that
+        cannot be read. If a record does not change, you get it once, even if you stop and go on later.
 
         Args:
             prefix: the first characters of the keys.
@@ -127,18 +127,19 @@ class LedgerReader:
         return record, reply.now
 
     def attempts(self, key: str) -> list[Attempt]:
-        """Return the last attempts of ``key``, the oldest first, with the one that runs now. Raises NotFound."""
+        """Return the last attempts of ``key``, the oldest first, including a running one. Raises NotFound."""
         return attempts_of(*self.show(key))
 
     def is_live(self, key: str) -> bool:
-        """Return whether a worker holds ``key`` now. Raises NotFound."""
+        """Return whether a worker holds ``key`` now. Raises NotFound if there is no record."""
         return protocol.is_live(*self.show(key))
 
     def stats(self, prefix: str = "") -> dict[str, int]:
         """Count the records by status, plus ``lapsed`` (their worker vanished) and ``expired`` (garbage).
 
-        ``unsent`` and ``refused`` (their messages wait for a sender, or for a person) are there if there are any. A status that this version does not know is counted under its name. Records that cannot be read, if any, count only
-        as ``damaged``.
+        If there are any, ``unsent`` counts records whose messages wait for a sender, and ``refused`` those whose
+        messages wait for a person. A status that this version does not know is counted under its name. A record that
+        cannot be read counts only as ``damaged``.
         """
         counts: dict[str, int] = {}
         for so_far, _ in self.counting(prefix):
@@ -148,7 +149,7 @@ class LedgerReader:
     def estimate(self) -> tuple[dict[str, int], frozenset[str]] | None:
         """Count the records without reading them, like :meth:`stats`, and return which of the counts are estimates.
 
-        None: the store cannot, or the ledger is so small that :meth:`stats` is as fast.
+        It returns None if the store cannot estimate, or if the ledger is so small that :meth:`stats` is as fast.
         """
         survey = self.survey()
         counts, total = dict(survey.counts), survey.total
@@ -163,7 +164,7 @@ class LedgerReader:
         return {"total": total, **statuses, "lapsed": counts["LAPSED"], **expired, **rare}, estimated
 
     def survey(self) -> Survey:
-        """Return what the store can tell of all its records in bounded time: exact counts, an estimate of the rest."""
+        """Return counts of all records, without reading them one by one. Some counts can be estimates."""
         survey = SURVEY.of(self.store)
         return NOTHING if survey is None else drive(survey(), self.store)
 

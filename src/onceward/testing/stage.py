@@ -33,7 +33,7 @@ _SHORT: Final = 0.001  # seconds for which a pause really lasts, so that other t
 
 
 class Killed(BaseException):
-    """The worker is dead. Whatever it still asks of the ledger or a downstream raises this again."""
+    """The worker is dead. Each further request of it to the ledger or a downstream raises this again."""
 
 
 class Prompter(Protocol):

@@ -34,7 +34,8 @@ def keep(claim: "Lease", name: str, text: str, until: Callable[[], float]) -> St
     effect = Effect(protocol.completed(text), write)
     outcome = yield from retry_transient(lambda: steps.claim(store, bid, effect), claim.clock, until)
     if not isinstance(outcome, Settled):
-        raise StoreError(f"{bid.key}: another record is in the place of a step's result")
+        text = "another record is in the place of a step's result: look with onceward show, and clear a foreign record"
+        raise StoreError(f"{bid.key}: {text}")
 
 
 def fetch(claim: "Lease", entry: Entry) -> Steps[str | None]:

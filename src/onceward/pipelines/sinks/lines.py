@@ -175,7 +175,7 @@ async def _append(appender: Appender, call: "PipelineCall", line: bytes) -> None
                 except BaseException:  # this message is cancelled, and the others must not wait for ever
                     for _, other in (*batch, *appender.waiting):
                         if other is not ready and not other.done():
-                            other.set_exception(InterruptedError("the message that wrote for others was stopped"))
+                            other.set_exception(InterruptedError("the write of this line was stopped; send it again"))
                     appender.waiting = []
                     raise
                 else:

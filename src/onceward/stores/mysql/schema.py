@@ -96,7 +96,7 @@ class MysqlNames:
     def __init__(self, table: str, database: str | None = None) -> None:
         check_name("table", table)
         if table.endswith(_TAKEN):
-            raise ValueError(f"table={table!r}: another ledger's second table can end with {_TAKEN}")
+            raise ValueError(f"table={table!r}: choose another end; a ledger's second table can end with {_TAKEN}")
         place = "" if database is None else f"`{database.replace('`', '``')}`."
         self.plain = table
         self.database = database

@@ -43,7 +43,8 @@ class Names:
             if name is not None:
                 check_name(what, name)
         if table.endswith(_TAKEN):
-            raise ValueError(f"table={table!r}: another ledger's tables and indexes can end with {', '.join(_TAKEN)}")
+            taken = ", ".join(_TAKEN)
+            raise ValueError(f"table={table!r}: choose another end; a ledger's tables and indexes can end with {taken}")
         self._place = place = "" if schema is None else f'"{schema}".'
         self.schema = schema
         self.plain = table

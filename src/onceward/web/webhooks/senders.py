@@ -104,7 +104,7 @@ class Shopify(HmacSender):
 class Slack(HmacSender):
     """Slack's Events API: docs.slack.dev, "Verifying requests from Slack". The id is in the signed body.
 
-    Slack's own test of the address is answered with its challenge.
+    It answers Slack's own test of the address with the challenge.
     """
 
     signature, at, signs, form = "x-slack-signature", "x-slack-request-timestamp", "v0:{at}:{body}", "v0={hex}"
@@ -118,7 +118,7 @@ class Slack(HmacSender):
 
 
 class Zoom(HmacSender):
-    """Zoom: developers.zoom.us, "Using webhooks". Zoom's own test of the address is answered.
+    """Zoom: developers.zoom.us, "Using webhooks". It answers Zoom's own test of the address.
 
     An event has no id, so the key is a hash of it with its time.
     """
