@@ -178,7 +178,7 @@ class LetterRedrive(ABC):
         self._in_doubt: InDoubt = in_doubt
 
     def judged(self, place: str, key: str | None, was: str | None) -> DeadLetter:
-        """Return what becomes of a letter, whose key is ready to run again if it moves. See :func:`readied`."""
+        """Return the outcome of a letter. If the letter moves, its key is ready to run again. See :func:`readied`."""
         told = DeadLetter("failed", place, "", key, was)
         try:
             plan = readied(self._once, key, self._completed, self._in_doubt, dry_run=self._dry_run)
@@ -197,7 +197,7 @@ class LetterRedrive(ABC):
         """Yield the outcome of each letter that is there now.
 
         Args:
-            stopped: asked before letters are read; when true, the run ends.
+            stopped: a callable, called before letters are read. The run ends when it returns True.
 
         Raises:
             BrokerError: the broker cannot be reached, or has no such queue or topic.

@@ -145,7 +145,7 @@ class Worker(Generic[M]):
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether :meth:`stop` or a signal has told it to stop."""
         return self._asked
 
     def run(self, *, until_empty: bool = False) -> None:
@@ -187,7 +187,7 @@ class Worker(Generic[M]):
     def stop(self) -> None:
         """Receive nothing more, give back waiting messages, and end when the running handlers end; from any thread.
 
-        If you call it before :meth:`run`, that ends at once.
+        If you call it before :meth:`run`, then ``run`` ends at once.
         """
         # No lock: a signal handler can interrupt this thread while it holds the lock.
         self._asked = True
@@ -199,7 +199,7 @@ class Worker(Generic[M]):
                 pass  # the event loop is closed: the worker has ended
 
     async def ready(self) -> None:
-        """Return when messages may be received. Override it to hold them back."""
+        """Wait until messages may be received. Override it to hold them back."""
 
     async def _serve(self, *, until_empty: bool) -> None:
         ready = None if type(self).ready is Worker.ready else self.ready
@@ -217,7 +217,7 @@ class Worker(Generic[M]):
                 self._loop = None
 
     def told(self, outcome: BatchOutcome) -> None:
-        """Take in the recorded outcome of a message. Override it to report outcomes to a person."""
+        """The worker calls this with the recorded outcome of each message. Override it to report outcomes."""
         assert self._serving is not None
         self._serving.told(outcome)
 

@@ -20,14 +20,14 @@ _DROPPED: Final = frozenset({STATUS, REASON, LEDGER_KEY, RECEIVES, DELAY})
 class KafkaRedrive(LetterRedrive):
     """One move of a topic's dead letters. You can stop or kill it at any time, and run it again.
 
-    The key of a letter is made ready to run again: unparked, or its attempts reset. Then the letter goes to the retry topic. One
-    that stays goes to the end of the dead-letter topic. A letter that
-    is moved twice, because this was killed in between, takes effect once.
+    The key of a letter is made ready to run again: unparked, or its attempts reset. Then the letter goes to the retry
+    topic. A letter that stays goes to the end of the dead-letter topic. If a killed run moved a letter twice, it still
+    takes effect once.
 
     Args:
         once: the ledger of the topic's workers.
         topic: the topic whose dead letters are moved.
-        servers: as for :class:`onceward.kafka.KafkaWorker`, also the next two.
+        servers: as for :class:`onceward.kafka.KafkaWorker`, like ``retry`` and ``dead``.
         retry: the retry topic.
         dead: the dead-letter topic.
         group: move only letters of this consumer group; None moves all.

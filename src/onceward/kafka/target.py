@@ -32,7 +32,7 @@ class KafkaTarget(LoopTarget[Any]):
     Args:
         address: ``kafka:TOPIC`` on the servers of KAFKA_SERVERS, or ``kafka://HOST:PORT,HOST:PORT/TOPIC``. Credentials come from
             the environment.
-        **settings: more of aiokafka's settings, such as ``ssl_context``. Register a scheme of your own to give some.
+        **settings: more of aiokafka's settings, such as ``ssl_context``. To give some, register a scheme of your own.
 
     Raises:
         ValueError: the address is not valid, or has a user.

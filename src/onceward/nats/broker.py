@@ -246,10 +246,10 @@ LOCAL: Final = "nats://127.0.0.1:4222"
 class NatsWorker(Worker[Msg]):
     """Handles the messages of a subject, each once: ``NatsWorker(once, "orders.new", charge, key="order.id").run()``.
 
-    A message is acknowledged when its effect is recorded, also by an earlier handler. While its handler runs, the worker tells JetStream. A
-    failed message comes again after a pause that doubles with each delivery, and a busy key's message when the other worker's
-    lease ends. Messages that cannot be handled (a parked key, another input under the same key, a malformed message) go to the dead
-    letters. Their headers say why.
+    A message is acknowledged when this handler, or an earlier one, has recorded its effect. While its handler runs, the
+    worker tells JetStream that it is in progress. A failed message comes again after a pause that doubles with each
+    delivery, and a busy key's message when the other worker's lease ends. Messages that cannot be handled (a parked
+    key, another input under the same key, a malformed message) go to the dead letters. Their headers say why.
 
     A stream or a consumer whose settings lose messages is refused at the start. The durable consumer, and a stream for the dead
     letters, are made then if they are missing.
@@ -263,7 +263,7 @@ class NatsWorker(Worker[Msg]):
         stream: its name; by default the one that takes the subject.
         durable: the name of the consumer; by default the namespace of the keys. Two handlers must not share one.
         dead: the subject of the dead letters; by default ``SUBJECT.onceward-dead``.
-        settings: more of ``nats.connect``, such as ``{"user_credentials": "shop.creds"}``.
+        settings: more options of ``nats.connect``, such as ``{"user_credentials": "shop.creds"}``.
         **options: those of :class:`onceward.consumers.worker.Worker`; the key is by default the header ``Idempotency-Key``, else
             ``Nats-Msg-Id``, else the message's place in its stream. ``max_attempts`` is 10 by default.
 

@@ -44,12 +44,13 @@ _CONNECTING: Final = {
 class NatsTarget(LoopTarget[Any]):
     """A subject of a stream. A message's key is its header ``Idempotency-Key``, and its ``Nats-Msg-Id``.
 
-    JetStream confirms that it has stored the message. It drops a repetition itself for as long as the stream's ``duplicate_window``
-    says, which is two minutes by default.
+    JetStream confirms that it has stored the message. Within the stream's ``duplicate_window`` (two minutes by default)
+    JetStream drops repetitions itself.
 
     Args:
         address: ``nats://HOST:PORT/SUBJECT``; several servers as ``HOST:PORT,HOST:PORT``.
-        **connection: of ``nats.connect``, such as ``user_credentials="shop.creds"``. Register a scheme of your own to give some.
+        **connection: options of ``nats.connect``, such as ``user_credentials="shop.creds"``. To give some, register a
+            scheme of your own.
 
     Raises:
         ValueError: the address is not valid, or has a user.

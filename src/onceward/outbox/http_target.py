@@ -57,17 +57,19 @@ Headers = Callable[[OutboxMessage], Mapping[str, str]]
 class HttpTarget:
     """An endpoint that takes POST requests. Each message is one request.
 
-    Its body is the message, its header ``Idempotency-Key`` the message's key in quotes, as the draft says. Headers are sent as headers.
-    Content-Type is by default ``application/json``, or ``text/plain`` if the body is not JSON.
+    The body is the message. The header ``Idempotency-Key`` has its key in quotes, as the IETF draft says. The message's
+    headers are sent as headers. Content-Type is by default ``application/json``, or ``text/plain`` if the body is not
+    JSON.
 
-    A 2xx says that it was sent. It is sent again later after 5xx, 401, 403, 404, 407, 408, 409, 421, 423, 425, 429, a redirection for
-    now, and no answer. A Retry-After is honoured up to a day. Everything else refuses it, such as 400, 410, 422 or a redirection for good.
-    Redirections are not followed. The server's certificate is verified; SSL_CERT_FILE can name a file of trusted ones.
+    A 2xx means that it was sent. After no answer, a temporary redirection, 5xx, 401, 403, 404, 407, 408, 409, 421, 423,
+    425 or 429 it is sent again later. A Retry-After of up to a day is kept. Any other answer refuses the message, such
+    as 400, 410, 422 or a permanent redirection. Redirections are not followed. The server's certificate is verified;
+    SSL_CERT_FILE can name a file of trusted ones.
 
     Args:
         address: an ``https://`` or ``http://`` URL.
         headers: returns further headers for each request, such as a signature of the message or a token. The ledger does not have
-            them. Register a scheme of your own to use it::
+            them. To use it, register a scheme of your own::
 
                 register("billing", lambda address: HttpTarget("https://billing.example/charges", headers=sign))
 

@@ -59,7 +59,7 @@ class RelayPass(NamedTuple):
 
 
 class Relay:
-    """Sends the messages of a ledger that are due: of processes that crashed, and those that a target did not take at first.
+    """Sends messages that a crashed process has left in a ledger, or that a target did not take at first.
 
     Use it as a context, or call :meth:`start` and :meth:`stop`::
 
@@ -70,7 +70,7 @@ class Relay:
         once: the ledger, its observers, and its ``seal``.
         seal: opens messages that guards with another ``seal=`` have sealed.
         every: seconds between two looks at the ledger. While nothing is due, the pause doubles, up to a minute.
-        observers: are told instead of those of ``once``.
+        observers: get the events instead of the observers of ``once``.
 
     Attributes:
         wait: seconds from the last look until the messages of other records are due; None if the ledger knows of none.
@@ -189,7 +189,7 @@ class Relay:
         self.run()
 
     def run(self, limit: int | None = None, *, until_empty: bool = False) -> dict[str, str]:
-        """Look for messages in this thread until :meth:`stop`. Return the keys that it leaves alone, and why.
+        """Look for messages in this thread until :meth:`stop`. Return the keys that it skipped, and why.
 
         Args:
             limit: the most records to hand over; None is all.

@@ -214,7 +214,7 @@ def send_soon(
 
 
 def drain(seconds: float) -> int:
-    """Wait until this process has sent what it can send now: before it is frozen or ended.
+    """Wait until this process has sent what it can send now. Call it before the process is frozen or ends.
 
     Returns:
         How many records are left whose messages it has not sent. A relay or a duplicate sends them when they are due.

@@ -95,8 +95,8 @@ class Target(Protocol):
         """Send messages, all with one request if possible, and return the answer of each, in its place.
 
         None: it was sent. A :class:`MessageRefused`: never send it again. Any other error: send it again later. One message of a
-        call can fail alone, so messages that need an order do not share a call. It raises nothing
-        and ends in time: our own targets within :data:`SENT_WITHIN` seconds.
+        call can fail alone, so messages that need an order do not share a call. It must raise nothing, and must end:
+        onceward's own targets end within :data:`SENT_WITHIN` seconds.
         """
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ _MOST: Final = 1000  # targets that are kept: addresses can have numbers in them
 
 
 def register(scheme: str, factory: Factory) -> None:
-    """Make targets of your own known: ``register("mail", open_mail)``, then ``claim.send("mail:orders@shop.example", ...)``.
+    """Register targets of your own: ``register("mail", open_mail)``, then ``claim.send("mail:orders@shop.example", ...)``.
 
     Args:
         scheme: what an address begins with, before the first colon: lower-case letters, digits, ``+``, ``.`` and ``-``.

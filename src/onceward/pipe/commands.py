@@ -40,7 +40,7 @@ class Command:
 
     Args:
         argv: the command and its arguments.
-        stop: when it is forced, running commands are killed.
+        stop: if it is forced, as by a second signal, running commands are killed.
         max_result: bytes of output that are recorded.
 
     Raises:
@@ -72,11 +72,11 @@ class Command:
         stop.on_force = self._watchdog.kill
 
     def prepare(self, value: object) -> object:
-        """Return the arguments for a parsed line; raises KeyMissing."""
+        """Return the arguments for a parsed line. Raises KeyMissing if the line lacks a field."""
         return [template.fill(value) for template in self._templates]
 
     def handle(self, job: LineJob) -> object:
-        """Run it for one line and return what is to be recorded; raises CommandFailed, or Interrupted when killed."""
+        """Run it for one line and return its output. Raises CommandFailed, or Interrupted if it was killed."""
         try:
             out, job.errors = (job.files.enter_context(unnamed_file()) for _ in range(2))
             status = self._run(job, out, job.errors)

@@ -62,7 +62,7 @@ class Pipe:
         key: a JMESPath that begins with ``line``, or with the parameter of the handler when that is a function.
         name: the namespace of the keys; one name belongs to one handler.
         jobs: lines to handle at a time.
-        lease: seconds after which the keys of a killed run may be taken over.
+        lease: seconds after which another run may take over the keys of a killed run.
         max_attempts: failures after which a key is parked; None for no limit.
         wait: seconds to wait for a key that another worker holds; None for the lease and 5 seconds.
 
@@ -100,9 +100,9 @@ class Pipe:
 
         Args:
             files: paths of NDJSON files.
-            reporter: is told of each line; without one they are only counted.
+            reporter: gets each line; without one, lines are only counted.
             rejects: the path of a file that malformed lines are appended to.
-            stop: ends the run when it is asked to; ``stop.listen()`` makes it hear SIGINT and SIGTERM.
+            stop: ends the run; after ``stop.listen()``, SIGINT and SIGTERM end it too.
 
         Raises:
             NameTaken: another handler used this name before. Nothing ran.

@@ -123,7 +123,7 @@ class Reporter:
         """Begin; ``total`` is the size of the input in bytes, None when it is not known."""
 
     def show(self, job: LineJob) -> None:
-        """Show the outcome of a line. Its files are closed afterwards."""
+        """Show the outcome of a line. Its files are closed after this call."""
 
     def say(self, text: str) -> None:
         """Show a message of the engine to a person."""
@@ -139,7 +139,7 @@ class End(NamedTuple):
     """How a run ended.
 
     Attributes:
-        why: ``done``, or what is missing. ``left``: some lines failed, are parked or busy, or the run stopped early.
+        why: ``done``, or one of these. ``left``: some lines failed, are parked or busy, or the run stopped early.
             ``malformed``: all but malformed lines are done. ``ledger``: the ledger failed. ``interrupted``: by a signal.
             ``unread``: nobody reads the output any more.
         text: why it stopped before the end of the input; empty when it did not.

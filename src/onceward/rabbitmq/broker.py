@@ -76,10 +76,10 @@ AHEAD: Final = 2  # messages in this process for each handler that may run
 class RabbitWorker(Worker[AbstractIncomingMessage]):
     """Handles the messages of a queue, each once: ``RabbitWorker(once, "orders", charge, key="order.id").run()``.
 
-    A message is acknowledged when its effect is recorded, also by an earlier handler. A failed message waits in a retry queue, for
-    a pause that doubles with each receive. A busy key's message waits there until the other worker's lease ends. Messages that
-    cannot be handled (parked, mismatch, malformed) go to the dead-letter queue, with the reason in their headers. A copy is
-    stored, and confirmed, before its message is acknowledged.
+    A message is acknowledged when this handler, or an earlier one, has recorded its effect. A failed message waits in a
+    retry queue, for a pause that doubles with each receive. A busy key's message waits there until the other worker's
+    lease ends. Messages that cannot be handled (parked, mismatch, malformed) go to the dead-letter queue, with the
+    reason in their headers. A copy is stored, and confirmed, before its message is acknowledged.
 
     A queue whose settings lose messages is refused at the start. The retry queues and the dead-letter queue are declared then.
 

@@ -288,10 +288,10 @@ LOCAL: Final = "redis://127.0.0.1:6379/0"
 class RedisStreamsWorker(Worker[StreamEntry]):
     """Handles the entries of a stream, each once: ``RedisStreamsWorker(once, "orders", charge, key="order.id").run()``.
 
-    An entry is acknowledged when its effect is recorded, also by an earlier handler. A failed entry comes again after a pause that
-    doubles with each receive, and a busy key's entry when the other worker's lease ends. It stays pending in the meantime. The
-    entries of a killed worker are claimed by another one. Entries that cannot be handled (a parked key, another input under the
-    same key, a malformed entry) go to the dead letters. Their headers say why.
+    An entry is acknowledged when this handler, or an earlier one, has recorded its effect. A failed entry comes again
+    after a pause that doubles with each receive, and a busy key's entry when the other worker's lease ends. It stays
+    pending in the meantime. The entries of a killed worker are claimed by another one. Entries that cannot be handled
+    (a parked key, another input under the same key, a malformed entry) go to the dead letters. Their headers say why.
 
     A server whose settings lose entries is refused at the start. The stream and the group are made then if they are missing.
 

@@ -25,12 +25,12 @@ _TIMEOUT: Final = 2.5  # seconds for a connection, and for an answer
 class RedisStreamTarget:
     """A stream. A message is an entry with the field ``__data__``, as FastStream reads it: JSON with its ``data`` and ``headers``.
 
-    Its key is the header ``Idempotency-Key``. Redis drops no repetition itself before version 8.6, and this target does not ask for
-    that. So the consumer must look at the key.
+    Its key is the header ``Idempotency-Key``. This target does not ask Redis to drop repetitions, so the consumer must
+    look at the key.
 
     Args:
         address: ``redis-stream://HOST:PORT/DATABASE/STREAM``, or ``rediss-stream://`` over TLS.
-        **connection: of ``redis.Redis``, such as ``password=``. Register a scheme of your own to give some.
+        **connection: options of ``redis.Redis``, such as ``password=``. To give some, register a scheme of your own.
 
     Raises:
         ValueError: the address is not valid, or has a user.

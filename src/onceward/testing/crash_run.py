@@ -81,7 +81,7 @@ class CrashRun:
 
     @property
     def sent(self) -> list[MessageEntry]:
-        """The messages of ``claim.send`` that have left, each once: their consumers know a repetition by its key."""
+        """The messages of ``claim.send`` that were sent, each once: consumers know a repetition by its key."""
         texts = [record.unsent for record in self._stage.records() if record.unsent is not None]
         return [message for text in texts for message in unsent_of(text).messages]
 

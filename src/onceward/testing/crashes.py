@@ -19,7 +19,7 @@ from onceward.testing.stage import Stage
 class Crash:
     """One run of a crash test. The first run has no mishap; each later one has one at one point of it.
 
-    You get one from a loop over :class:`onceward.testing.Crashes`. As text it is the story of the run.
+    You get one from a loop over :class:`onceward.testing.Crashes`. ``str(crash)`` tells the story of the run.
 
     Attributes:
         error: the exception that is the outcome of the last delivery; None if it returned.
@@ -39,12 +39,12 @@ class Crash:
 
     @property
     def effects(self) -> list[EffectMade]:
-        """The effects that downstreams made, in order, without repetitions that a downstream knew."""
+        """The effects of downstreams, in order. A repetition that a downstream recognized is not one."""
         return self._run.effects
 
     @property
     def sent(self) -> list[MessageEntry]:
-        """The messages of ``claim.send`` that have left, each once: their consumers know a repetition by its key."""
+        """The messages of ``claim.send`` that were sent, each once: consumers know a repetition by its key."""
         return self._run.sent
 
     @property
@@ -58,9 +58,9 @@ class Crash:
         Args:
             target: a fake of yours, such as ``Bank()``, or a function.
             *only: the methods that have an effect; by default all public ones.
-            by: the parameter that takes an idempotency key. A call with the key of an earlier one gets that one's answer, and
-                has no effect, as downstreams do that take ``claim.key()``. If its other arguments differ, :meth:`happened_once` says
-                so: a downstream would refuse it, or lose its effect.
+            by: the parameter that takes an idempotency key. A call with the key of an earlier call has no effect, and
+                gets the earlier answer, as from a real downstream. If its other arguments differ, :meth:`happened_once`
+                fails: a downstream would refuse it, or lose its effect.
             ignoring: parameters that may differ between two calls of the same effect, such as ``fence``.
 
         Raises:
@@ -72,7 +72,7 @@ class Crash:
         return downstream(target, DownstreamCalls(name, only, by, ignoring), self._run)
 
     def deliver(self, function: Callable[..., Any], /, *args: object, **kwargs: object) -> Any:
-        """Call ``function`` as a queue does: again after a crash or an error, until it is over, and then one more time.
+        """Call ``function`` as a queue does: again after a crash or an error until it is over, then once more.
 
         A coroutine function gets an event loop of its own each time.
 
@@ -102,8 +102,8 @@ class Crash:
             may_repeat: names of effects that may happen again after a crash, such as "Mailer.send".
 
         Raises:
-            AssertionError: an effect is missing, or happened too often, or two have one key; the message tells the run, and what to
-                change. Or there is no effect at all, so that this check would find nothing.
+            AssertionError: an effect is missing, or happened too often, or two have one key; the message describes the
+                run, and what to change. Or there is no effect at all, so there is nothing to check.
         """
         __tracebackhide__ = True
         run, made = self._run, self._run.made()
@@ -194,7 +194,7 @@ class Crashes:
         self.current: Crash | None = None
 
     def __call__(self, **options: Unpack[CrashOptions]) -> "Crashes":
-        """Return it with other options."""
+        """Return these runs with other options."""
         self._options = options
         return self
 

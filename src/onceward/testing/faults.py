@@ -157,7 +157,7 @@ class Faults(TaggedStore):
 
     Args:
         store: the store behind it.
-        plan: says which exchange gets which fault; may be replaced at any time through the attribute of that name.
+        plan: says which exchange gets which fault. You can set the attribute ``plan`` at any time.
     """
 
     capabilities: Mapping[str, str] = {}  # their requests would not go by the plan

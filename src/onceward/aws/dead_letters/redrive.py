@@ -135,7 +135,7 @@ class Redrive:
         """Yield each message's outcome. At the end, or on close, unhide the messages that stay.
 
         Args:
-            stopped: asked before each receive; when true, the run ends.
+            stopped: a callable, called before each receive. The run ends when it returns True.
 
         Raises:
             OncewardError: the queues do not fit each other; or a queue or the ledger cannot be reached, or refuses every

@@ -23,10 +23,10 @@ from onceward.once import Once, check_once
 class SqsWorker(Worker[Message]):
     """Handles the messages of a queue, each once: ``SqsWorker(once, "orders", charge, key="order.id").run()``.
 
-    A message is deleted when its effect is recorded, also by an earlier handler. A failed message comes again after a pause that
-    doubles with each receive. A busy key's message comes again when the other worker's lease ends. The queue's redrive policy
-    moves messages that cannot be handled (parked, mismatch, malformed) to the dead-letter queue. Without such a queue, the parked
-    record in the ledger keeps the message, which is then deleted:
+    A message is deleted when this handler, or an earlier one, has recorded its effect. A failed message comes again
+    after a pause that doubles with each receive. A busy key's message comes again when the other worker's lease ends.
+    The queue's redrive policy moves messages that cannot be handled (parked, mismatch, malformed) to the dead-letter
+    queue. Without such a queue, the parked record in the ledger keeps the message, which is then deleted:
     ``onceward unpark KEY --to QUEUE`` sends it again. A FIFO queue's group is handled in order, and waits for a failed message.
 
     The visibility of held messages is extended until they are done, up to the 12 hours that SQS allows.
