@@ -15,7 +15,7 @@ def without_ledger(
     Give it in ``env.py``, wherever that calls ``context.configure``: ``context.configure(..., include_name=without_ledger())``.
 
     Args:
-        *tables: what the ledgers' URLs have as ``table=``, in any schema; by default ``onceward``.
+        *tables: the values of ``table=`` in the ledgers' URLs, in any schema; by default ``onceward``.
         include_name: a hook of your own, for all other names.
 
     Raises:

@@ -51,7 +51,7 @@ class Batch(BatchHandler):
             The outcome of each record, in order. A record's error is in its outcome and is never raised.
 
         Raises:
-            TypeError, ValueError: the handler is a coroutine function, or ``time_left`` is no number of seconds.
+            TypeError, ValueError: the handler is a coroutine function, or ``time_left`` is not a number of seconds.
         """
         if self.is_async:
             raise TypeError(f"{self.name} {_NOT_HERE}")
@@ -152,8 +152,8 @@ class Batch(BatchHandler):
     async def run_async(self, records: Sequence[Any], *, time_left: float | None = None) -> list[BatchOutcome]:
         """Like :meth:`run`, with ``concurrency`` tasks. A handler that is no coroutine function runs in threads.
 
-        All running calls in one event loop share the limit. A call from a batch's handler, which already holds a turn, has
-        its own limit.
+        All running calls in one event loop share the limit. A call from a batch's handler has its own limit, because
+        that handler already counts.
         """
         run = Run(self, records, time_left)
         store = self.guard.store

@@ -13,13 +13,13 @@ Status = Literal["done", "replayed", "failed", "busy", "parked", "mismatch", "ma
 
 
 class Reading(NamedTuple):
-    """What is read from a record before anything runs.
+    """What onceward reads from a record before anything runs.
 
     Attributes:
         args: the handler's positional arguments, without the claim, which the batch adds.
         key: str, int, UUID, bytes, or a tuple of them.
         fingerprint: of what must not change under one key; None checks nothing.
-        comes: tells what the record came with, for traces.
+        comes: returns the source, id and headers of the record, for traces.
         provenance: where the record comes from, for the claim of its key.
     """
 

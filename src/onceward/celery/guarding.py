@@ -127,8 +127,8 @@ def exactly(once: Once, **options: Unpack[TaskOptions]) -> Callable[[Callable[P,
 
     Args:
         once: the ledger and the defaults of the policy.
-        **options: see :class:`onceward.consumers.tasks.TaskOptions`. The key is by default the task's id: then only copies of one
-            message are duplicates. The namespace is by default the task's name.
+        **options: see :class:`onceward.consumers.tasks.TaskOptions`. By default the key is the task's id, so only
+            copies of one message are duplicates. The namespace is by default the task's name.
 
     Returns:
         A decorator for the function of a task.
@@ -155,7 +155,7 @@ def exactly(once: Once, **options: Unpack[TaskOptions]) -> Callable[[Callable[P,
 
 
 class OnceTask(Task):
-    """A task that takes effect once, for ``base=``, ``task_cls=`` and classes of your own.
+    """A task class whose tasks take effect once, for ``base=``, ``task_cls=`` and your own subclasses.
 
     Attributes:
         once: the ledger and the defaults of the policy.

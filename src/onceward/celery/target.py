@@ -81,7 +81,7 @@ class CeleryTarget:
             ]
 
     def close(self) -> None:
-        """Do nothing: the connections are those of the process's pool."""
+        """Do nothing: the connections belong to the process's pool."""
 
     def _sent(self, producer: Producer, message: OutboxMessage) -> Exception | None:
         args, kwargs = _arguments(self._name, message)

@@ -26,7 +26,7 @@ class AiohttpIdempotency:
         """Send a request until it is answered.
 
         Raises:
-            aiohttp.ClientConnectionError, TimeoutError: as without it, if the last try failed.
+            aiohttp.ClientConnectionError, TimeoutError: the last try failed.
             LeaseLost: the handler has lost its claim.
             ValueError: the handler has sent such a request before, so the two need keys of their own.
         """

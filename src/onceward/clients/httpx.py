@@ -12,11 +12,11 @@ class HttpxTransport(httpx.BaseTransport):
     """Sends each request with a key: ``httpx.Client(transport=HttpxTransport())``.
 
     Args:
-        transport: what sends; by default ``httpx.HTTPTransport()``.
+        transport: the transport that sends; by default ``httpx.HTTPTransport()``.
         rules: when a request is sent again.
 
     Raises:
-        httpx.TransportError: as without it, if the last try failed.
+        httpx.TransportError: the last try failed.
         LeaseLost: the handler has lost its claim.
         ValueError: the handler has sent such a request before, so the two need keys of their own.
     """

@@ -17,7 +17,7 @@ class RequestsAdapter(HTTPAdapter):
         **options: those of ``requests.adapters.HTTPAdapter``.
 
     Raises:
-        requests.RequestException: as without it, if the last try failed.
+        requests.RequestException: the last try failed.
         LeaseLost: the handler has lost its claim.
         ValueError: the handler has sent such a request before, so the two need keys of their own.
     """

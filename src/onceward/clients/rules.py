@@ -24,10 +24,10 @@ class SendAgain:
     """When a request is sent again, and which requests get a key.
 
     Args:
-        times: how often a request is sent at most.
-        within: seconds after which it is not sent again. A Retry-After that is longer is left to the caller.
+        times: the most times that a request is sent.
+        within: seconds after which it is not sent again. If Retry-After is longer, the caller gets the answer.
         methods: the methods that get a key.
-        header: its name. The key is in quotes in ``Idempotency-Key``, as the draft says, and bare in others.
+        header: the name of the key's header. The key has quotes only in ``Idempotency-Key`` (IETF draft).
 
     Raises:
         ValueError: an argument is not valid.

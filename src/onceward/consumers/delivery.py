@@ -78,7 +78,7 @@ class Delivery:
 
     Attributes:
         source: where it comes from, such as ``aws:sqs``.
-        raw: the record as it came, usually a dict. In a KPL aggregate, the outer record with the inner one's own fields.
+        raw: the record as it came, usually a dict. In a KPL aggregate, the outer record with the inner one's fields.
         id: its name in the source's response, such as an SQS message id; or None.
         key: its default key, or None.
         group: the records of one group are handled in order (a FIFO queue's message group, a Kafka partition); or None.
@@ -127,7 +127,7 @@ class Delivery:
 
     @property
     def named(self) -> str:
-        """What names it for people, such as "the record orders/0/15 of kafka"."""
+        """Its name for people, such as "the record orders/0/15 of kafka"."""
         place = self.id if self.place is None else self.place
         if place is None:
             place = self.key
@@ -146,7 +146,7 @@ class Delivery:
         """The payload: decoded JSON, else str, else bytes; or the object that the source gives.
 
         Raises:
-            MalformedRecord: it is almost JSON (``keys/json_reading.py``).
+            MalformedRecord: it is almost JSON, such as JSON with NaN or with a name twice.
         """
         return self.read()
 
@@ -155,7 +155,7 @@ class Delivery:
         self._data = value
 
     def read(self) -> object:
-        """Return ``data``, which is read from the body once; raises MalformedRecord as ``data``."""
+        """Return ``data``. The body is decoded only once. Raises MalformedRecord if it is almost JSON."""
         if self._data is _UNREAD:
             self._data = None if self.body is None else self._read(self.body)
         return self._data

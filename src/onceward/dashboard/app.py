@@ -40,16 +40,16 @@ def dashboard(
     and nobody can change anything.
 
     Args:
-        once: whose ledger it shows.
+        once: the Once whose ledger it shows.
         allow_actions: whether visitors can clear, park, unpark, retry and send again. It needs a token or an identity header.
         token: what visitors sign in with, at least 16 characters. With it, only those who sign in can read.
-        identity_header: the header in which your reverse proxy says who sends a request, such as ``X-Forwarded-User``.
+        identity_header: the header in which your reverse proxy names the visitor, such as ``X-Forwarded-User``.
         trusted_proxies: the addresses of that proxy. The header counts from no others.
         hosts: the names under which browsers reach the dashboard, without a port. Those of this machine are always known.
         hide_results: whether results and messages stay hidden.
 
     Raises:
-        TypeError: ``once`` is no Once.
+        TypeError: ``once`` is not a Once.
         ValueError: a setting is missing, or is not safe.
     """
     check_once(once, "dashboard({})")

@@ -34,7 +34,8 @@ def atomic(function: Callable[P, R] | None = None, /, *, using: str | None = Non
     """Run a guarded function in a ``transaction.atomic`` in which its record commits, too: both, or neither.
 
     Put it under the decorator that guards: ``@once(key="order.id")``, ``@idempotent(...)``, or ``@exactly(once, ...)`` of Celery.
-    The function's return completes the key, so a function that a guarded one calls takes Django's ``transaction.atomic``. If the function raises, what it wrote is rolled back, and the guard handles the error.
+    When the function returns, its key is completed. So in a function that a guarded one calls, use Django's
+    ``transaction.atomic``. If the function raises, its writes are rolled back, and the guard handles the error.
 
     Args:
         function: the handler or view; not a coroutine function, because Django has no asynchronous transactions.
@@ -132,6 +133,6 @@ def idempotent(
 
     Raises:
         TypeError, ValueError: an option is not valid.
-        ImproperlyConfigured: the settings are not.
+        ImproperlyConfigured: the project's settings are not valid.
     """
     return _idempotent(project_once(), rules, name=name, wait=wait, **options)

@@ -115,8 +115,8 @@ def exactly(
     the same header ``Idempotency-Key``. Under a subscriber with ``batch=True`` the function still takes one message: those of a batch
     are claimed together and recorded together.
 
-    A busy message comes again when the other worker's lease ends, a failed one after a pause. A message that cannot be handled
-    goes to the dead letters, and its headers tell why.
+    A busy message comes again when the other worker's lease ends. A failed message comes again after a pause. A message
+    that cannot be handled goes to the dead letters, and its headers say why.
 
     Args:
         once: the ledger and the defaults of the policy.

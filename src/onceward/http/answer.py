@@ -43,8 +43,8 @@ class Answer(NamedTuple):
 
     Attributes:
         status: its code, such as 201.
-        headers: one pair for each header line, in upper or lower case. Replays and the rules' own answers have no
-            Content-Length: the host counts the body.
+        headers: one pair of name and value for each header line, in upper or lower case. Replays and the rules' own
+            answers have no Content-Length: the host counts the body.
         body: all of it.
     """
 

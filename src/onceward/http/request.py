@@ -25,8 +25,8 @@ class Request:
     Attributes:
         method: in capitals, such as POST.
         path: begins with a slash, without the query. Routes are matched with it.
-        query: what follows the ``?``, as it was sent, or an equal text for an equal query.
-        headers: one pair for each header line, the names in lower case.
+        query: the text after the ``?``, as it was sent, or a text that is equal for equal queries.
+        headers: one pair of name and value for each header line, with names in lower case.
         identity: the caller, if the host authenticates callers itself; else None.
         native: the host's own request, for a ``scope`` that needs more: an event's dict, an ASGI scope, a WSGI environ.
         root: the prefix where the application is mounted (ASGI's root_path, WSGI's SCRIPT_NAME). Routes do not contain it.
@@ -81,7 +81,7 @@ class Request:
     def cookie(self, name: str) -> str | None:
         """Return the value of a cookie (RFC 6265, section 5.4), or None.
 
-        Frameworks differ on which of several values counts, so all of them are returned, with semicolons between.
+        Frameworks differ on which of several values counts, so this returns all of them, with semicolons between.
         """
         values: dict[str, None] = {}
         for line in self.lines("cookie"):

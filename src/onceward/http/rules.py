@@ -45,7 +45,7 @@ class Rules:
     Args:
         *routes: the requests that carry a key; the first match counts. Without routes, every POST and PATCH.
         strict: refuse keys without quotes. The draft does not allow these, but most clients send them.
-        length: the least and the most characters of a key.
+        length: the fewest and the most characters of a key.
         scope: whose key it is; required. Give a :class:`Scope`, such as ``Scope.CREDENTIAL`` or ``Scope.EVERYBODY``; a
             callable that is given the :class:`Request` and returns the verified user; ``cookie:NAME``; or ``header:NAME``.
         fingerprint: what must not change under one key. "all" is method, path, query and body; "path" is method and path. A
@@ -163,7 +163,7 @@ class Rules:
         return tuple.__new__(PendingRequest, (request, route, key, scope))
 
     def ask(self, pending: PendingRequest, body: bytes) -> KeyedRequest | Answer | None:
-        """Check a request with its body. Returns None or an Answer as :meth:`begin` does, else what to ask the guard.
+        """Check a request with its body. Return None or an Answer as :meth:`begin` does, else the guard's question.
 
         Raises:
             TypeError: the scope's type cannot be part of a key.
@@ -232,11 +232,11 @@ class Rules:
         return began is not False and (began is True or status not in _REFUSALS)
 
     def failure(self) -> Answer:
-        """Return what later requests get if the handler raised an exception and 500 is recorded."""
+        """Return the recorded 500 that later requests get after the handler raised an exception."""
         return self._refuse(problem.FAILED)
 
     def keep(self, answer: Answer, most: int) -> Recorded:
-        """Return what to record of an answer; ``most`` is how many bytes the ledger takes (``Policy.max_result``)."""
+        """Return the part of an answer to record. ``most`` is the ledger's limit in bytes (``Policy.max_result``)."""
         if len(answer.body) > self.max_response:
             return bodiless(answer.status, answer.headers, f"its body has more than {self.max_response} bytes")
         kept = recorded(answer)

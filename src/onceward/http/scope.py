@@ -36,19 +36,19 @@ class _Pass:
 
 
 class Scope:
-    """Whose key it is: a choice for ``Rules(scope=...)``.
+    """Who the caller is, whose key counts: a choice for ``Rules(scope=...)``.
 
     Args:
         identify: a callable that is given the :class:`Request`. It returns the caller as a str or an int, such as the user's
             primary key, or a tuple of them. It may also return :attr:`PASS` or an :class:`Answer`. If it returns None, or a
             tuple with None, the request is refused.
-        said: the text of its repr.
-        dependency: what the host calls first, if its result is the caller.
+        said: the text that ``repr`` returns.
+        dependency: a callable that the host calls first; its result is the caller.
 
     Attributes:
         CREDENTIAL: the credential itself: a hash of the Authorization and X-Api-Key headers, for API keys that do not change.
         HOST: the caller that API Gateway, the function URL or the web server (``REMOTE_USER``) has authenticated.
-        EVERYBODY: all callers share one scope, so whoever knows a key gets its answer.
+        EVERYBODY: all callers share one scope, so everybody who knows a key gets its answer.
         PASS: what a callable returns to pass a request on unguarded. The application must answer it with 4xx.
 
     Raises:
@@ -69,7 +69,7 @@ class Scope:
         self._said = said
 
     def __call__(self, request: Request) -> object:
-        """Return who the caller is, PASS or an answer.
+        """Return the caller, PASS or an answer.
 
         Raises:
             Unscoped: the caller is unknown.
@@ -81,7 +81,7 @@ class Scope:
         return self._said
 
     def or_pass(self) -> "Scope":
-        """Return this scope, but pass requests without a caller to the application. It must answer them with 4xx."""
+        """Return this scope, but pass requests without a caller to the application, which must answer them with 4xx."""
 
         def identify(request: Request) -> object:
             try:

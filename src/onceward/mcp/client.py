@@ -49,7 +49,7 @@ async def call_tool(
         The result, which can be a refusal if ``within`` is over.
 
     Raises:
-        Exception: of the client: the reply is lost, and the tool is not safe to call again, or ``within`` is over.
+        Exception: the client's own, if the reply is lost, and the tool is not safe to call again or ``within`` is over.
         LookupError: the server has no such tool.
     """
     if key is None:

@@ -92,12 +92,13 @@ class ArgumentPath:
 class ToolKey:
     """Places for ``exactly(key=...)``: one of them, or a list in the order in which they are asked.
 
-    A path over the tool's arguments, such as ``"order.id"``, or a callable that gets the arguments that it names, can be one of them.
+    A place can also be a path over the tool's arguments, such as ``"order.id"``, or a callable that gets the arguments
+    that it names.
 
     Attributes:
         CALL: the field ``idempotencyKey`` of ``tools/call`` (the proposal SEP-3182).
-        META: ``onceward/idempotencyKey``, which :func:`call_tool` sends, and ``claudecode/toolUseId`` in ``_meta``. The second is
-            new if the model decides again to call the tool.
+        META: ``onceward/idempotencyKey``, which :func:`call_tool` sends, and ``claudecode/toolUseId`` in ``_meta``. If
+            the model decides again to call the tool, the second one is new.
     """
 
     CALL: ClassVar[object] = _CallField()
@@ -189,7 +190,7 @@ class UnknownCaller(ValueError):
 
 
 class ToolScope:
-    """Whose key it is: a choice for ``exactly(scope=...)``.
+    """Who the caller is, whose key counts: a choice for ``exactly(scope=...)``.
 
     Args:
         identify: a callable that gets the context of the call, and returns the caller as a str, an int or a tuple of them. None

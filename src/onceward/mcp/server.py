@@ -29,8 +29,8 @@ def guard_tools(
 ) -> None:
     """Guard each tool that is added to ``server`` from now on, unless its annotations say ``readOnlyHint: true``.
 
-    The annotations of a guarded tool say ``idempotentHint: true``. A tool under ``@exactly`` keeps its own choices. Tools of a server that
-    is mounted into this one stay as they are: guard that server, too.
+    The annotations of a guarded tool say ``idempotentHint: true``. A tool under ``@exactly`` keeps its own options. Tools of a
+    mounted server are not guarded: guard that server, too.
 
     Args:
         server: an ``MCPServer`` of the official SDK, or a ``FastMCP``, that has no tools yet.

@@ -48,12 +48,12 @@ class Event(NamedTuple):
         route: the declared route of an HTTP request, such as ``POST /orders/{id}``; None elsewhere.
         again: for "parked": whether the key was parked before, so this is a further delivery. For "step": whether an earlier
             attempt has made it.
-        waited: from asking for the key to the answer, with the wait for a busy key. For "sent", from the completion until all was
-            sent.
-        ran: how long the handler ran, or for "step" its function.
-        left: the rest of the lease: of this claim when it ended, or for "busy" of the other worker's.
-        late: from the first try to record the end of the claim to its recording.
-        took: from asking for the key to the end of the claim.
+        waited: seconds from the request for the key to the answer, with the wait for a busy key. For "sent", from the
+            completion until all was sent.
+        ran: seconds that the handler ran, or for "step" its function.
+        left: seconds left of the lease when this claim ended; for "busy", of the other worker's lease.
+        late: seconds from the first try to record the end of the claim until it was recorded.
+        took: seconds from the request for the key to the end of the claim.
         trace: the W3C traceparent of the run that made the record, for "busy" and "replayed" another one; None if it has none.
         messages: for "sent": how many messages this process has sent.
         target: for "send_failed" and "refused": the address of the target.

@@ -141,7 +141,7 @@ class Pipeline:
 
     @property
     def handler(self) -> Callable[[Any, Delivery, Claim], Awaitable[object]]:
-        """What handles one message."""
+        """The function that handles one message."""
 
         async def pipeline(message: Any, delivery: Delivery, _claim: Claim) -> object:
             return await self.handle(message, delivery)
@@ -156,7 +156,7 @@ class Pipeline:
         self._least_retention = max(self._least_retention, seconds)
 
     async def handle(self, data: object, delivery: Delivery) -> object:
-        """Run the pipeline for one message, under the claim that is held here. Return what is recorded."""
+        """Run the pipeline for one message, under the current claim. Return the result to record."""
         claim = held()
         message: PipelineMessage | None = _message(data, delivery)
         assert message is not None
@@ -223,7 +223,7 @@ def load(path: str | Path, *, ledger: str | Once | None = None) -> Pipeline:
     """Return the pipeline of a file, ready to run.
 
     Args:
-        path: of the YAML file.
+        path: the path of the YAML file.
         ledger: the URL of another ledger than the file's, or a Once.
 
     Raises:

@@ -40,14 +40,14 @@ def service(
     """Return an application that serves a ledger to clients in any language.
 
     Args:
-        once: whose ledger it is.
+        once: the Once whose ledger it serves.
         tokens: the file of the tokens, as ``onceward token`` writes it. With None, everybody who reaches this machine by a
             name of its own, such as localhost, can do everything.
         limits: what one client can ask for.
         log_requests: whether to log a line for each request, on the logger ``onceward.service``. It has no key and no token.
 
     Raises:
-        TypeError: ``once`` is no Once.
+        TypeError: ``once`` is not a Once.
         ValueError, OSError: the file of the tokens cannot be read, or a line of it is wrong.
     """
     check_once(once, "service({})")

@@ -83,7 +83,7 @@ class Claims:
     """The claims of a ledger's clients.
 
     Args:
-        once: whose ledger it is.
+        once: the Once whose ledger it serves.
         longest_lease: seconds.
         longest_wait: seconds that a claim waits for a busy key, at most.
     """

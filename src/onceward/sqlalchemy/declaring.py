@@ -16,12 +16,12 @@ def tables(metadata: MetaData, *, table: str = "onceward", schema: str | None = 
     new version adds. It proposes nothing further, and never drops it. ``drop_all`` leaves the ledger alone.
 
     Args:
-        metadata: the project's, as of ``Base``, of Flask-SQLAlchemy's ``db`` or of ``SQLModel``.
+        metadata: the project's ``MetaData``, as of ``Base``, of Flask-SQLAlchemy's ``db`` or of ``SQLModel``.
         table: the table's name, as the ledger's URL has it in ``table=``; SQLite has only ``onceward``.
         schema: its schema in PostgreSQL.
 
     Raises:
-        TypeError: it is no ``MetaData``.
+        TypeError: it is not a ``MetaData``.
         ValueError: no table can have this name.
     """
     if not isinstance(metadata, MetaData):

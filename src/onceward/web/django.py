@@ -42,7 +42,7 @@ _ANSWERED: Final = (Http404, PermissionDenied, MultiPartParserError, BadRequest,
 class IdempotencyMiddleware:
     """Middleware that makes a site answer once for each idempotency key, under WSGI and under ASGI.
 
-    Put it into ``MIDDLEWARE`` after the middleware that finds the caller, such as ``AuthenticationMiddleware``. Configure it in
+    Put it into ``MIDDLEWARE`` after the one that finds the caller, such as ``AuthenticationMiddleware``. Configure it in
     the settings::
 
         ONCEWARD = {
@@ -55,7 +55,7 @@ class IdempotencyMiddleware:
     :class:`onceward.Policy` can follow. A ``scope`` finds the ``HttpRequest`` in ``request.native["request"]``.
 
     Args:
-        get_response: given by Django.
+        get_response: Django gives it.
 
     Raises:
         ImproperlyConfigured: ``ONCEWARD`` is missing or not valid.

@@ -112,7 +112,7 @@ def response_of(given: Answer) -> HttpResponseBase:
 
 
 def answer(response: HttpResponseBase) -> Answer:
-    """Return a response as an answer, to complete a claim together with its effect. It must not be a streaming one.
+    """Return a response as an answer, to complete a claim with its effect. It must not be a streaming response.
 
     A template response is rendered. A view of Django REST framework gives ``self.finalize_response(request, response)``.
     """

@@ -151,7 +151,7 @@ def document(app: FastAPI, rules: Rules) -> None:
 
 
 def answer(response: Response) -> Answer:
-    """Return a response as an answer, to complete a claim together with its effect. It must not be a streaming one."""
+    """Return a response as an answer, to complete a claim with its effect. It must not be a streaming response."""
     check_type("answer(response)", response, Response, "a response, such as JSONResponse(...)")
     return Answer(response.status_code, lines_of(response.raw_headers), bytes(response.body))
 

@@ -124,12 +124,12 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
 
     Args:
         call: the dependency, as you give it to ``Depends``.
-        who: returns what identifies a caller; by default the dependency's result. It is readable in the ledger. It runs as an
+        who: returns the caller's id; by default the dependency's result. The id is readable in the ledger. ``who`` runs as an
             endpoint does: while dependencies with ``yield`` are open, and in a thread unless it is a coroutine function.
 
     Raises:
-        TypeError: the dependency is one of ``fastapi.security``, which verify nobody, and ``who`` is missing; or ``who``
-            cannot be called.
+        TypeError: the dependency is one of ``fastapi.security``, which only read credentials, and ``who`` is missing;
+            or ``who`` cannot be called.
     """
     if isinstance(call, SecurityBase) and who is None:
         raise TypeError(

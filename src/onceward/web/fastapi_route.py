@@ -75,7 +75,7 @@ class Idempotent:
 
 
 class IdempotentRoute(APIRoute):
-    """A route whose endpoint answers once for each idempotency key, if it depends on an :func:`idempotent`."""
+    """A route whose endpoint answers once for each idempotency key, if it depends on :func:`idempotent`."""
 
     default: ClassVar[Idempotent | None] = None
     _marks: tuple[Mark, ...] = ()  # one for each router that the route is included in

@@ -97,7 +97,7 @@ def idempotent(
 
 
 def answer(response: flask.Response) -> Answer:
-    """Return a response as an answer, to complete a claim together with its effect. It must not be a streaming one."""
+    """Return a response as an answer, to complete a claim with its effect. It must not be a streaming response."""
     check_type("answer(response)", response, flask.Response, "a response, as of make_response()")
     return Answer(response.status_code, list(response.headers), response.get_data())
 

@@ -43,9 +43,9 @@ class Fate(NamedTuple):
             deleted because of the option; or it stays: "refused", "filtered" by ``where``, "failed".
         message: as it was received.
         reason: why, for people.
-        key: in the ledger; None if it was not read.
-        record: of the key, as it was read; None if there is none.
-        error: what failed.
+        key: the key in the ledger; None if it was not read.
+        record: the key's record, as it was read; None if there is none.
+        error: the exception, if something failed; else None.
         waits: whether later messages of its group must wait for it.
     """
 

@@ -33,11 +33,11 @@ _LOOKED_AT: Final = 1000  # records of a ledger, to find the namespaces in it
 
 
 class Backlog(NamedTuple):
-    """What a dead-letter queue contains before a run; both numbers are SQS's approximations.
+    """What a dead-letter queue contains before a run. SQS gives both numbers only approximately.
 
     Attributes:
         visible: messages that can be received.
-        hidden: those that cannot be received now: another consumer, or a killed run, holds them.
+        hidden: messages that another consumer, or a killed run, holds now.
         notes: what a person should know.
     """
 
@@ -58,7 +58,7 @@ class Redrive:
             their default key.
         where: a JMESPath expression that begins with ``body``; messages for which it is false stay. None moves all.
         unwrap: the consumers' ``unwrap=``; key and where then apply to the message in SNS's envelope.
-        fingerprint: the consumers' ``fingerprint=``, in the same way, or ``"body"`` for True.
+        fingerprint: the consumers' ``fingerprint=``, written like ``key``; ``"body"`` stands for True.
         completed: what to do with a message whose key is completed: "keep" it, "drop" it, or "rerun" it.
         in_doubt: what to do with a parked message whose effect may be made: "keep" it, or "rerun" it. Ask the downstream first.
         visibility: whole seconds that a message stays invisible to others if this process is killed.
@@ -239,7 +239,7 @@ class _Hidden:
 
 
 def namespaces(ledger: "Ledger") -> tuple[set[str], bool]:
-    """Return the namespaces of the first thousand keys of a ledger without our own, and whether these were all keys.
+    """Return the namespaces of a ledger's first thousand keys, without onceward's own, and whether these were all keys.
 
     Raises:
         StoreError: it cannot be read.

@@ -24,7 +24,7 @@ def on_rabbitmq(
     """Make a function the handler of the messages of a RabbitMQ queue at Amazon MQ, each handled once.
 
     The payload is the message's body. The key is by default the header ``Idempotency-Key``, which the outbox sets, else the message
-    id; many publishers set neither, so give ``key=`` then.
+    id; many publishers set neither: then give ``key=``.
 
     Args:
         once: the ledger and the defaults of the policy.
@@ -34,7 +34,7 @@ def on_rabbitmq(
     Returns:
         A decorator. The handler answers None, and raises :class:`BatchFailed` if a message failed. Lambda then delivers the whole
         batch again (Lambda Developer Guide, "Using Lambda with Amazon MQ").
-        Those that are done do not run again. It raises :class:`MalformedEvent` if the event is not of RabbitMQ.
+        Messages that are done do not run again. It raises :class:`MalformedEvent` if the event is not of RabbitMQ.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.

@@ -37,7 +37,7 @@ def on_invoke(
 
     Returns:
         A decorator. The handler answers with what the function returned, now or earlier, in JSON's own types (a dataclass as a
-        dict, a datetime as text). It raises what the function raised, or why it did not run.
+        dict, a datetime as text). It raises the function's exception, or the error that kept it from running.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.

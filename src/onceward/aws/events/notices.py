@@ -28,8 +28,8 @@ def on_sns(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable
         **options: see :class:`DeliveryOptions`.
 
     Returns:
-        A decorator. The handler answers None, and raises :class:`BatchFailed` when it failed, so that Lambda tries again;
-        :class:`MalformedEvent` if the event is not of SNS.
+        A decorator. The handler answers None. It raises :class:`BatchFailed` if a message failed, so that Lambda tries
+        again, and :class:`MalformedEvent` if the event is not of SNS.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
@@ -53,9 +53,11 @@ def on_eventbridge(
 ) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bus's events, each handled once.
 
-    The payload is the event's ``detail``; :class:`Delivery` has the whole event as ``raw``. The outbox adds a member ``onceward`` to
-    the detail, with a key and headers; the payload is without it. That key is the default, else the event's ``id``. The arguments are those of :func:`on_sns`. The handler answers None. It raises what the function raised, or why it
-    did not run, so that Lambda tries again; :class:`MalformedEvent` if the event is not of EventBridge.
+    The payload is the event's ``detail``; :class:`Delivery` has the whole event as ``raw``. The outbox adds a member
+    ``onceward`` to the detail, with a key and headers. The payload does not contain it. The default key is this one,
+    else the event's ``id``. The arguments are those of :func:`on_sns`. The handler answers None. It raises the
+    function's exception, or the error that kept it from running, so that Lambda tries again. It raises
+    :class:`MalformedEvent` if the event is not of EventBridge.
     """
     return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), options)
 

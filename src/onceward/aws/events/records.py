@@ -22,7 +22,7 @@ Fill = Callable[[Delivery], None]
 class MalformedEvent(OncewardError):
     """The event is not from the handler's source. Raised before anything runs.
 
-    Cause: The function's trigger is not the one that its wrapper is for, or a test event is made up.
+    Cause: The function has another trigger than its wrapper expects, or you sent an invented test event.
 
     Fix: Use the wrapper of the trigger, such as ``on_sqs`` for SQS.
     """

@@ -22,9 +22,10 @@ def on_kinesis(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a Kinesis stream's records, each handled once and in order.
 
-    Aggregates of the Kinesis Producer Library are taken apart. The outbox adds a member ``onceward`` to a record, with a key and
-    headers; the payload is without it. That key is the default. Without it, the key is the stream, the shard and the sequence number, plus
-    the place of a record in its aggregate. Nothing after a record that failed is begun or claimed.
+    Aggregates of the Kinesis Producer Library are taken apart. The outbox adds a member ``onceward`` to a record, with
+    a key and headers. The payload does not contain it. The default key is this one, else the stream, the shard and the
+    sequence number, plus the place of a record in its aggregate. After a record that failed, no later record is begun
+    or claimed.
 
     Args:
         once: the ledger and the defaults of the policy.

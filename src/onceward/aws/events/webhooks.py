@@ -38,8 +38,8 @@ def on_webhook(receiver: Receives) -> Callable[[Event, object], Event]:
         receiver: an :class:`onceward.web.webhooks.WebhookReceiver`, whose handler may be a coroutine function.
 
     Returns:
-        The handler. It raises MalformedEvent before anything runs, if the event is not an HTTP request, and what the receiver's handler
-        raised, for which the sender gets an error and delivers again.
+        The handler. It raises MalformedEvent before anything runs, if the event is not an HTTP request. It also raises
+        the exceptions of the receiver's handler: the sender then gets an error, and delivers again.
 
     Raises:
         TypeError: it is no receiver.

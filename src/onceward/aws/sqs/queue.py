@@ -23,12 +23,12 @@ class Queue:
     Transient errors are retried up to five times, with pauses that double from 0.1 to 1.6 seconds. Then a :class:`QueueError` is
     raised.
 
-    Requests go to the first that is there: ``endpoint``, AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, the host of the queue's URL,
-    the region's own endpoint. So a test server's URL never reaches AWS.
+    Requests go to the first of these that is set: ``endpoint``, AWS_ENDPOINT_URL_SQS, AWS_ENDPOINT_URL, the host of the
+    queue's URL, the region's own endpoint. So a test server's URL never reaches AWS.
 
     Args:
-        queue: its URL; or its ARN or name, whose URL is then requested once.
-        region: default is that of the URL or ARN, then AWS_REGION, AWS_DEFAULT_REGION or the profile's.
+        queue: its URL, ARN or name. For an ARN or a name, one request gets the URL.
+        region: by default that of the URL or ARN, else AWS_REGION, AWS_DEFAULT_REGION or the profile's.
         endpoint: a URL instead of the region's own, as for a test server.
         timeout: seconds for one try of one request, without the wait for messages.
 
@@ -57,7 +57,7 @@ class Queue:
         """Return the queue's URL.
 
         Raises:
-            QueueError: as all methods here: the request was refused, or the service did not answer.
+            QueueError: the request was refused, or the service did not answer. All methods raise it.
         """
         return drive(self._steps.located(Tries()), self._steps)
 
@@ -84,7 +84,7 @@ class Queue:
     async def receive_async(
         self, count: int = 10, wait: float = LONGEST_WAIT, visibility: float | None = None
     ) -> list[Message]:
-        """As :meth:`receive`, awaiting it.
+        """As :meth:`receive`, for a coroutine.
 
         You can cancel it at any time. Messages on their way are then delivered again when their visibility ends.
         """
@@ -94,7 +94,7 @@ class Queue:
         """Delete messages by their receipts, ten with one request.
 
         Returns:
-            For each receipt None, or why its message was not deleted. A code ReceiptHandleIsInvalid, or
+            For each receipt None, or the error, if its message was not deleted. A code ReceiptHandleIsInvalid, or
             InvalidParameterValue in a FIFO queue, says that the receipt has expired: the message is delivered again.
         """
         return drive(self._steps.delete_many(receipts), self._steps)
@@ -107,10 +107,10 @@ class Queue:
         """Make messages invisible for some seconds from now, ten with one request.
 
         Args:
-            holds: receipts and seconds, up to 43,200, rounded up to whole ones; 0 gives the message back at once.
+            holds: pairs of receipt and seconds, up to 43,200, rounded up. 0 gives the message back at once.
 
         Returns:
-            For each receipt None, or why nothing was changed, as :meth:`delete_many`.
+            For each receipt None, or the error, as for :meth:`delete_many`.
         """
         return drive(self._steps.change_many(holds), self._steps)
 
@@ -128,9 +128,9 @@ class Queue:
     ) -> str:
         """Send a message and return its id. The arguments are those of :class:`Outgoing`.
 
-        A FIFO queue detects a repetition by its deduplication id, so a send there is retried like any request. On a standard
-        queue it is retried only after a refusal. Without an answer, the message may have been sent. One case can still double it:
-        if a kept connection breaks during the request, the request is repeated.
+        A FIFO queue detects a repetition by its deduplication id, so a send there is retried like any request. On a
+        standard queue it is retried only after a refusal, because without an answer the message may have been sent. One
+        case can still send it twice: if an idle connection breaks during the request, the request is repeated.
 
         Raises:
             QueueError: it was refused; or, if the error is ``unsure``, it may have been sent.
@@ -154,11 +154,11 @@ class Queue:
 
         Args:
             messages: what to send.
-            within: seconds after which no request is made again.
+            within: seconds after which no request is repeated.
 
         Returns:
-            For each message its id, or why it was not sent; repetitions are as for :meth:`send`. Messages of one group keep
-            their order unless one of them fails.
+            For each message its id, or the error, if it was not sent. Repetitions are as for :meth:`send`. Messages of
+            one group keep their order unless one of them fails.
 
         Raises:
             ValueError, TypeError: SQS cannot take one of them; nothing was sent.

@@ -34,7 +34,7 @@ FORMS: Final = tuple(_WRITERS)
 
 
 def printed(form: str, document: Document, consumer: Consumer | None = None) -> str:
-    """Return the text of a document in a form of :data:`FORMS`, with what feeds a function if there is a ``consumer``.
+    """Return a document as text in one of :data:`FORMS`. A ``consumer`` adds its queue and mapping.
 
     "sam" declares the function itself, for you to complete. All others expect that it exists.
     """

@@ -29,7 +29,7 @@ class Consumer(NamedTuple):
         function: its name.
         timeout: its timeout in seconds.
         queue: the ARN of its queue; None makes a queue, with one for dead letters.
-        topic: the ARN of the SNS topic that alarms tell; None makes no alarms.
+        topic: the ARN of the SNS topic to which alarms go; None makes no alarms.
     """
 
     function: str

@@ -45,7 +45,7 @@ def open_table(
         client: a boto3 or aiobotocore DynamoDB client for all requests. Its settings and credentials replace region,
             endpoint and timeout.
         s3_client: with ``client`` and ``blobs``, a client of the same SDK for S3.
-        preset: "powertools" or "plain": the table belongs to, or comes from, another system (docs/how-to/migrate.md).
+        preset: "powertools" or "plain": the table is, or was, another system's (docs/how-to/migrate.md).
         partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``. In a URL, a ``+`` is
             a plus, and you write ``#`` as ``%23``: ``partition=pk=a+b%23{key}``.
         sort: the table's sort key, if any, as ``name=text``; or as ``name={key}`` if it holds the key.

@@ -26,7 +26,7 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> MysqlStore:
     Args:
         parts: the URL.
         options: ``table=onceward``, ``lanes=2`` (connections at a time, for all threads together and for each event loop), ``timeout=5`` (seconds for one statement). ``socket=`` is
-            the path of a Unix socket. ``ca=`` is a file of certificates: the server's is checked. ``tls=on`` encrypts, and checks nothing.
+            the path of a Unix socket. ``ca=FILE`` checks the server's certificate. ``tls=on`` only encrypts.
 
     Raises:
         ValueError: an option is not valid.

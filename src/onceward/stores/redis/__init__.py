@@ -36,13 +36,13 @@ def open_ledger(
     asynchronous need a blocking one, or a URL.
 
     Args:
-        given: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``. It stays yours to close.
+        given: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``. You close it yourself.
         prefix: what the ledger's Redis keys begin with.
         timeout: seconds for a confirmation by replicas, and to wait for a lane; for the rest the client's own timeouts hold.
-        lanes: requests at a time; what waits meanwhile is sent together.
-        eviction: whether a server is accepted that evicts records when its memory is full.
+        lanes: requests at a time. Requests that wait are sent together.
+        eviction: whether to accept a server that evicts records when its memory is full.
         wait: how many replicas must confirm each write.
-        disk: whether the server's disk must have it, and those of the replicas: WAITAOF of Redis 7.2 and Valkey.
+        disk: whether each write must be on the disks of server and replicas (WAITAOF of Redis 7.2 and Valkey).
 
     Raises:
         TypeError, ValueError: an option is not valid.

@@ -23,7 +23,7 @@ class WebhookEvent(NamedTuple):
     """An event whose signature is right.
 
     Attributes:
-        id: what all deliveries of the event have in common: the key.
+        id: the event's id, the same in all deliveries: the key.
         kind: its type, such as "invoice.paid"; None if the provider has none.
         data: the body, decoded from JSON.
         source: where it comes from, such as a shop's domain or a topic's ARN; None if there is one source.
@@ -70,7 +70,7 @@ class WebhookVerifier(Protocol):
         Raises:
             SignatureRefused: the signature is wrong, missing or too old.
             ValueError: the signature is right, and there is no event in the body.
-            OSError: it cannot be checked now. The sender gets 503, and delivers again.
+            OSError: the signature cannot be checked now. The sender gets 503, and delivers again.
         """
 
 
@@ -131,7 +131,7 @@ def meta_handshake(verify_token: str) -> Callable[[WebhookRequest], Answer | Non
 
 
 def graph_handshake(request: WebhookRequest) -> Answer | None:
-    """The handshake of Microsoft Graph: learn.microsoft.com, "Receive change notifications through webhooks"."""
+    """Answer the handshake of Microsoft Graph: learn.microsoft.com, "Receive change notifications through webhooks"."""
     token = request.query.get("validationToken")
     return None if token is None else Answer(200, _TEXT, token.encode())
 
@@ -140,7 +140,7 @@ def cloudevents_handshake(*origins: str) -> Callable[[WebhookRequest], Answer | 
     """Return the handshake in which a sender asks whether it may deliver: "Web Hooks for Event Delivery", section 4.
 
     Args:
-        *origins: the senders that may, by the names that they give, such as ``eventgrid.azure.net``. Others get 403.
+        *origins: the names of the senders that may deliver, such as ``eventgrid.azure.net``. Others get 403.
     """
 
     def shake(request: WebhookRequest) -> Answer | None:

@@ -104,12 +104,12 @@ class Sns:
     Use ``SignatureVersion`` 2 of the topic where you can: version 1 is made with SHA-1.
 
     Args:
-        topics: the ARNs of the topics; every AWS account can have SNS sign messages of its own.
-        confirm: whether to agree to subscriptions of these topics at once; they are then no events.
-        fetch: returns what is at an address of SNS; the default fetches it over HTTPS.
+        topics: the ARNs of the topics. They are needed because every AWS account can send messages that SNS signs.
+        confirm: whether to agree to subscriptions of these topics at once. Confirmations are then not events.
+        fetch: a callable that returns the bytes at an address of SNS; by default over HTTPS.
 
     Raises:
-        ValueError, TypeError: no topic is given, or what is no ARN.
+        ValueError, TypeError: no topic is given, or a topic is not an ARN.
     """
 
     def __init__(self, *topics: str, confirm: bool = False, fetch: Callable[[str], bytes] = fetched) -> None:
@@ -165,7 +165,7 @@ class PayPal:
     """PayPal: developer.paypal.com, "Verify webhook signature", "Self verification method". The id is in the signed body.
 
     Args:
-        webhook_id: the webhook's id, which is signed, too; several while you change it.
+        webhook_id: the webhook's id. PayPal signs it, too. Give several while you change it.
         fetch: as for :class:`Sns`.
 
     Raises:
@@ -213,7 +213,7 @@ class SendGrid:
         public_key: as SendGrid shows it: base64, without the lines around it.
 
     Raises:
-        ValueError, TypeError: it is no such key.
+        ValueError, TypeError: it is not such a key.
     """
 
     def __init__(self, public_key: str) -> None:
@@ -253,14 +253,15 @@ class SendGrid:
 class Discord:
     """Discord: discord.com/developers, "Interactions" and "Webhook events", "Validating security request headers".
 
-    Its pings are answered. The id of an interaction is in the signed body. A webhook event has none: its key is a hash of it with its time.
+    It answers Discord's pings. The id of an interaction is in the signed body. A webhook event has no id, so its key is
+    a hash of it with its time.
 
     Args:
-        public_key: the application's, in hexadecimal.
+        public_key: the application's public key, in hexadecimal.
         tolerance: how many seconds old, or ahead, a delivery may be.
 
     Raises:
-        ValueError, TypeError: it is no such key.
+        ValueError, TypeError: it is not such a key.
     """
 
     def __init__(self, public_key: str, *, tolerance: float = TOLERANCE) -> None:

@@ -161,7 +161,7 @@ class Square(HmacSender):
 
     Args:
         secret: the subscription's signature key; several while you change it.
-        url: the address as Square has it, which it signs, too.
+        url: the address as you gave it to Square. Square signs it, too.
     """
 
     signature, signs, form = "x-square-hmacsha256-signature", "{url}{body}", "{base64}"

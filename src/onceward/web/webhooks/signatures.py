@@ -25,9 +25,9 @@ _CANONICAL: Final = msgspec.json.Encoder(order="deterministic").encode
 class HmacSender:
     """A sender that signs with a secret that you share: HMAC with SHA-256.
 
-    The class attributes say where the signature, the id, the time and the type are. A place is the name of a header, or with a dot
-    before it a member of the body, as in ``.payload.account_id``. A ``*`` stands for one of the ``prefixes``, the same for all
-    headers of a delivery.
+    The class attributes say where the signature, the id, the time and the type are. A place is the name of a header, or
+    a path in the body that begins with a dot, as in ``.payload.account_id``. A ``*`` stands for one of the
+    ``prefixes``, the same for all headers of a delivery.
 
     Args:
         secret: as the sender shows it; several while you change it.
@@ -69,11 +69,11 @@ class HmacSender:
         return self.found(own, parsed(body))
 
     def key_of(self, secret: str) -> bytes:
-        """Return the key of the HMAC; raises ValueError if the secret has none."""
+        """Return the key of the HMAC. Raises ValueError if the secret has none."""
         return secret.encode()
 
     def sent(self, headers: Mapping[str, str]) -> tuple[list[str], str | None]:
-        """Return the signatures of a delivery, and the time that they sign if they do."""
+        """Return the signatures of a delivery, and the time in seconds that they sign, if any."""
         value = headers.get(self.signature, "")
         if self.parts is None:
             return [value], None if self.at is None else headers.get(self.at, "")
@@ -83,7 +83,7 @@ class HmacSender:
         return [text for name, _, text in pairs if name == signature], next(iter(times), "")
 
     def found(self, headers: Mapping[str, str], data: dict[str, object]) -> Verified:
-        """Return the event of a delivery whose signature is right; raises ValueError if it has none."""
+        """Return the event of a delivery whose signature is right. Raises ValueError if there is no event in it."""
         name = content_id(data) if self.id is None else text_of({self.id: read(headers, data, self.id)}, self.id)
         source = None if self.source is None else read(headers, data, self.source)
         return WebhookEvent(name, read(headers, data, self.kind), data, source)
