@@ -227,7 +227,7 @@ def test_a_database_that_keeps_bytes_as_they_are_is_a_ledger(postgres):
 
 @pytest.mark.parametrize("end", ["_meta", "_expiry", "_pkey"])
 def test_a_ledger_is_not_named_like_a_part_of_another(end, postgres):
-    with pytest.raises(ValueError, match="another ledger"):
+    with pytest.raises(ValueError, match="choose another end"):
         open_store(f"{postgres.url}?table=orders{end}")
 
 
