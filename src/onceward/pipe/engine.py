@@ -292,6 +292,8 @@ class Pipe:
             return self._cause
         if self._stop.signalled:
             return "interrupted", "interrupted; run the same command again to do the rest"
+        if self._stop.asked:
+            return "left", "stopped; run the same again to do the rest"
         if counts["failed"] or counts["parked"] or counts["busy"]:
             return "left", ""
         return ("malformed" if counts["malformed"] else "done"), ""

@@ -102,7 +102,8 @@ class InnerGuard:
             key, self._rules.fingerprint(message), self._inside, (inside, call, action, by), {}, whole=True
         )
         kept = outcome.value
-        if not isinstance(kept, dict) or "by" not in kept:  # a person has completed the key with the resulting message
+        ours = isinstance(kept, dict) and isinstance(kept.get("by"), list) and kept.keys() <= {"by", "data", "printed"}
+        if not ours:  # a person has completed the key with the resulting message
             return message if kept is None else message.with_data(kept)
         if outcome.replayed and kept["by"] == by:
             call.printed.extend(kept.get("printed", ()))  # an earlier attempt at this message did not come to its end

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from onceward import Once
+from onceward.consumers.stop import Stop
 from onceward.pipe import Command, Function, NameTaken, Pipe, Reporter
 
 LINES = [{"id": 1, "n": "one"}, {"id": 2, "n": "two"}, {"id": 1, "n": "one, again"}]
@@ -58,8 +59,6 @@ def test_function_handles_each_key_once_and_reporter_is_told_of_each_line(lines,
 
 
 def test_a_command_runs_without_a_reporter(lines):
-    from onceward.consumers.stop import Stop
-
     stop = Stop()
     command = Command(["test", "{line.id}", "-lt", "2"], stop, 1000)
     try:
@@ -106,3 +105,12 @@ def test_the_engine_needs_neither_typer_nor_rich():
         "assert not [name for name in sys.modules if name.startswith('onceward.cli')]"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_run_that_a_program_stops_is_not_done(lines):
+    stop = Stop()
+    stop.ask()
+    once = Once("memory:")
+    end = Pipe(once, Function(charge), key="line.id").run([lines], stop=stop)
+    assert (end.why, end.counts["ran"]) == ("left", 0)
+    once.close()

@@ -89,7 +89,12 @@ def test_a_message_goes_on_with_the_result_that_a_person_has_settled(pipelines):
     steps = "steps: [{guard: {name: payment, key: message.id, attempts: 1, steps: [{call: {function: 'SHOP:pay'}}]}}]\n"
     pipelines.write(steps + PRINT)
     once = Once(pipelines.ledger)
-    for number, result, told in [(1, {"paid": 7}, {"paid": 7}), (2, None, {"id": 2})]:
+    for number, result, told in [
+        (1, {"paid": 7}, {"paid": 7}),
+        (2, None, {"id": 2}),
+        (3, {"by": "ann"}, {"by": "ann"}),
+        (4, {"by": ["ann"], "paid": 7}, {"by": ["ann"], "paid": 7}),
+    ]:
         assert not pipelines.handle({"id": number}).ok
         once.ledger.settle(f"orders.payment:{number}", result)
         assert pipelines.handle({"id": number}).value == [told]
