@@ -4,8 +4,6 @@ import asyncio
 import dataclasses
 import os
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
@@ -15,30 +13,10 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.results.firmly import firmly
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
-from places import WORKERS
-
-FUZZ = WORKERS / "interrupted.py"
-SYNC = ["single", "final", "batch", "checkpoint"]
-ASYNC = ["single_async", "plain_async", "batch_async", "checkpoint_async"]
 
 
 class SoftTimeLimit(Exception):
     """As Celery's SoftTimeLimitExceeded and RQ's JobTimeoutException."""
-
-
-def fuzz(form, ledger, calls, how="signal"):
-    done = subprocess.run(
-        [sys.executable, str(FUZZ), form, ledger, str(calls), "7", how],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    struck, reached, swallowed, lost = map(int, done.stdout.split()[:4])
-    assert struck > calls / 60, "a fuzz that strikes nothing tests nothing"
-    assert lost == 0, done.stderr
-    return struck, reached, swallowed, done.stderr
 
 
 @pytest.fixture(autouse=True)
@@ -46,27 +24,6 @@ def outside():
     """A block whose end an interrupt has skipped leaves its claim in the context."""
     yield
     CURRENT.set(None)
-
-
-@pytest.mark.sampled("single", "batch_async", "checkpoint")
-@pytest.mark.parametrize("form", SYNC + ASYNC)
-def test_a_time_limit_at_any_microsecond_loses_no_recording(form):
-    struck, reached, swallowed, said = fuzz(form, "memory:", 400)
-    assert (reached, swallowed) == (struck, 0), said
-
-
-@pytest.mark.sampled("single_async")
-@pytest.mark.parametrize("form", ["single", "batch", "checkpoint", "single_async"])
-def test_the_same_holds_for_a_ledger_on_a_disk(form, tmp_path):
-    struck, reached, swallowed, said = fuzz(form, f"sqlite:///{tmp_path}/ledger.db?synchronous=NORMAL", 250)
-    assert (reached, swallowed) == (struck, 0), said
-
-
-@pytest.mark.sampled("checkpoint")
-@pytest.mark.parametrize("form", ["single", "checkpoint"])
-def test_the_same_holds_for_an_exception_that_another_thread_throws(form):
-    _, _, swallowed, said = fuzz(form, "memory:", 300, "thread")
-    assert swallowed == 0, said
 
 
 @pytest.mark.parametrize("form", ["call", "await"])
