@@ -37,13 +37,6 @@ def test_the_examples_run(number):
             assert space[name](event, events.Context()) == answer
 
 
-def test_the_firehose_example_drops_and_keeps():
-    space = {"__name__": "example"}
-    exec(EXAMPLES[2].replace("dynamodb://orders-ledger?region=eu-west-1", "memory:"), space)
-    answer = space["logs"](events.firehose({"level": "debug"}, {"level": "info"}))
-    assert [record["result"] for record in answer["records"]] == ["Dropped", "Ok"]
-
-
 def test_the_key_for_a_notification_of_s3_in_a_queue_is_one():
     from onceward import Once
     from onceward.stores.memory import MemoryStore

@@ -28,6 +28,7 @@ from onceward.aws import (
 from onceward.aws.events.kpl import user_records
 from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
+from queues.mutations import places
 
 VALUES = st.recursive(
     st.none()
@@ -56,17 +57,6 @@ CASES = [
     (on_s3, {}, events.s3("a", "b")),
     (on_firehose, {}, events.firehose("x", "y")),
 ]
-
-
-def places(value, path=()):
-    """Yield the path of everything in an event."""
-    yield path
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from places(inner, (*path, name))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from places(inner, (*path, index))
 
 
 @st.composite

@@ -1,6 +1,7 @@
 """Batches, and checkpoints beside them, that are cut short: by lost leases, cancellations, exits, interrupts and forks."""
 
 import asyncio
+import functools
 import gc
 import logging
 import os
@@ -93,22 +94,16 @@ def test_an_interrupt_while_claims_are_given_back_tells_of_a_lost_end(awaiting):
 KEYS = ["a", "b", "c", "d", "e"]
 
 
-def one_after_the_other(once, began, ended):
+def one_after_the_other(once, began, ended, concurrency=1):
     async def handle(order):
         began.append(order["id"])
         await asyncio.sleep(0)
         ended.append(order["id"])
 
-    return batch_of(once, handle, concurrency=1).run_async(orders(*KEYS))
+    return batch_of(once, handle, concurrency=concurrency).run_async(orders(*KEYS))
 
 
-def two_at_a_time(once, began, ended):
-    async def handle(order):
-        began.append(order["id"])
-        await asyncio.sleep(0)
-        ended.append(order["id"])
-
-    return batch_of(once, handle, concurrency=2).run_async(orders(*KEYS))
+two_at_a_time = functools.partial(one_after_the_other, concurrency=2)
 
 
 async def flushed_by_two(once, began, ended):
@@ -171,30 +166,6 @@ def test_a_handler_cancelled_after_it_completed_its_claim_is_told_as_done(once):
 
     asyncio.run(main())
     assert [(one.record["id"], one.status) for one in told] == [("a", "done")]
-
-
-def test_a_task_group_that_fails_gets_its_batches_cancelled_and_decided():
-    once = Once(Slow(), lease=10)
-    began, ended = [], []
-
-    async def handle(order):
-        began.append(order["id"])
-        await asyncio.sleep(0.01 if order["id"] == "a" else PATIENCE)
-        ended.append(order["id"])
-
-    async def fails():
-        await asyncio.sleep(0.1)
-        raise LookupError
-
-    async def main():
-        with pytest.raises(ExceptionGroup):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(batch_of(once, handle, concurrency=2).run_async(orders("a", "b", "c", "d")))
-                group.create_task(fails())
-
-    asyncio.run(main())
-    assert began == ["a", "b", "c"]
-    settled_rightly(once, began, ended, "abcd")
 
 
 def test_a_batch_whose_coroutine_is_closed_begins_nothing_more(once):

@@ -15,6 +15,7 @@ from onceward.batch.recorder import LINGER
 from onceward.core.record import IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from queues.batches import PATIENCE, batch_of, orders, standing, statuses, within_patience
+from tables import each
 
 pytestmark = pytest.mark.sampled(awaiting=1)
 
@@ -52,40 +53,22 @@ def test_a_plain_handler_in_which_something_was_cancelled_harms_no_other(once):
     assert standing(once, "x").status == IN_PROGRESS
 
 
-@pytest.mark.parametrize("kind", ["thread", "task"])
-def test_a_failed_handler_waits_for_steps_that_still_run(once, kind):
+def test_a_failed_handler_waits_for_steps_that_still_run(once):
     """Given back before, its key would be handled again beside them."""
-    begun, ended = [], []
+    begun, ended = threading.Event(), []
 
     def slow():
-        begun.append(1)
+        begun.set()
         time.sleep(0.2)
         ended.append(1)
 
     def fail_beside(order):
-        step = threading.Thread(target=current().step, args=("slow", slow))
-        step.start()
-        while not begun:
-            time.sleep(0.001)
+        threading.Thread(target=current().step, args=("slow", slow)).start()
+        begun.wait(30)
         raise ValueError
 
-    async def fail_beside_task(order):
-        async def slow():
-            begun.append(1)
-            await asyncio.sleep(0.2)
-            ended.append(1)
-
-        async def fail():
-            while not begun:
-                await asyncio.sleep(0.001)
-            raise ValueError
-
-        await asyncio.gather(current().step_async("slow", slow), fail())
-
-    batch = batch_of(once, fail_beside if kind == "thread" else fail_beside_task)
-    running = batch.run(orders("a")) if kind == "thread" else within_patience(batch.run_async(orders("a")))
-    assert (statuses(running), ended) == (["failed"], [1])
-    assert (standing(once, "a").status, "slow" in standing(once, "a").steps) == (RELEASED, True)
+    assert statuses(batch_of(once, fail_beside).run(orders("a"))) == ["failed"]
+    assert (ended, standing(once, "a").status, "slow" in standing(once, "a").steps) == ([1], RELEASED, True)
 
 
 def test_a_handler_that_fails_beside_a_step_that_outlasts_the_time_left_stays_claimed(once):
@@ -120,24 +103,6 @@ def test_a_handler_may_run_its_own_batch_in_the_same_event_loop(once):
     assert within_patience(batch.run_async(orders("outer")))[0].value == ["done", "done"]
 
 
-def test_handlers_of_two_batches_may_run_each_others(once):
-    async def ping(order):
-        await asyncio.sleep(0.01)
-        return statuses(await pong_batch.run_async(orders(f"{order['id']}>"))) if order["id"] == "ping" else 1
-
-    async def pong(order):
-        await asyncio.sleep(0.01)
-        return statuses(await ping_batch.run_async(orders(f"<{order['id']}"))) if order["id"] == "pong" else 1
-
-    ping_batch = batch_of(once, ping, name="ping", concurrency=1)
-    pong_batch = batch_of(once, pong, name="pong", concurrency=1)
-
-    async def both():
-        return await asyncio.gather(ping_batch.run_async(orders("ping")), pong_batch.run_async(orders("pong")))
-
-    assert [one[0].value for one in within_patience(both())] == [["done"], ["done"]]
-
-
 def test_a_handler_that_hangs_in_a_thread_does_not_stop_later_batches(once):
     go_on = threading.Event()
 
@@ -161,7 +126,7 @@ def test_a_handler_that_hangs_in_a_thread_does_not_stop_later_batches(once):
 # --- options --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("left", [float("nan"), "5", True])
+@each("left", [float("nan"), "5", True])
 def test_what_is_no_time_is_refused_before_anything(once, left):
     batch = batch_of(once, lambda order: 1)
     with pytest.raises((ValueError, TypeError), match="time_left="):
@@ -178,7 +143,7 @@ class Awaiting:
     async def __call__(self, what): ...
 
 
-@pytest.mark.parametrize("hook", [coroutine, functools.partial(coroutine), Awaiting(), AsyncMock()])
+@each("hook", [coroutine, functools.partial(coroutine), Awaiting(), AsyncMock()])
 def test_a_group_that_would_have_to_be_awaited_is_refused(once, hook):
     with pytest.raises(TypeError, match="group"):
         batch_of(once, lambda order: 1, group=hook)
@@ -195,9 +160,9 @@ class Strange:
 
 
 def test_groups_that_cannot_be_compared_are_malformed_and_given_back(once):
-    records = [{"id": "a"}, {"id": "x", "group": Strange()}, {"id": "y", "group": Strange()}]
+    records = [{"id": "a"}, {"id": "x", "group": Strange()}, {"id": "y", "group": Strange()}, {"id": "z", "group": []}]
     outcomes = batch_of(once, lambda order: 1, group=lambda order: order.get("group")).run(records)
-    assert statuses(outcomes) == ["done", "done", "malformed"]
+    assert statuses(outcomes) == ["done", "done", "malformed", "malformed"]
     assert not [record for record in once.store.records.values() if record.status == IN_PROGRESS]
 
 

@@ -4,19 +4,19 @@ import asyncio
 import contextlib
 import threading
 import time
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from faults.processes import PATIENCE, workers
 from onceward import Busy, KeyMissing, LeaseLost, Mismatch, Once, OncewardError, Parked, ResultNotRecorded, StoreError
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_after, fail_before, randomly, settling, when
 from tables import each
 
-pytestmark = pytest.mark.sampled(form=1, once=1, number=2, seed=3)
+pytestmark = pytest.mark.sampled(form=1, seed=3)
 
 NAME = "sink"
 
@@ -109,11 +109,9 @@ def form(request):
         made.runner.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def once(request, tmp_path):
-    made = Once("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.close()
+@pytest.fixture
+def once():
+    return Once("memory:")
 
 
 @pytest.fixture
@@ -142,21 +140,23 @@ def attempts(once):
 
 
 def test_leaving_the_block_flushes_in_order_and_completes_all(once, sink, form):
-    with form.open(once, sink) as checkpoint:
+    seen = []
+
+    def done(items):
+        seen.append(statuses(once))
+
+    with form.open(once, sink, on_done=done) as checkpoint:
         assert [checkpoint.add(item) for item in items(3, 1, 2)] == ["added"] * 3
-        assert sink.flushes == []
-        assert statuses(once) == dict.fromkeys("123", IN_PROGRESS)
+        assert (sink.flushes, statuses(once)) == ([], dict.fromkeys("123", IN_PROGRESS))
     assert sink.flushes == [items(3, 1, 2)]
-    assert sink.done == items(3, 1, 2)
-    assert statuses(once) == dict.fromkeys("123", COMPLETED)
-
-
-def test_what_was_completed_before_is_replayed_and_not_flushed_again(once, sink, form):
-    for _ in range(2):
-        with form.open(once, sink) as checkpoint:
-            answers = [checkpoint.add(item) for item in items(1, 2)]
-    assert answers == ["replayed", "replayed"]
-    assert sink.flushes == [items(1, 2)]
+    assert seen == [dict.fromkeys("123", COMPLETED)]
+    with pytest.raises(OncewardError, match="closed"):
+        checkpoint.add({"id": 4})
+    with pytest.raises(OncewardError, match="closed"):
+        checkpoint.flush()
+    with form.open(once, sink) as checkpoint:
+        assert [checkpoint.add(item) for item in items(1, 2)] == ["replayed"] * 2
+    assert sink.flushes == [items(3, 1, 2)]
 
 
 def test_a_key_buffered_already_is_flushed_once_and_both_are_told_done(once, sink, form):
@@ -179,74 +179,43 @@ def test_a_buffered_key_with_another_fingerprint_is_a_mismatch_alone(once, sink,
             checkpoint.add({"id": 1, "sum": 6})
 
 
-def test_a_manual_flush_records_and_the_buffer_goes_on(once, sink, form):
-    with form.open(once, sink) as checkpoint:
-        checkpoint.add({"id": 1})
-        checkpoint.flush()
-        assert sink.done == items(1)
-        assert status(once, 1) == COMPLETED
-        checkpoint.add({"id": 2})
-    assert sink.flushes == [items(1), items(2)]
-
-
-def test_an_item_may_be_an_object_and_the_key_a_callable_or_made_of_parts(once, sink, form):
-    @dataclass
-    class Order:
-        shop: str
-        number: int
-
-    with form.open(once, sink, key=lambda order: order.number) as checkpoint:
-        checkpoint.add(Order("a", 1))
-    with form.open(once, sink, key="[item.shop, item.number]") as checkpoint:
-        checkpoint.add(Order("a", 1))
-    with form.open(once, sink, key="item.shop || item.number") as checkpoint:
-        checkpoint.add(Order("a", 1))
-    assert set(statuses(once)) == {"1", "(a,1)", "a"}
-
-
 # --- automatic flushes ------------------------------------------------------------------------------------------------
 
 
-def test_it_flushes_at_a_count(once, sink, form):
-    with form.open(once, sink, count=2) as checkpoint:
-        for item in items(1, 2, 3):
-            checkpoint.add(item)
-        assert sink.flushes == [items(1, 2)]
-        assert sink.done == items(1, 2)
-    assert sink.flushes == [items(1, 2), items(3)]
-
-
-def test_duplicates_and_replays_do_not_count(once, sink, form):
+def test_it_flushes_at_a_count_of_new_items_and_when_told(once, sink, form):
     with form.open(once, sink, count=2) as checkpoint:
         for item in items(1, 1, 1):
             checkpoint.add(item)
         assert sink.flushes == []
-        checkpoint.add({"id": 2})
-        checkpoint.add({"id": 1})
-        checkpoint.add({"id": 3})
-        assert sink.flushes == [items(1, 2)]
+        for item in items(2, 1, 3):
+            checkpoint.add(item)
+        assert (sink.flushes, sink.done) == ([items(1, 2)], items(1, 1, 1, 2))
+        checkpoint.flush()
+        assert status(once, 3) == COMPLETED
+        checkpoint.add({"id": 4})
+    assert sink.flushes == [items(1, 2), items(3), items(4)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("sizes", "flushed"),
     [((4, 6), [[0, 1]]), ((4, 7), [[0]]), ((11,), [[0]]), ((4, 11), [[0], [1]]), ((4, 5), []), ((10,), [[0]])],
-    ids=str,
 )
-def test_it_flushes_before_there_are_too_many_bytes_and_when_it_is_full(once, sink, form, sizes, flushed):
-    with form.open(once, sink, key=lambda text: text[:1], bytes=10) as checkpoint:
+def test_it_flushes_before_there_are_too_many_bytes_and_when_it_is_full(form, sizes, flushed):
+    sink = Sink()
+    with form.open(Once("memory:"), sink, key=lambda text: text[:1], bytes=10) as checkpoint:
         for number, size in enumerate(sizes):
             checkpoint.add(str(number) * size)
         assert [[int(text[0]) for text in flush] for flush in sink.flushes] == flushed
 
 
-@pytest.mark.parametrize(("item", "size"), [(b"12345", 5), ("é12", 4), ({"id": 1}, 8), (bytearray(b"123"), 3)], ids=str)
-def test_bytes_are_those_of_bytes_of_utf8_and_of_json(once, sink, form, item, size):
-    with form.open(once, sink, key=lambda item: 1, bytes=size) as checkpoint:
-        checkpoint.add(item)
-        assert sink.flushes == [[item]]
-    with form.open(once, sink, key=lambda item: 2, bytes=size + 1) as checkpoint:
-        checkpoint.add(item)
-        assert sink.flushes == [[item]]
+@each(("item", "size"), [(b"12345", 5), ("é12", 4), ({"id": 1}, 8), (bytearray(b"123"), 3)])
+def test_bytes_are_those_of_bytes_of_utf8_and_of_json(form, item, size):
+    sink = Sink()
+    for least, flushes in ((size, [[item]]), (size + 1, [])):
+        sink.flushes.clear()
+        with form.open(Once("memory:"), sink, key=lambda item: 1, bytes=least) as checkpoint:
+            checkpoint.add(item)
+            assert sink.flushes == flushes
 
 
 def test_what_cannot_be_counted_is_refused_unless_size_counts_it(once, sink, form):
@@ -263,19 +232,14 @@ def test_what_cannot_be_counted_is_refused_unless_size_counts_it(once, sink, for
 @pytest.mark.slow
 def test_it_flushes_when_the_oldest_item_is_old_enough(sink, form):
     with form.open(Once("memory:"), sink, age=1.0) as checkpoint:
-        added = time.monotonic()
-        checkpoint.add({"id": 1})
-        form.sleep(0.1)
-        checkpoint.add({"id": 2})
-        form.until(lambda: sink.done)
-        assert sink.flushes == [items(1, 2)]
-        assert sink.done == items(1, 2)
-        assert sink.times[0] - added >= 1.0
-        added = time.monotonic()
-        checkpoint.add({"id": 3})
-        form.until(lambda: len(sink.done) == 3)
-        assert sink.flushes == [items(1, 2), items(3)]
-        assert sink.times[1] - added >= 1.0
+        for flushed in ([1, 2], [3, 4]):
+            added = time.monotonic()
+            checkpoint.add({"id": flushed[0]})
+            form.sleep(0.1)
+            checkpoint.add({"id": flushed[1]})
+            form.until(lambda flushed=flushed: len(sink.done) == flushed[1])
+            assert sink.flushes[-1] == items(*flushed)
+            assert sink.times[-1] - added >= 1.0
 
 
 def test_the_age_is_counted_on_the_owners_clock(sink, form):
@@ -292,10 +256,10 @@ def test_the_age_is_counted_on_the_owners_clock(sink, form):
         assert sink.flushes[0] in (items(1, 2, 3), items(1, 2))  # the second by a timer that a busy machine starts late
 
 
-@pytest.mark.parametrize("call", ["add", "flush", "leave"])
+@pytest.mark.parametrize("call", ["add", "flush", "leave", "raise"])
 def test_an_error_of_a_flush_by_age_is_raised_by_the_next_call(once, sink, form, call):
     sink.error = Refused("no")
-    with pytest.raises(Refused):
+    with pytest.raises((Refused, ZeroDivisionError)) as caught:
         with form.open(once, sink, age=0.05) as checkpoint:
             checkpoint.add({"id": 1})
             form.until(lambda: statuses(once) == {"1": RELEASED})
@@ -303,17 +267,10 @@ def test_an_error_of_a_flush_by_age_is_raised_by_the_next_call(once, sink, form,
                 checkpoint.add({"id": 2})
             elif call == "flush":
                 checkpoint.flush()
+            elif call == "raise":
+                raise ZeroDivisionError
     assert statuses(once) == {"1": RELEASED}
-
-
-def test_an_error_of_a_flush_by_age_is_a_note_at_an_error_of_the_block(once, sink, form):
-    sink.error = Refused("no")
-    with pytest.raises(ZeroDivisionError) as caught:
-        with form.open(once, sink, age=0.05) as checkpoint:
-            checkpoint.add({"id": 1})
-            form.until(lambda: statuses(once) == {"1": RELEASED})
-            raise ZeroDivisionError
-    assert "Refused('no')" in caught.value.__notes__[0]
+    assert type(caught.value) is Refused or "Refused('no')" in caught.value.__notes__[0]
 
 
 # --- flushes that fail ------------------------------------------------------------------------------------------------
@@ -337,16 +294,6 @@ def test_a_failing_flush_gives_all_back_counts_an_attempt_and_raises(once, sink,
     assert attempts(once) == {2}
 
 
-def test_what_was_flushed_before_the_failure_stays_completed(once, sink, form):
-    with pytest.raises(Refused):
-        with form.open(once, sink, count=2) as checkpoint:
-            for item in items(1, 2, 3):
-                checkpoint.add(item)
-            sink.error = Refused("no")
-    assert statuses(once) == {"1": COMPLETED, "2": COMPLETED, "3": RELEASED}
-    assert sink.done == items(1, 2)
-
-
 def test_after_a_failure_nothing_is_claimed_any_more(once, sink, form):
     sink.error = Refused("no")
     with pytest.raises(OncewardError, match="failed before") as caught:
@@ -364,15 +311,6 @@ def test_after_a_failure_nothing_is_claimed_any_more(once, sink, form):
     assert sink.flushes == []
 
 
-def test_block_that_swallowed_failure_cannot_be_left_as_if_all_were_well(once, sink, form):
-    sink.error = Refused("no")
-    with pytest.raises(OncewardError, match="failed before"):
-        with form.open(once, sink) as checkpoint:
-            checkpoint.add({"id": 1})
-            with contextlib.suppress(Refused):
-                checkpoint.flush()
-
-
 def test_when_a_crowded_buffer_fails_to_flush_the_new_item_is_not_claimed(once, sink, form):
     sink.error = Refused("no")
     with pytest.raises(Refused):
@@ -380,18 +318,6 @@ def test_when_a_crowded_buffer_fails_to_flush_the_new_item_is_not_claimed(once, 
             checkpoint.add({"id": 1})
             checkpoint.add({"id": 2})
     assert statuses(once) == {"1": RELEASED}
-
-
-def test_attempts_are_limited_by_the_policy(once, sink, form):
-    sink.error = Refused("no")
-    for _ in range(2):
-        with pytest.raises(Refused):
-            with form.open(once, sink, max_attempts=2) as checkpoint:
-                checkpoint.add({"id": 1})
-    assert statuses(once) == {"1": PARKED}
-    with form.open(once, sink) as checkpoint:
-        with pytest.raises(Parked):
-            checkpoint.add({"id": 1})
 
 
 # --- items that cannot be added ---------------------------------------------------------------------------------------
@@ -453,36 +379,18 @@ def test_when_they_cannot_be_given_back_error_of_block_goes_on_with_note(sink, f
     assert "given back" in caught.value.__notes__[0]
 
 
-def test_it_takes_nothing_outside_of_its_block(once, sink, form):
-    with form.open(once, sink) as checkpoint:
-        pass
-    with pytest.raises(OncewardError, match="closed"):
-        checkpoint.add({"id": 1})
-    with pytest.raises(OncewardError, match="closed"):
-        checkpoint.flush()
-    assert statuses(once) == {}
-
-
 # --- leases -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_claims_are_renewed_while_their_items_wait(sink, form):
-    once = Once("memory:")
+def test_claims_are_renewed_while_their_items_wait_and_while_the_flush_runs(once, sink, form):
+    sink.during = lambda: time.sleep(1.2)
     with form.open(once, sink, lease=0.9) as checkpoint:
         checkpoint.add({"id": 1})
         form.sleep(1.2)
         with pytest.raises(Busy):
             once.acquire(1, name=NAME)
     assert sink.flushes == [items(1)]
-
-
-@pytest.mark.slow
-def test_claims_are_renewed_while_the_flush_runs(sink, form):
-    once = Once("memory:")
-    sink.during = lambda: time.sleep(1.2)
-    with form.open(once, sink, lease=0.9) as checkpoint:
-        checkpoint.add({"id": 1})
     assert statuses(once) == {"1": COMPLETED}
 
 
@@ -575,15 +483,15 @@ def test_one_key_that_the_store_refuses_to_record_harms_no_other(sink, form):
 
 
 @pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
-@pytest.mark.parametrize("number", range(1, 6))
-def test_one_fault_anywhere_changes_nothing(sink, form, fault, number):
-    once = Once(Faults(MemoryStore(), at({number: fault})))
-    with form.open(once, sink, count=2) as checkpoint:
-        for item in items(1, 2, 3):
-            checkpoint.add(item)
-    assert sink.flushes == [items(1, 2), items(3)]
-    assert len(once.store.asked) > number
-    assert statuses(once) == dict.fromkeys("123", COMPLETED)
+def test_one_fault_anywhere_changes_nothing(form, fault):
+    for number in range(1, 6):
+        once, sink = Once(Faults(MemoryStore(), at({number: fault}))), Sink()
+        with form.open(once, sink, count=2) as checkpoint:
+            for item in items(1, 2, 3):
+                checkpoint.add(item)
+        assert sink.flushes == [items(1, 2), items(3)]
+        assert len(once.store.asked) > number
+        assert statuses(once) == dict.fromkeys("123", COMPLETED)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -623,26 +531,21 @@ def test_what_on_done_raises_is_logged_and_changes_nothing(once, sink, form, cap
     assert "Refused: ack" in caplog.text
 
 
-def test_on_done_is_called_when_the_ledger_has_it(once, sink, form):
-    seen = []
-    with form.open(once, sink, on_done=lambda done: seen.append(statuses(once))) as checkpoint:
-        checkpoint.add({"id": 1})
-    assert seen == [{"1": COMPLETED}]
-
-
 # --- interrupts -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_interrupted_flush_leaves_its_keys_claimed(once, sink, form, kind):
+def test_an_interrupted_flush_leaves_its_keys_claimed_to_the_end_of_their_leases(once, sink, form, kind):
     def interrupt():
         raise kind
 
     sink.during = interrupt
-    with pytest.raises(kind):
-        with form.open(once, sink) as checkpoint:
+    with pytest.raises(kind) as caught:  # which keeps the claims alive
+        with form.open(once, sink, lease=0.5) as checkpoint:
             checkpoint.add({"id": 1})
     assert statuses(once) == {"1": IN_PROGRESS}
+    assert once.acquire(1, name=NAME, on_busy=PATIENCE).attempt == 2
+    assert caught.value is not None
 
 
 def test_an_interrupt_while_a_key_is_claimed_gives_everything_back(sink, form):
@@ -665,20 +568,6 @@ def test_an_interrupt_while_it_is_recorded_waits_for_the_record(sink, form):
             checkpoint.add({"id": 1})
             checkpoint.add({"id": 2})
     assert statuses(once) == {"1": COMPLETED, "2": COMPLETED}
-
-
-def test_keys_of_interrupted_flush_are_free_when_their_leases_are_over(sink, form):
-    once = Once("memory:")
-
-    def interrupt():
-        raise KeyboardInterrupt
-
-    sink.during = interrupt
-    with pytest.raises(KeyboardInterrupt) as caught:  # which keeps the claims alive
-        with form.open(once, sink, lease=0.5) as checkpoint:
-            checkpoint.add({"id": 1})
-    assert once.acquire(1, name=NAME, on_busy=PATIENCE).attempt == 2
-    assert caught.value is not None
 
 
 def test_a_recording_that_is_interrupted_for_good_is_a_failure(sink, form):
@@ -714,28 +603,6 @@ def test_a_cancelled_flush_leaves_its_keys_claimed_and_takes_no_more(once):
     assert statuses(once) == {"1": IN_PROGRESS}
 
 
-def test_a_cancelled_block_gives_back_what_it_has_buffered(once, sink):
-    ready = asyncio.Event()
-
-    async def work():
-        async with once.checkpoint(sink.write_async, key="item.id", name=NAME) as checkpoint:
-            await checkpoint.add({"id": 1})
-            ready.set()
-            await asyncio.sleep(60)
-
-    async def main():
-        task = asyncio.create_task(work())
-        await ready.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-    assert statuses(once) == {"1": RELEASED}
-    assert attempts(once) == {0}
-    assert sink.flushes == []
-
-
 def test_a_coroutine_that_is_closed_leaves_its_keys_claimed(once, sink):
     async def work():
         async with once.checkpoint(sink.write_async, key="item.id", name=NAME) as checkpoint:
@@ -756,61 +623,29 @@ def test_a_coroutine_that_is_closed_leaves_its_keys_claimed(once, sink):
 # --- threads, tasks and forms -----------------------------------------------------------------------------------------
 
 
+def written(sink):
+    assert max(len(flush) for flush in sink.flushes) <= 7
+    return sorted(item["id"] for flush in sink.flushes for item in flush)
+
+
 def test_threads_share_a_checkpoint(once, sink):
     with once.checkpoint(sink.write, key="item.id", name=NAME, count=7, age=0.01) as checkpoint:
-        threads = [
-            threading.Thread(target=lambda n=n: [checkpoint.add({"id": number}) for number in range(n, n + 30)])
-            for n in range(0, 60, 10)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    written = [item["id"] for flush in sink.flushes for item in flush]
-    assert sorted(written) == list(range(80))
-    assert max(len(flush) for flush in sink.flushes) <= 7
+        with ThreadPoolExecutor(6) as pool:
+            for n in range(0, 60, 10):
+                pool.submit(lambda n=n: [checkpoint.add({"id": number}) for number in range(n, n + 30)])
+    assert written(sink) == list(range(80))
     assert set(statuses(once).values()) == {COMPLETED}
 
 
-def test_tasks_share_a_checkpoint(once, sink):
+def test_tasks_share_a_checkpoint_and_leave_none_behind(once, sink):
     async def main():
         async with once.checkpoint(sink.write_async, key="item.id", name=NAME, count=7, age=0.01) as checkpoint:
             await asyncio.gather(*(checkpoint.add({"id": number % 80}) for number in range(180)))
-
-    asyncio.run(main())
-    written = [item["id"] for flush in sink.flushes for item in flush]
-    assert sorted(written) == list(range(80))
-    assert max(len(flush) for flush in sink.flushes) <= 7
-
-
-def test_a_block_that_was_left_leaves_no_task_behind(once, sink):
-    async def main():
-        async with once.checkpoint(sink.write_async, key="item.id", name=NAME, age=60) as checkpoint:
-            await checkpoint.add({"id": 1})
         await asyncio.sleep(0)
         return asyncio.all_tasks() - {asyncio.current_task()}
 
     assert asyncio.run(main()) == set()
-
-
-def test_two_checkpoints_race_for_the_same_items_and_each_is_written_once(once, sink):
-    busy = []
-
-    def work():
-        with once.checkpoint(sink.write, key="item.id", name=NAME, count=5) as checkpoint:
-            for number in range(50):
-                try:
-                    checkpoint.add({"id": number})
-                except Busy:
-                    busy.append(number)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    written = [item["id"] for flush in sink.flushes for item in flush]
-    assert sorted(written) == list(range(50))
+    assert written(sink) == list(range(80))
 
 
 def test_a_plain_flush_runs_in_a_thread_beside_the_event_loop(once):
@@ -846,12 +681,10 @@ def test_what_returns_something_to_await_is_awaited_or_refused(once, sink):
 
 
 def test_a_coroutine_function_needs_async_with(once, sink):
-    with pytest.raises(TypeError, match="async with"):
-        with once.checkpoint(sink.write_async, key="item.id", name=NAME):
-            pass
-    with pytest.raises(TypeError, match="async with"):
-        with once.checkpoint(sink.write, key="item.id", name=NAME, on_done=sink.done_async):
-            pass
+    for options in ({}, {"on_done": sink.done_async}):
+        with pytest.raises(TypeError, match="async with"):
+            with once.checkpoint(sink.write if options else sink.write_async, key="item.id", name=NAME, **options):
+                pass
 
 
 def test_flush_cannot_use_its_own_checkpoint(once, sink, form):
@@ -907,39 +740,19 @@ def test_without_a_thread_for_the_age_the_next_add_looks_at_it(sink, monkeypatch
         ({"age": 0}, "age=0"),
         ({"age": "1"}, "age='1'"),
         ({"age": float("nan")}, "age=nan"),
-        ({"age": float("inf")}, "age=inf"),
         ({"lease": -1}, "lease=-1"),
         ({"key": "`1`"}, "same for every input"),
-        ({"key": "a["}, "not a JMESPath"),
-        ({"key": 5}, "key=5"),
         ({"fingerprint": 5}, "fingerprint=5"),
         ({"nonsense": 5}, "unknown option nonsense"),
         ({"name": "a b"}, "name='a b'"),
     ],
 )
 def test_options_that_are_not_valid_are_refused_before_anything_runs(once, options, error):
-    with pytest.raises((ValueError, TypeError), match=error.replace("[", r"\[")):
+    with pytest.raises((ValueError, TypeError), match=error):
         once.checkpoint(lambda items: None, **{"key": "item.id", "name": NAME, **options})
 
 
-def test_a_lambda_needs_a_name(once):
-    with pytest.raises(ValueError, match="name="):
-        once.checkpoint(lambda items: None, key="item.id")
-
-
 # --- on DynamoDB, and processes that are killed -----------------------------------------------------------------------
-
-
-def test_a_checkpoint_on_dynamodb_records_its_keys_in_few_requests(url, proxy, sink, form):
-    once = Once(url)
-    with form.open(once, sink, count=60) as checkpoint:
-        for number in range(60):
-            checkpoint.add({"id": number})
-    assert sink.flushes == [items(*range(60))]
-    assert proxy.actions.count("BatchExecuteStatement") == 3
-    with form.open(once, sink) as checkpoint:
-        assert {checkpoint.add({"id": number}) for number in range(60)} == {"replayed"}
-    once.close()
 
 
 @pytest.mark.slow
@@ -962,24 +775,4 @@ def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path
     assert sorted(log.read_text().splitlines()) == sorted(["0", "1", "2", "3"] * 2)
     assert statuses(once) == dict.fromkeys("0123", COMPLETED)
     assert attempts(once) == {3}
-    once.close()
-
-
-@pytest.mark.slow
-def test_a_worker_that_was_stopped_past_its_leases_flushes_nothing(tmp_path):
-    import signal
-
-    ledger, log = tmp_path / "ledger.db", tmp_path / "log"
-    once = Once(f"sqlite:///{ledger}")
-    with workers("checkpoint_worker.py") as start:
-        process = start(ledger, log, "buffered", 0.8)
-        assert process.stdout.readline() == "buffered\n"
-        process.send_signal(signal.SIGSTOP)
-        heir = once.acquire(2, name=NAME, on_busy=PATIENCE)
-        process.send_signal(signal.SIGCONT)
-        output, _ = process.communicate("\n", timeout=PATIENCE)
-    assert output.splitlines() == ["LeaseLost"]
-    assert not log.exists()
-    assert statuses(once) == {"0": RELEASED, "1": RELEASED, "2": IN_PROGRESS, "3": RELEASED}
-    heir.complete()
     once.close()
