@@ -19,6 +19,7 @@ LONG = {
     "A task, step by step",
     "An agent that pays once",
     "Go and Java",
+    "The same on Kafka",
 }
 RUN = [
     pytest.param(page.name, text, id=f"{page.stem}: {title}", marks=pytest.mark.nightly if title in LONG else ())
@@ -37,6 +38,8 @@ def test_the_page_runs_as_printed(page, text, tmp_path, request):
         servers["postgresql"] = server.url.rpartition("/")[0] + f"/{name}"
     if printed.SERVERS["rabbitmq"].search(text):
         servers["rabbitmq"] = request.getfixturevalue("rabbitmq").url
+    if printed.SERVERS["kafka"].search(text):
+        servers["kafka"] = request.getfixturevalue("kafka").servers
     printed.run(page, text, tmp_path, servers)
 
 

@@ -10,7 +10,9 @@ import pytest
 from dramatiq.brokers.stub import StubBroker
 
 from onceward.outbox import drain
+from places import DOCS
 from printed.pages import run
+from servers.environments import environment, run_page
 
 
 def test_the_page_on_task_queues(monkeypatch, tmp_path):
@@ -56,7 +58,7 @@ def test_the_page_on_other_task_queues(redis, monkeypatch, tmp_path):
         "docs/reference/task-queues.md",
         {"__name__": "shop"},
         {"redis://127.0.0.1:6379": redis.url},
-        "RQ, Huey, SAQ, arq",
+        "RQ, Huey, SAQ",
     )
     vars(module).update(names)
     once, ledger = names["once"], names["once"].ledger
@@ -105,3 +107,10 @@ def test_the_page_on_other_task_queues(redis, monkeypatch, tmp_path):
     names.clear()
     vars(module).clear()
     gc.collect()  # what these queues leave open is not found in another test
+
+
+@pytest.mark.nightly
+def test_a_busy_job_of_arq_comes_again_after_the_lease(redis, tmp_path):
+    python = environment("arq", ["arq==0.28.0"])  # it wants a hiredis that does not fit beside our pins
+    page = DOCS / "reference" / "task-queues.md"
+    assert run_page(python, "arq_jobs.py", page, tmp_path, redis.url) == "COMPLETED 2\n"

@@ -4,7 +4,7 @@ A block with ``title="shop.py"`` is that file. In a ``console`` block, a line ``
 page; the lines below it are what it must print. In them, ``...`` stands for any text, and alone on a line for any lines.
 ``text`` is for what is only read. Any other block must say why it is not run: ``<!-- not run: it needs an AWS account -->``.
 
-Three things differ from what is printed. Ports of 127.0.0.1 are free ones, PostgreSQL and RabbitMQ are those of the tests, and
+Three things differ from what is printed. Ports of 127.0.0.1 are free ones, PostgreSQL, RabbitMQ and Kafka are those of the tests, and
 ``pip install`` checks that the packages are there.
 """
 
@@ -35,6 +35,7 @@ _PORT = re.compile(r"127\.0\.0\.1:(\d+)")
 SERVERS = {
     "postgresql": re.compile(r"postgresql://\w+@127\.0\.0\.1:\d+/\w+"),
     "rabbitmq": re.compile(r"amqp://\w+:\w+@127\.0\.0\.1:\d+/"),
+    "kafka": re.compile(r"(?<=KAFKA_SERVERS=)127\.0\.0\.1:\d+"),
 }
 
 
