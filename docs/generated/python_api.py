@@ -26,7 +26,7 @@ _MODULES = {  # what is public in modules that list nothing
     "onceward.web.webhooks.starlette": ("endpoint",),
     "onceward.web.webhooks.flask": ("view",),
     "onceward.web.webhooks.django": ("view",),
-    "onceward.stores.dynamodb.layouts.powertools_keys": ("powertools_key", "powertools_name"),
+    "onceward.stores.dynamodb.powertools": ("powertools_key", "powertools_name"),
 }
 _LISTED = (
     "onceward.alembic",

@@ -346,20 +346,6 @@ def test_a_table_keeps_what_fits_into_an_item_and_says_why_key_is_parked(url):
     once.close()
 
 
-@pytest.mark.parametrize("preset", ["powertools", "plain"])
-def test_table_of_another_system_keeps_messages_and_shows_them_to_nobody(dynoxide, proxy, preset):
-    table = dynoxide.table(f"keeping-{next(NAMES)}", {"id": "S"})
-    once = Once(f"dynamodb://{table}?preset={preset}&endpoint={proxy.url}", name="shop")
-    key, own = parked(once), Place("shop.malformed:m-1", "KeyMissing: no id")
-    for place in (Place(key), own):
-        assert drive(keeping(once.store, place, TEXT), once.store) is KeepOutcome.KEPT
-        assert kept(once, place.key).body == MESSAGE.body
-    assert {item["status"]["S"].replace("_", "") for item in dynoxide.items(table)} == {"INPROGRESS"}
-    with pytest.raises(Parked):
-        once.run("a", print)
-    once.close()
-
-
 def test_while_the_ledger_is_away_the_message_stays_and_is_kept_later(made, ministack, caplog):
     away = [True]
     store = Faults(MemoryStore(), lambda ask: fail_before() if away[0] and keeps(ask) else None)

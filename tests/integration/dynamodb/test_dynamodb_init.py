@@ -11,7 +11,7 @@ from onceward.core.drivers import Sleep, drive
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores import open_store
 from onceward.stores.capabilities import OUTBOX, TableWanted
-from onceward.stores.dynamodb.create import indexes_of, provision
+from onceward.stores.dynamodb.create import index_of, provision
 from onceward.stores.dynamodb.template import HANDLER, OPERATOR, document
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import Call, ServiceAnswer
@@ -74,12 +74,11 @@ def test_a_table_of_two_keys_and_other_names_is_made_as_its_url_says(proxy, name
     assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == "gone_at"
 
 
-@pytest.mark.parametrize(("preset", "expiry"), [("powertools", "expiration"), ("plain", "expiry")])
-def test_a_table_of_another_systems_layout_expires_as_that_system_has_it(preset, expiry, proxy, name, dynoxide):
-    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&preset={preset}")
+def test_a_table_of_powertools_expires_as_powertools_has_it(proxy, name, dynoxide):
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&preset=powertools")
     drive(provision(store, set()), store)
     assert dynoxide.ask("DescribeTable", TableName=name)["Table"]["KeySchema"][0]["AttributeName"] == "id"
-    assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == expiry
+    assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == "expiration"
 
 
 def test_the_second_time_only_looks(store, proxy):
@@ -216,15 +215,6 @@ def test_a_table_with_an_earlier_builds_index_of_unfinished_records_works_on(sto
     assert list(ledger.records(status=IN_PROGRESS)) == []
 
 
-@pytest.mark.parametrize("preset", ["powertools", "plain"])
-def test_a_table_of_another_system_has_no_messages(preset, proxy, name):
-    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&preset={preset}")
-    drive(provision(store, set()), store)
-    assert "GlobalSecondaryIndexes" not in sent(proxy, "CreateTable")[0]
-    with pytest.raises(StoreError, match="another system writes to this table, and would lose messages"):
-        drive(OUTBOX.needed(store)(), store)
-
-
 # --- the TTL of a table that was there ------------------------------------------------------------------------------
 
 FOREIGN = {"key": {"S": "a customer"}, "expires_at": {"N": "1"}}
@@ -345,7 +335,7 @@ def described(status):
             "TableStatus": status,
             "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
             "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
-            "GlobalSecondaryIndexes": indexes_of(open_store("dynamodb://ledger").layout),
+            "GlobalSecondaryIndexes": [index_of(open_store("dynamodb://ledger").layout)],
         }
     )
 

@@ -9,7 +9,7 @@ from onceward import Once, StoreError, current
 from onceward.core.drivers import drive
 from onceward.core.selections import ByKey
 from onceward.stores.dynamodb.items import UNPACKED, Layout
-from onceward.stores.dynamodb.layouts import preset
+from onceward.stores.dynamodb.powertools import Powertools
 from onceward.stores.dynamodb.store import DynamoStore
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, MODES, Bench
@@ -25,13 +25,8 @@ LAYOUTS = {
     "composite, key first": (Layout("pk=ONCE#{key}", "sk=LOCK"), ("pk", "sk")),
     "composite, key last": (Layout("pk=LOCKS", "sk=ONCE#{key}"), ("pk", "sk")),
     "named": (Layout("id={key}", names=NAMES), ("id",)),
-    "powertools": (preset("powertools"), ("id",)),
-    "powertools, composite": (
-        preset("powertools", "id=idempotency#f", "sk={key}", {"expiration": "ttl", "onceward_owner": "o"}),
-        ("id", "sk"),
-    ),
-    "plain": (preset("plain"), ("id",)),
-    "plain, named": (preset("plain", "pk=R#{key:key}", "sk=X", {"expiry": "ttl", "COMPLETED": "OK"}), ("pk", "sk")),
+    "powertools": (Powertools(), ("id",)),
+    "powertools, composite": (Powertools("id=idempotency#f", "sk={key}", {"expiration": "ttl"}), ("id", "sk")),
 }
 NUMBERS = numbers()
 
@@ -160,17 +155,14 @@ def test_a_layout_that_cannot_be_is_an_error(options, message):
 @each(
     ("args", "message"),
     [
-        (("powertool",), "there are powertools and plain"),
-        (("powertools", "id={key}", None, {"expiry": "ttl"}), "unknown attribute expiry; there are status, expiration"),
-        (("powertools", "id={key}", None, {"data": "status"}), "share the attribute status"),
-        (("powertools", "status={key}"), "share the attribute status"),
-        (("plain", "id=x"), "exactly one of the two"),
-        (("plain", "id={a:key}", "sk={key}"), "exactly one of the two"),
+        (("id={key}", None, {"expiry": "ttl"}), "unknown attribute expiry; there are status, expiration"),
+        (("id={key}", None, {"data": "status"}), "share the attribute status"),
+        (("status={key}",), "share the attribute status"),
     ],
 )
-def test_a_preset_that_cannot_be_is_an_error(args, message):
+def test_a_table_of_powertools_that_cannot_be_is_an_error(args, message):
     with pytest.raises(ValueError, match=message):
-        preset(*args)
+        Powertools(*args)
 
 
 # --- compressed results ---------------------------------------------------------------------------------------------
@@ -218,7 +210,7 @@ def test_a_result_that_could_not_be_read_back_is_not_compressed():
     assert set(Layout().item(record)["result"]) == {"S"}
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if not name.startswith("powertools")])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_steps_and_their_large_results_survive_in_any_layout(layout, opened):
     made, keys = LAYOUTS[layout]
     if layout == "named":

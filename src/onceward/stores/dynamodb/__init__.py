@@ -45,11 +45,11 @@ def open_table(
         client: a boto3 or aiobotocore DynamoDB client for all requests. Its settings and credentials replace region,
             endpoint and timeout.
         s3_client: with ``client`` and ``blobs``, a client of the same SDK for S3.
-        preset: "powertools" or "plain": the table is, or was, another system's (docs/how-to/migrate.md).
+        preset: "powertools": the table is, or was, one of Powertools (docs/how-to/migrate.md).
         partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``. In a URL, a ``+`` is
             a plus, and you write ``#`` as ``%23``: ``partition=pk=a+b%23{key}``.
         sort: the table's sort key, if any, as ``name=text``; or as ``name={key}`` if it holds the key.
-        names: attribute names for fields of the record, where they differ; with a preset, for the preset's attributes, such
+        names: attribute names for fields of the record, where they differ; with a preset, for Powertools' attributes, such
             as ``expiration``.
         blobs: ``s3://bucket/prefix`` for results too large for an item (400 KB). With it, results of up to 16 MiB are
             stored, without it 256 KiB, unless ``max_result`` says otherwise.
@@ -75,12 +75,14 @@ def open_table(
     told = {"region": region, "endpoint": endpoint, "preset": preset, "partition": partition, "sort": sort}
     told |= {f"name.{field}": name for field, name in (names or {}).items()} | {"blobs": blobs, "probe": probe}
     query = urlencode({name: value for name, value in told.items() if value}, safe=":/{}=", quote_via=quote)
+    if preset not in {None, "powertools"}:
+        raise ValueError(f'preset={preset!r}: give "powertools", or leave it out')
     if preset is None:
         layout = Layout(partition or "key={key}", sort, names)
     else:
-        from onceward.stores.dynamodb import layouts
+        from onceward.stores.dynamodb.powertools import Powertools
 
-        layout = layouts.preset(preset, partition, sort, names)
+        layout = Powertools(partition or "id={key}", sort, names)
     if client is None:
         wires = opened(region, timeout=timeout, clock=clock, dynamodb=endpoint, s3=None)
     else:

@@ -6,7 +6,6 @@ if the table is empty or new, or if you ask for it. In any other table it could 
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
 from typing import Any, Final, cast
 
 from onceward.core.drivers import Sleep, Steps
@@ -50,7 +49,7 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
     parts: list[Part] = []
     steps: list[Callable[[], Steps[Part]]] = [
         lambda: _table(store),
-        *(partial(_indexed, store, one, parts) for one in indexes_of(store.layout)),
+        lambda: _indexed(store, parts),
         lambda: _expiry(store, any_items="ttl" in options or parts[0].made),
         *([lambda: _recovery(store)] if "pitr" in options else []),
     ]
@@ -69,33 +68,27 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
 # --- what is sent, and what templates print (template.py) -----------------------------------------------------------
 
 
-def indexes_of(layout: Layout) -> list[Body]:
-    """Return the indexes that the table must have: that of messages, or none in a table of another system."""
-    if layout.shard is None:
-        return []
+def index_of(layout: Layout) -> Body:
+    """Return the index of messages."""
     keys = _schema([layout.shard, layout.names["due_at"]])
-    return [{"IndexName": MESSAGES, "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}]
+    return {"IndexName": MESSAGES, "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}
 
 
 def table_of(table: str, layout: Layout) -> Body:
     """Return the parameters of CreateTable."""
-    indexes = indexes_of(layout)
     return {
         "TableName": table,
         "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": _attributes(layout, indexes),
+        "AttributeDefinitions": _attributes(layout),
         "KeySchema": _schema([part.name for part in layout.parts]),
-        **({"GlobalSecondaryIndexes": indexes} if indexes else {}),
+        "GlobalSecondaryIndexes": [index_of(layout)],
     }
 
 
-def _attributes(layout: Layout, indexes: Sequence[Body]) -> list[Body]:
-    """Return the definitions of the attributes of the table's key and of its indexes'."""
-    names = dict.fromkeys(
-        [*(part.name for part in layout.parts), *(k["AttributeName"] for i in indexes for k in i["KeySchema"])]
-    )
-    numeric = layout.names["due_at"]
-    return [{"AttributeName": name, "AttributeType": "N" if name == numeric else "S"} for name in names]
+def _attributes(layout: Layout) -> list[Body]:
+    """Return the definitions of the attributes of the table's key and of its index's."""
+    texts = [{"AttributeName": name, "AttributeType": "S"} for name in (*(p.name for p in layout.parts), layout.shard)]
+    return [*texts, {"AttributeName": layout.names["due_at"], "AttributeType": "N"}]
 
 
 def _schema(names: Sequence[str]) -> list[Body]:
@@ -149,18 +142,18 @@ def _check_key(store: DynamoTable, described: Document) -> None:
         )
 
 
-def _indexed(store: DynamoTable, wanted: Body, parts: Sequence[Part]) -> Steps[Part]:
-    """Make an index if the table lacks it. DynamoDB builds it in some minutes, and the table works meanwhile."""
-    name = wanted["IndexName"]
-    schema = sorted((one["AttributeName"], one["KeyType"]) for one in wanted["KeySchema"])
-    part, why = Part(f"index {name}", parts[0].made), ""
+def _indexed(store: DynamoTable, parts: Sequence[Part]) -> Steps[Part]:
+    """Make the index if the table lacks it. DynamoDB builds it in some minutes, and the table works meanwhile."""
+    wanted = index_of(store.layout)
+    part, why = Part(f"index {MESSAGES}", parts[0].made), ""
     for pause in _PAUSES:
         described = yield from _described(store)
-        if described is not None and (there := index_of(described, name)) is not None:
-            if sorted((one["AttributeName"], one["KeyType"]) for one in there["KeySchema"]) != schema:
+        there = None if described is None else _index_in(described)
+        if there is not None:
+            if _by_kind(there) != _by_kind(wanted):
                 raise StoreError(
-                    f"ledger {store.url}: the table has an index {name} with another key. Delete it, and run this again, or give "
-                    "the ledger another table. Nothing was changed"
+                    f"ledger {store.url}: the table has an index {MESSAGES} with another key. Delete it, and run this again, or "
+                    "give the ledger another table. Nothing was changed"
                 )
             return part
         if described is not None:
@@ -170,7 +163,7 @@ def _indexed(store: DynamoTable, wanted: Body, parts: Sequence[Part]) -> Steps[P
                 create["ProvisionedThroughput"] = {name: given[name] for name in _CAPACITIES}
             body = {
                 "TableName": store.requests.table,
-                "AttributeDefinitions": _attributes(store.layout, [wanted]),
+                "AttributeDefinitions": _attributes(store.layout),
                 "GlobalSecondaryIndexUpdates": [{"Create": create}],
             }
             # Either refusal can mean that another process makes it.
@@ -179,7 +172,7 @@ def _indexed(store: DynamoTable, wanted: Body, parts: Sequence[Part]) -> Steps[P
                 return part._replace(made=True)
             why = message_of(answer)
         yield Sleep(pause)
-    raise StoreError(f"ledger {store.url}: index {name} was not made ({why}); run this again later")
+    raise StoreError(f"ledger {store.url}: index {MESSAGES} was not made ({why}); run this again later")
 
 
 def _billing(described: Document) -> str:
@@ -198,8 +191,7 @@ def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
         status, attribute = told.get("TimeToLiveStatus"), told.get("AttributeName")
         if status in SWITCHED_ON:
             if attribute != wanted["AttributeName"]:
-                # A preset's URL names attributes as they usually are, and the others by the record's fields.
-                field = "expires_at" if store.layout.names["expires_at"] == store.layout.expiry else store.layout.expiry
+                field = "expiration" if store.layout.shared else "expires_at"  # Powertools' attributes have its names
                 raise StoreError(
                     f"ledger {store.url}: the table's TTL is on {attribute}, and this ledger's records expire by "
                     f"{wanted['AttributeName']}: give the ledger another table, or the URL name.{field}={attribute}. "
@@ -277,10 +269,13 @@ def keys_of(described: Document) -> Keys:
     return tuple((one["AttributeName"], types[one["AttributeName"]]) for one in schema)
 
 
-def index_of(described: Document, name: str) -> Document | None:
-    """Return what is said about an index; None if there is none of that name."""
+def _index_in(described: Document) -> Document | None:
     indexes: list[Document] = described.get("GlobalSecondaryIndexes") or []
-    return next((one for one in indexes if one["IndexName"] == name), None)
+    return next((one for one in indexes if one["IndexName"] == MESSAGES), None)
+
+
+def _by_kind(index: Document) -> dict[str, str]:
+    return {one["KeyType"]: one["AttributeName"] for one in index["KeySchema"]}
 
 
 def written(keys: Keys) -> str:

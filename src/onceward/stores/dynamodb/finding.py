@@ -78,7 +78,7 @@ def _scanned(store: DynamoTable, selection: ByKey | ChainOf, after: str | None, 
     now, terms = store.clock.earliest(), store.requests.having(prefix)
     if isinstance(selection, ChainOf):
         terms.add(terms.begins(store.layout.names["origin"], beginning(selection.root)))
-    elif criteria is not None and criteria != ANY and not store.layout.statuses:  # others spell theirs in other ways
+    elif criteria is not None and criteria != ANY and not store.layout.shared:  # another system has other attributes
         terms.add(_printed(criteria.clause, store.layout, now, terms))
     most = min(limit, _SCANNED) if criteria == ANY else None
     items, last = page_of(

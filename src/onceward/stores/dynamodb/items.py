@@ -57,16 +57,15 @@ class Layout:
         ValueError: neither key attribute, or both, hold the record's key; or ``names`` has an unknown field, or one twice.
 
     Attributes:
-        status: the attribute with the status of every item of this layout, also of another system's items.
         expiry: the attribute for DynamoDB's TTL.
         attributes: all attributes that an item may have beside its key.
         marks: attributes that each item has; an item without them is not ours.
-        statuses: all possible statuses; empty if they need not be checked.
-        version: the attributes that a conditional write compares, see :meth:`version_of`.
-        shard: the attribute by which an index finds a record with unsent messages; None if there can be none.
+        shared: whether the table also has another system's records, with other attributes.
+        shard: the attribute by which an index finds a record with unsent messages.
     """
 
-    statuses: tuple[str, ...] = ()
+    shared = False
+    shard = _SHARD
 
     def __init__(
         self,
@@ -84,15 +83,14 @@ class Layout:
         self.holder = holding[0]
         self._constant: Item = {part.name: {"S": part.prefix} for part in self.parts}
         self.names = _checked_names(names or {}, [part.name for part in self.parts])
-        self.status, self.expiry = self.names["status"], self.names["expires_at"]
+        self.expiry = self.names["expires_at"]
         self._named = tuple(self.names.values())
-        self.shard: str | None = _SHARD
         check_apart([*(part.name for part in self.parts), *self._named, _SHARD])
         self.attributes: tuple[str, ...] = (*self._named, _SHARD)
         # Ledgers that share a table differ by the texts in its key.
         self._shards = "/".join(part.prefix for part in self.parts if part.prefix)
         self.marks: tuple[str, ...] = tuple(self.names[field] for field in _ALWAYS)
-        self.version: tuple[str, ...] = (self.names["owner"], self.names["fence"], self.names["beat"])
+        self._version = (self.names["owner"], self.names["fence"], self.names["beat"])
 
     def key(self, key: str) -> Item:
         """Return the key attributes of a record."""
@@ -107,27 +105,16 @@ class Layout:
             return NULL
         return {"S": self.shard_text(zlib.crc32(record.key.encode()) % SHARDS)}
 
-    def starts(self, prefix: str) -> tuple[str, ...]:
-        """Return the possible starts of the key attribute if a record's key starts with ``prefix``."""
-        return (prefix,)
-
     def key_in(self, item: Mapping[str, Value]) -> str:
         """Return the record's key of an unreadable item, as far as it can be found."""
         value = item.get(self.holder.name)
         text = value.get("S") if isinstance(value, Mapping) else None
         return text[len(self.holder.prefix) :] if isinstance(text, str) else "?"
 
-    def version_of(self, seen: Record) -> dict[str, Value]:
-        """Return the values of the ``version`` attributes, in order, when the record was seen."""
-        return {":o": {"S": seen.owner}, ":f": {"N": str(seen.fence)}, ":b": {"N": str(seen.beat)}}
-
-    def is_foreign(self, seen: Record | None) -> bool:
-        """Return whether another system wrote the record seen, so that it has no version of ours."""
-        return False
-
-    def as_seen(self, seen: Record) -> Mapping[str, Value | None]:
-        """Return the attributes of another system's record as seen, None for an absent one."""
-        raise NotImplementedError(f"{seen.owner!r} is of no other system")
+    def version_of(self, seen: Record) -> dict[str, Value | None]:
+        """Return the attributes that a conditional write compares, as they were seen; None stands for an absent one."""
+        owner, fence, beat = self._version
+        return {owner: {"S": seen.owner}, fence: {"N": str(seen.fence)}, beat: {"N": str(seen.beat)}}
 
     def item(self, record: Record, seen: Record | None = None) -> Item:
         """Return a record as an item, without fields that are None.
@@ -142,7 +129,7 @@ class Layout:
                 item[name] = {kind: write(value)}
         if record.result is not None:
             item[self.names["result"]] = _packed(record.result)
-        if record.due_at is not None and self.shard is not None:
+        if record.due_at is not None:
             item[self.shard] = self._shard_of(record)
         return item
 
@@ -153,7 +140,7 @@ class Layout:
                 changes[name] = NULL if value is None else {kind: write(value)}
         if record.result is not None and record.result != seen.result:
             changes[self.names["result"]] = _packed(record.result)
-        if record.due_at != seen.due_at and self.shard is not None:
+        if record.due_at != seen.due_at:
             changes[self.shard] = self._shard_of(record)
         return changes
 

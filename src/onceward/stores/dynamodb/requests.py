@@ -1,6 +1,6 @@
 """The requests to DynamoDB that the verbs need, with their conditions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from onceward.core.record import Record
@@ -50,7 +50,8 @@ class Terms:
         body: Body = dict(expressions)
         if self._all:
             body["FilterExpression"] = " AND ".join(self._all)
-        body["ExpressionAttributeNames"] = {mark: name for name, mark in self._names.items()}
+        if self._names:
+            body["ExpressionAttributeNames"] = {mark: name for name, mark in self._names.items()}
         return body | ({"ExpressionAttributeValues": self._values} if self._values else {})
 
 
@@ -70,16 +71,10 @@ class Requests:
         }
         self._marks = {name: f"#n{n}" for n, name in enumerate(layout.attributes)}
         self._values = {name: f":n{n}" for n, name in enumerate(layout.attributes)}
+        self._before = {name: f":b{n}" for n, name in enumerate(layout.attributes)}
         # By what changes, and what of that is not NULL: there are few such sets.
         self._updates: dict[tuple[str, ...], Body] = {}
-        self._statements: dict[tuple[str, ...], str] = {}
-        seen = (":o", ":f", ":b", *(f":v{n}" for n in range(len(layout.version) - 3)))
-        self._version: Body = {
-            "ConditionExpression": " AND ".join(
-                f"{self._marks[name]} = {value}" for name, value in zip(layout.version, seen, strict=True)
-            ),
-            "ExpressionAttributeNames": {self._marks[name]: name for name in layout.version},
-        }
+        self._statements: dict[tuple[object, ...], str] = {}
         self._inserting: Body = {**self._refusing, **self._absent}
 
     def write(self, item: Item, seen: Record | None) -> Call:
@@ -98,25 +93,22 @@ class Requests:
 
     def _changing(self, changes: Item, seen: Record) -> Body:
         """Return the update that makes changes to the record seen."""
+        was = self.layout.version_of(seen)
         values: Body = {self._values[name]: value for name, value in changes.items() if value is not NULL}
+        values |= {self._before[name]: value for name, value in was.items() if value is not None}
         form = (*changes, *values)
-        update = self._updates.get(form) or self._updates.setdefault(form, self._update(changes))
-        own: Body = {"Key": self.layout.key(seen.key), "ExpressionAttributeValues": values}
-        if self.layout.is_foreign(seen):
-            condition = self._unchanged(self.layout.as_seen(seen))
-            values.update(condition["ExpressionAttributeValues"])
-            return {**update, **own, "ConditionExpression": condition["ConditionExpression"]}
-        values.update(self.layout.version_of(seen))
-        return {**update, **own}
+        update = self._updates.get(form) or self._updates.setdefault(form, self._update(changes, was))
+        return {**update, "Key": self.layout.key(seen.key), "ExpressionAttributeValues": values}
 
-    def _update(self, changes: Item) -> Body:
+    def _update(self, changes: Item, was: Mapping[str, Value | None]) -> Body:
         """Return what all updates of these attributes have in common."""
         sets = [f"{self._marks[name]} = {self._values[name]}" for name, value in changes.items() if value is not NULL]
         expression = f"SET {', '.join(sets)}" if sets else ""
         if gone := [self._marks[name] for name, value in changes.items() if value is NULL]:
             expression += " REMOVE " + ", ".join(gone)
-        names = {self._marks[name]: name for name in (*changes, *self.layout.version)}
-        return {**self._plain, **self._version, "UpdateExpression": expression, "ExpressionAttributeNames": names}
+        names = {self._marks[name]: name for name in (*changes, *was)}
+        condition = self._unchanged(was)
+        return {**self._plain, **condition, "UpdateExpression": expression, "ExpressionAttributeNames": names}
 
     def delete(self, seen: Record | Damaged) -> Call:
         """Delete the record seen."""
@@ -124,13 +116,10 @@ class Requests:
         if isinstance(seen, Damaged):
             item = cast("Item", seen.seen)
             key = {part.name: item[part.name] for part in layout.parts}
-            condition = self._unchanged({name: item.get(name) for name in layout.attributes})
-        elif layout.is_foreign(seen):
-            key, condition = layout.key(seen.key), self._unchanged(layout.as_seen(seen))
+            was = {name: item.get(name) for name in layout.attributes}
         else:
-            values = layout.version_of(seen)
-            key, condition = layout.key(seen.key), {**self._version, "ExpressionAttributeValues": values}
-        return Call(DYNAMODB, "DeleteItem", {**self._refusing, **condition, "Key": key})
+            key, was = layout.key(seen.key), layout.version_of(seen)
+        return Call(DYNAMODB, "DeleteItem", {**self._refusing, **self._unchanged(was), "Key": key})
 
     def get(self, key: str, *, consistent: bool) -> Call:
         """Read one item."""
@@ -157,29 +146,25 @@ class Requests:
         """Return the filter of records whose key starts with ``prefix``."""
         terms = Terms()
         terms.add(*(f"attribute_exists({terms.name(name)})" for name in self.layout.marks))
-        if self.layout.statuses:
-            terms.add(f"{terms.name(self.layout.status)} IN ({', '.join(map(terms.value, self.layout.statuses))})")
         for part in self.layout.parts:
-            texts = [part.prefix + start for start in self.layout.starts(prefix)] if part.holds_key else [part.prefix]
-            if "" not in texts:
-                ways = [
-                    terms.begins(part.name, text) if part.holds_key else terms.compared(part.name, "=", text)
-                    for text in texts
-                ]
-                terms.add(f"({' OR '.join(ways)})")
+            if not part.holds_key:
+                terms.add(terms.compared(part.name, "=", part.prefix))
+            elif text := part.prefix + ("" if self.layout.shared else prefix):
+                terms.add(terms.begins(part.name, text))
         return terms
 
     def _unchanged(self, seen: Mapping[str, Value | None]) -> Body:
         """Return the condition that attributes have not changed; None stands for an absent one."""
-        marks = {self._marks[name]: was for name, was in seen.items()}
+        marks, before = self._marks, self._before
         terms = [
-            f"attribute_not_exists({mark})" if was is None else f"{mark} = :{mark[1:]}x" for mark, was in marks.items()
+            f"attribute_not_exists({marks[name]})" if was is None else f"{marks[name]} = {before[name]}"
+            for name, was in seen.items()
         ]
         body: Body = {
             "ConditionExpression": " AND ".join(terms),
-            "ExpressionAttributeNames": {self._marks[name]: name for name in seen},
+            "ExpressionAttributeNames": {marks[name]: name for name in seen},
         }
-        values = {f":{mark[1:]}x": was for mark, was in marks.items() if was is not None}
+        values = {before[name]: was for name, was in seen.items() if was is not None}
         return {**body, "ExpressionAttributeValues": values} if values else body
 
     def statements(self, statements: Sequence[Body]) -> Call:
@@ -196,15 +181,16 @@ class Requests:
 
     def swapping(self, changes: Item, seen: Record) -> Body:
         """Return the statement that makes changes to the record seen."""
-        form = tuple(changes)
-        statement = self._statements.get(form) or self._statements.setdefault(form, self._statement(form))
-        where = [*self.layout.key(seen.key).values(), *self.layout.version_of(seen).values()]
-        return {"Statement": statement, "Parameters": [*changes.values(), *where]}
-
-    def _statement(self, changed: Iterable[str]) -> str:
-        where = [*(part.name for part in self.layout.parts), *self.layout.version]
-        changes, terms = ([f"{_name(name)} = ?" for name in names] for names in (changed, where))
-        return f"UPDATE {_name(self.table)} SET {', '.join(changes)} WHERE {' AND '.join(terms)}"
+        where = self.layout.key(seen.key) | self.layout.version_of(seen)
+        values = [value for value in where.values() if value is not None]
+        form = (*changes, len(values))
+        if (statement := self._statements.get(form)) is None:
+            sets = ", ".join(f"{_name(name)} = ?" for name in changes)
+            terms = " AND ".join(
+                f"{_name(name)} {'IS MISSING' if was is None else '= ?'}" for name, was in where.items()
+            )
+            self._statements[form] = statement = f"UPDATE {_name(self.table)} SET {sets} WHERE {terms}"
+        return {"Statement": statement, "Parameters": [*changes.values(), *values]}
 
 
 def _name(text: str, mark: str = _NAME) -> str:

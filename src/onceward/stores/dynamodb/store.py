@@ -243,7 +243,7 @@ class DynamoStore(DynamoTable, Polled):
     def _write_once(self, wanted: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
         """Make writes of different keys."""
         these = list(wanted.values())
-        if len(these) == 1 or not self.may_batch or any(self.layout.is_foreign(seen) for _, seen in these):
+        if len(these) == 1 or not self.may_batch:
             return (yield from self._singly(wanted))
         records, now, calls, answers = yield from self.sent(these, partial(self._statements, these))
         codes = [code for call, answer in zip(calls, answers, strict=True) for code in _codes(call, answer)]

@@ -137,7 +137,7 @@ class DynamoTable(Observed):
         try:
             record = layout.record(item)
             kept = item.get(layout.names["result"])
-            if kept is not None and "M" in kept and not layout.is_foreign(record):
+            if kept is not None and "M" in kept:
                 return record._replace(result=blobs.elsewhere(self.ask, self.blobs, record, kept))
         except (StoreError, LookupError, ValueError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, StoreError) else f"its item makes no sense ({reason(error)})"

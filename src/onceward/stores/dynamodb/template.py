@@ -87,9 +87,7 @@ def _grants(store: DynamoStore, wanted: TableWanted) -> Mapping[str, list[Grant]
         for role, actions in (("Handlers", HANDLER), ("Operators", operator))
     }
     for granted in roles.values():
-        if store.layout.shard is not None:
-            at = {"Fn::Sub": f"${{{LEDGER}.Arn}}/index/{MESSAGES}"}
-            granted.append(Grant("Messages", ["dynamodb:Query"], at))
+        granted.append(Grant("Messages", ["dynamodb:Query"], {"Fn::Sub": f"${{{LEDGER}.Arn}}/index/{MESSAGES}"}))
         if wanted.kms_key is not None:
             # DynamoDB asks KMS with the caller's rights ("Using your AWS KMS keys", Developer Guide).
             granted.append(Grant("Key", ["kms:Decrypt", "kms:DescribeKey"], wanted.kms_key))
