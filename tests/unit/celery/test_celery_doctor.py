@@ -41,9 +41,16 @@ def unsafe(app):
 
 
 def test_safe_settings_are_ok():
-    assert unsafe(application()) == {}
+    assert unsafe(application()) == unsafe(application("sqs://")) == {}
     assert unsafe(application("redis://")) == {"broker": "warning"}
-    assert unsafe(application("sqs://")) == {}
+    assert unsafe(Celery("shop", set_as_current=False)) == {"tasks": "error"}
+    app = Celery("shop", broker="sqs://", set_as_current=False)
+
+    @app.task(shared=False, base=OnceTask, once=Once("memory:"), options={"max_attempts": 5})
+    def charge(order): ...
+
+    app.conf.worker_prefetch_multiplier = 1
+    assert unsafe(app) == {}  # the class is safe by itself
 
 
 @each(
@@ -89,20 +96,6 @@ def test_only_rabbitmq_has_dead_letter_exchanges():
     queue = Queue("celery", queue_arguments={"x-dead-letter-exchange": "dead"})
     assert not has_dead_letters(Celery(broker="redis://", task_queues=[queue], set_as_current=False), "celery")
     assert has_dead_letters(Celery(broker="amqps://", task_queues=[queue], set_as_current=False), "celery")
-
-
-def test_an_application_without_guarded_tasks_is_unsafe():
-    assert unsafe(Celery("shop", set_as_current=False)) == {"tasks": "error"}
-
-
-def test_the_task_class_is_safe_by_itself():
-    app = Celery("shop", broker="sqs://", set_as_current=False)
-
-    @app.task(shared=False, base=OnceTask, once=Once("memory:"), options={"max_attempts": 5})
-    def charge(order): ...
-
-    app.conf.worker_prefetch_multiplier = 1
-    assert unsafe(app) == {}
 
 
 @pytest.mark.slow

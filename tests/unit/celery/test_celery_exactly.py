@@ -54,16 +54,6 @@ def test_the_task_name_is_the_namespace_whoever_calls(app, once):
     assert {record.key for record, _ in once.ledger.records()} == {"shop.inner:a", "shop.outer:a"}
 
 
-def test_an_inner_function_whose_result_is_not_recorded_fails_its_task(app, once):
-    @app.task(shared=False)
-    @exactly(once)
-    def outer():
-        raise ResultNotRecorded("inner", "the inner result", "the ledger is away")
-
-    with pytest.raises(ResultNotRecorded):
-        outer.delay().get()
-
-
 def test_a_bound_task_gets_itself_and_is_no_part_of_the_fingerprint(app, once):
     @app.task(shared=False, bind=True)
     @exactly(once, key="order.id", fingerprint=True)

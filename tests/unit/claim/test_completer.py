@@ -13,6 +13,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, fail_after, fail_before
+from tables import each
 
 pytestmark = pytest.mark.sampled(form=1, number=2)
 
@@ -163,7 +164,7 @@ def test_keys_of_other_functions_are_left_alone():
     assert shop.complete(ship, shop.place, other) == Sweep(completed=1)
 
 
-def test_a_function_that_is_run_without_a_decorator_is_completed(caplog):
+def test_a_function_that_is_run_without_a_decorator_is_completed():
     shop = Shop()
     once = shop.once.using(keep_input=True)
 
@@ -185,38 +186,24 @@ def test_a_function_that_is_run_without_a_decorator_is_completed(caplog):
 
 
 @BOTH
-def test_a_handler_that_fails_again_gives_the_key_back(form, caplog):
-    shop = Shop(form)
-    shop.crash(1)
-    shop.lapse()
-    shop.does = shop.fails(ValueError("4242-4242"))
-    with caplog.at_level(logging.WARNING):
-        assert shop.complete() == Sweep(failed=1)
-    assert (shop.record().status, shop.record().attempts) == (RELEASED, 2)
-    assert shop.record().input is not None
-    assert "place:1: run again, and it raised ValueError" in caplog.text
-    assert "4242" not in caplog.text
-
-
-@BOTH
-def test_used_up_attempts_park_the_key(form):
-    shop = Shop(form, max_attempts=1)
-    shop.crash(1)
-    shop.lapse()
-    assert shop.complete() == Sweep(parked=1)
-    assert shop.calls == []
-    assert (shop.record().status, shop.record().error) == (PARKED, "attempt 1 ended without a word: its lease lapsed")
-
-
-def test_the_fingerprint_stays_that_of_the_first_call():
-    shop = Shop(fingerprint="n")
+def test_a_handler_that_fails_again_gives_the_key_back_or_parks_it(form, caplog):
+    shop = Shop(form, fingerprint="n", max_attempts=2)
     shop.crash(1)
     mark = shop.record().fingerprint
     shop.lapse()
-    shop.does = shop.fails(ValueError)
-    shop.complete()
-    assert mark is not None
-    assert shop.record().fingerprint == mark
+    shop.guard(max_attempts=3)
+    shop.does = shop.fails(ValueError("4242-4242"))
+    with caplog.at_level(logging.WARNING):
+        assert shop.complete() == Sweep(failed=1)
+    held = shop.record()
+    assert (held.status, held.attempts, held.fingerprint, held.input is None) == (RELEASED, 2, mark, False)
+    assert "place:1: run again, and it raised ValueError" in caplog.text
+    assert "4242" not in caplog.text
+    shop.crash(2)
+    shop.lapse()
+    shop.guard(max_attempts=1)
+    assert shop.complete() == Sweep(parked=1)
+    assert (shop.record(2).status, shop.calls) == (PARKED, [])
 
 
 def test_an_interrupt_ends_the_sweep_and_the_key_lapses_again():
@@ -270,8 +257,8 @@ def test_a_key_that_changes_after_it_was_seen_is_left_to_who_was_faster(form, ac
     assert shop.calls == []
 
 
-@pytest.mark.parametrize("fault", [fail_before(), fail_after()])
-@pytest.mark.parametrize("number", range(1, 5))
+@each("fault", [fail_before(), fail_after()])
+@each("number", range(1, 5))
 def test_a_lost_request_or_reply_does_no_harm(fault, number):
     armed = []
     shop = Shop(plan=lambda ask: fault if armed and armed.append(1) is None and len(armed) == number + 1 else None)
@@ -314,17 +301,6 @@ def test_after_a_takeover_by_code_that_keeps_nothing_the_key_is_left(caplog):
     assert shop.call(1) == 1
 
 
-def test_a_record_that_needs_a_newer_version_is_left(caplog):
-    shop = Shop()
-    shop.crash(1)
-    shop.lapse()
-    held = shop.record()
-    shop.store.records[held.key] = held._replace(needs="colours")
-    assert shop.complete() == Sweep(left=1)
-    assert shop.record().beat == held.beat
-    assert "needs a newer version" in caplog.text
-
-
 def test_the_log_tells_once_of_a_key_that_is_left(caplog):
     shop = Shop()
     shop.crash(1)
@@ -335,19 +311,15 @@ def test_the_log_tells_once_of_a_key_that_is_left(caplog):
     assert caplog.text.count("left as it is") == 1
 
 
-def test_another_seal_leaves_the_key(caplog):
-    shop = Shop(seal=(fernet.encrypt, fernet.decrypt))
+def test_another_seal_leaves_the_key_and_its_own_opens_it(caplog):
+    seal = (fernet.encrypt, fernet.decrypt)
+    shop = Shop(seal=seal)
     shop.crash(1)
     shop.lapse()
     shop.guard()
     assert shop.complete() == Sweep(left=1)
     assert "give the guard the seal=" in caplog.text
-
-
-def test_a_sealed_call_is_opened_and_run():
-    shop = Shop(seal=(fernet.encrypt, fernet.decrypt))
-    shop.crash(1)
-    shop.lapse()
+    shop.guard(seal=seal)
     assert shop.complete() == Sweep(completed=1)
     assert shop.calls == [(1, 2)]
 
@@ -355,31 +327,19 @@ def test_a_sealed_call_is_opened_and_run():
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def test_a_function_that_keeps_nothing_is_refused():
-    shop = Shop(keep_input=False)
-    with pytest.raises(ValueError, match=r"its calls keep no arguments.*give it keep_input=True"):
-        shop.complete()
-
-
-def test_a_function_of_another_ledger_is_refused():
-    shop, other = Shop(), Shop()
-    with pytest.raises(ValueError, match=r"place is guarded on another ledger: on memory:, not on memory:\. Use"):
-        other.once.complete_lapsed(shop.place)
-
-
-def test_a_coroutine_function_must_be_awaited():
-    shop = Shop("awaited")
-    with pytest.raises(TypeError, match=r"is a coroutine function: await once\.complete_lapsed_async"):
-        shop.once.complete_lapsed(shop.place)
-
-
-def test_two_functions_of_one_name_are_refused_because_either_could_be_meant():
+def test_a_function_that_cannot_be_completed_is_refused():
     once = Shop().once.using(name="shop", keep_input=True)
 
     class Till:
         def pay(self, n: int): ...
 
-    one, other = Till(), Till()
-    with pytest.raises(ValueError, match=r"Till\.pay: two functions have this name"):
-        once.complete_lapsed(one.pay, other.pay)
+    one, other, awaited = Till(), Till(), Shop("awaited")
+    for call, error, says in (
+        (Shop(keep_input=False).complete, ValueError, r"its calls keep no arguments.*give it keep_input=True"),
+        (lambda: once.complete_lapsed(Shop().place), ValueError, r"is guarded on another ledger: on memory:, not on"),
+        (lambda: awaited.once.complete_lapsed(awaited.place), TypeError, r"await once\.complete_lapsed_async"),
+        (lambda: once.complete_lapsed(one.pay, other.pay), ValueError, r"Till\.pay: two functions have this name"),
+    ):
+        with pytest.raises(error, match=says):
+            call()
     assert once.complete_lapsed(one.pay, one.pay) == Sweep()

@@ -58,23 +58,6 @@ def test_a_function_runs_once_and_is_replayed(once):
     assert runs == [1, 2]
 
 
-def test_a_coroutine_function_runs_once_and_is_replayed(once):
-    runs = []
-
-    @once(key="order")
-    async def handle(order):
-        await asyncio.sleep(0)
-        runs.append(order)
-        return order
-
-    async def main():
-        assert await handle(1) == await handle(1) == 1
-
-    assert inspect.iscoroutinefunction(handle)
-    asyncio.run(main())
-    assert runs == [1]
-
-
 class Service:
     once = Once(MemoryStore())
 
@@ -107,14 +90,10 @@ class Service:
         return order
 
 
-@each("name", ["method", "of_class", "of_class_below"])
-def test_methods_and_classmethods_are_guarded(name):
-    assert getattr(Service(), name)(1) == getattr(Service(), name)(1) == ["Service", 1]
-
-
-@each("name", ["static", "static_below"])
-def test_staticmethods_are_guarded(name):
-    assert getattr(Service, name)(1) == getattr(Service(), name)(1) == 1
+@each("name", ["method", "of_class", "of_class_below", "static", "static_below"])
+def test_methods_of_every_kind_are_guarded(name):
+    result = 1 if "static" in name else ["Service", 1]
+    assert getattr(Service(), name)(1) == getattr(Service(), name)(1) == result
 
 
 class Callable:
@@ -128,8 +107,7 @@ class Callable:
 
 class AsyncCallable(Callable):
     async def __call__(self, order):
-        self.runs += 1
-        return order
+        return super().__call__(order)
 
 
 def add(a, b):
@@ -139,47 +117,35 @@ def add(a, b):
 def test_partials_and_callable_objects_are_guarded(once):
     guarded = once(key="b", name="add.one")(functools.partial(add, 1))
     assert guarded(2) == guarded(2) == 3
-    thing = Callable()
+    thing, coroutine = Callable(), AsyncCallable()
     guarded = once(key="order")(thing)
     assert guarded(1) == guarded(1) == 1
-    assert thing.runs == 1
     assert once.run("k", thing, 5) == once.run("k", thing, 6) == 5
-    assert thing.runs == 2
+    awaited = once(key="order")(coroutine)
+    assert asyncio.run(awaited(1)) == asyncio.run(awaited(1)) == 1
+    assert asyncio.run(once.run_async("k", coroutine, 5)) == 5
+    assert (thing.runs, coroutine.runs) == (2, 2)
 
 
-def test_async_callable_objects_are_guarded(once):
-    thing = AsyncCallable()
-    guarded = once(key="order")(thing)
-    assert asyncio.run(guarded(1)) == asyncio.run(guarded(1)) == 1
-    assert asyncio.run(once.run_async("k", thing, 5)) == 5
-    assert thing.runs == 2
-
-
-def test_a_coroutine_function_around_a_plain_function_is_awaited(once):
+def test_a_coroutine_function_around_a_plain_function_is_awaited_with_its_signature(once):
     runs = []
 
-    def inner(order):
-        runs.append(order)
-        return order
-
-    @functools.wraps(inner)
-    async def outer(order):
-        return inner(order)
-
-    guarded = once(key="order")(outer)
-    assert asyncio.run(guarded(1)) == asyncio.run(guarded(1)) == 1
-    assert runs == [1]
-
-
-def test_the_decorated_function_keeps_its_metadata_and_signature(once):
-    @once(key="order")
-    def handle(order: dict, *, region: str = "eu", claim: Claim) -> int:
+    def inner(order: int, *, region: str = "eu", claim: Claim) -> int:
         """Say what it does."""
+        runs.append(order)
         return 1
 
-    assert (handle.__name__, handle.__doc__, handle.__module__) == ("handle", "Say what it does.", __name__)
-    assert str(inspect.signature(handle)) == "(order: dict, *, region: str = 'eu') -> int"
-    assert handle.__wrapped__.__name__ == "handle"
+    @functools.wraps(inner)
+    async def outer(*args, **kwargs):
+        return inner(*args, **kwargs)
+
+    guarded = once(key="order")(outer)
+    assert inspect.iscoroutinefunction(guarded)
+    assert asyncio.run(guarded(1)) == asyncio.run(guarded(1)) == 1
+    assert runs == [1]
+    assert (guarded.__name__, guarded.__doc__, guarded.__module__) == ("inner", "Say what it does.", __name__)
+    assert str(inspect.signature(guarded)) == "(order: int, *, region: str = 'eu') -> int"
+    assert guarded.__wrapped__ is outer
 
 
 def test_key_of_tells_the_key_in_the_ledger(once):
@@ -192,27 +158,21 @@ def test_key_of_tells_the_key_in_the_ledger(once):
         handle.key_of({})
 
 
-def test_run_refuses_a_coroutine_function(once):
+def test_run_refuses_a_coroutine_function_and_what_turns_out_to_be_one(once):
     async def handle():
-        pass
+        return 1
+
+    def late():
+        return handle()
 
     for function in (handle, functools.partial(handle), AsyncCallable()):
         with pytest.raises(TypeError, match="run_async"):
             once.run("k", function)
     assert once.store.records == {}
-
-
-def test_run_refuses_what_turns_out_to_be_a_coroutine(once):
-    async def inner():
-        return 1
-
-    def handle():
-        return inner()
-
     with pytest.raises(TypeError):
-        once.run("k", handle)
+        once.run("k", late)
     assert "COMPLETED" not in statuses(once)
-    assert asyncio.run(once.run_async("k", handle)) == 1
+    assert asyncio.run(once.run_async("k", late)) == 1
 
 
 def test_a_with_block_runs_once(once):
@@ -223,18 +183,12 @@ def test_a_with_block_runs_once(once):
     assert done.value.result == {"a": 1}
 
 
-def test_a_with_block_that_raises_gives_the_key_back(once):
-    with pytest.raises(Failure), once.claim("k"):
-        raise Failure
-    assert statuses(once) == ["RELEASED"]
-
-
-@pytest.mark.parametrize("ending", ["release", "park"])
-def test_a_with_block_may_end_its_claim_otherwise(once, ending):
+@pytest.mark.parametrize(("ending", "status"), [("release", "RELEASED"), ("park", "PARKED")])
+def test_a_with_block_may_end_its_claim_otherwise(once, ending, status):
     with once.claim("k") as claim:
         getattr(claim, ending)("because")
     (record,) = once.store.records.values()
-    assert (record.status, record.error) == ({"release": "RELEASED", "park": "PARKED"}[ending], "because")
+    assert (record.status, record.error) == (status, "because")
 
 
 def test_an_async_with_block_runs_once(once):
@@ -255,24 +209,19 @@ def test_an_async_with_block_runs_once(once):
 
 @pytest.mark.parametrize(("ending", "status"), [("complete", "COMPLETED"), ("release", "RELEASED"), ("park", "PARKED")])
 def test_bare_claims_end_as_they_are_told(once, ending, status):
-    claim = once.acquire("k")
-    assert statuses(once) == ["IN_PROGRESS"]
-    getattr(claim, ending)()
-    assert statuses(once) == [status]
-    for again in ("complete", "release", "park", "extend"):
-        with pytest.raises(OncewardError, match="ended before"):
-            getattr(claim, again)()
-
-
-@pytest.mark.parametrize(("ending", "status"), [("complete", "COMPLETED"), ("release", "RELEASED"), ("park", "PARKED")])
-def test_bare_claims_end_as_they_are_told_in_coroutines(once, ending, status):
     async def main():
-        claim = await once.acquire_async("k")
+        claim = await once.acquire_async("other")
         await claim.extend_async()
         await getattr(claim, f"{ending}_async")()
 
+    claim = once.acquire("k")
+    assert statuses(once) == ["IN_PROGRESS"]
+    getattr(claim, ending)()
+    for again in ("complete", "release", "park", "extend"):
+        with pytest.raises(OncewardError, match="ended before"):
+            getattr(claim, again)()
     asyncio.run(main())
-    assert statuses(once) == [status]
+    assert statuses(once) == [status] * 2
 
 
 def test_extend_renews_the_lease_and_nothing_else_does_for_a_bare_claim(once, clock):
@@ -302,10 +251,11 @@ def test_extend_never_shortens_a_lease(once, clock):
     claim.complete()
 
 
-@pytest.mark.parametrize("seconds", [0, -1, 1e11, float("inf"), float("nan")])
-def test_extend_refuses_what_is_no_time(once, seconds):
-    with pytest.raises(ValueError, match="extend"):
-        once.acquire("k").extend(seconds)
+def test_extend_refuses_what_is_no_time(once):
+    claim = once.acquire("k")
+    for seconds in (0, -1, 1e11, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="extend"):
+            claim.extend(seconds)
 
 
 # --- the claim in the handler -------------------------------------------------------------------------------------------
@@ -347,22 +297,6 @@ def test_the_derived_key_is_same_on_every_attempt_and_another_for_others(once):
     assert not set(keys[3]) & set(keys[0])
 
 
-def test_a_handler_that_outlives_its_lease_can_see_it_and_is_told(once, clock):
-    def handle():
-        clock.advance(61)
-        assert current().lost
-        assert current().remaining == 0
-        contextvars.Context().run(somebody_else)
-        return "mine"
-
-    def somebody_else():
-        once.using(name=f"{__name__}.{handle.__qualname__}").acquire("k").complete("theirs")
-
-    with pytest.raises(LeaseLost):
-        once.run("k", handle)
-    assert once.run("k", handle) == "theirs"
-
-
 # --- nesting and re-entrancy ------------------------------------------------------------------------------------------------
 
 
@@ -392,23 +326,6 @@ def test_a_coroutine_that_asks_for_its_own_key_is_told_at_once(once):
         return "ok"
 
     assert asyncio.run(asyncio.wait_for(handle(1), 10)) == "ok"
-
-
-def test_another_task_or_thread_that_asks_for_the_key_is_not_reentrant(once):
-    async def main():
-        started = asyncio.Event()
-
-        @once(key="n", on_busy=10)
-        async def handle(n):
-            started.set()
-            await asyncio.sleep(0.05)
-            return "first"
-
-        one = asyncio.create_task(handle(1))
-        await started.wait()
-        return await handle(1), await one
-
-    assert asyncio.run(main()) == ("first", "first")
 
 
 def test_a_task_that_a_handler_left_behind_may_ask_for_its_key_later(once):
@@ -448,80 +365,51 @@ def test_a_handler_runs_in_the_callers_thread_with_its_locals_and_context(once):
     assert variable.get() == "by handler"
 
 
-def test_a_coroutine_runs_in_the_callers_task(once):
-    async def handle():
-        return (id(asyncio.current_task()), threading.get_ident())
-
-    async def main():
-        assert await once.run_async("k", handle) == (id(asyncio.current_task()), threading.get_ident())
-
-    asyncio.run(main())
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def shared(request, tmp_path):
-    once = Once("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db")
-    yield once
-    once.close()
-
-
-def test_one_once_is_shared_by_hundreds_of_threads(shared):
-    runs = []
-    answers = []
-    patient = shared.using(on_busy=60)
-    barrier = threading.Barrier(200)
-
-    def handle(number):
-        runs.append(number)
-        return number * 2
-
-    def work(number):
-        barrier.wait()
-        answers.append(patient.run(number % 20, handle, number % 20))
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(200)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(runs) == list(range(20))
-    assert sorted(answers) == sorted(number % 20 * 2 for number in range(200))
-
-
-def test_one_once_is_shared_by_several_event_loops_and_threads(shared):
-    runs = []
-    patient = shared.using(on_busy=60, name="shared")
+def test_one_once_is_shared_by_several_event_loops_and_threads(tmp_path):
+    runs, answers = [], []
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", on_busy=60, name="shared")
 
     async def handle_async(number):
-        runs.append(number)
         await asyncio.sleep(0)
-        return number
+        return handle(number)
 
     def handle(number):
         runs.append(number)
         return number
 
-    answers = []
-
     async def main():
-        answers.extend(await asyncio.gather(*(patient.run_async(n, handle_async, n) for n in range(30))))
+        answers.extend(await asyncio.gather(*(once.run_async(n, handle_async, n) for n in range(30))))
 
     def loop():
         asyncio.run(main())
 
     def plain():
-        answers.extend(patient.run(n, handle, n) for n in reversed(range(30)))
+        answers.extend(once.run(n, handle, n) for n in reversed(range(30)))
 
-    threads = [threading.Thread(target=target) for target in (loop, plain, loop, plain, loop)]
+    threads = [threading.Thread(target=target) for target in (loop, plain) * 5]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sorted(runs) == list(range(30))
-    assert sorted(answers) == sorted(list(range(30)) * 5)
+    assert sorted(answers) == sorted(list(range(30)) * 10)
+    once.close()
 
 
 # --- when things go wrong -----------------------------------------------------------------------------------------------------
+
+
+EXCEPTIONS = [
+    Failure("x"),
+    ExceptionGroup("group", [ValueError(1), Failure(2)]),
+    ValueError("\udcff"),
+    ValueError("a\x00b"),
+    ValueError("x" * 1_000_000),
+    RecursionError(),
+    MemoryError(),
+    StopIteration(1),
+    OSError(2, "no"),
+]
 
 
 class Mute(Exception):
@@ -532,81 +420,37 @@ class Mute(Exception):
         return "Mute()"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        Failure("x"),
-        Mute(),
-        ExceptionGroup("group", [ValueError(1), Failure(2)]),
-        ValueError("\udcff"),
-        ValueError("a\x00b"),
-        ValueError("x" * 1_000_000),
-        RecursionError(),
-        MemoryError(),
-        StopIteration(1),
-        OSError(2, "no"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
+EXCEPTIONS.append(Mute())
+
+
 @pytest.mark.parametrize("form", ["run", "run_async", "claim"])
-def test_any_exception_of_a_handler_comes_out_as_it_is_and_gives_key_back(tmp_path, error, form):
+def test_any_exception_of_a_handler_comes_out_as_it_is_and_gives_key_back(tmp_path, form):
     once = Once(f"sqlite:///{tmp_path}/ledger.db")
 
-    def handle():
+    def handle(error):
         raise error
 
-    async def handle_async():
+    async def handle_async(error):
         raise error
 
-    with pytest.raises(BaseException) as raised:
-        if form == "run":
-            once.run("k", handle)
-        elif form == "claim":
-            with once.claim("k"):
-                raise error
-        else:
-            asyncio.run(once.run_async("k", handle_async))
-    if not (form == "run_async" and isinstance(error, StopIteration)):  # which a coroutine may not raise
-        assert raised.value is error
-        assert not getattr(error, "__notes__", [])
-    ((record, _),) = once.ledger.records()
-    assert record.status == "RELEASED"
-    assert type(error).__name__ in record.error or isinstance(error, StopIteration)
-    assert len(record.error) <= 1000
+    for error in EXCEPTIONS:
+        name = type(error).__name__
+        with pytest.raises(BaseException) as raised:
+            if form == "run":
+                once.run(name, handle, error)
+            elif form == "claim":
+                with once.claim(name):
+                    raise error
+            else:
+                asyncio.run(once.run_async(name, handle_async, error))
+        if not (form == "run_async" and isinstance(error, StopIteration)):  # which a coroutine may not raise
+            assert raised.value is error
+            assert not getattr(error, "__notes__", [])
+        (record,) = [record for record, _ in once.ledger.records() if record.key.endswith(f":{name}")]
+        assert record.status == "RELEASED"
+        assert name in record.error or isinstance(error, StopIteration)
+        assert len(record.error) <= 1000
     once.close()
-
-
-@pytest.mark.parametrize(
-    "error",
-    [KeyboardInterrupt(), SystemExit(1), GeneratorExit(), BaseExceptionGroup("x", [KeyboardInterrupt()])],
-    ids=lambda error: type(error).__name__,
-)
-def test_an_interrupted_handler_keeps_its_key_to_the_end_of_the_lease(once, clock, error):
-    def handle():
-        raise error
-
-    with pytest.raises(type(error)):
-        once.run("k", handle)
-    assert statuses(once) == ["IN_PROGRESS"]
-    with pytest.raises(Busy):
-        once.run("k", handle)
-    clock.advance(61)
-    with pytest.raises(type(error)):
-        once.run("k", handle)
-
-
-def test_a_cancelled_handler_keeps_its_key_to_the_end_of_the_lease(once, clock):
-    async def handle():
-        await asyncio.sleep(60)
-
-    async def main():
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(once.run_async("k", handle), 0.05)
-        with pytest.raises(Busy):
-            await once.run_async("k", handle)
-
-    asyncio.run(main())
-    assert statuses(once) == ["IN_PROGRESS"]
 
 
 def test_a_cancellation_shows_the_lost_claim_that_it_took_the_place_of(once, clock, monkeypatch):
@@ -646,15 +490,6 @@ def test_a_cancelled_waiter_leaves_the_key_alone(once):
     assert statuses(once) == ["COMPLETED"]
 
 
-def test_a_handler_that_ended_its_claim_itself_is_not_ended_again(once):
-    def handle():
-        current().complete("told")
-        return "returned"
-
-    assert once.run("k", handle) == "returned"
-    assert once.run("k", handle) == "told"
-
-
 def test_a_handler_that_completed_and_then_raises_stays_completed(once):
     def handle():
         current().complete("told")
@@ -663,34 +498,6 @@ def test_a_handler_that_completed_and_then_raises_stays_completed(once):
     with pytest.raises(Failure):
         once.run("k", handle)
     assert once.run("k", handle) == "told"
-
-
-@pytest.fixture(params=["sync", "async"])
-def call(request):
-    def run(once, function):
-        if request.param == "sync":
-            return once.run("k", function)
-
-        async def wrapped():
-            return function()
-
-        return asyncio.run(once.using(name=f"{function.__module__}.{function.__qualname__}").run_async("k", wrapped))
-
-    return run
-
-
-def lambda_free():
-    pytest.fail("it ran")
-
-
-class Bug(MemoryStore):
-    def exchange(self, request):
-        raise ZeroDivisionError
-
-
-def test_a_store_with_a_bug_means_that_the_handler_does_not_run():
-    with pytest.raises(ZeroDivisionError):
-        Once(Bug()).run("k", lambda_free)
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------------------
@@ -710,12 +517,6 @@ ERRORS = [
 
 
 @each("error", ERRORS)
-@each(
-    "how",
-    [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))],
-)
-def test_errors_can_be_copied_and_pickled(error, how):
-    again = how(error)
-    assert type(again) is type(error)
-    assert str(again) == str(error)
-    assert vars(again) == vars(error)
+def test_errors_can_be_copied_and_pickled(error):
+    for again in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

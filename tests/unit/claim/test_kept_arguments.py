@@ -76,44 +76,24 @@ def test_typed_arguments_are_plain_json_and_come_back_with_their_types():
 
 
 def test_arguments_without_annotations_keep_their_own_types():
-    def place(order, *more, flag=True, **rest): ...
+    def place(order, *more, flag=True, connection=CONNECTION, **rest): ...
+    def typed(*ids: int, **prices: Decimal): ...
 
     call = (({"id": 7}, (1, b"x"), {3}), {"flag": False, "by": Decimal(1)})
     assert both_ways(place, *call[0], **call[1]) == call
+    assert both_ways(typed, 1, 2, a=Decimal("0.1")) == ((1, 2), {"a": Decimal("0.1")})
+    assert json.loads(codec(place).encode((1,), {}))["arguments"] == {"order": 1}  # no default is kept
 
 
-def test_stars_are_typed_by_their_annotations():
-    def place(*ids: int, **prices: Decimal): ...
-
-    assert both_ways(place, 1, 2, a=Decimal("0.1")) == ((1, 2), {"a": Decimal("0.1")})
-
-
-def test_a_default_that_was_not_given_is_not_kept():
-    def place(order, connection=CONNECTION): ...
-
-    assert json.loads(codec(place).encode((1,), {}))["arguments"] == {"order": 1}
-
-
-def test_the_claim_is_not_kept(once):
-    @once(key="n", keep_input=True)
-    def place(n: int, claim: Claim, extra: str = ""):
-        raise Crash
-
-    with pytest.raises(Crash):
-        place(7, "now")
-    assert json.loads(kept(once))["arguments"] == {"n": 7, "extra": "now"}
-
-
-def test_completing_drops_what_is_kept(once):
+def test_completing_drops_what_is_kept_and_the_claim_is_not_kept(once):
     during = []
 
     @once(key="n", keep_input=True)
-    def place(n: int):
+    def place(n: int, claim: Claim, extra: str = ""):
         during.append(kept(once))
-        return n
 
-    place(7)
-    assert json.loads(during[0])["arguments"] == {"n": 7}
+    place(7, "now")
+    assert json.loads(during[0])["arguments"] == {"n": 7, "extra": "now"}
     assert kept(once) is None
 
 

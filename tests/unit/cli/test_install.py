@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from onceward import cli
+from tables import each
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 
@@ -36,8 +37,14 @@ def blocked(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", [("typer", "rich"), ("typer",), ("rich",)])
-@pytest.mark.parametrize("command", [["-m", "onceward", "--version"], ["-c", "from onceward.cli import main; main()"]])
+@each(
+    ("missing", "command"),
+    [
+        (("typer", "rich"), ["-m", "onceward", "--version"]),
+        (("typer",), ["-m", "onceward", "--version"]),
+        (("rich",), ["-c", "from onceward.cli import main; main()"]),
+    ],
+)
 def test_the_command_without_typer_and_rich_says_what_to_install(blocked, command, missing):
     result = subprocess.run([sys.executable, *command], env=blocked(*missing), capture_output=True, text=True)
     assert result.returncode == 2

@@ -65,22 +65,17 @@ def call(*args, id="t-1", **kwargs):
     return TaskCall(id, args, kwargs)
 
 
-def test_a_task_runs_once_for_its_id():
+def test_a_task_runs_once_for_its_id_or_its_arguments():
     runs = []
-    task = task_of(lambda order: runs.append(order) or len(runs))
-
-    ends = [task.call(call({"id": 1})), task.call(call({"id": 1})), task.call(call({"id": 1}, id="t-2"))]
-
+    by_id, by_arguments = (
+        task_of(lambda order: runs.append(order) or len(runs), **options) for options in ({}, {"key": "order.id"})
+    )
+    ends = [by_id.call(call({"id": 1})), by_id.call(call({"id": 1})), by_id.call(call({"id": 1}, id="t-2"))]
     assert [(end.status, end.result()) for end in ends] == [("done", 1), ("done", 1), ("done", 2)]
-
-
-def test_a_task_runs_once_for_its_arguments():
-    runs = []
-    task = task_of(lambda order: runs.append(order) or len(runs), key="order.id")
-
-    ends = [task.call(call({"id": 1})), task.call(call({"id": 1}, id="t-2")), task.call(call(order={"id": 1}, id=None))]
-
-    assert [end.result() for end in ends] == [1, 1, 1]
+    ends = [
+        by_arguments.call(one) for one in (call({"id": 1}), call({"id": 1}, id="t-2"), call(order={"id": 1}, id=None))
+    ]
+    assert [end.result() for end in ends] == [3, 3, 3]
 
 
 def test_a_coroutine_function_runs_once_for_its_id():
@@ -96,39 +91,25 @@ def test_a_coroutine_function_runs_once_for_its_id():
     assert [end.result() for end in asyncio.run(twice())] == [7, 7]
 
 
-def test_a_busy_key_comes_again_when_it_is_known_twice_as_long():
-    once = Once("memory:")
-    once.acquire("t-1", name="charge", lease=4000)
-
-    end = task_of(lambda: None, once).call(call())
-
-    assert end.status == "again"
-    assert isinstance(end.error, Busy)
-    assert 1 <= end.seconds < 2000
-
-
 @each(("known_for", "seconds"), [(None, 40), (0.1, 1), (8, 8), (99, 40)])
-def test_the_pause_of_a_busy_key_ends_with_its_lease(known_for, seconds):
+def test_a_busy_key_comes_again_when_it_is_known_twice_as_long(known_for, seconds):
     def charge():
         raise Busy("charge:t-1", 40, known_for=known_for)
 
-    assert task_of(charge).call(call()).seconds == seconds
-
-
-def test_a_busy_key_of_an_inner_function_is_a_failure_of_the_task():
-    once = Once("memory:")
-    once.acquire("other", name="inner", lease=40)
-
-    end = task_of(lambda: once.using(name="inner").run("other", print), once).call(call())
-
-    assert end.status == "failed"
-    assert isinstance(end.error, Busy)
+    end = task_of(charge).call(call())
+    assert (end.status, end.seconds) == ("again", seconds)
 
 
 @each("options", [{}, {"per": "1h"}])
 @each(
     "error",
-    [ResultNotRecorded("inner", "paid", "away"), ResultUnavailable("inner", "too large"), Parked("inner", 1, "why")],
+    [
+        ResultNotRecorded("inner", "paid", "away"),
+        ResultUnavailable("inner", "too large"),
+        Parked("inner", 1, "why"),
+        Busy("inner", 40),
+        ZeroDivisionError(),
+    ],
 )
 def test_an_error_of_an_inner_function_is_a_failure_of_the_task(options, error):
     def charge():
@@ -143,14 +124,6 @@ def test_an_error_of_an_inner_function_is_a_failure_of_the_task(options, error):
     assert [(end.status, end.error) for end in ends] == [("failed", error)] * 2
 
 
-def test_a_failed_task_is_left_to_the_retries_of_its_queue():
-    end = task_of(lambda: 1 / 0).call(call())
-
-    assert end.status == "failed"
-    with pytest.raises(ZeroDivisionError):
-        end.result()
-
-
 def test_a_ledger_that_gives_no_answer_uses_up_no_retry():
     once = Once(Faults(Once("memory:").store, when(lambda ask: True, fail_before(StoreError))))
 
@@ -159,44 +132,24 @@ def test_a_ledger_that_gives_no_answer_uses_up_no_retry():
     assert (end.status, type(end.error)) == ("again", StoreError)
 
 
-def test_a_task_whose_end_cannot_be_recorded_does_not_come_again():
-    broken = []
-    once = Once(Faults(Once("memory:").store, when(lambda ask: bool(broken), fail_before(StoreError))))
-
-    end = task_of(lambda: broken.append(1) or "paid", once).call(call())
-
-    assert (end.status, end.result()) == ("done", "paid")
-
-
-def test_a_parked_key_is_refused():
-    task = task_of(lambda: 1 / 0, max_attempts=1)
-
-    ends = [task.call(call()), task.call(call())]
-
-    assert [end.status for end in ends] == ["failed", "refused"]
-    assert isinstance(ends[1].error, Parked)
-
-
-def test_another_input_under_the_same_key_is_refused():
-    task = task_of(lambda order: None, key="order.id", fingerprint=True)
-
-    ends = [task.call(call({"id": 1, "cents": 5})), task.call(call({"id": 1, "cents": 6}))]
-
-    assert [end.status for end in ends] == ["done", "refused"]
-    assert isinstance(ends[1].error, Mismatch)
-
-
-@each("args", [({},), (), (1, 2)])
-def test_arguments_that_do_not_fit_are_refused(args):
-    end = task_of(lambda order: None, key="order.id").call(call(*args))
-
-    assert (end.status, type(end.error)) == ("refused", KeyMissing if args == ({},) else MalformedRecord)
-
-
-def test_a_call_outside_the_queue_needs_a_key():
-    end = task_of(lambda: None).call(call(id=None))
-
-    assert isinstance(end.error, KeyMissing)
+@each(
+    ("one", "error"),
+    [
+        (call({}), KeyMissing),
+        (call(), MalformedRecord),
+        (call(1, 2), MalformedRecord),
+        (call({"id": 1, "cents": 6}), Mismatch),
+        (call({"id": "parked"}), Parked),
+    ],
+)
+def test_calls_that_cannot_run_are_refused(one, error):
+    once = Once("memory:")
+    task = task_of(lambda order: None, once, key="order.id", fingerprint=True)
+    assert task.call(call({"id": 1, "cents": 5})).status == "done"
+    once.acquire("parked", name="charge").park("by hand")
+    end = task.call(one)
+    assert (end.status, type(end.error)) == ("refused", error)
+    assert isinstance(task_of(lambda: None).call(call(id=None)).error, KeyMissing)  # outside the queue
 
 
 def test_a_final_exception_is_recorded_and_not_retried():
@@ -222,17 +175,6 @@ def test_a_periodic_task_runs_once_per_window_whoever_sends_it():
         assert task.call(call(moment, id=f"t-{number}")).status == "done"
 
     assert len(runs) == 2
-
-
-def test_an_interrupted_task_leaves_its_key_claimed():
-    def charge():
-        raise KeyboardInterrupt
-
-    task = task_of(charge)
-    with pytest.raises(KeyboardInterrupt):
-        task.call(call())
-
-    assert task.call(call()).status == "again"
 
 
 @each(

@@ -8,7 +8,6 @@ import pytest
 from test_toy_broker import ToyBroker
 
 from onceward import Once
-from onceward.aws import SqsWorker
 from onceward.consumers.worker import Worker
 from onceward.stores.memory import MemoryStore
 from onceward.web import AsgiIdempotency, Rules, Scope
@@ -67,10 +66,6 @@ def test_a_worker_can_be_told_not_to(once, box):
     assert box.bodies == []
 
 
-def test_an_sqs_worker_takes_the_option():
-    SqsWorker(Once("memory:"), "orders", len, relay=False)
-
-
 def live(app, condition):
     """Run an application's lifespan, and wait within it."""
 
@@ -111,11 +106,6 @@ async def application(scope, receive, send):
 def test_an_asgi_application_sends_what_a_crash_has_left(once, box):
     app = AsgiIdempotency(application, once, Rules(scope=Scope.EVERYBODY))
     assert live(app, lambda: box.bodies == ["left"])
-
-
-def test_an_asgi_application_can_be_told_not_to(once, box):
-    app = AsgiIdempotency(application, once, Rules(scope=Scope.EVERYBODY), relay=False)
-    assert not live(app, lambda: relays() or box.bodies)
 
 
 def test_there_is_no_relay_on_lambda(once, box, monkeypatch):

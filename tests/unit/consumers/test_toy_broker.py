@@ -17,7 +17,7 @@ from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.consumers.keeping import opened_kept
 from onceward.consumers.worker import Worker
 from onceward.core.protocol import message_in
-from onceward.core.record import COMPLETED, PARKED, RELEASED
+from onceward.core.record import COMPLETED, PARKED
 from onceward.testing.faults import Faults, fail_before, when
 from tables import each
 from waiting import until
@@ -178,13 +178,6 @@ def test_what_is_parked_is_kept_in_the_ledger_and_acknowledged_only_then(once):
     assert json.loads(message_in(kept)) == {"message": {"id": "m-0", "body": order(1)}}
 
 
-def test_what_cannot_be_read_is_kept_in_a_record_of_its_own(once):
-    broker = ToyBroker("torn")
-    assert drain(once, broker, print, backoff=(0, 0)) == ["malformed"] * 3
-    assert broker.acknowledged == ["m-0"]
-    assert json.loads(message_in(record(once, "shop.malformed:m-0")))["message"]["body"] == "torn"
-
-
 def test_what_is_parked_is_left_to_a_broker_with_dead_letters(once):
     def handler(order):
         raise ZeroDivisionError
@@ -231,6 +224,10 @@ def test_a_message_that_no_dead_letters_take_comes_again(once):
     assert drain(once, broker, print, backoff=(0, 0)) == ["malformed"] * 3
     assert broker.acknowledged == ["m-0"]
     assert [headers["onceward-receives"] for _, headers in broker.published] == ["3"]
+    kept = ToyBroker("torn")
+    assert drain(once, kept, print, backoff=(0, 0)) == ["malformed"] * 3
+    assert kept.acknowledged == ["m-0"]
+    assert json.loads(message_in(record(once, "shop.malformed:m-0")))["message"]["body"] == "torn"
 
 
 def test_a_stop_waits_for_what_runs_and_gives_back_what_has_not_begun(once):
@@ -291,19 +288,6 @@ def test_nothing_is_received_when_the_ledger_is_away_at_the_start():
         Worker(once, broker, print).run()
     assert broker.waiting.qsize() == 1
     assert broker.closed
-
-
-def test_a_released_key_is_not_kept(once):
-    tries = []
-
-    def handler(order):
-        tries.append(order)
-        raise ZeroDivisionError
-
-    broker = ToyBroker(order(1), dead_letters="broker")
-    broker.give_back = lambda message, seconds=0.0: broker.held.remove(message)
-    assert drain(once, broker, handler, key="order.id") == ["failed"]
-    assert record(once, "shop:1").status == RELEASED
 
 
 class Mute(ToyBroker):

@@ -7,7 +7,7 @@ from onceward.core import steps
 from onceward.core.drivers import Sleep, drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, completed, decide, parked, released
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.core.steps import Bid, Refused, Won
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
@@ -73,18 +73,6 @@ def test_a_repeated_request_gets_the_same_claim():
     assert again.until == pytest.approx(first.until, abs=0.1)
 
 
-def test_a_repeated_request_after_the_lease_is_refused():
-    client = Client()
-    won = client.claim()
-    client.clock.advance(61.0)
-    refused = client.claim()
-    assert isinstance(refused, Refused)
-    assert refused.verdict is Verdict.USED
-    other = client.claim("y" * 32)
-    assert other.record.fence > won.record.fence
-    assert other.record.attempts == 2
-
-
 @each("outcome", [completed("1"), released(), parked()])
 def test_an_id_whose_claim_has_ended_is_refused(outcome):
     client = Client()
@@ -92,14 +80,6 @@ def test_an_id_whose_claim_has_ended_is_refused(outcome):
     refused = client.claim()
     assert isinstance(refused, Refused)
     assert refused.verdict is Verdict.USED
-
-
-def test_an_id_that_waited_and_lost_is_not_used():
-    client = Client()
-    other = client.claim("y" * 32)
-    assert client.claim().verdict is Verdict.BUSY
-    client.end(other, released())
-    assert isinstance(client.claim(), Won)
 
 
 def test_one_that_waits_takes_no_claim_that_its_own_repeat_has_ended():
@@ -119,8 +99,3 @@ def test_one_that_waits_takes_no_claim_that_its_own_repeat_has_ended():
         while True:
             request = waiting.send(None if isinstance(request, Sleep) else client.store.exchange(request))
     assert end.value.value.verdict is Verdict.USED
-
-
-def test_an_owner_of_this_process_is_decided_as_ever():
-    held = record(IN_PROGRESS, **MINE, **LAPSED)
-    assert decide(held, NOW, "mine", None, Policy()) is Verdict.WON

@@ -1,7 +1,6 @@
 """A record whose status a newer version has written, or that needs what a newer version knows, is left alone."""
 
 import asyncio
-import sqlite3
 
 import pytest
 
@@ -14,20 +13,13 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.bench import claim_of
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def once(request, tmp_path):
-    store = MemoryStore() if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db"
-    once = Once(store, name="n", lease=1, retention=1)
+@pytest.fixture
+def once():
+    once = Once(MemoryStore(), name="n", lease=1, retention=1)
     once.run("k", int)
-    (held,) = [record for record, _ in once.ledger.records()]
-    if request.param == "memory":
-        store.records["n:k"] = held._replace(status="QUEUED", expires_at=held.lease_until, lease_until=0.0)
-    else:
-        with sqlite3.connect(tmp_path / "ledger.db") as connection:
-            connection.execute("UPDATE onceward SET status = 'QUEUED', expires_at = 1, lease_until = 0")
-        connection.close()
-    yield once
-    once.close()
+    held = once.store.records["n:k"]
+    once.store.records["n:k"] = held._replace(status="QUEUED", expires_at=held.lease_until, lease_until=0.0)
+    return once
 
 
 def never(key):
@@ -38,9 +30,6 @@ def test_it_is_refused_although_it_is_expired_and_says_who_may_know_it(once):
     with pytest.raises(UnknownStatus, match=r"n:k: its record has the status 'QUEUED'.*upgrade onceward") as raised:
         once.run("k", pytest.fail)
     assert (raised.value.key, raised.value.status) == ("n:k", "QUEUED")
-
-
-def test_it_is_refused_to_coroutines_claims_batches_and_checkpoints(once):
     with pytest.raises(UnknownStatus):
         asyncio.run(once.run_async("k", pytest.fail))
     with pytest.raises(UnknownStatus):
@@ -80,13 +69,7 @@ def test_no_option_of_a_policy_makes_it_claimable(once):
 
 def needing(once, needs):
     """Have the record need features, as a newer version writes it."""
-    store = once.store
-    if isinstance(store, MemoryStore):
-        store.records["n:k"] = store.records["n:k"]._replace(status="COMPLETED", needs=needs)
-    else:
-        with sqlite3.connect(store.path) as connection:
-            connection.execute("UPDATE onceward SET status = 'COMPLETED', needs = ?", (needs,))
-        connection.close()
+    once.store.records["n:k"] = once.store.records["n:k"]._replace(status="COMPLETED", needs=needs)
     return once.ledger.show("n:k")[0]
 
 

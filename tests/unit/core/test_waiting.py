@@ -1,7 +1,6 @@
 """Many who wait for one key: one of them asks the store, whatever thread or task each is in."""
 
 import asyncio
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -103,23 +102,3 @@ def test_a_waiter_that_is_cancelled_as_it_asks_leaves_the_others_waiting():
     outcomes = asyncio.run(main())
     assert time.monotonic() - began < LONG / 2
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["CancelledError", *["int"] * 4]
-
-
-def test_waiters_compete_for_a_key_that_is_given_back(tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
-    waiting = once.using(on_busy=LONG)
-    ran = []
-
-    def handler():
-        ran.append(threading.get_ident())
-        time.sleep(0.05)
-        return "done"
-
-    claim = once.acquire("k")
-    with ThreadPoolExecutor(20) as pool:
-        waiters = [pool.submit(waiting.run, "k", handler) for _ in range(20)]
-        time.sleep(0.3)
-        claim.release()
-        assert {waiter.result() for waiter in waiters} == {"done"}
-    assert len(ran) == 1
-    once.close()

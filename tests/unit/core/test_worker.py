@@ -41,21 +41,6 @@ def test_a_record_has_host_and_process_of_its_claim_and_its_last_write(once, clo
     assert (stands(once).worker, stands(once).updated_at, stands(once).created_at) == (HERE, clock(), clock() - 10)
 
 
-def test_a_forked_child_claims_under_a_name_of_its_own(once):
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        once.acquire("k")
-        os.write(write, f"{os.getpid()} {stands(once).worker}".encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    process, name = os.read(read, 1000).decode().split()
-    os.close(read)
-    os.close(write)
-    assert name == f"{os.uname().nodename}/{process}"
-    assert process == str(child)
-
-
 def test_busy_and_parked_name_the_worker(once):
     claim = once.acquire("k")
     with pytest.raises(Busy, match=rf"another worker \({HERE}\) holds this key") as busy:

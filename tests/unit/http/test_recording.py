@@ -30,10 +30,10 @@ def statuses(once):
     return [record.status for record, _ in once.ledger.records()]
 
 
-@pytest.mark.parametrize("within", WITHIN)
+@each("within", WITHIN)
 def test_a_transaction_left_open_is_rolled_back_before_its_key_is_given_back(tmp_path, within):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db?timeout=0.2")
-    connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    once = Once(f"sqlite:///{tmp_path}/{within}.db?timeout=0.2")
+    connection = sqlite3.connect(tmp_path / f"{within}.db", isolation_level=None)
     connection.execute("CREATE TABLE effects (n)")
 
     def app(environ, start_response):

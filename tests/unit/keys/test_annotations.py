@@ -95,13 +95,3 @@ def test_a_key_that_is_made_a_text_is_one_for_both_types_and_is_not_warned_of(on
         warnings.simplefilter("error")
         assert ship.key_of(TEXT) == ship.key_of(UUID(TEXT))
         send.key_of(TEXT)
-
-
-def test_the_keys_of_ledgers_that_exist_stay(once):
-    handle = handler(once, None)
-    assert [handle.key_of(one).partition(":")[2] for one in (UUID(TEXT), TEXT, 1, "1")] == [
-        f"uuid:{TEXT}",
-        TEXT,
-        "1",
-        '"1"',
-    ]

@@ -183,13 +183,6 @@ def test_a_delivery_has_its_fields(once):
         on_sqs(once, key="id")(alone)
 
 
-def test_a_callable_gets_the_arguments_it_names_and_the_converted_payload(once):
-    def handle(order: dict[str, int], delivery: Delivery): ...
-
-    on_sqs(once, key=lambda delivery, order: (delivery.id, order["id"]), name="n")(handle)(events.sqs({"id": 7}))
-    assert list(once.store.records) == ["n:(m-0,7)"]
-
-
 def test_a_callable_that_names_no_input_is_refused(once):
     for key in (lambda customer, country: 1, lambda order, customer: 1):
         with pytest.raises(
@@ -200,13 +193,6 @@ def test_a_callable_that_names_no_input_is_refused(once):
 
         @on_sqs(once, key=lambda order: order["id"])
         def nothing(): ...
-
-
-def test_another_annotation_makes_no_other_keys(once):
-    for function in (lambda order: None, lambda order: None):
-        function.__annotations__ = {"order": dict[str, float]} if once.store.records else {}
-        on_sqs(once, key="order.id", name="n")(function)(events.sqs({"id": 7}))
-    assert list(once.store.records) == ["n:7"]
 
 
 def test_a_payload_that_no_path_asks_for_is_decoded_once(once, monkeypatch):
