@@ -123,6 +123,12 @@ def items(*ids):
     return [{"id": number} for number in ids]
 
 
+def filled(form, once, sink, *ids, **options):
+    """Add items to a checkpoint of its own, and leave its block."""
+    with form.open(once, sink, **options) as checkpoint:
+        return [checkpoint.add(item) for item in items(*ids)]
+
+
 def status(once, number):
     found = once.ledger.show(f"{NAME}:{number}")
     return found[0].status
@@ -154,8 +160,7 @@ def test_leaving_the_block_flushes_in_order_and_completes_all(once, sink, form):
         checkpoint.add({"id": 4})
     with pytest.raises(OncewardError, match="closed"):
         checkpoint.flush()
-    with form.open(once, sink) as checkpoint:
-        assert [checkpoint.add(item) for item in items(1, 2)] == ["replayed"] * 2
+    assert filled(form, once, sink, 1, 2) == ["replayed"] * 2
     assert sink.flushes == [items(3, 1, 2)]
 
 
@@ -279,17 +284,13 @@ def test_an_error_of_a_flush_by_age_is_raised_by_the_next_call(once, sink, form,
 def test_a_failing_flush_gives_all_back_counts_an_attempt_and_raises(once, sink, form):
     sink.error = Refused("no")
     with pytest.raises(Refused):
-        with form.open(once, sink) as checkpoint:
-            for item in items(1, 2, 3):
-                checkpoint.add(item)
+        filled(form, once, sink, 1, 2, 3)
     assert statuses(once) == dict.fromkeys("123", RELEASED)
     assert attempts(once) == {1}
-    assert all(record.error == "Refused: no" for record, _ in once.ledger.records())
+    assert {record.error for record, _ in once.ledger.records()} == {"Refused: no"}
     assert sink.done == []
     sink.error = None
-    with form.open(once, sink) as checkpoint:
-        for item in items(1, 2, 3):
-            assert checkpoint.add(item) == "added"
+    assert filled(form, once, sink, 1, 2, 3) == ["added"] * 3
     assert sink.flushes == [items(1, 2, 3)]
     assert attempts(once) == {2}
 
@@ -314,49 +315,40 @@ def test_after_a_failure_nothing_is_claimed_any_more(once, sink, form):
 def test_when_a_crowded_buffer_fails_to_flush_the_new_item_is_not_claimed(once, sink, form):
     sink.error = Refused("no")
     with pytest.raises(Refused):
-        with form.open(once, sink, bytes=10) as checkpoint:
-            checkpoint.add({"id": 1})
-            checkpoint.add({"id": 2})
+        filled(form, once, sink, 1, 2, bytes=10)
     assert statuses(once) == {"1": RELEASED}
 
 
 # --- items that cannot be added ---------------------------------------------------------------------------------------
 
 
-def test_an_item_that_cannot_be_added_disturbs_no_other(once, sink, form):
+def test_an_item_that_cannot_be_added_disturbs_no_other(sink, form):
+    once = Once(Faults(MemoryStore(), lambda ask: None))
     held = once.acquire(2, name=NAME)
     once.acquire(3, name=NAME).park("by hand")
     with form.open(once, sink) as checkpoint:
         checkpoint.add({"id": 1})
-        with pytest.raises(Busy):
-            checkpoint.add({"id": 2})
-        with pytest.raises(Parked):
-            checkpoint.add({"id": 3})
-        with pytest.raises(KeyMissing):
-            checkpoint.add({"number": 4})
-        with pytest.raises(KeyMissing):
-            checkpoint.add({"id": ""})
+        for item, error in (
+            ({"id": 2}, Busy),
+            ({"id": 3}, Parked),
+            ({"number": 4}, KeyMissing),
+            ({"id": ""}, KeyMissing),
+        ):
+            with pytest.raises(error):
+                checkpoint.add(item)
+        once.store.plan = lambda ask: fail_before(StoreError)
+        with pytest.raises(StoreError):
+            checkpoint.add({"id": 6})
+        once.store.plan = lambda ask: None
         checkpoint.add({"id": 5})
     assert sink.flushes == [items(1, 5)]
     assert not held.lost
 
 
-def test_when_the_ledger_cannot_be_reached_the_item_is_not_added(sink, form):
-    store = Faults(MemoryStore(), lambda ask: None)
-    once = Once(store)
-    with form.open(once, sink) as checkpoint:
-        checkpoint.add({"id": 1})
-        store.plan = lambda ask: fail_before(StoreError)
-        with pytest.raises(StoreError):
-            checkpoint.add({"id": 2})
-        store.plan = lambda ask: None
-    assert sink.flushes == [items(1)]
-
-
 # --- blocks that fail -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt, asyncio.CancelledError])
 def test_an_error_in_the_block_gives_all_back_and_counts_no_attempt(once, sink, form, kind):
     with pytest.raises(kind):
         with form.open(once, sink) as checkpoint:
@@ -366,14 +358,13 @@ def test_an_error_in_the_block_gives_all_back_and_counts_no_attempt(once, sink, 
     assert statuses(once) == {"1": RELEASED, "2": RELEASED}
     assert attempts(once) == {0}
     assert sink.flushes == []
-    with form.open(once, sink) as checkpoint:
-        assert checkpoint.add({"id": 1}) == "added"
+    assert filled(form, once, sink, 1) == ["added"]
 
 
 def test_when_they_cannot_be_given_back_error_of_block_goes_on_with_note(sink, form):
-    store = Faults(MemoryStore(), when(settling, fail_before(StoreError)))
+    once = Once(Faults(MemoryStore(), when(settling, fail_before(StoreError))))
     with pytest.raises(ZeroDivisionError) as caught:
-        with form.open(Once(store), sink) as checkpoint:
+        with form.open(once, sink) as checkpoint:
             checkpoint.add({"id": 1})
             raise ZeroDivisionError
     assert "given back" in caught.value.__notes__[0]
@@ -431,16 +422,17 @@ def test_claims_lost_while_flush_runs_are_told_and_others_are_recorded(sink, for
     rival[0].complete("theirs")
 
 
-def test_after_a_flush_that_could_not_be_recorded_nothing_more_is_claimed(sink, form):
-    once = Once(Faults(MemoryStore(), when(settling, fail_before(StoreError))))
+@pytest.mark.parametrize(("fault", "error"), [(StoreError, ResultNotRecorded), (KeyboardInterrupt, KeyboardInterrupt)])
+def test_after_a_flush_that_could_not_be_recorded_nothing_more_is_claimed(sink, form, fault, error):
+    once = Once(Faults(MemoryStore(), when(settling, fail_before(fault))))
     with pytest.raises(OncewardError, match="failed before"):
         with form.open(once, sink) as checkpoint:
             checkpoint.add({"id": 1})
-            with pytest.raises(ResultNotRecorded):
+            with pytest.raises(error):
                 checkpoint.flush()
             with pytest.raises(OncewardError, match="failed before"):
                 checkpoint.add({"id": 2})
-    assert statuses(once) == {"1": IN_PROGRESS}
+    assert (sink.flushes, statuses(once)) == ([items(1)], {"1": IN_PROGRESS})
 
 
 def test_an_error_about_many_keys_names_the_others(sink, form):
@@ -457,27 +449,21 @@ def test_an_error_about_many_keys_names_the_others(sink, form):
 
 
 def test_when_the_store_stays_away_after_a_flush_the_caller_is_told(sink, form):
-    store = Faults(MemoryStore(), when(settling, fail_before()))
+    once = Once(Faults(MemoryStore(), when(settling, fail_before())))
     with pytest.raises(ResultNotRecorded) as caught:
-        with form.open(Once(store), sink, lease=0.4, heartbeat=0) as checkpoint:
-            for item in items(1, 2):
-                checkpoint.add(item)
-    assert sink.flushes == [items(1, 2)]
-    assert sink.done == []
+        filled(form, once, sink, 1, 2, lease=0.4, heartbeat=0)
+    assert (sink.flushes, sink.done) == ([items(1, 2)], [])
     assert caught.value.key == "sink:1"
     assert caught.value.__notes__ == ["onceward: the same holds for sink:2"]
 
 
 def test_one_key_that_the_store_refuses_to_record_harms_no_other(sink, form):
     def refuses(ask):
-        return any(write.key == "sink:2" for write in ask.writes)
+        return settling(ask) and any(write.key == "sink:2" for write in ask.writes)
 
-    store = Faults(MemoryStore(), when(lambda ask: settling(ask) and refuses(ask), fail_before(StoreError)))
-    once = Once(store)
+    once = Once(Faults(MemoryStore(), when(refuses, fail_before(StoreError))))
     with pytest.raises(ResultNotRecorded, match="sink:2"):
-        with form.open(once, sink) as checkpoint:
-            for item in items(1, 2, 3):
-                checkpoint.add(item)
+        filled(form, once, sink, 1, 2, 3)
     assert statuses(once) == {"1": COMPLETED, "2": IN_PROGRESS, "3": COMPLETED}
     assert sink.done == items(1, 3)
 
@@ -486,9 +472,7 @@ def test_one_key_that_the_store_refuses_to_record_harms_no_other(sink, form):
 def test_one_fault_anywhere_changes_nothing(form, fault):
     for number in range(1, 6):
         once, sink = Once(Faults(MemoryStore(), at({number: fault}))), Sink()
-        with form.open(once, sink, count=2) as checkpoint:
-            for item in items(1, 2, 3):
-                checkpoint.add(item)
+        filled(form, once, sink, 1, 2, 3, count=2)
         assert sink.flushes == [items(1, 2), items(3)]
         assert len(once.store.asked) > number
         assert statuses(once) == dict.fromkeys("123", COMPLETED)
@@ -496,12 +480,10 @@ def test_one_fault_anywhere_changes_nothing(form, fault):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_faults_at_random_neither_lose_nor_double_anything(sink, form, seed):
-    store = Faults(MemoryStore(), randomly(seed, 0.25))
-    once = Once(store)
+    once = Once(Faults(MemoryStore(), randomly(seed, 0.25)))
     for _ in range(2):
-        with form.open(once, sink, count=3) as checkpoint:
-            answers = [checkpoint.add(item) for item in items(*range(10))]
-    store.plan = lambda ask: None
+        answers = filled(form, once, sink, *range(10), count=3)
+    once.store.plan = lambda ask: None
     assert sorted(item["id"] for flush in sink.flushes for item in flush) == list(range(10))
     assert sorted(item["id"] for item in sink.done) == list(range(10))
     assert answers == ["replayed"] * 10
@@ -510,10 +492,9 @@ def test_faults_at_random_neither_lose_nor_double_anything(sink, form, seed):
 
 def test_trouble_in_giving_back_is_a_note_at_the_error_of_the_flush(sink, form):
     sink.error = Refused("no")
-    store = Faults(MemoryStore(), when(settling, fail_before(StoreError)))
+    once = Once(Faults(MemoryStore(), when(settling, fail_before(StoreError))))
     with pytest.raises(Refused) as caught:
-        with form.open(Once(store), sink) as checkpoint:
-            checkpoint.add({"id": 1})
+        filled(form, once, sink, 1)
     assert "failed" in caught.value.__notes__[0]
 
 
@@ -524,8 +505,7 @@ def test_what_on_done_raises_is_logged_and_changes_nothing(once, sink, form, cap
     def fails(items):
         raise Refused("ack")
 
-    with form.open(once, sink, on_done=fails) as checkpoint:
-        checkpoint.add({"id": 1})
+    filled(form, once, sink, 1, on_done=fails)
     assert statuses(once) == {"1": COMPLETED}
     assert "on_done of a checkpoint raised" in caplog.text
     assert "Refused: ack" in caplog.text
@@ -541,8 +521,7 @@ def test_an_interrupted_flush_leaves_its_keys_claimed_to_the_end_of_their_leases
 
     sink.during = interrupt
     with pytest.raises(kind) as caught:  # which keeps the claims alive
-        with form.open(once, sink, lease=0.5) as checkpoint:
-            checkpoint.add({"id": 1})
+        filled(form, once, sink, 1, lease=0.5)
     assert statuses(once) == {"1": IN_PROGRESS}
     assert once.acquire(1, name=NAME, on_busy=PATIENCE).attempt == 2
     assert caught.value is not None
@@ -561,24 +540,10 @@ def test_an_interrupt_while_a_key_is_claimed_gives_everything_back(sink, form):
 
 
 def test_an_interrupt_while_it_is_recorded_waits_for_the_record(sink, form):
-    store = Faults(MemoryStore(), when(settling, fail_after(KeyboardInterrupt), times=1))
-    once = Once(store)
+    once = Once(Faults(MemoryStore(), when(settling, fail_after(KeyboardInterrupt), times=1)))
     with pytest.raises(KeyboardInterrupt):
-        with form.open(once, sink) as checkpoint:
-            checkpoint.add({"id": 1})
-            checkpoint.add({"id": 2})
+        filled(form, once, sink, 1, 2)
     assert statuses(once) == {"1": COMPLETED, "2": COMPLETED}
-
-
-def test_a_recording_that_is_interrupted_for_good_is_a_failure(sink, form):
-    once = Once(Faults(MemoryStore(), when(settling, fail_before(KeyboardInterrupt))))
-    with pytest.raises(OncewardError, match="failed before"):
-        with form.open(once, sink) as checkpoint:
-            checkpoint.add({"id": 1})
-            with pytest.raises(KeyboardInterrupt):
-                checkpoint.flush()
-    assert sink.flushes == [items(1)]
-    assert statuses(once) == {"1": IN_PROGRESS}
 
 
 def test_a_cancelled_flush_leaves_its_keys_claimed_and_takes_no_more(once):
@@ -598,23 +563,6 @@ def test_a_cancelled_flush_leaves_its_keys_claimed_and_takes_no_more(once):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-
-    asyncio.run(main())
-    assert statuses(once) == {"1": IN_PROGRESS}
-
-
-def test_a_coroutine_that_is_closed_leaves_its_keys_claimed(once, sink):
-    async def work():
-        async with once.checkpoint(sink.write_async, key="item.id", name=NAME) as checkpoint:
-            await checkpoint.add({"id": 1})
-            yield
-            await checkpoint.add({"id": 2})
-
-    async def main():
-        agen = work()
-        await anext(agen)
-        with contextlib.suppress(GeneratorExit):
-            await agen.aclose()
 
     asyncio.run(main())
     assert statuses(once) == {"1": IN_PROGRESS}

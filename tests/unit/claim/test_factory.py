@@ -7,7 +7,6 @@ import pytest
 from onceward import Once
 from onceward.claim import factory
 from onceward.claim.guard import Guard
-from tables import each
 
 
 def guard_of(once: Once, name: Any = "orders", **options: Any) -> Guard:
@@ -18,21 +17,12 @@ def test_blocks_of_other_namespaces_options_or_defaults_have_their_own() -> None
     once = Once("memory:", lease=60)
     kept = guard_of(once)
     others = [guard_of(once, None), guard_of(once, lease=30), guard_of(once.using(lease=10))]
-    assert len({id(guard) for guard in (kept, *others)}) == 4
+    assert len({id(guard) for guard in (kept, guard_of(once), *others)}) == 4
     assert [guard.policy.lease for guard in others] == [60, 30, 10]
-
-
-def test_a_guard_without_heartbeats_is_not_that_with_them() -> None:
-    guards = Once("memory:").guards
-    made = [
-        guards.for_keys("orders", {}, no_skip="", heartbeat=beats).policy.heartbeat for beats in (True, False, True)
-    ]
-    assert made == [None, 0, None]
-
-
-def test_guards_that_remember_results_are_not_shared() -> None:
-    once = Once("memory:", cache=10)
-    assert guard_of(once) is not guard_of(once)
+    silent = once.guards.for_keys("orders", {}, no_skip="", heartbeat=False)
+    assert (silent.policy.heartbeat, guard_of(once).policy.heartbeat) == (0, None)
+    remembers = once.using(cache=10)
+    assert guard_of(remembers) is not guard_of(remembers)
 
 
 def test_names_made_from_data_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,11 +31,3 @@ def test_names_made_from_data_do_not_fill_the_memory(monkeypatch: pytest.MonkeyP
     for number in range(10):
         guard_of(once, f"customer-{number}")
     assert len(once.guards._keyed) == 3
-
-
-@each("name", [["orders"], 7, "two words"])
-def test_a_wrong_name_is_refused_each_time(name: object) -> None:
-    once = Once("memory:")
-    for _ in range(2):
-        with pytest.raises((TypeError, ValueError), match="name="):
-            guard_of(once, name)

@@ -17,6 +17,7 @@ from onceward.core.clock import boottime
 from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before
+from tables import each
 
 pytestmark = pytest.mark.slow
 
@@ -69,14 +70,6 @@ def test_a_long_handler_keeps_its_claim(once):
     assert once.acquire("bare").attempt == 2
 
 
-def test_short_handlers_start_no_renewals():
-    store = Counting()
-    once = Once(store, lease=60)
-    for number in range(100):
-        once.run(number, int)
-    assert store.requests == 200
-
-
 @pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
 def test_heartbeats_go_on_when_the_store_was_away_for_a_while(fault):
     away = threading.Event()
@@ -108,7 +101,7 @@ def test_a_store_that_stays_away_loses_claim_before_takeover_may_begin():
     once.run("k", handle)
 
 
-@pytest.mark.parametrize("how", ["park", "clear"])
+@each("how", ["park", "clear"])
 def test_a_key_that_operator_takes_away_is_lost_and_not_asked_for_again(how):
     store = Counting()
     once = Once(store, lease=0.6)

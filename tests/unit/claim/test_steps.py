@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Event
 
@@ -605,44 +605,31 @@ def in_a_bare_thread(function):
         return threads.submit(function).result()
 
 
-@pytest.mark.parametrize("bare", [False, True])
-def test_a_message_of_a_bare_thread_within_a_step_is_refused(once, bare):
-    told = []
+def test_a_message_of_a_bare_thread_within_a_step_is_refused(once):
+    claim, other, told = once.acquire("k"), once.acquire("other"), []
 
     def send(claim):
         told.append(claim.send("https://shop.example/hooks", "hello"))
 
-    def charge(claim):
-        def in_thread():
-            with pytest.raises(OncewardError, match="without the handler's context"):
-                send(claim)
+    def in_thread():
+        with pytest.raises(OncewardError, match="without the handler's context"):
+            send(claim)
 
-        def in_step():
-            in_a_bare_thread(in_thread)
-            send(other)  # of another key, whose steps do not run
+    def in_step():
+        in_a_bare_thread(in_thread)
+        send(other)  # of another key, whose steps do not run
 
-        claim.step("first", in_step)
-        in_a_bare_thread(lambda: (claim.step("second", lambda: None), send(claim)))
-        ready, over = Event(), Event()
-        with ThreadPoolExecutor(1) as threads:
-            runs = threads.submit(claim.step, "beside", lambda: (ready.set(), over.wait(60)))
-            ready.wait(60)
-            try:
-                send(claim)  # the handler, while a step of another thread runs
-            finally:
-                over.set()
-            runs.result()
-
-    other = once.acquire("other")
-    if bare:
-        charge(once.acquire("k"))
-    else:
-
-        @once(key="n", name="shop")
-        def handler(n: int) -> None:
-            charge(onceward.current())
-
-        handler(1)
+    claim.step("first", in_step)
+    in_a_bare_thread(lambda: (claim.step("second", lambda: None), send(claim)))
+    ready, over = Event(), Event()
+    with ThreadPoolExecutor(1) as threads:
+        runs = threads.submit(claim.step, "beside", lambda: (ready.set(), over.wait(60)))
+        ready.wait(60)
+        try:
+            send(claim)  # the handler, while a step of another thread runs
+        finally:
+            over.set()
+        runs.result()
     assert len(told) == 3
 
 
@@ -670,7 +657,7 @@ class SlowStore(MemoryStore):
         return (yield from super().swap(write, seen))
 
 
-def test_steps_side_by_side_share_their_writes(effects):
+def test_steps_side_by_side_share_their_writes_and_take_no_more_room_than_there_is(effects):
     store = SlowStore()
 
     @Once(store)(key="n", name="place")
@@ -678,32 +665,20 @@ def test_steps_side_by_side_share_their_writes(effects):
         async def one(number):
             await asyncio.sleep(0)
             effects.append(number)
-            return number
+            return "x" * 40
 
-        return await asyncio.gather(*(claim.step_async(("mail", number), one, number) for number in range(20)))
+        made = [claim.step_async(("mail", number), one, number) for number in range(n)]
+        return [type(one).__name__ for one in await asyncio.gather(*made, return_exceptions=True)]
 
-    assert asyncio.run(place(1)) == list(range(20))
+    assert set(asyncio.run(place(20))) == {"str"}
     assert sorted(effects) == list(range(20))
     assert store.swaps < 10
-    assert store.records["place:1"].steps.count('"done"') == 0  # the default is left out
-    assert store.records["place:1"].steps.count("mail") == 20
-
-
-def test_a_blocking_step_beside_an_awaited_one_does_not_wait_for_it_in_vain(effects):
-    once = Once(SlowStore())
-
-    @once(key="n", name="place", lease=5)
-    async def place(n, claim: Claim):
-        async def blocking():
-            await asyncio.sleep(0.002)  # the other one is written now
-            claim.step("blocking", effects.append, "blocking")
-
-        await asyncio.gather(claim.step_async("awaited", effects.append, "awaited"), blocking())
-
-    asyncio.run(place(1))
-    assert effects == ["awaited", "blocking"]
-    held = once.store.records["place:1"]
-    assert (held.status, held.steps.count('"name"')) == ("COMPLETED", 2)
+    assert store.records["place:20"].steps.count('"done"') == 0  # the default is left out
+    effects.clear()
+    kinds = asyncio.run(place(300))
+    assert set(kinds) == {"str", "OncewardError"}
+    assert len(effects) == kinds.count("str")  # the others did not run
+    assert len(store.records["place:300"].steps) <= LONGEST
 
 
 class GatedStore(MemoryStore):
@@ -747,26 +722,6 @@ def test_an_awaited_write_that_a_blocking_step_has_overtaken_takes_back_no_step(
     assert [(name, effects.count(name)) for name in "abc"] == [("a", 1), ("b", 1), ("c", 1)]
     assert asyncio.run(place(1)) == [None, None, None]  # none is parked for a step that was made
     assert len(effects) == 5
-
-
-def test_steps_side_by_side_take_no_more_room_than_one_after_another(effects):
-    store = SlowStore()
-
-    @Once(store)(key="n", name="place")
-    async def place(n, claim: Claim):
-        async def one(number):
-            await asyncio.sleep(0)
-            effects.append(number)
-            return "x" * 40
-
-        made = [claim.step_async(("mail", number), one, number) for number in range(300)]
-        return [type(one).__name__ for one in await asyncio.gather(*made, return_exceptions=True)]
-
-    kinds = asyncio.run(place(1))
-    record = store.records["place:1"]
-    assert set(kinds) == {"str", "OncewardError"}
-    assert len(effects) == kinds.count("str")  # the others did not run
-    assert len(record.steps) <= LONGEST
 
 
 def test_a_key_is_not_given_back_while_a_step_of_it_runs(effects):
@@ -874,15 +829,12 @@ class Cut:
     def __init__(self, effects):
         self.goes_on, self._effects = Event(), effects
 
-    def _slow(self):
-        self.goes_on.wait(30)
-        self._effects.append("slow")
-
     async def place(self, n, claim: Claim):
         begun = asyncio.Event()
 
         async def slow():
-            self.running = asyncio.get_running_loop().run_in_executor(None, self._slow)
+            work = lambda: self.goes_on.wait(30) and self._effects.append("slow")
+            self.running = asyncio.get_running_loop().run_in_executor(None, work)
             begun.set()
             await asyncio.shield(self.running)
 
@@ -897,27 +849,20 @@ class Cut:
         except* Smtp:
             raise Smtp from None
 
-    async def end(self):
-        self.goes_on.set()
-        await self.running
-
 
 @pytest.mark.parametrize(
     ("options", "status"), [({}, "IN_PROGRESS"), ({"on_error": "park"}, "PARKED"), ({"final": (Smtp,)}, "COMPLETED")]
 )
 def test_a_key_is_not_given_back_while_work_of_a_cancelled_step_may_go_on(effects, options, status):
     async def run():
-        try:
+        with pytest.raises(Smtp):
             await once(key="n", name="place", **options)(cut.place)(1)
-        except Smtp:
-            assert (once.store.records["place:1"].status, effects) == (status, [])
-            raise
-        finally:
-            await cut.end()
+        assert (once.store.records["place:1"].status, effects) == (status, [])
+        cut.goes_on.set()
+        await cut.running
 
     once, cut = Once(MemoryStore()), Cut(effects)
-    with pytest.raises(Smtp):
-        asyncio.run(run())
+    asyncio.run(run())
     assert effects == ["slow"]
 
 
@@ -999,26 +944,6 @@ def test_a_child_forked_in_a_step_records_nothing(once):
 
     assert os.waitstatus_to_exitcode(place(1)) == 7
     assert '"child"' not in record(once).steps
-
-
-def test_a_child_that_is_forked_while_another_thread_writes_does_not_wait_for_it(once, monkeypatch):
-    def forks():
-        monkeypatch.setattr("onceward.core.worker.generation", -1)  # as in a child
-
-    def writes():
-        with claim._chained().notes._writer._lock:
-            held.set()
-            ends.wait(30)
-
-    claim, held, ends = once.acquire("1"), Event(), Event()
-    with ThreadPoolExecutor(2) as pool:
-        pool.submit(writes)
-        held.wait(30)
-        child = pool.submit(claim.step, "fork", forks)
-        done = wait([child], timeout=20).done
-        ends.set()
-    assert done
-    assert isinstance(child.exception(), onceward.ForkedClaim)
 
 
 # --- faces --------------------------------------------------------------------------------------------------------------

@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from onceward import Busy, Claim, Once, OncewardError, StoreError
-from onceward.claim.held import HeldClaim
-from onceward.claim.stepping.handler_steps import HandlerSteps
 from onceward.core.drivers import Sleep
 from onceward.stores.memory import MemoryStore
 from tables import each
@@ -155,19 +153,3 @@ class Handler:
 def test_nothing_of_an_earlier_attempt_acts_and_no_recorded_step_is_made_again(shape):
     found = {seed: wrong for seed in range(12) if (wrong := Handler(seed, shape).run())}
     assert not found
-
-
-@pytest.mark.parametrize(
-    ("shape", "fault"),
-    [("threads", "does not wait"), ("gather", "does not wait"), ("threads in a group", "gives the key back")],
-)
-def test_a_claim_that_is_given_back_too_early_is_noticed(shape, fault, monkeypatch):
-    def does_not_wait(self, limit=float):
-        yield from ()
-        return True
-
-    if fault == "does not wait":
-        monkeypatch.setattr(HandlerSteps, "ended", does_not_wait)
-    else:
-        monkeypatch.setattr(HeldClaim, "must_lapse", lambda self, outcome: False)
-    assert any(Handler(seed, shape).run() for seed in range(20))
