@@ -105,7 +105,7 @@ class Parked(_KeyedError):
     Cause: The attempts are used up, or the policy parks after an error or a crash.
 
     Fix: Run ``onceward show KEY``. If ``in_doubt`` is false, fix the cause in ``last_error``, then run
-    ``onceward unpark KEY``. If it is true, ask the downstream whether the effect was made. If not, run
+    ``onceward unpark KEY``. If ``in_doubt`` is true, ask the downstream whether the effect was made. If not, run
     ``onceward unpark KEY``; for a step, ``onceward retry KEY --from STEP``. If it was, run
     ``onceward settle KEY --result JSON``.
 
@@ -167,7 +167,7 @@ class LeaseLost(_KeyedError):
 
     Cause: The worker was paused, or could not reach the ledger, for longer than its lease.
 
-    Fix: Do not repeat the work here, because another worker may have the key. To prevent it, check ``claim.lost`` before each
+    Fix: Do not repeat the work here, because another worker may have the key. To prevent this, check ``claim.lost`` before each
     effect, pass ``claim.fence`` to the downstream, or raise ``lease=``.
     """
 

@@ -36,7 +36,7 @@ def dashboard(
         allow_actions: Let visitors change records. Needs a token, or --identity-header.
         identity_header (NAME): The header in which your reverse proxy names the visitor.
         trusted_proxy (ADDRESS): The address of that proxy. The header counts only from there.
-        allow_host (NAME): A name under which browsers reach it. By default: this machine's.
+        allow_host (NAME): A name under which browsers reach the dashboard. By default: this machine's.
         hide_results: Show no results and no messages.
     """
     token = _token(token_file)

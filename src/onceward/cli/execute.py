@@ -61,7 +61,7 @@ def execute(
     each hour, by the ledger's clock, not the machine's. With --while-running, only one call runs at a time.
 
     The lease is renewed while the command runs. The command is killed if its machine loses the key. If its machine dies, the next call
-    runs it again when the lease is over. SIGTERM and ctrl-C are passed on to it; a second one kills it. It finds ONCEWARD_KEY,
+    runs it again when the lease is over. SIGTERM and ctrl-C reach the command; a second one kills it. The command finds ONCEWARD_KEY,
     ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment.
 
     Example: [bold]onceward exec --key nightly-invoices --window 1d --new-only -- ./send-invoices.sh[/bold]

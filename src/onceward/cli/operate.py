@@ -182,7 +182,7 @@ def park(
     """Stop retrying a key until you unpark or clear it. It asks first if a worker holds the key.
 
     Options:
-        reason (TEXT): The reason that callers of this key are told.
+        reason (TEXT): The reason that callers of this key get.
         yes: Do it even if a worker holds the key.
     """
     with looking_at(store) as ledger:

@@ -61,7 +61,7 @@ def proxy(
     The first request with a key goes to the application, and its answer is recorded. Each later request gets that answer. The
     application gets a derived key in the header Idempotency-Key, and the headers onceward-attempt and onceward-fence.
 
-    If the application has a request and answers 502, 504 or nothing, it may have carried it out. The key then stays claimed to the end of
+    If the application answers 502, 504 or nothing, it may have carried the request out. The key then stays claimed to the end of
     the lease. After that it is tried again, with the same key for the application; --on-lapse park leaves it to a person instead.
 
     You must give --scope, which says whose keys they are: credential (Authorization or X-Api-Key), credential:HEADER, cookie:NAME,

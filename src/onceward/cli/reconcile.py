@@ -36,7 +36,7 @@ def reconcile(
 
     Options:
         against (FILE): A CSV file with a header and the keys of the effects in its column key; - is the standard input.
-        name (NAMESPACE): The effects have the keys of this namespace, without it.
+        name (NAMESPACE): The effects have the keys of this namespace, without the namespace.
         derived (PURPOSE): The effects have the keys that claim.key(PURPOSE) returns; give an empty text for claim.key().
         newer_than (DURATION): Only records that changed within this time.
         settle (DURATION): Report a missing effect only for keys that were completed longer ago than this.

@@ -80,7 +80,7 @@ def redrive(
             downstream first.
         dry_run: Show what would be done, and change nothing. SQS still counts a receive.
         limit (N): Stop after N messages have left the queue. By default: all.
-        visibility (S): Seconds that messages stay hidden if this is killed.
+        visibility (S): Seconds that messages stay hidden if this command is killed.
         yes: Do not ask before completed messages are dropped or rerun.
     """
     if dlq.startswith(_PREFIXES):

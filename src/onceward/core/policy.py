@@ -49,7 +49,7 @@ class Policy(NamedTuple):
         max_result: Largest encoded result to store, in bytes. With a larger result the key completes, but duplicates cannot
             get the result. None is the ledger's default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
         seal: A pair of plain functions from bytes to bytes. The first encrypts or redacts each result and error text
-            before it is recorded. The second opens it for a duplicate. If it cannot be sealed, it is not recorded.
+            before it is recorded. The second opens it for a duplicate. What the first cannot seal is not recorded.
         keep_input: Whether the record keeps a call's arguments (at most 64 KiB) until it is completed. Then
             :meth:`onceward.Once.complete_lapsed` can finish a half-done key. For functions only.
         history: Whether the record keeps its last attempts, in at most 2 KiB; 0 keeps none. A first attempt that succeeds
