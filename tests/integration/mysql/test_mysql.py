@@ -1,12 +1,8 @@
 """What is MySQL's own: its texts and modes, snapshots, locks and deadlocks, and statements that commit by themselves."""
 
-import asyncio
-import contextlib
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pymysql
 import pytest
@@ -18,16 +14,12 @@ from onceward.core.drivers import drive
 from onceward.core.register import KeyLocked
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT, MIGRATE
-from onceward.stores.mysql import lane
 from onceward.stores.mysql.queries import RowsQuery
-from onceward.stores.mysql.schema import LONGEST_KEY, flavor_of
-from onceward.stores.mysql.statements import NOW
+from onceward.stores.mysql.schema import LONGEST_KEY
 from onceward.testing.bench import claim_of, next_of
-from servers.certificates import certificate
 from servers.mysql import Mariadb
 from stores.line_cases import lose_the_answer_of
 from stores.mysql_hands import name_of, place_of
-from tables import each
 from timing import within
 
 
@@ -51,18 +43,6 @@ def other_server():
     made = Mariadb(log_bin="binlog", server_id=7, innodb_flush_log_at_trx_commit=1)
     yield made
     made.stop()
-
-
-# --- texts --------------------------------------------------------------------------------------------------------
-
-
-def test_keys_that_a_collation_would_take_for_one_another_are_different(once):
-    once = once.using(name="n")
-    keys = ["k", "K", "k ", "k  ", "ķ", "k\t", "k\0", "\uff4b", "k'", 'k"', "k\\", "k%", "k`", "ß", "ss", "😀", "😁"]
-    for key in keys:
-        assert once.run(key, lambda key: [key], key) == [key]
-    for key in keys:
-        assert once.run(key, pytest.fail, "it ran again") == [key]
 
 
 def test_a_key_that_is_too_long_is_refused_and_never_cut(database):
@@ -92,67 +72,30 @@ def test_the_mode_and_the_time_zone_of_a_session_change_nothing(once, connect, e
     assert abs(now - record.updated_at) < 60
 
 
-def test_the_ledgers_time_is_the_servers_in_every_zone(mariadb):
-    connection = pymysql.connect(host="127.0.0.1", port=mariadb.port, user="root")
-    with connection, connection.cursor() as cursor:
-        for zone in ("+00:00", "+12:45", "-09:30"):
-            cursor.execute(f"SET time_zone = '{zone}'")
-            cursor.execute(
-                f"SELECT {NOW} - UNIX_TIMESTAMP(SYSDATE(6)) * 1000000, SLEEP(0.02), {NOW} - {NOW.replace('SYSDATE', 'NOW')}"
-            )
-            ((difference, _, waited),) = cursor.fetchall()
-            assert -60_000_000 < difference < 60_000_000
-            assert waited >= 20_000  # what has passed since the statement began
+SETTINGS = {
+    "NAMES latin1": "character set",
+    "sql_mode = 'SIMULTANEOUS_ASSIGNMENT'": "SIMULTANEOUS_ASSIGNMENT",
+    "timestamp = 1000000000": "set it to DEFAULT",  # its record would have expired, and the handler would run again
+}
 
 
-@pytest.mark.parametrize(
-    ("setting", "told"),
-    [
-        ("NAMES latin1", "character set"),
-        ("sql_mode = 'SIMULTANEOUS_ASSIGNMENT'", "SIMULTANEOUS_ASSIGNMENT"),
-        (
-            "timestamp = 1000000000",
-            "set it to DEFAULT",
-        ),  # its record would have expired, and the handler would run again
-    ],
-)
-def test_a_session_that_would_change_texts_or_writes_is_refused(once, connect, setting, told):
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("when", ["at first", "left", "in the body"])
+def test_a_setting_that_would_change_texts_or_writes_commits_nothing(once, connect, effects, setting, when):
     connection = connect()
-    connection.query(f"SET {setting}")
-    with pytest.raises(ValueError, match=told), once.transaction("k", connection):
-        pytest.fail("it ran")
-    assert not connection.server_status & 1
-
-
-@pytest.mark.parametrize("setting", ["NAMES latin1", "sql_mode = 'SIMULTANEOUS_ASSIGNMENT'", "timestamp = 1000000000"])
-@pytest.mark.parametrize("in_body", [True, False])
-def test_a_setting_that_a_body_or_an_earlier_user_of_a_connection_has_left_commits_nothing(
-    once, connect, effects, setting, in_body
-):
-    connection = connect()
-    with once.transaction("first", connection):  # later ones do not look at the connection again
-        pass
-    if not in_body:
+    if when != "at first":
+        with once.transaction("first", connection):  # later ones do not look at the connection again
+            pass
+    if when != "in the body":
         connection.query(f"SET {setting}")
-    with pytest.raises(StoreError, match="SET timestamp"), once.transaction("k", connection):
+    error, told = (ValueError, SETTINGS[setting]) if when == "at first" else (StoreError, "SET timestamp")
+    with pytest.raises(error, match=told), once.transaction("k", connection):
         connection.query(f"SET {setting}")
         connection.query("INSERT INTO effects VALUES ('effect')")
     assert effects() == []
     assert not connection.server_status & 1
-    assert [record.attempts for record, _ in once.ledger.records() if record.status != "COMPLETED"] == [1] * in_body
-
-
-def test_the_callers_own_settings_last(once, connect, effects):
-    connection = connect()
-    connection.query("SET innodb_lock_wait_timeout = 17")
-    with once.transaction("k", connection):
-        connection.query("INSERT INTO effects VALUES ('effect')")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT @@innodb_lock_wait_timeout, @@autocommit")
-        assert cursor.fetchall() == ((17, 1),)
-
-
-# --- snapshots, locks and deadlocks ---------------------------------------------------------------------------------
+    left = [record.attempts for record, _ in once.ledger.records() if record.status != "COMPLETED"]
+    assert left == [1] * (when == "in the body")
 
 
 def test_a_session_that_has_read_before_sees_what_was_completed_since(once, database, effects):
@@ -167,40 +110,18 @@ def test_a_session_that_has_read_before_sees_what_was_completed_since(once, data
     engine.dispose()
 
 
-def test_a_deadlock_of_the_body_counts_as_its_failure(once, connect, sql, effects):
-    sql("INSERT INTO effects VALUES ('a'), ('b')")
-    sql("ALTER TABLE effects ADD PRIMARY KEY (value)")
-    first, second, met = connect(), connect(), threading.Barrier(2)
-
-    def work(key, connection, values):
-        try:
-            with once.transaction(key, connection):
-                connection.query(f"UPDATE effects SET value = value WHERE value = '{values[0]}'")
-                connection.query(f"SELECT * FROM effects WHERE value = '{values[0]}' FOR UPDATE")
-                with contextlib.suppress(threading.BrokenBarrierError):
-                    met.wait(60)
-                connection.query(f"SELECT * FROM effects WHERE value = '{values[1]}' FOR UPDATE")
-        except pymysql.OperationalError as error:
-            return error.args[0]
-        return None
-
-    with ThreadPoolExecutor(2) as pool:
-        told = list(pool.map(work, ("one", "two"), (first, second), ("ab", "ba")))
-    assert sorted(told, key=str) == [1213, None]
-    assert sorted(record.status for record, _ in once.ledger.records()) == ["COMPLETED", "RELEASED"]
-    assert not first.server_status & 1
-    assert not second.server_status & 1
-
-
-def test_a_transaction_that_takes_the_place_of_another_commits_nothing_with_the_record(once, connect, effects):
-    connection = connect()
+@pytest.mark.parametrize(
+    "ends", [["CREATE TABLE other (n int)"], ["ROLLBACK", "BEGIN", "INSERT INTO effects VALUES ('later')"]]
+)
+def test_a_body_whose_statements_end_its_transaction_commits_nothing_more_with_the_record(once, connect, effects, ends):
+    connection = connect()  # the server rolls back after a deadlock, and commits before DDL
     with pytest.raises(Exception, match="committed or rolled back"):
         with once.transaction("k", connection):
             connection.query("INSERT INTO effects VALUES ('effect')")
-            connection.query("ROLLBACK")  # what the server does after one
-            connection.query("BEGIN")
-            connection.query("INSERT INTO effects VALUES ('later')")
-    assert effects() == []
+            for statement in ends:
+                connection.query(statement)
+    assert effects() == ["effect"] * (len(ends) == 1)
+    assert [record.status for record, _ in once.ledger.records()] == ["PARKED"]
 
 
 def test_transactions_and_batches_that_deadlock_make_each_effect_once(once, connect, sql, effects):
@@ -242,22 +163,6 @@ def test_transactions_and_batches_that_deadlock_make_each_effect_once(once, conn
     assert made == [1] * 12
 
 
-def test_many_who_wait_for_one_locked_key_leave_connections_for_others(database, connect):
-    once = Once(f"{database}?lanes=2", name="claim")
-    once.run("warm", int)
-    connection = connect()
-    with once.transaction("k", connection):
-
-        def refused(_):
-            with pytest.raises(Busy), once.claim("k"):
-                pytest.fail("it ran")
-
-        with ThreadPoolExecutor(6) as pool:
-            list(pool.map(refused, range(6)))
-            assert once.run("free", int) == 0
-    once.close()
-
-
 def test_a_batch_and_a_deletion_wait_on_their_lane_for_a_locked_key_only_for_a_moment(database, connect):
     store = open_store(f"{database}?lanes=1")
     drive(store.insert_many([claim_of(f"k{number}", "a") for number in range(5)]), store)
@@ -292,18 +197,6 @@ def test_a_batch_and_a_deletion_wait_on_their_lane_for_a_locked_key_only_for_a_m
 def test_who_waited_knows_its_own_write_again_when_the_answer_to_a_batch_is_lost(what, through, proxy):
     sleep = RowsQuery("SELECT SLEEP(0.3)")
     assert set(lose_the_answer_of(what, f"{through}?lanes=1", proxy, sleep).values()) == {1}
-
-
-# --- statements that commit by themselves ---------------------------------------------------------------------------
-
-
-def test_ddl_in_the_body_is_found_out(once, connect, effects):
-    connection = connect()
-    with pytest.raises(Exception, match="committed or rolled back"):
-        with once.transaction("k", connection):
-            connection.query("INSERT INTO effects VALUES ('effect')")
-            connection.query("CREATE TABLE other (n int)")
-    assert [record.status for record, _ in once.ledger.records()] == ["PARKED"]
 
 
 def test_the_documented_rights_are_enough(database, sql, effects):
@@ -358,9 +251,6 @@ def test_a_making_that_was_interrupted_is_completed_by_the_next(database, sql):
     store.close()
 
 
-# --- servers --------------------------------------------------------------------------------------------------------
-
-
 def test_a_server_of_its_own(other_server, database, connect):
     """Another server's connection is refused; a duplicate writes nothing; after a kill, the ledger goes on; doctor reads it."""
     there = Once(other_server.database("ledger"), name="n")
@@ -398,115 +288,6 @@ def test_a_server_of_its_own(other_server, database, connect):
     there.close()
 
 
-@pytest.fixture(scope="module")
-def secured():
-    """The URL of a user who must use TLS, and the path of the certificate that signs the server's."""
-    with tempfile.TemporaryDirectory() as folder:
-        chain, key = certificate(Path(folder))
-        for path, mode in ((Path(folder), 0o755), (chain, 0o644), (key, 0o644)):
-            path.chmod(mode)  # the server is another user's
-        server = Mariadb(ssl_cert=chain, ssl_key=key)
-        server.sql("CREATE USER worker@'%' REQUIRE SSL")
-        server.sql("GRANT ALL ON test.* TO worker@'%'")
-        yield server.url.replace("root@", "worker@"), chain
-        server.stop()
-
-
-@pytest.mark.sampled("sync")
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_tls_is_checked(secured, mode):
-    url, chain = secured
-
-    def run(options):
-        once = Once(f"{url}?{options}", name="n")
-        try:
-            if mode == "sync":
-                return once.run("k", lambda: "made")
-            return asyncio.run(once.run_async("k", asyncio.sleep, 0, "made"))
-        finally:
-            once.close()
-
-    assert run(f"ca={chain}") == "made"
-    assert run("tls=on") == "made"
-    with tempfile.TemporaryDirectory() as folder, pytest.raises(StoreError, match="certificate verify failed"):
-        run(f"ca={certificate(Path(folder))[0]}")
-
-
-@each(
-    ("says", "mariadb", "version"),
-    [
-        ("10.11.19-MariaDB-0+deb12u1", True, (10, 11, 19)),
-        ("5.5.5-10.6.4-MariaDB", True, (10, 6, 4)),
-        ("8.0.36", False, (8, 0, 36)),
-        ("8.4.3-cloud", False, (8, 4, 3)),
-    ],
-)
-def test_a_server_is_known_by_what_it_says(says, mariadb, version):
-    assert flavor_of(says) == (mariadb, version)
-
-
-def test_an_old_server_is_refused(database, monkeypatch):
-    monkeypatch.setattr("onceward.stores.mysql.schema.OLDEST", {True: (99, 0), False: (99, 0)})
-    with pytest.raises(StoreError, match=r"needs MariaDB 99\.0 or newer"):
-        Once(database).run("k", int)
-
-
-@each(
-    ("url", "told"),
-    [
-        ("mysql://u@h", "name the database"),
-        ("mysql://u@h/d?colour=red", "is no option"),
-        ("mysql://u@h/d?lanes=0", "lanes must be at least 1"),
-        ("mysql://u@h/d?timeout=never", "timeout must be seconds"),
-        ("mysql://u:geheim@h:x/d", "port"),
-        ("mysql://u@h/d?table=Upper", "lower-case"),
-    ],
-)
-def test_a_wrong_url_is_refused_and_hides_its_password(url, told):
-    with pytest.raises(ValueError, match=told) as error:
-        Once(url)
-    assert "geheim" not in str(error.value)
-
-
-def test_a_url_hides_its_password():
-    once = Once("mariadb://u:geheim@127.0.0.1:1/d?timeout=1")
-    with pytest.raises(StoreError) as told:
-        once.run("k", int)
-    assert "geheim" not in str(told.value)
-
-
-def test_a_ledger_outlives_the_event_loops_that_used_it(database):
-    once = Once(database, name="n")
-    for number in range(3):
-        assert asyncio.run(once.run_async(number, asyncio.sleep, 0, number)) == number
-    with asyncio.Runner() as runner:
-        assert runner.run(once.run_async("runner", asyncio.sleep, 0, "told")) == "told"
-        once.close()
-        assert runner.run(once.run_async("again", asyncio.sleep, 0, "told")) == "told"
-    assert once.run("k", lambda: "blocking") == "blocking"
-    once.close()
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_session_whose_settings_were_refused_is_not_used(database, monkeypatch, mode):
-    Once(database, name="n").run("made", int)
-    once = Once(database, name="n")
-    with asyncio.Runner() as runner:
-
-        def run(key):
-            return once.run(key, lambda: 1) if mode == "sync" else runner.run(once.run_async(key, asyncio.sleep, 0, 1))
-
-        with monkeypatch.context() as patched:
-            patched.setattr(lane, "settings", lambda _: "SET SESSION nothing = 1")
-            with pytest.raises(StoreError, match="nothing"):
-                run("k")
-        assert run("k") == 1
-        store, asked = once.store, RowsQuery("SELECT @@innodb_lock_wait_timeout")
-        ((waits,),) = store.exchange(asked) if mode == "sync" else runner.run(store.exchange_async(asked))
-        assert waits == 1
-        once.close()
-
-
 def test_an_open_transaction_keeps_nobody_from_deleting_and_claiming_other_keys(once, connect, effects):
     once = once.using(name="n")
     for number in range(3):
@@ -532,10 +313,3 @@ def test_a_batch_is_sent_in_statements_that_the_server_takes(other_server):
     ]
     assert [reply.won for reply in drive(store.swap_many(ends), store)] == [True] * 10
     store.close()
-
-
-def test_a_ledger_that_is_not_made_yet_has_no_record_of_any_status(database):
-    once = Once(database)
-    assert list(once.ledger.records(status="PARKED")) == []
-    assert list(once.ledger.records(status="UNSENT")) == []
-    once.close()

@@ -45,19 +45,21 @@ def act(connection):
         cursor.execute("INSERT INTO effects VALUES ('effect')")
 
 
-def test_an_effect_commits_with_its_record(once, connection, effects):
-    with once.transaction("k", connection):
-        assert value(connection, "@@in_transaction") == 1
-        act(connection)
-    assert (effects(), once.ledger.show("n:k")[0].status) == (["effect"], "COMPLETED")
-    assert value(connection, "@@in_transaction") == 0
-
-
-def test_a_failed_body_rolls_back(once, connection, effects):
+def test_a_life_of_a_key_leaves_no_transaction_open(once, connection, effects):
     with pytest.raises(ZeroDivisionError), once.transaction("k", connection):
         act(connection)
         raise ZeroDivisionError
     assert (effects(), value(connection, "@@in_transaction")) == ([], 0)
+    with once.transaction("k", connection) as transaction:
+        assert value(connection, "@@in_transaction") == 1
+        act(connection)
+        transaction.result = "made"
+    assert (effects(), value(connection, "@@in_transaction")) == (["effect"], 0)
+    ((kept, _),) = once.ledger.records()
+    assert (transaction.claim.record, kept.result) == (kept, '"made"')
+    with pytest.raises(Completed), once.transaction("k", connection):
+        act(connection)
+    assert (effects(), value(connection, "@@in_transaction")) == (["effect"], 0)
 
 
 def test_a_claim_of_a_locked_key_leaves_no_transaction_open(once, connection, holder, effects):
@@ -77,19 +79,3 @@ def test_a_claim_of_a_locked_key_leaves_no_transaction_open(once, connection, ho
     with once.transaction("k", connection):
         act(connection)
     assert effects() == ["effect"]
-
-
-def test_a_key_that_is_completed_leaves_no_transaction_open(once, connection, effects):
-    with once.transaction("k", connection):
-        act(connection)
-    with pytest.raises(Completed), once.transaction("k", connection):
-        act(connection)
-    assert (effects(), value(connection, "@@in_transaction")) == (["effect"], 0)
-
-
-def test_a_claim_and_its_completion_are_told_as_they_are_kept(once, connection):
-    with once.transaction("k", connection) as transaction:
-        transaction.result = "made"
-    ((kept, _),) = once.ledger.records()
-    assert transaction.claim.record == kept
-    assert kept.result == '"made"'

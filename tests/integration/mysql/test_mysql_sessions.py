@@ -1,14 +1,21 @@
-"""Servers that begin a session otherwise than the driver asked for and believes, or take no writes any more."""
+"""Servers: their versions, URLs and TLS, and those that begin a session otherwise than the driver asked for and believes."""
 
 import asyncio
+import tempfile
 import uuid
+from pathlib import Path
 
 import pytest
 
 from onceward import Once, StoreError
 from onceward.pipelines.databases import Database
+from onceward.stores.mysql import lane
+from onceward.stores.mysql.queries import RowsQuery
+from onceward.stores.mysql.schema import flavor_of
+from servers.certificates import certificate
 from servers.mysql import Mariadb
 from stores.mysql_hands import name_of
+from tables import each
 from waiting import until
 
 
@@ -86,17 +93,14 @@ def check_texts(url):
     once.close()
 
 
-@pytest.mark.sampled("latin1")
 @pytest.mark.parametrize("charset", ["utf8mb3", "latin1"])
 def test_a_server_that_sets_another_charset_changes_no_text(as_worker, lent, charset):
     lent.sql(f"SET GLOBAL init_connect = 'SET NAMES {charset}'")
     check_texts(as_worker)
 
 
-@pytest.mark.sampled("utf8mb3")
-@pytest.mark.parametrize("charset", ["utf8mb3", "latin1"])
-def test_a_server_that_ignores_the_charset_that_is_asked_for_changes_no_text(charset):
-    server = with_worker(Mariadb(character_set_client_handshake="OFF", character_set_server=charset))
+def test_a_server_that_ignores_the_charset_that_is_asked_for_changes_no_text():
+    server = with_worker(Mariadb(character_set_client_handshake="OFF", character_set_server="utf8mb3"))
     try:
         check_texts(ledger_of(server))
     finally:
@@ -124,4 +128,94 @@ def test_a_server_that_takes_no_writes_any_more_is_left(as_worker, lent, mode):
         assert run("other") == 1
         assert connected()
         until(lambda: not before & connected())
+        once.close()
+
+
+@pytest.fixture(scope="module")
+def secured():
+    """The URL of a user who must use TLS, and the path of the certificate that signs the server's."""
+    with tempfile.TemporaryDirectory() as folder:
+        chain, key = certificate(Path(folder))
+        for path, mode in ((Path(folder), 0o755), (chain, 0o644), (key, 0o644)):
+            path.chmod(mode)  # the server is another user's
+        server = Mariadb(ssl_cert=chain, ssl_key=key)
+        server.sql("CREATE USER worker@'%' REQUIRE SSL")
+        server.sql("GRANT ALL ON test.* TO worker@'%'")
+        yield server.url.replace("root@", "worker@"), chain
+        server.stop()
+
+
+@pytest.mark.sampled("sync")
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_tls_is_checked(secured, mode):
+    url, chain = secured
+
+    def run(options):
+        once = Once(f"{url}?{options}", name="n")
+        try:
+            if mode == "sync":
+                return once.run("k", lambda: "made")
+            return asyncio.run(once.run_async("k", asyncio.sleep, 0, "made"))
+        finally:
+            once.close()
+
+    assert run(f"ca={chain}") == "made"
+    assert run("tls=on") == "made"
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(StoreError, match="certificate verify failed"):
+        run(f"ca={certificate(Path(folder))[0]}")
+
+
+@each(
+    ("says", "mariadb", "version"),
+    [
+        ("10.11.19-MariaDB-0+deb12u1", True, (10, 11, 19)),
+        ("5.5.5-10.6.4-MariaDB", True, (10, 6, 4)),
+        ("8.0.36", False, (8, 0, 36)),
+        ("8.4.3-cloud", False, (8, 4, 3)),
+    ],
+)
+def test_a_server_is_known_by_what_it_says(says, mariadb, version):
+    assert flavor_of(says) == (mariadb, version)
+
+
+def test_an_old_server_is_refused(database, monkeypatch):
+    monkeypatch.setattr("onceward.stores.mysql.schema.OLDEST", {True: (99, 0), False: (99, 0)})
+    with pytest.raises(StoreError, match=r"needs MariaDB 99\.0 or newer"):
+        Once(database).run("k", int)
+
+
+@each(
+    ("url", "told"),
+    [
+        ("mysql://u@h", "name the database"),
+        ("mysql://u@h/d?colour=red", "is no option"),
+        ("mysql://u@h/d?lanes=0", "lanes must be at least 1"),
+        ("mysql://u@h/d?timeout=never", "timeout must be seconds"),
+        ("mysql://u:geheim@h:x/d", "port"),
+        ("mysql://u@h/d?table=Upper", "lower-case"),
+    ],
+)
+def test_a_wrong_url_is_refused_and_hides_its_password(url, told):
+    with pytest.raises(ValueError, match=told) as error:
+        Once(url)
+    assert "geheim" not in str(error.value)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_session_whose_settings_were_refused_is_not_used(database, monkeypatch, mode):
+    Once(database, name="n").run("made", int)
+    once = Once(database, name="n")
+    with asyncio.Runner() as runner:
+
+        def run(key):
+            return once.run(key, lambda: 1) if mode == "sync" else runner.run(once.run_async(key, asyncio.sleep, 0, 1))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(lane, "settings", lambda _: "SET SESSION nothing = 1")
+            with pytest.raises(StoreError, match="nothing"):
+                run("k")
+        assert run("k") == 1
+        store, asked = once.store, RowsQuery("SELECT @@innodb_lock_wait_timeout")
+        ((waits,),) = store.exchange(asked) if mode == "sync" else runner.run(store.exchange_async(asked))
+        assert waits == 1
         once.close()

@@ -70,17 +70,13 @@ def never():
     raise AssertionError
 
 
-def test_a_claim_gives_up_in_time(once):
-    with ThreadPoolExecutor(1) as threads:
-        claim = threads.submit(once.run, "key", never)
-        with pytest.raises(StoreError) as caught:
-            claim.result(PATIENCE)
-    assert caught.value.transient
-
-
-def test_the_claim_of_a_coroutine_gives_up_in_time(once):
-    with pytest.raises(StoreError) as caught:
-        asyncio.run(asyncio.wait_for(once.run_async("key", never), PATIENCE))
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_claim_gives_up_in_time(once, mode):
+    with ThreadPoolExecutor(1) as threads, pytest.raises(StoreError) as caught:
+        if mode == "sync":
+            threads.submit(once.run, "key", never).result(PATIENCE)
+        else:
+            asyncio.run(asyncio.wait_for(once.run_async("key", never), PATIENCE))
     assert caught.value.transient
 
 

@@ -21,6 +21,7 @@ from stores.postgres_hands import django_connection
 SIGNED = "sha256=" + hmac.new(b"secret", b"{}", hashlib.sha256).hexdigest()
 HEADERS = {"X-GitHub-Delivery": "1", "X-GitHub-Event": "ping", "X-Hub-Signature-256": SIGNED, "Idempotency-Key": '"k"'}
 MIDDLEWARE = "onceward.web.django.IdempotencyMiddleware"
+RULES = Rules(scope=Scope.EVERYBODY)
 
 
 @pytest.fixture
@@ -99,32 +100,20 @@ def records(once):
     return [(record.status, record.attempts) for record, _ in once.ledger.records()]
 
 
-def fails_and_then_writes_once(once, rows, repair, target, **settings):
+@pytest.mark.parametrize("guard", ["webhook", "view", "middleware"])
+def test_an_effect_whose_commit_fails_is_made_by_the_next_delivery(once, write, rows, repair, guard):
+    target, settings = write, {}
+    if guard == "webhook":
+        target = view(hook(once, write))
+    elif guard == "view":
+        target = idempotent(once, RULES, name="http")(write)
+    else:
+        settings = {"MIDDLEWARE": [MIDDLEWARE], "ONCEWARD": {"once": once, "rules": RULES, "name": "http"}}
     assert deliver(target, **settings) >= 500
     assert (rows(), records(once)) == (0, [("RELEASED", 1)])
     repair()
     assert [deliver(target, **settings), deliver(target, **settings)] == [200, 200]
     assert (rows(), records(once)) == (1, [("COMPLETED", 2)])
-
-
-# --- a COMMIT that fails ----------------------------------------------------------------------------------------------
-
-
-def test_a_webhook_whose_commit_fails_is_handled_by_its_redelivery(once, write, rows, repair):
-    fails_and_then_writes_once(once, rows, repair, view(hook(once, write)))
-
-
-def test_a_request_whose_commit_fails_is_handled_by_its_retry(once, write, rows, repair):
-    guard = idempotent(once, Rules(scope=Scope.EVERYBODY), name="http")
-    fails_and_then_writes_once(once, rows, repair, guard(write))
-
-
-def test_a_request_under_the_middleware_whose_commit_fails_is_handled_by_its_retry(once, write, rows, repair):
-    settings = {"once": once, "rules": Rules(scope=Scope.EVERYBODY), "name": "http"}
-    fails_and_then_writes_once(once, rows, repair, write, MIDDLEWARE=[MIDDLEWARE], ONCEWARD=settings)
-
-
-# --- webhooks -------------------------------------------------------------------------------------------------------
 
 
 def test_the_record_of_a_webhook_commits_with_its_effect_in_one_database(inside, django, write, rows, repair):
@@ -175,15 +164,6 @@ def other(django, postgres, repair):
     del connections.settings[made.alias]
 
 
-def test_a_rollback_in_the_ledgers_database_leaves_the_others_alone(inside, django, other, rows):
-    def handle(event):
-        with other.cursor() as cursor:
-            cursor.execute(f"INSERT INTO rows_{django.alias} VALUES (1)")
-        transaction.set_rollback(True, using=django.alias)
-
-    assert (deliver(view(hook(inside, handle))), rows(), records(inside)) == (200, 1, [("COMPLETED", 1)])
-
-
 @pytest.mark.parametrize("guard", ["webhook", "idempotent"])
 @pytest.mark.parametrize("late", ["django", "other"])
 def test_a_hook_that_fails_after_one_of_two_commits_leaves_one_row_in_each(
@@ -195,34 +175,10 @@ def test_a_hook_that_fails_after_one_of_two_commits_leaves_one_row_in_each(
         transaction.on_commit(lambda: 1 / 0, using={"django": django, "other": other}[late].alias)
         return write()
 
-    guarded = idempotent(once, Rules(scope=Scope.EVERYBODY), name="http")
+    guarded = idempotent(once, RULES, name="http")
     target = view(hook(once, handle)) if guard == "webhook" else guarded(handle)
     assert [deliver(target), deliver(target)] == [500, 200]
     assert (rows(), records(once)) == (2, [("COMPLETED", 1)])
-
-
-def test_a_hook_that_fails_after_the_commit_leaves_one_row(once, django, write, rows, repair):
-    repair()
-
-    def handle(event):
-        write()
-        transaction.on_commit(lambda: 1 / 0, using=django.alias)
-
-    target = view(hook(once, handle))
-    assert [deliver(target), deliver(target)] == [500, 200]
-    assert (rows(), records(once)) == (1, [("COMPLETED", 1)])
-
-
-def test_a_hook_that_fails_after_the_commit_of_a_request_leaves_one_row(once, django, write, rows, repair):
-    repair()
-
-    @idempotent(once, Rules(scope=Scope.EVERYBODY), name="http")
-    def target(request):
-        transaction.on_commit(lambda: 1 / 0, using=django.alias)
-        return write()
-
-    assert [deliver(target), deliver(target)] == [500, 200]
-    assert (rows(), records(once)) == (1, [("COMPLETED", 1)])
 
 
 def test_a_webhook_inside_an_open_transaction_is_refused_before_it_runs(inside, django, write, rows):
@@ -232,44 +188,22 @@ def test_a_webhook_inside_an_open_transaction_is_refused_before_it_runs(inside, 
     assert (rows(), records(inside)) == (0, [])
 
 
-# --- a plain guard --------------------------------------------------------------------------------------------------
-
-
 def charge(order: str, write) -> None:
     write()
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_guarded_call_inside_a_transaction_of_djangos_warns_once(inside, django, write, rows):
+def test_a_guarded_call_inside_a_transaction_of_djangos_warns_once_and_one_beside_it_does_not(
+    inside, django, write, repair, rows
+):
     guarded = inside(key="order")(charge)
     with pytest.raises(DatabaseError), transaction.atomic(using=django.alias):
         with pytest.warns(UserWarning, match=f"the database '{django.alias}'.*transactions.md"):
             guarded("a", write)
         guarded("b", write)
     assert (rows(), records(inside)) == (0, [("COMPLETED", 1)] * 2)
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_guarded_call_beside_a_transaction_of_djangos_does_not_warn(inside, django, write, repair, rows):
     repair()
-
-    def handle(order: str) -> None:
-        with transaction.atomic(using=django.alias):
-            write()
-
-    inside(key="order", name="handle")(handle)("a")
-    with inside.transaction("b", django):
+    with inside.transaction("c", django):
         write()
+    inside.using(name="beside").run("d", lambda: transaction.atomic(django.alias)(write)() and None)
     assert rows() == 2
-
-
-def test_a_guarded_call_in_a_view_under_atomic_requests_warns(inside, django, write, rows):
-    guarded = inside(key="order", name="charge")(charge)
-
-    def target(request):
-        guarded("a", write)
-        return HttpResponse()
-
-    with pytest.warns(UserWarning, match="COMPLETED, but"):
-        assert deliver(target) == 500
-    assert rows() == 0

@@ -67,22 +67,13 @@ def until_listened_to(once, keys=1):
 
 
 @pytest.mark.usefixtures("told_only")
-@pytest.mark.parametrize("waiters", [1, 5])
-def test_waiters_are_told_of_a_completion(holder, peer, waiters):
+@pytest.mark.parametrize(("end", "got"), [("complete", ["done"]), ("release", ["its own"])])
+def test_waiters_are_told_of_an_end(holder, peer, end, got):
     claim = holder.acquire("k")
-    waiting = [Waiting(peer) for _ in range(waiters)]
+    waiting = [Waiting(peer) for _ in range(3 if end == "complete" else 1)]
     until_listened_to(peer)
-    claim.complete("done")
-    assert [one.ended() for one in waiting] == [["done"]] * waiters
-
-
-@pytest.mark.usefixtures("told_only")
-def test_a_waiter_is_told_that_the_key_was_given_back(holder, peer):
-    claim = holder.acquire("k")
-    waiting = Waiting(peer)
-    until_listened_to(peer)
-    claim.release("try again")
-    assert waiting.ended() == ["its own"]
+    getattr(claim, end)("done")
+    assert [one.ended() for one in waiting] == [got] * len(waiting)
 
 
 @pytest.mark.usefixtures("told_only")
@@ -207,17 +198,6 @@ def test_a_closed_ledger_listens_no_more_and_begins_anew(holder, peer):
     until_listened_to(peer)
     claim.complete("again")
     assert second.ended() == ["again"]
-
-
-def test_a_key_that_nobody_waits_for_is_forgotten(holder, peer, postgres, monkeypatch):
-    monkeypatch.setattr(listening, "LINGER", 0.05)
-    monkeypatch.setattr(listening, "IDLE", 0.1)
-    claim = holder.acquire("k")
-    waiting = Waiting(peer)
-    until_listened_to(peer)
-    claim.complete("done")
-    assert waiting.ended() == ["done"]
-    until(lambda: not ear_of(peer)._keys and ear_of(peer)._thread is None)
 
 
 @pytest.mark.usefixtures("told_only")

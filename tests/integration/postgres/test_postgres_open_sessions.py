@@ -66,15 +66,6 @@ def test_a_write_within_a_query_counts(once, engine, effects, table):
         once.using(name="n").run("a", lambda: len(ours.execute(write).all()))
 
 
-def test_an_engine_that_commits_each_statement_does_not_count(once, postgres, effects, table):
-    url = postgres.url.replace("postgresql:", "postgresql+psycopg:")
-    engine = create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as ours:
-        once.using(name="n").run("a", lambda: ours.execute(text(f"INSERT INTO {table} VALUES ('effect')")).rowcount)
-    engine.dispose()
-    assert effects() == ["effect"]
-
-
 def test_a_claim_that_is_completed_by_hand_counts(once, engine, insert):
     with Session(engine) as session:
         claim = once.acquire("a")

@@ -1,8 +1,17 @@
-"""An effect in the ledger's own PostgreSQL commits together with its record: both, or neither."""
+"""An effect in the ledger's own PostgreSQL commits together with its record, its step and its messages: all, or nothing."""
+
+import asyncio
+from contextlib import suppress
 
 import pytest
 
-from onceward import Once, OncewardError, StoreError
+import onceward
+from onceward import Once, StepMade, StoreError, current
+from onceward.outbox import drain
+from stores.outbox_cases import *  # noqa: F403 - its tests run here
+from stores.outbox_cases import unsent
+from stores.postgres_hands import HANDS
+from stores.step_cases import *  # noqa: F403 - its tests run here
 from stores.transaction_cases import *  # noqa: F403 - its tests run here
 from stores.transaction_cases import Failure, run
 
@@ -39,18 +48,6 @@ async def test_a_constraint_that_fails_at_the_commit_undoes_both(once, hand, pos
 
 
 @run
-async def test_a_body_that_takes_its_record_away_commits_nothing(once, hand, effects, schema):
-    place = schema.partition("schema=")[2]
-    async with hand.connection() as connection:
-        with pytest.raises(OncewardError, match="committed or rolled back"):
-            async with hand.within(once.transaction("k", connection)):
-                await hand.act(connection)
-                await hand.sql(connection, f"DELETE FROM {place}.onceward")
-        assert hand.is_idle(connection)
-    assert (effects(), [state for state, _ in hand.status(once)]) == ([], ["PARKED"])
-
-
-@run
 async def test_a_connection_that_has_prepared_our_statements_can_forget_them(once, hand, effects):
     """psycopg does so after each rollback, also to a savepoint."""
     async with hand.connection() as connection:
@@ -65,3 +62,87 @@ async def test_a_connection_that_has_prepared_our_statements_can_forget_them(onc
                 async with hand.within(once.transaction(("fails", turn), connection)):
                     raise Failure
     assert (effects(), hand.status(once).count(("COMPLETED", 1))) == (["kept"] * 18, 18)
+
+
+def test_another_encoding_is_refused_before_the_body_runs_and_its_key_stays_free(once, hand):
+    async def use():
+        async with hand.connection() as connection:
+            async with hand.own_transaction(connection):
+                await hand.sql(connection, "SET client_encoding TO LATIN1")
+            with pytest.raises(ValueError, match="client_encoding is LATIN1"):
+                async with hand.within(once.transaction("k", connection)):
+                    pytest.fail("it ran")
+            async with hand.own_transaction(connection):
+                await hand.sql(connection, "SET client_encoding TO UTF8")
+            async with hand.within(once.transaction("k", connection)) as transaction:
+                transaction.result = {"name": "José €"}
+
+    asyncio.run(use())
+    assert once.using(name="claim").run("k", dict) == {"name": "José €"}
+
+
+@pytest.mark.parametrize("local", ["", "LOCAL "])
+def test_an_encoding_that_the_body_sets_rolls_back(once, hand, effects, local):
+    async def use():
+        async with hand.connection() as connection:
+            with pytest.raises(ValueError, match="client_encoding is LATIN1"):
+                async with hand.within(once.transaction("k", connection)) as transaction:
+                    await hand.act(connection)
+                    await hand.sql(connection, f"SET {local}client_encoding TO LATIN1")
+                    transaction.result = {"name": "José"}
+
+    asyncio.run(use())
+    assert effects() == []
+    assert once.using(name="claim").run("k", lambda: "ran again") == "ran again"
+
+
+def test_a_transaction_whose_commit_fails_sends_nothing(once, hand, sql, box, postgres):
+    sql(f"CREATE TABLE {hand.table}_late (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+
+    async def place():
+        async with hand.connection() as connection, hand.within(once.transaction("k", connection)):
+            onceward.current().send(box.address, 1)
+            for _ in "ab":
+                await hand.sql(connection, f"INSERT INTO {hand.table}_late VALUES (1)")
+
+    with pytest.raises(onceward.StoreError):
+        asyncio.run(place())
+    assert drain(10) == 0
+    assert (box.bodies, unsent(once)) == ([], [None])
+
+
+pytestmark = pytest.mark.sampled(hand=2)
+
+
+@pytest.mark.parametrize("point", range(6))
+@pytest.mark.parametrize("name", [name for name, kind in HANDS.items() if kind.awaited])
+def test_a_cancellation_at_any_moment_leaves_both_or_neither(once, postgres, table, effects, name, point):
+    hand, patience = HANDS[name](postgres.url, table), 60
+
+    async def handle(connection):
+        with suppress(StepMade):
+            async with current().step_transaction("stock", connection):
+                await hand.act(connection)
+        await asyncio.sleep(patience)
+
+    async def main():
+        nonlocal patience
+        async with hand.connection() as connection:
+            call = asyncio.create_task(once.run_async("k", handle, connection))
+            async with hand.connection() as looking:
+                await hand.act(looking, "warm")
+            await asyncio.sleep(0.003 * point)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert hand.is_idle(connection)
+            made = effects().count("effect")
+            assert made == sum(record.steps is not None for record, _ in once.ledger.records())
+            for record, _ in once.ledger.records():
+                once.ledger.park(record.key, live=True)
+                once.ledger.unpark(record.key)
+            patience = 0
+            await once.run_async("k", handle, connection)
+
+    asyncio.run(main())
+    assert effects().count("effect") == 1

@@ -1,4 +1,10 @@
-"""A connection of SQLite that does something at its COMMIT."""
+"""Connections of SQLite: one that does something at its COMMIT, and the hand of the shared cases."""
+
+import contextlib
+import sqlite3
+from contextlib import asynccontextmanager
+
+from stores.postgres_hands import Psycopg
 
 
 class Commits:
@@ -44,3 +50,23 @@ def raises(error):
         raise error
 
     return at_commit
+
+
+class Sqlite(Psycopg):
+    """A connection of the sqlite3 module."""
+
+    def __init__(self, path, level):
+        self.url, self.table, self._level = path, "effects", level
+
+    @asynccontextmanager
+    async def connection(self, url=None):
+        with contextlib.closing(sqlite3.connect(self.url, isolation_level=self._level)) as connection:
+            yield connection
+
+    async def savepoint_undone(self, connection, value):
+        await self.sql(connection, "SAVEPOINT mine")
+        await self.act(connection, value)
+        await self.sql(connection, "ROLLBACK TO mine")
+
+    def is_idle(self, connection):
+        return not connection.in_transaction

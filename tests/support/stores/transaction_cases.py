@@ -195,3 +195,14 @@ async def test_max_attempts_parks_the_key(once, hand, effects):
                 pytest.fail("it ran")
         assert hand.is_idle(connection)
     assert hand.status(once) == [("PARKED", 2)]
+
+
+@run
+async def test_a_body_that_takes_its_record_away_commits_nothing(once, hand, effects):
+    async with hand.connection() as connection:
+        with pytest.raises(OncewardError, match="committed or rolled back"):
+            async with hand.within(once.transaction("k", connection)):
+                await hand.act(connection)
+                await hand.sql(connection, f"DELETE FROM {once.store.names.table}")
+        assert hand.is_idle(connection)
+    assert (effects(), [state for state, _ in hand.status(once)]) == ([], ["PARKED"])

@@ -1,0 +1,130 @@
+"""What PostgreSQL reads by an index alone, also in an old ledger; and lists, column by column, that come back as they were."""
+
+import pytest
+
+from onceward import StoreError
+from onceward.core.drivers import drive
+from onceward.core.origin import provenance_in
+from onceward.core.record import COMPLETED
+from onceward.core.selections import ChainOf, DueWithin
+from onceward.stores import open_store
+from onceward.stores.capabilities import MIGRATE, OUTBOX
+from onceward.stores.contract import NoIndex
+from onceward.stores.postgres.queries import DueQuery, RawQuery
+from onceward.testing.bench import claim_of, next_of
+from tables import each
+
+
+def test_ten_thousand_completed_records_are_not_read(store, sql):
+    drive(store.insert_many([claim_of(f"k{n:05}", "a", status=COMPLETED) for n in range(10_000)]), store)
+    write = claim_of("left", "a", status=COMPLETED, keep=None, unsent="{}", due=-1.0)
+    assert drive(store.insert(write), store).won
+    sql(f"ANALYZE {store.names.table}")
+    query = DueQuery(store.names.table, None, 100, 0.0)
+    plan = "\n".join(row[0] for row in store.exchange(RawQuery(f"EXPLAIN {query.text}", *query.values)))
+    assert "Seq Scan" not in plan
+    assert plan.count(f"{store.names.plain}_due") == 2  # the page, and the next moment
+    assert [record.key for record in drive(store.select(DueWithin(), None, 100), store).records] == ["left"]
+
+
+def test_a_former_versions_ledger_refuses_messages_until_it_is_migrated(store, sql):
+    drive(OUTBOX.needed(store)(), store)
+    sql(f"DROP INDEX {store.names.index('due')}")
+    with pytest.raises(StoreError, match=r"no index of messages, .*`onceward migrate --store postgresql://"):
+        drive(OUTBOX.needed(store)(), store)
+    assert (f"index {store.names.index('due')}", True) in drive(MIGRATE.needed(store)(), store)
+    drive(OUTBOX.needed(store)(), store)
+
+
+def test_an_index_of_another_schemas_ledger_is_not_taken_for_its_own(store, sql, schema, postgres):
+    drive(OUTBOX.needed(store)(), store)
+    other = open_store(schema.replace("?schema=", "?schema=other_"))
+    drive(OUTBOX.needed(other)(), other)
+    path = f"{store.names.schema},{other.names.schema}"
+    sql(f"DROP INDEX {store.names.index('due')}")
+    both = open_store(f"{postgres.url}?options=-csearch_path%3D{path}")
+    with pytest.raises(StoreError, match="no index of messages"):
+        drive(OUTBOX.needed(both)(), both)
+    drive(MIGRATE.needed(both)(), both)
+    drive(OUTBOX.needed(both)(), both)
+    drive(OUTBOX.needed(other)(), other)  # which keeps its own
+    both.close()
+    other.close()
+
+
+def came(root, parent):
+    return provenance_in({"onceward-root": root, "onceward-parent": parent}.get).origin
+
+
+def traced(store, root, limit=100, *, scan=False):
+    return drive(store.select(ChainOf(root, scan=scan), None, limit), store)
+
+
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_the_records_of_other_chains_are_not_read(store, sql, analyzed):
+    writes = [claim_of(f"k{n:05}", "a", origin=came(f"root{n // 10}", f"k{n - 1:05}")) for n in range(10_000)]
+    drive(store.insert_many(writes), store)
+    if analyzed:
+        sql(f"ANALYZE {store.names.table}")
+    query = store._page(ChainOf("root7"), None, 100, "origin", None)
+    plan = "\n".join(row[0] for row in store.exchange(RawQuery(f"EXPLAIN {query.text}", *query.values)))
+    assert "Seq Scan" not in plan
+    assert "_pkey" not in plan
+    assert f"{store.names.plain}_origin" in plan
+    assert [record.key for record in traced(store, "root7").records] == [f"k{n:05}" for n in range(70, 80)]
+
+
+@pytest.mark.parametrize("root", ['a","parent":"b', "a'b", "é" * 1024, "a\\", "a,", "$1", "%s"])
+def test_a_root_of_any_text_is_found(store, root):
+    drive(store.insert(claim_of("one", "a", origin=came(root, "p"))), store)
+    drive(store.insert(claim_of("two", "a", origin=came(root + "x", "p"))), store)
+    assert [record.key for record in traced(store, root).records] == ["one"]
+
+
+def test_a_former_versions_ledger_is_traced_after_migrate_or_by_reading_it(store, sql):
+    drive(store.insert(claim_of("pay", "a", origin=came("order", "order"))), store)
+    sql(f"DROP INDEX {store.names.index('origin')}")
+    with pytest.raises(NoIndex, match=r"no index .*onceward migrate"):
+        traced(store, "order")
+    assert [record.key for record in traced(store, "order", scan=True).records] == ["pay"]
+    assert (f"index {store.names.index('origin')}", True) in drive(MIGRATE.needed(store)(), store)
+    assert [record.key for record in traced(store, "order").records] == ["pay"]
+
+
+ODD = [
+    "",
+    "NULL",
+    '"',
+    "\\",
+    '\\"',
+    "a,b",
+    "{x}",
+    " edges ",
+    "two\nlines",
+    "\u00e9\U0001f600",
+    "'quoted'",
+    '{"a": "b"}',
+]
+
+
+@each("texts", [ODD, ODD[:1], ["same"] * 3, [*ODD, None], [None, None], ['"', '"'], ["\\"] * 2])
+def test_texts_come_back_as_they_were(texts, store):
+    rows = store.exchange(RawQuery("SELECT * FROM unnest($1::text[]) WITH ORDINALITY ORDER BY 2", list(texts)))
+    assert [(text, number) for text, number in rows] == list(zip(texts, range(1, len(texts) + 1), strict=True))
+
+
+@each("numbers", [[0, -1, 2**62], [7, 7], [1, None], [0.1, -2.5e-9, 1e300], [0.5, 0.5], [1.5, None], [2.0, 2]])
+def test_numbers_come_back_as_they_were(numbers, store):
+    kind = "float8" if any(type(one) is float for one in numbers) else "bigint"
+    rows = store.exchange(RawQuery(f"SELECT * FROM unnest($1::{kind}[])", numbers))
+    assert [value for (value,) in rows] == numbers
+
+
+def test_a_nul_anywhere_in_a_batch_is_refused(store):
+    held = drive(store.insert_many([claim_of("a", "o"), claim_of("b", "o")]), store)
+    for results in (["\0", "x"], ["\0", "\0"], ["x\0", None]):
+        pairs = [
+            (next_of(reply.record, result=result), reply.record) for reply, result in zip(held, results, strict=True)
+        ]
+        with pytest.raises(StoreError, match="NUL"):
+            drive(store.swap_many(pairs), store)
