@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from onceward import Busy, Once, StoreError
+from onceward import Once, ResultNotRecorded, StoreError
+from onceward.core.drivers import drive
 from onceward.core.selections import ByKey
 from places import SOURCES
 from servers.needs import missing
@@ -38,9 +39,6 @@ def fail_if_run():
 
 def beside(path, suffix):
     return path.with_name(path.name + suffix)
-
-
-# --- moved, replaced, deleted -----------------------------------------------------------------------------------------
 
 
 def move(path):
@@ -101,9 +99,6 @@ def test_a_worker_whose_wal_was_deleted_is_told_and_loses_nothing(once, path, su
     assert once.ledger.stats()["total"] == 6
 
 
-# --- who may read it --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("target", ["ledger.db", "link.db"])
 def test_a_new_ledger_is_its_owners_alone(tmp_path, target):
     (tmp_path / "link.db").symlink_to("ledger.db")
@@ -118,17 +113,6 @@ def test_a_new_ledger_is_its_owners_alone(tmp_path, target):
         os.umask(old)
 
 
-def test_a_deleted_wal_is_noticed_behind_a_link_too(once, path, tmp_path):
-    (tmp_path / "link.db").symlink_to(path)
-    other = Once(f"sqlite:///{tmp_path}/link.db")
-    assert other.run("k", int) == 0
-    beside(path, "-wal").unlink()
-    time.sleep(SOON)
-    with pytest.raises(StoreError, match="-wal"):
-        other.run("new", fail_if_run)
-    other.close()
-
-
 def test_a_file_that_was_there_keeps_its_mode(path):
     path.touch(0o640)
     path.chmod(0o640)
@@ -140,7 +124,7 @@ def test_a_file_that_was_there_keeps_its_mode(path):
 
 READS = """
 import os, sys
-from onceward import Once, StoreError
+from onceward import Once, ResultNotRecorded, StoreError
 warm = Once("sqlite:///" + sys.argv[1] + ".warm")  # loads all modules, which that user may not be able to
 warm.acquire("k")
 list(warm.ledger.records())
@@ -183,8 +167,6 @@ def test_a_user_who_may_only_read_can_list_and_show(worker):
         shutil.rmtree(folder)
 
 
-# --- damaged rows -----------------------------------------------------------------------------------------------------
-
 DAMAGE = [
     "UPDATE onceward SET result = x'00ff' WHERE key LIKE '%bad'",
     "UPDATE onceward SET fence = 'text' WHERE key LIKE '%bad'",
@@ -205,8 +187,6 @@ def test_a_damaged_row_is_clear_error_that_names_its_key_and_others_go_on(once, 
     assert "card" not in repr(told.value.__cause__)
     assert not told.value.transient
     assert once.run("other", int) == 0
-    from onceward.core.drivers import drive
-
     page = drive(once.store.select(ByKey(), None, 100), once.store)
     assert [one.key for one in page.damaged] == ["claim:bad"]
     assert len(page.records) == 2
@@ -214,8 +194,6 @@ def test_a_damaged_row_is_clear_error_that_names_its_key_and_others_go_on(once, 
     assert not drive(once.store.delete(page.damaged[0]), once.store).won
     once.acquire("bad").complete()
 
-
-# --- fences -----------------------------------------------------------------------------------------------------------
 
 PAUSED = """
 import sys
@@ -251,38 +229,6 @@ def test_a_claim_paused_before_its_insert_gets_a_fence_beyond_the_cleared(path):
     once.close()
 
 
-CLAIMS = """
-import sys
-from onceward import Busy, Completed, Once
-once = Once("sqlite:///" + sys.argv[1] + "?synchronous=NORMAL&timeout=20")
-for _ in range(400):
-    try:
-        claim = once.acquire("k")
-    except (Busy, Completed):
-        continue
-    print(claim.fence, flush=True)
-    once.ledger.clear("claim:k", live=True)
-"""
-
-
-def test_fences_of_workers_that_claim_and_clear_one_key_only_grow(path):
-    log = beside(path, ".log")
-    with open(log, "a") as out:
-        workers = [
-            subprocess.Popen(
-                [sys.executable, "-c", CLAIMS, str(path)], env={**os.environ, "PYTHONPATH": str(SOURCES)}, stdout=out
-            )
-            for _ in range(3)
-        ]
-        assert [worker.wait(60) for worker in workers] == [0] * 3
-    fences = list(map(int, log.read_text().split()))
-    assert fences == sorted(set(fences))
-    assert len(fences) > 50
-
-
-# --- forks ------------------------------------------------------------------------------------------------------------
-
-
 def test_stores_that_are_dropped_leave_no_fork_hook_behind(path):
     from onceward.stores import locks
 
@@ -302,38 +248,75 @@ def test_stores_that_are_dropped_leave_no_fork_hook_behind(path):
     assert len(locks._STORES) <= before
 
 
-def test_a_fork_while_thread_uses_ledger_in_memory_leaves_no_lock_behind():
-    once = Once("memory:")
-    stop = threading.Event()
+@pytest.fixture
+def mounted(tmp_path):
+    """A small file system of its own, that can be filled up and made read-only."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
+    if done.returncode:
+        missing("a file system can only be mounted by root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
 
-    def work():
-        while not stop.is_set():
-            list(once.ledger.records())
 
-    for number in range(300):
-        once.run(number, int)
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    codes = []
-    try:
-        for number in range(10):
-            child = os.fork()
-            if not child:
-                import signal
+def remount(folder, mode):
+    subprocess.run(["mount", "-o", f"remount,{mode}", str(folder)], check=True)
 
-                signal.alarm(5)
-                code = 1
-                try:
-                    code = 0 if once.run(f"child {number}", int) == 0 else 2
-                finally:
-                    os._exit(code)
-            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert codes == [0] * 10
+
+def test_a_file_system_that_turns_read_only_gives_the_caller_its_result_and_runs_nothing_more(mounted):
+    once = Once(f"sqlite:///{mounted}/ledger.db", lease=1)
+
+    def handle():
+        once.close()
+        remount(mounted, "ro")
+        return "the effect"
+
+    with pytest.raises(ResultNotRecorded) as raised:
+        once.run("k", handle)
+    assert raised.value.result == "the effect"
+    with pytest.raises(StoreError, match=r"read-only|cannot be opened"):
+        once.run("other", fail_if_run)
+    remount(mounted, "rw")
+    assert once.run("other", int) == 0
+    once.close()
+
+
+def fill(folder):
+    with open(folder / "fill", "wb", buffering=0) as file:
+        for size in (65536, 4096, 512, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def test_a_full_disk_at_claim_is_clear_error_and_nothing_runs_or_is_lost(mounted):
+    once = Once(f"sqlite:///{mounted}/ledger.db")
+    once.run("before", str, "x" * 1000)
+    fill(mounted)
+    with pytest.raises(StoreError, match=r"disk is full|disk failed"):
+        for number in range(100):
+            once.run(number, str, "y" * 4000)
+    os.unlink(mounted / "fill")
+    assert once.run("before", str) == "x" * 1000
+    assert once.run("after", int) == 0
+    once.close()
+
+
+def test_a_full_disk_at_the_completion_is_waited_out_while_claim_lasts(mounted):
+    once = Once(f"sqlite:///{mounted}/ledger.db", lease=20)
+    once.run("warm up", int)
+
+    def handle():
+        fill(mounted)
+        threading.Timer(0.4, os.unlink, [mounted / "fill"]).start()
+        return "y" * 100_000
+
+    assert once.run("k", handle) == "y" * 100_000
+    assert once.run("k", handle) == "y" * 100_000
+    once.close()
 
 
 def test_any_number_of_coroutines_wait_in_one_thread_for_a_slow_file(path):
@@ -359,10 +342,3 @@ def test_any_number_of_coroutines_wait_in_one_thread_for_a_slow_file(path):
     asyncio.run(main())
     assert most <= before + 2, "the writer thread, and the timer of heartbeats"
     assert longest < 2.3, "the loop goes on meanwhile"
-
-
-def test_a_lease_holds_through_all_of_this(once):
-    claim = once.acquire("last")
-    with pytest.raises(Busy):
-        Once(once.store.url).acquire("last")
-    claim.complete()

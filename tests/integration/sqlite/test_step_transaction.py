@@ -11,43 +11,22 @@ from functools import partial
 
 import pytest
 
-from onceward import Busy, Claim, LeaseLost, Once, OncewardError, Parked, ResultWarning, StepMade, StoreError
+from onceward import Busy, Claim, Once, OncewardError, Parked, ResultWarning, StepMade, StoreError
 from onceward.claim.stepping.handler_steps import HandlerSteps
 from onceward.core import steps
 from onceward.core.drivers import drive
 from onceward.core.steps import Lost
 from stores.sqlite_commits import Commits, commits_and_raises, raises, rolls_back_and_raises
+from stores.step_cases import (  # noqa: F401 - they run here
+    test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once,
+    test_a_zombies_step_is_refused_and_its_effect_rolled_back,
+    test_effect_and_step_commit_together_and_a_later_attempt_gets_the_result,
+)
 
 
-@pytest.fixture
-def path(tmp_path):
-    file = tmp_path / "ledger.db"
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE effects (value)")
-    connection.close()
-    return file
-
-
-@pytest.fixture
-def once(path):
-    made = Once(f"sqlite:///{path}")
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def connection(path):
-    made = sqlite3.connect(path, isolation_level=None)
-    yield made
-    made.close()
-
-
-def effects(path):
-    connection = sqlite3.connect(path)
-    try:
-        return [value for (value,) in connection.execute("SELECT value FROM effects ORDER BY rowid")]
-    finally:
-        connection.close()
+@pytest.fixture(params=[None])
+def level(request):
+    return request.param
 
 
 def act(connection, value="effect"):
@@ -66,31 +45,7 @@ def handler(once, body):
     return lambda: place(1)
 
 
-def test_effect_and_step_commit_together_and_a_later_attempt_gets_the_result(once, path, connection):
-    seen = []
-
-    def body(claim):
-        stock = claim.step_transaction("stock", connection)
-        with suppress(StepMade), stock:
-            act(connection)
-            stock.result = {"left": (3, 4)}
-            assert effects(path) == []
-        assert effects(path) == ["effect"]
-        seen.append(stock.result)
-        claim.step("mail", seen.append, "mailed")
-        if claim.attempt == 1:
-            raise Failure
-        return stock.result
-
-    place = handler(once, body)
-    with pytest.raises(Failure):
-        place()
-    assert place() == {"left": (3, 4)}
-    assert seen == [{"left": (3, 4)}, "mailed", {"left": (3, 4)}]
-    assert effects(path) == ["effect"]
-
-
-def test_a_large_result_commits_with_its_step_and_its_effect(once, path, connection):
+def test_a_large_result_commits_with_its_step_and_its_effect(once, path, effects, connection):
     def body(claim):
         with claim.step_transaction("stock", connection) as stock:
             act(connection)
@@ -101,10 +56,10 @@ def test_a_large_result_commits_with_its_step_and_its_effect(once, path, connect
 
     with pytest.raises(sqlite3.OperationalError):
         handler(once, body)()
-    assert (effects(path), len(list(once.ledger.records()))) == ([], 1)
+    assert (effects(), len(list(once.ledger.records()))) == ([], 1)
     with pytest.raises(Failure):
         handler(once, body)()
-    assert (effects(path), len(list(once.ledger.records()))) == (["effect"], 2)
+    assert (effects(), len(list(once.ledger.records()))) == (["effect"], 2)
     with pytest.raises(StepMade) as made:
         handler(once, body)()
     assert made.value.result == "x" * 20_000
@@ -125,36 +80,7 @@ def test_a_made_step_is_told_of_by_an_error_of_its_own(once, connection):
     assert (made.value.step, made.value.result, made.value.key) == ("stock", 5, "place:1")
 
 
-def test_a_body_that_raises_leaves_neither_and_can_be_tried_again_at_once(once, path, connection):
-    def body(claim):
-        with pytest.raises(Failure), claim.step_transaction("stock", connection):
-            act(connection, "undone")
-            raise Failure
-        assert claim.record.steps is None
-        with claim.step_transaction("stock", connection):
-            act(connection)
-        with pytest.raises(ValueError, match="two steps"), claim.step_transaction("stock", connection):
-            act(connection, "twice")
-
-    handler(once, body)()
-    assert effects(path) == ["effect"]
-    assert not connection.in_transaction
-
-
-def test_a_zombies_step_is_refused_and_its_effect_rolled_back(once, path, connection):
-    zombie = once.acquire("k", lease=0.5)
-    time.sleep(0.6)
-    with pytest.raises(LeaseLost), zombie.step_transaction("stock", connection):
-        act(connection)
-    claim = once.acquire("k", lease=30)  # whose belief outlives it
-    connection.execute("UPDATE onceward SET owner = 'theirs'")
-    with pytest.raises(LeaseLost), claim.step_transaction("stock", connection):
-        act(connection)
-    assert claim.lost
-    assert effects(path) == []
-
-
-def test_nobody_takes_over_while_it_is_open_and_its_commit_renews(once, path, connection):
+def test_nobody_takes_over_while_it_is_open_and_its_commit_renews(once, path, effects, connection):
     other = Once(f"sqlite:///{path}?timeout=0.1")
     claim = once.acquire("k", lease=1.0)
     with claim.step_transaction("stock", connection):
@@ -167,7 +93,7 @@ def test_nobody_takes_over_while_it_is_open_and_its_commit_renews(once, path, co
     with pytest.raises(Busy):
         other.acquire("k")
     claim.complete()
-    assert effects(path) == ["effect"]
+    assert effects() == ["effect"]
     other.close()
 
 
@@ -183,34 +109,28 @@ def test_heartbeats_go_on_after_it(once, path, connection):
     other.close()
 
 
-def test_no_other_step_begins_in_it(once, path, connection):
-    second = sqlite3.connect(path)
-    with once.claim("k") as claim, claim.step_transaction("stock", connection):
-        with pytest.raises(OncewardError, match="a transaction holds"):
-            claim.step("mail", print)
-        with pytest.raises(OncewardError, match="a transaction holds"), claim.step_transaction("b", second):
-            pass
-        assert claim.paused
-    second.close()
-
-
 @pytest.mark.parametrize("outer", ["step", "completion"])
 @pytest.mark.parametrize("same", [True, False])
-def test_a_transaction_within_it_is_refused_and_frees_nothing(once, path, connection, outer, same):
+def test_a_transaction_within_it_is_refused_and_frees_nothing(once, path, effects, connection, outer, same):
     second = connection if same else sqlite3.connect(path)
     claim = once.acquire("k")
     with claim.step_transaction("stock", connection) if outer == "step" else claim.transaction(connection):
         act(connection)
         with pytest.raises(OncewardError, match="a transaction holds"), claim.transaction(second):
             pass
+        if outer == "step":
+            with pytest.raises(OncewardError, match="a transaction holds"):
+                claim.step("mail", print)
+            with pytest.raises(OncewardError, match="a transaction holds"), claim.step_transaction("b", second):
+                pass
         assert claim.paused
         with pytest.raises(OncewardError, match="a transaction holds"):
             claim.complete(5)
-    assert effects(path) == ["effect"]
+    assert effects() == ["effect"]
     second.close()
 
 
-def test_of_two_threads_with_one_name_one_makes_the_step(once, path, monkeypatch):
+def test_of_two_threads_with_one_name_one_makes_the_step(once, path, effects, monkeypatch):
     both, begin = threading.Barrier(2, timeout=30), HandlerSteps.begin
 
     def begins(*args, **options):
@@ -232,7 +152,7 @@ def test_of_two_threads_with_one_name_one_makes_the_step(once, path, monkeypatch
         made = [pool.submit(make, claim).exception for _ in range(2)]
         (refused,) = [error for exception in made if (error := exception()) is not None]
     assert "two steps of this attempt have the name 'stock'" in str(refused)
-    assert effects(path) == ["effect"]
+    assert effects() == ["effect"]
 
 
 def test_a_step_that_ends_beside_it_is_recorded_after_it(once, path, connection):
@@ -255,53 +175,40 @@ def test_a_step_that_ends_beside_it_is_recorded_after_it(once, path, connection)
         assert [name in claim.record.steps for name in ("stock", "slow")] == [True, True]
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_in_the_body_leaves_neither(once, path, connection, interrupt):
-    with pytest.raises(interrupt), once.claim("k") as claim, claim.step_transaction("stock", connection):
-        act(connection)
-        raise interrupt
-    assert (effects(path), next(once.ledger.records())[0].steps) == ([], None)
-    assert not connection.in_transaction
-
-
 IO_ERROR = sqlite3.OperationalError("disk I/O error")
 
 
-def test_a_commit_that_was_made_though_its_reply_is_an_error_counts(once, path):
-    connection = Commits(sqlite3.connect(path, isolation_level=None), commits_and_raises(IO_ERROR))
-    with once.claim("k") as claim:
-        with claim.step_transaction("stock", connection):
-            act(connection)
-        assert claim.step("mail", lambda: "mailed") == "mailed"
-    record = next(once.ledger.records())[0]
-    assert (effects(path), record.status) == (["effect"], "COMPLETED")
-    assert '"stock"' in record.steps
-    connection.close()
-
-
 @pytest.mark.parametrize("at_commit", [rolls_back_and_raises, raises])
-def test_a_commit_that_was_not_made_leaves_the_claim_as_it_was(once, path, at_commit):
+def test_a_commit_that_was_not_made_leaves_the_claim_as_it_was(once, path, effects, at_commit):
     connection = Commits(sqlite3.connect(path, isolation_level=None), at_commit(IO_ERROR))
     with once.claim("k") as claim:
         with pytest.raises(StoreError), claim.step_transaction("stock", connection):
             act(connection, "undone")
-        assert effects(path) == []
+        assert effects() == []
         with claim.step_transaction("stock", connection):
             act(connection)
     record = next(once.ledger.records())[0]
-    assert (effects(path), record.status) == (["effect"], "COMPLETED")
+    assert (effects(), record.status) == (["effect"], "COMPLETED")
     connection.close()
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), IO_ERROR], ids=["interrupt", "error"])
 @pytest.mark.parametrize("at_commit", [commits_and_raises, rolls_back_and_raises, raises])
-def test_an_interrupt_at_the_commit_leaves_both_or_neither(once, path, at_commit):
-    connection = Commits(sqlite3.connect(path, isolation_level=None), at_commit(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt), once.claim("k") as claim, claim.step_transaction("stock", connection):
-        act(connection)
-    made = effects(path)
-    steps = next(once.ledger.records())[0].steps
+def test_trouble_at_the_commit_leaves_both_or_neither(once, path, effects, at_commit, error):
+    connection, caught = Commits(sqlite3.connect(path, isolation_level=None), at_commit(error)), []
+    with suppress(KeyboardInterrupt, StoreError), once.claim("k") as claim:
+        try:
+            with claim.step_transaction("stock", connection):
+                act(connection)
+        except BaseException as raised:
+            caught.append(raised)
+            raise
+    made, record = effects(), next(once.ledger.records())[0]
     assert made == (["effect"] if at_commit is commits_and_raises else [])
-    assert bool(made) == (steps is not None)
+    assert bool(made) == (record.steps is not None)
+    assert (error is IO_ERROR and bool(made)) == (not caught), (
+        "a reply that is an error is no failure of a commit that was made"
+    )
     connection.close()
 
 
@@ -324,7 +231,9 @@ SECOND = pytest.mark.parametrize("second", [KeyboardInterrupt(), sqlite3.Databas
 
 @SECOND
 @pytest.mark.parametrize("first", [KeyboardInterrupt(), IO_ERROR])
-def test_after_a_second_trouble_at_the_commit_no_step_begins_and_nothing_undone_is_written(once, path, first, second):
+def test_after_a_second_trouble_at_the_commit_no_step_begins_and_nothing_undone_is_written(
+    once, path, effects, first, second
+):
     connection = InTrouble(path, raises(first), second)
     ran = []
 
@@ -336,7 +245,7 @@ def test_after_a_second_trouble_at_the_commit_no_step_begins_and_nothing_undone_
     with pytest.raises(StoreError, match="nobody could say whether its step 'stock' was committed"):
         once.run("k", handle)
     record = next(once.ledger.records())[0]
-    assert (ran, effects(path), record.status, record.steps) == ([], [], "IN_PROGRESS", None)
+    assert (ran, effects(), record.status, record.steps) == ([], [], "IN_PROGRESS", None)
     connection.close()
 
 
@@ -353,16 +262,7 @@ def test_a_renewal_that_was_rolled_back_does_not_bring_a_released_key_back(once,
     connection.close()
 
 
-def test_a_body_that_commits_itself_parks_the_key(once, path, connection):
-    with pytest.raises(OncewardError, match="committed or rolled back"), once.claim("k") as claim:
-        with claim.step_transaction("stock", connection):
-            act(connection)
-            connection.execute("COMMIT")
-    with pytest.raises(Parked):
-        once.acquire("k")
-
-
-def test_a_step_that_an_attempt_may_have_made_otherwise_stops_it(once, path, connection):
+def test_a_step_that_an_attempt_may_have_made_otherwise_stops_it(once, path, effects, connection):
     def interrupted():
         raise KeyboardInterrupt
 
@@ -372,21 +272,21 @@ def test_a_step_that_an_attempt_may_have_made_otherwise_stops_it(once, path, con
     time.sleep(0.4)
     with pytest.raises(Parked, match="'stock'"), once.claim("k") as again, again.step_transaction("stock", connection):
         act(connection)
-    assert effects(path) == []
+    assert effects() == []
 
 
-def test_a_result_that_cannot_be_stored_is_warned_of_after_the_commit(once, path, connection):
+def test_a_result_that_cannot_be_stored_is_warned_of_after_the_commit(once, path, effects, connection):
     with pytest.raises(ResultWarning, match="'stock'"), once.claim("k") as claim:
         with claim.step_transaction("stock", connection) as stock:
             act(connection)
             stock.result = object()
-    assert effects(path) == ["effect"]
+    assert effects() == ["effect"]
     with pytest.raises(Parked, match="'stock'"), once.claim("k") as claim, claim.step_transaction("stock", connection):
         act(connection, "twice")
-    assert effects(path) == ["effect"]
+    assert effects() == ["effect"]
 
 
-def test_a_killed_worker_leaves_both_or_neither(once, path):
+def test_a_killed_worker_leaves_both_or_neither(once, path, effects):
     for moment in ("before", "after"):
         child = os.fork()
         if not child:
@@ -404,7 +304,7 @@ def test_a_killed_worker_leaves_both_or_neither(once, path):
         with once.claim(moment) as claim, suppress(StepMade), claim.step_transaction("stock", connection):
             act(connection, f"{moment}, again")
     connection.close()
-    assert effects(path) == ["after", "before, again"]
+    assert effects() == ["after", "before, again"]
 
 
 def test_a_ledger_that_cannot_commit_with_a_record_says_which_can(connection):
