@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
 import pytest
@@ -38,12 +38,8 @@ def store(server):
     made.close()
 
 
-class Interrupt(BaseException):
-    """What a signal handler raises."""
-
-
 def raise_interrupt(*_):
-    raise Interrupt
+    raise KeyboardInterrupt
 
 
 def key_of(reply):
@@ -60,7 +56,7 @@ def test_an_interrupted_request_leaves_its_answer_to_nobody(server, store):
     try:
         server.pause()
         signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with pytest.raises(Interrupt):
+        with pytest.raises(KeyboardInterrupt):
             drive(store.load("a"), store)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -69,108 +65,47 @@ def test_an_interrupted_request_leaves_its_answer_to_nobody(server, store):
     assert [key_of(drive(store.load(key), store)) for key in "bab"] == ["b", "a", "b"]
 
 
-def test_a_cancelled_request_leaves_its_answer_to_nobody(server, store):
-    async def use():
-        await drive_async(store.load("a"), store)
-        server.pause()
-        try:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(drive_async(store.load("a"), store), 0.2)
-        finally:
-            server.go_on()
-        return [key_of(await drive_async(store.load(key), store)) for key in "bab"]
+@pytest.fixture(params=["sync", "async"])
+def run(request):
+    """What drives a verb, in a thread or in one event loop."""
+    with asyncio.Runner() as runner:
 
-    assert asyncio.run(use()) == ["b", "a", "b"]
+        def run(verb, store):
+            return drive(verb, store) if request.param == "sync" else runner.run(drive_async(verb, store))
+
+        run.connection = driver.Connection if request.param == "sync" else driver_async.Connection
+        yield run
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_answer_in_disorder_ends_its_connection(server, store, mode, monkeypatch):
-    kind = driver_async.Connection if mode == "async" else driver.Connection
-    undone = ValueError("invalid literal for int()")
-
+def test_an_answer_in_disorder_ends_its_connection(store, run, monkeypatch):
     def read(*given, **options):
         monkeypatch.undo()
-        raise undone
+        raise ValueError("invalid literal for int()")
 
-    async def use():
-        found = [await drive_async(store.load("a"), store)]
-        monkeypatch.setattr(kind, "read_response", read)
-        with pytest.raises(StoreError, match="invalid literal") as caught:
-            await drive_async(store.load("a"), store)
-        assert caught.value.transient
-        return found + [await drive_async(store.load(key), store) for key in "bab"]
-
-    if mode == "async":
-        assert [key_of(reply) for reply in asyncio.run(use())] == ["a", "b", "a", "b"]
-        return
-    monkeypatch.setattr(kind, "read_response", read)
+    assert key_of(run(store.load("a"), store)) == "a"
+    monkeypatch.setattr(run.connection, "read_response", read)
     with pytest.raises(StoreError, match="invalid literal") as caught:
-        drive(store.load("a"), store)
+        run(store.load("a"), store)
     assert caught.value.transient
-    assert [key_of(drive(store.load(key), store)) for key in "bab"] == ["b", "a", "b"]
+    assert [key_of(run(store.load(key), store)) for key in "bab"] == ["b", "a", "b"]
+    store.close()
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_connection_that_the_server_closed_is_replaced_unseen(server, store, mode):
-    async def use():
-        found = []
-        for key in "ab":
-            found.append(key_of(await drive_async(store.load(key), store)))
-            server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        return found
-
-    if mode == "async":
-        assert asyncio.run(use()) == ["a", "b"]
-        return
-    for key in "ab":
-        assert key_of(drive(store.load(key), store)) == key
+def test_connections_that_the_server_closed_are_replaced_unseen(server, store, run):
+    for key in "abab":
+        assert key_of(run(store.load(key), store)) == key
         server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    store.close()
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_connection_that_breaks_while_it_is_held_takes_all_held_ones_along(server, mode):
-    once = Once(server.url, name="n")
-
-    async def handle():
-        return 1
-
-    async def use():
-        for key in "cd":
-            assert await once.run_async(f"{mode}-{key}", handle) == 1
-            server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-
-    if mode == "async":
-        asyncio.run(use())
-        return
-    for key in "cd":
-        assert once.run(f"{mode}-{key}", lambda: 1) == 1
-        server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-
-
-def test_a_server_that_became_a_replica_is_left(server, store):
+def test_a_forked_child_opens_its_own_connections(store):
     drive(store.load("a"), store)
-    server.ask("REPLICAOF", "127.0.0.1", "1")
-    try:
-        before = received(server)
-        for _ in range(2):
-            (reply,) = drive(store.insert_many([claim_of("x")]), store)
-            assert isinstance(reply, StoreError)
-        assert received(server) - before >= 2  # this look, and the second request
-    finally:
-        server.ask("REPLICAOF", "NO", "ONE")
 
+    def child():
+        assert key_of(drive(store.load("b"), store)) == "b"
 
-def test_a_forked_child_opens_its_own_connections(server, store):
-    drive(store.load("a"), store)
-    child = os.fork()
-    if not child:
-        ends = 1
-        try:
-            ends = 0 if key_of(drive(store.load("b"), store)) == "b" else 1
-        finally:
-            os._exit(ends)
+    assert in_a_child(child) == 0
     assert key_of(drive(store.load("a"), store)) == "a"
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.mark.parametrize("how", ["use", "close"])
@@ -246,8 +181,6 @@ def test_loops_that_are_closed_without_their_generators_leave_no_connections(ser
     assert open_ones() - before < 10
 
 
-# --- requests of many tasks that share a connection -------------------------------------------------------------------------
-
 MANY = 40
 
 
@@ -322,14 +255,6 @@ def test_who_shares_a_request_with_one_that_was_stopped_is_in_doubt_and_not_canc
     assert [key_of(reply) for reply in second] == list("ab" * MANY)
 
 
-def test_one_key_is_won_once_by_many_tasks_that_share_requests(server, store):
-    server.ask("FLUSHALL")
-    made = asyncio.run(inserts(store, [f"k{number % 4}" for number in range(MANY)]))
-    won = [reply for reply in made if reply.won]
-    assert sorted(map(key_of, won)) == ["k0", "k1", "k2", "k3"]
-    assert {reply.record.owner for reply in made} == {reply.record.owner for reply in won}
-
-
 def test_a_write_that_cannot_be_sent_fails_alone(server, store):
     server.ask("FLUSHALL")
     claims = [claim_of(f"k{number}")._replace(worker="\ud800" if number % 10 == 9 else "w") for number in range(MANY)]
@@ -390,22 +315,6 @@ async def inserts(store, keys):
     return await asyncio.gather(
         *(drive_async(store.insert(claim_of(key)), store) for key in keys), return_exceptions=True
     )
-
-
-@pytest.mark.nightly
-def test_a_ledger_that_is_closed_under_calls_in_threads_lets_them_have_their_answers(server):
-    once, threads = Once(server.url), 4
-
-    def work(number):
-        return [once.run(f"{number}-{turn}", str, "v") for turn in range(50)]
-
-    with ThreadPoolExecutor(threads) as pool:
-        calls = [pool.submit(work, number) for number in range(threads)]
-        while not all(call.done() for call in calls):
-            once.close()
-            wait(calls, timeout=0.01)
-    assert all(call.result() == ["v"] * 50 for call in calls)
-    once.close()
 
 
 def test_a_closed_ledger_leaves_no_connection_of_the_calls_that_were_under_way(server):

@@ -1,16 +1,11 @@
 """A Redis ledger on a Cluster, behind Sentinels, over TLS, with replicas that confirm, and on clients of the caller's own."""
 
 import asyncio
-import datetime as dt
-import ipaddress
 import time
 
 import pytest
 import redis as driver
 import redis.asyncio as driver_async
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from redis.crc import key_slot
 
 from onceward import Once, StoreError
@@ -20,9 +15,9 @@ from onceward.core.selections import ByKey
 from onceward.stores import open_store
 from onceward.stores.capabilities import INSPECT
 from onceward.stores.redis import open_ledger
-from onceward.stores.redis.names import RedisNames
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, Bench
+from servers.certificates import certificate
 from servers.redis import Redis, RedisCluster, RedisSentinel, Replica, slots_of, until
 
 pytestmark = pytest.mark.sampled(mode=1)
@@ -56,18 +51,6 @@ def primary():
     made.stop()
 
 
-# --- a Cluster ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-def test_the_shards_are_spread_evenly_and_a_key_stays_in_one_slot(cluster):
-    names = RedisNames("onceward")
-    ask = cluster.nodes[0].ask
-    slots = [{int(ask("CLUSTER", "KEYSLOT", key)) for key in shard.keys_of(b"some{key}")} for shard in names.shards]
-    assert all(len(one) == 1 for one in slots)
-    assert sorted(slot // 256 for (slot,) in slots) == list(range(64))
-
-
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("check", CLUSTERED, ids=str)
 def test_a_ledger_in_a_cluster_conforms(check, mode, cluster):
@@ -83,20 +66,16 @@ def test_a_cluster_without_its_option_is_told(cluster):
             Once(cluster.url.partition("?")[0], name="n").run(number, lambda: 1)
 
 
-def test_doctor_looks_at_a_cluster(cluster):
-    found = {one.check: one.level for one in INSPECT.needed(open_store(cluster.url))().findings()}
-    assert found["version"] == "ok"
-
-
 @pytest.mark.parametrize("number", range(3))
 def test_doctor_tells_of_one_node_that_evicts(cluster, number):
+    levels = lambda: {one.check: one.level for one in INSPECT.needed(open_store(cluster.url))().findings()}
     node = cluster.nodes[number]
+    assert levels()["version"] == levels()["eviction"] == "ok"
     node.ask("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "volatile-lru")
     try:
-        found = {one.check: one.level for one in INSPECT.needed(open_store(cluster.url))().findings()}
+        assert levels()["eviction"] == "error"
     finally:
         node.ask("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
-    assert found["eviction"] == "error"
 
 
 @pytest.fixture(scope="module")
@@ -105,15 +84,6 @@ def doubled():
     made = RedisCluster(replicas=1)
     yield made
     made.stop()
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-@pytest.mark.parametrize("check", [one for one in GIVEN if one.name != "large_batches"], ids=str)
-def test_a_ledger_in_a_cluster_whose_replicas_confirm_conforms(check, mode, doubled):
-    for primary, _ in doubled.pairs:
-        primary.ask("FLUSHALL")
-    make = lambda *_: open_store(f"{doubled.url}&wait=1&timeout=60")
-    check.run(Bench(make, make, mode=mode, advance=time.sleep))
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -149,35 +119,17 @@ def test_a_replica_of_a_cluster_that_does_not_confirm_fails_the_writes_of_its_sl
         store.close()
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_the_replicas_of_a_cluster_of_the_callers_own_client_confirm(doubled, mode):
-    place = {"host": "127.0.0.1", "port": doubled.nodes[0].port}
-    steps = lambda store: store.insert_many([claim_of(f"{mode}{number}") for number in range(9)])
-
-    async def use():
-        async with driver_async.RedisCluster(**place) as client:
-            one, two = (open_ledger(client, wait=n, timeout=t, prefix="given") for n, t in ((1, 60), (2, 2)))
-            made = await drive_async(steps(one), one)
-            with pytest.raises(StoreError, match=r"1 replica\(s\) confirmed"):
-                await drive_async(steps(two), two)
-            return made
-
-    if mode == "async":
-        made = asyncio.run(use())
-    else:
-        with driver.RedisCluster(**place) as client:
-            one, two = (open_ledger(client, wait=n, timeout=t, prefix="given") for n, t in ((1, 60), (2, 2)))
-            made = drive(steps(one), one)
-            with pytest.raises(StoreError, match=r"1 replica\(s\) confirmed"):
-                drive(steps(two), two)
-    assert [reply.won for reply in made] == [True] * 9
+def test_the_replicas_of_a_cluster_of_the_callers_own_client_confirm(doubled):
+    with driver.RedisCluster(host="127.0.0.1", port=doubled.nodes[0].port) as client:
+        claims = [claim_of(f"given{number}") for number in range(9)]
+        one, two = (open_ledger(client, wait=n, timeout=t, prefix="given") for n, t in ((1, 60), (2, 2)))
+        assert [reply.won for reply in drive(one.insert_many(claims), one)] == [True] * 9
+        with pytest.raises(StoreError, match=r"1 replica\(s\) confirmed"):
+            drive(two.insert_many(claims), two)
 
 
 def slot_of(store, key):
     return key_slot(store.names.shard_of(key.encode()).base)
-
-
-# --- replicas and Sentinels -----------------------------------------------------------------------------------------------
 
 
 def test_a_write_that_no_replica_confirms_is_not_taken_for_made(primary):
@@ -201,20 +153,6 @@ def test_a_write_that_no_replica_confirms_is_not_taken_for_made(primary):
 
 def _load(store, key):
     return next(store.load(key))
-
-
-@pytest.mark.nightly
-def test_a_replay_is_confirmed_by_a_write_since_redis_7_2_waits_for_nothing_else(primary):
-    replica = Replica(primary)
-    try:
-        once = Once(f"{primary.url}?wait=1&timeout=60", name="n")
-        once.run("k", lambda: 1)
-        writes = lambda: primary.client().info("commandstats")["cmdstat_set"]["calls"]
-        before = writes()
-        assert once.run("k", pytest.fail) == 1
-        assert writes() > before
-    finally:
-        replica.stop()
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -280,30 +218,12 @@ def test_sentinels_lead_to_the_new_primary(primary, mode):
         replica.stop()
 
 
-# --- TLS ------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def secured(tmp_path):
     """A server that takes TLS only, and the path of the certificate that signs its own."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + dt.timedelta(1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (tmp_path / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    form = serialization.PrivateFormat.TraditionalOpenSSL
-    (tmp_path / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    )
-    made = Redis(
-        tls_cert_file=tmp_path / "cert.pem", tls_key_file=tmp_path / "key.pem", tls_auth_clients="no", tls=True
-    )
-    yield made, tmp_path / "cert.pem"
+    chain, key = certificate(tmp_path)
+    made = Redis(tls_cert_file=chain, tls_key_file=key, tls_auth_clients="no", tls=True)
+    yield made, chain
     made.stop()
 
 
@@ -318,9 +238,6 @@ def test_tls_is_checked(secured):
         Once(url, name="n").run("k", lambda: 1)
 
 
-# --- clients of the caller's own ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("options", [{}, {"decode_responses": True}, {"protocol": 3}], ids=str)
 def test_a_ledger_on_a_blocking_client(redis, redis_url, options):
     prefix = redis_url.partition("prefix=")[2]
@@ -331,20 +248,15 @@ def test_a_ledger_on_a_blocking_client(redis, redis_url, options):
         assert client.ping(), "it stays open"
 
 
-@pytest.mark.parametrize("options", [{}, {"decode_responses": True}, {"protocol": 3}], ids=str)
-def test_a_ledger_on_an_asynchronous_client(redis, redis_url, options):
-    prefix = redis_url.partition("prefix=")[2]
+def test_a_ledger_on_an_asynchronous_client(redis, redis_url):
+    async def handle():
+        await asyncio.sleep(4.0)  # the heartbeat renews on this loop
+        return "made"
 
     async def main():
-        async with driver_async.Redis(port=redis.port, **options) as client:
-            once = Once(open_ledger(client, prefix=prefix), name="n", lease=3.0)
-
-            async def handle():
-                await asyncio.sleep(4.0)  # the heartbeat renews on this loop
-                return "made"
-
-            assert await once.run_async("k", handle) == "made"
-            assert await once.run_async("k", handle) == "made"
+        async with driver_async.Redis(port=redis.port, decode_responses=True) as client:
+            once = Once(open_ledger(client, prefix=redis_url.partition("prefix=")[2]), name="n", lease=3.0)
+            assert await once.run_async("k", handle) == await once.run_async("k", handle) == "made"
             page = await drive_async(once.store.select(ByKey(), None, 10), once.store)
             assert [record.status for record in page.records] == [COMPLETED]
             with pytest.raises(StoreError, match="is asynchronous"):

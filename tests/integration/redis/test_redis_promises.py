@@ -71,21 +71,8 @@ def test_scripts_are_loaded_again_after_they_are_flushed(redis, redis_url):
     assert [reply.won for reply in replies] == [True, True, False]
 
 
-@pytest.mark.parametrize("server", [{"appendonly": "yes", "appendfsync": "always"}], indirect=True)
-def test_a_restart_keeps_what_was_answered(server):
-    once = Once(server.url)
-    fence = once.acquire("held").fence
-    assert once.run("done", lambda: 1) == 1
-    server.kill()
-    server.start()
-    assert once.run("done", lambda: 2) == 1
-    held, _ = once.ledger.show("n:held")
-    assert (held.status, held.fence) == (IN_PROGRESS, fence)
-    assert once.run("new", lambda: 3) == 3
-
-
 @pytest.mark.parametrize("how", ["FLUSHALL", "restart"])
-def test_a_claim_whose_record_is_forgotten_is_lost_and_is_not_completed(server, how):
+def test_a_claim_whose_record_is_forgotten_is_lost_and_the_next_has_a_larger_fence(server, how):
     once = Once(server.url, heartbeat=0)
     with pytest.raises(LeaseLost):
         with once.claim("k") as claim:
@@ -96,15 +83,7 @@ def test_a_claim_whose_record_is_forgotten_is_lost_and_is_not_completed(server, 
                 server.ask("FLUSHALL")
             claim.complete("never")
     assert not list(once.ledger.records())
-
-
-def test_a_fence_grows_although_all_was_forgotten(server):
-    once = Once(server.url)
-    fences = []
-    for _ in range(3):
-        fences.append(once.acquire("k").fence)
-        server.ask("FLUSHALL")
-    assert fences == sorted(set(fences))
+    assert once.acquire("k").fence > claim.fence
 
 
 def test_a_result_that_finds_no_memory_is_not_recorded_and_that_is_said(server):
@@ -177,15 +156,6 @@ def test_an_expired_record_leaves_no_trace_after_a_purge(moved_redis):
     assert left == []
 
 
-@pytest.mark.parametrize("key", ["", "a" * 10_000, "\0", "ключ", "{1}", "a b"])
-def test_any_text_is_a_key(redis_url, key):
-    once = Once(redis_url)
-    assert once.run(f"x{key}", lambda: key) == key
-    assert once.run(f"x{key}", lambda: "again") == key
-    ((record, _),) = once.ledger.records(prefix="n:")
-    assert once.ledger.show(record.key)[0] == record
-
-
 @pytest.mark.parametrize(
     ("field", "value"), [("fence", "x"), ("result", b"\xff" * 40), ("error", b"a" * 70_000 + b"\xff")]
 )
@@ -201,9 +171,6 @@ def test_a_record_that_cannot_be_read_is_shown_and_can_be_cleared(redis, redis_u
     assert [one.key for one in page.damaged] == [record.key]
     once.ledger.clear(record.key)
     assert once.run("k", lambda: 3) == 3
-
-
-# --- on the disk ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("server", [{"appendonly": "no"}, {"appendonly": "yes"}], indirect=True)
@@ -238,9 +205,6 @@ def test_what_a_confirmation_misses(asked, answer, says):
     assert missing is None if says is None else re.search(says, str(missing))
 
 
-# --- doctor ---------------------------------------------------------------------------------------------------------------
-
-
 def levels(store):
     return {one.check: one.level for one in INSPECT.needed(store)().findings()}
 
@@ -261,8 +225,6 @@ def test_doctor_tells_what_a_server_may_lose(server):
     }
     assert levels(open_store(f"{server.url}?eviction=allow&wait=1"))["failover"] == "error"
 
-
-# --- rights ---------------------------------------------------------------------------------------------------------------
 
 RIGHTS = (
     "~onceward:* resetchannels -@all +evalsha +eval +hget +hgetall +hset +hsetnx +hdel +get +set +incr +del +zadd +zrem +zcard +zcount "
@@ -297,16 +259,14 @@ def test_the_documented_rights_are_enough(worker_url, caplog):
     assert levels(once.store)["appendonly"] == "error"
 
 
-def test_a_missing_right_is_told(server, worker_url):
-    server.ask("ACL", "SETUSER", "worker", "-evalsha")
-    with pytest.raises(StoreError, match=r"evalsha.*docs/reference/redis.md"):
-        Once(worker_url).run("k", lambda: 1)
-
-
-def test_a_server_that_tells_nothing_of_its_memory_is_used_with_a_warning(server, worker_url, caplog):
+def test_a_missing_right_is_told_or_warned_of(server, worker_url, caplog):
     server.ask("ACL", "SETUSER", "worker", "-info")
     assert Once(worker_url).run("k", lambda: 1) == 1
     assert "whether the server evicts records cannot be read" in caplog.text
+    assert levels(open_store(worker_url))["eviction"] == "unknown"
+    server.ask("ACL", "SETUSER", "worker", "-evalsha")
+    with pytest.raises(StoreError, match=r"evalsha.*docs/reference/redis.md"):
+        Once(worker_url).run("k", lambda: 1)
 
 
 @pytest.mark.parametrize("server", [{"rename_command": 'INFO ""'}], indirect=True)
@@ -317,18 +277,10 @@ def test_a_server_without_info_is_used_with_a_warning(server, caplog):
     assert levels(open_store(f"{server.url}?wait=1")) == asked
 
 
-def test_doctor_goes_on_without_the_right_to_info(server, worker_url):
-    server.ask("ACL", "SETUSER", "worker", "-info")
-    assert levels(open_store(worker_url))["eviction"] == "unknown"
-
-
-def test_a_password_within_the_options_is_not_shown():
+def test_a_password_is_never_shown(worker_url):
     for name in ("password", "sentinel_password", "ssl_password"):
         url = f"rediss://a:1/0?{name}=secret" + ("&sentinel=x" if name.startswith("sentinel") else "")
         assert "secret" not in open_store(url).url
-
-
-def test_a_wrong_password_is_told_without_it(server, worker_url):
     with pytest.raises(StoreError) as caught:
         Once(worker_url.replace("secret", "wrong")).run("k", lambda: 1)
     assert "wrong" not in str(caught.value).replace("invalid username-password pair", "")

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import signal
@@ -12,7 +11,6 @@ import uuid
 
 import pytest
 
-from onceward import Once
 from onceward.keys.ledger_keys import derived_key
 from places import DOCS, ROOT
 from servers.needs import needs, typescript
@@ -165,17 +163,6 @@ def test_a_computer_that_slept_knows_that_its_lease_is_over(compiled, service, n
         assert told(case) == [False, True]
 
 
-@pytest.mark.nightly
-def test_a_killed_client_is_followed_by_another(compiled, service, namespace):
-    with running(compiled, service.place, namespace, "stopped") as first:
-        assert told(first) == "began"
-        first.kill()
-        with running(compiled, service.place, namespace, "waits") as second:
-            assert told(second) == "began"
-            assert told(second) == "ran"
-    assert Api(service.place, namespace)("look", key="k").body["attempt"] == 2
-
-
 def test_a_service_that_is_killed_in_the_middle_is_waited_for(compiled, tmp_path, namespace):
     service = Service(f"sqlite:///{tmp_path}/ledger.db")
     try:
@@ -206,16 +193,3 @@ def test_refusals_have_their_kinds(compiled, service, namespace):
     with running(compiled, service.place, namespace, "refusals") as case:
         kinds = ["mismatch", "parked", "busy", "parked", "malformed", "result-unavailable", "true"]
         assert told(case) == kinds
-
-
-@pytest.mark.nightly
-def test_it_shares_a_namespace_with_python(compiled, service, namespace):
-    with running(compiled, service.place, namespace, "twice") as case:
-        told(case)
-    once = Once(service.url, name=namespace)
-    assert once.run("k", dict) == {"receipt": 1}
-    once.close()
-
-
-def test_nothing_is_left_of_it(compiled):
-    assert not os.path.exists(SOURCE / "dist")
