@@ -2,13 +2,7 @@
 
 import asyncio
 import json
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import aiohttp
 import httpx
@@ -17,61 +11,13 @@ import requests
 
 import onceward
 from onceward import LeaseLost, Once
+from onceward.claim.running import Under
 from onceward.clients import AiohttpIdempotency, AsyncHttpxTransport, HttpxTransport, RequestsAdapter, SendAgain
 from onceward.http.request import read_key
 from tables import each
+from web.answering import LOST, Answering
 
 pytestmark = pytest.mark.sampled(ask=2)
-
-LOST, CUT = "lost", "cut"  # the answer is lost; it breaks off in the middle
-
-
-class Downstream:
-    """A server that answers as it is told, and remembers what reached it."""
-
-    def __init__(self):
-        self.answers = []  # (status, headers) or LOST or CUT; 200 when there are no more
-        self.came = []  # method, path, headers, body
-        downstream = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                downstream.came.append((self.command, self.path, self.headers, body))
-                answer = downstream.answers.pop(0) if downstream.answers else (200, {})
-                if answer is LOST:
-                    self.close_connection = True
-                    self.connection.shutdown(2)
-                    return
-                status, headers = (200, {}) if answer is CUT else answer
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", "9" if answer is CUT else "2")
-                self.end_headers()
-                self.wfile.write(b"ok")
-                if answer is CUT:
-                    self.close_connection = True
-
-            do_GET = do_PUT = do_PATCH = do_DELETE = do_POST
-
-            def log_message(self, *_):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-
-    @property
-    def keys(self):
-        return [headers.get("Idempotency-Key") for _, _, headers, _ in self.came]
 
 
 def by_httpx(method, url, rules=None, **more):
@@ -110,7 +56,7 @@ ERRORS = (httpx.TransportError, requests.ConnectionError, aiohttp.ClientConnecti
 
 @pytest.fixture
 def downstream():
-    made = Downstream()
+    made = Answering()
     yield made
     made.close()
 
@@ -134,6 +80,8 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key(ask, downstream):
     assert len({body for *_, body in downstream.came}) == 1
     assert len(downstream.came) == 4
     assert len(read_key([downstream.keys[0]], strict=True)) == 36
+    assert ask("POST", f"{downstream.url}/charges?trace=1", json={"amount": 1}) == 200
+    assert len(set(downstream.keys)) == 2, "another call outside of a handler has a key of its own"
 
 
 def test_a_redirect_to_another_host_takes_no_credentials_along(ask, downstream):
@@ -145,17 +93,12 @@ def test_a_redirect_to_another_host_takes_no_credentials_along(ask, downstream):
     assert (len(set(moved)), first in moved) == (1, ask is not by_aiohttp)
 
 
-def test_each_call_outside_of_a_handler_has_its_own_key(ask, downstream):
-    for _ in range(2):
-        assert ask("PATCH", f"{downstream.url}/charges/1", json={}) == 200
-    assert len(set(downstream.keys)) == 2
-
-
-@pytest.mark.parametrize("status", [400, 401, 404, 410, 422, 500, 501])
-def test_answers_that_stay_the_same_are_not_asked_for_again(ask, downstream, status):
-    downstream.answers = [(status, {"Retry-After": "0"})]
-    assert ask("POST", downstream.url, json={}) == status
-    assert len(downstream.came) == 1
+def test_answers_that_stay_the_same_are_not_asked_for_again(ask, downstream):
+    for status in (400, 401, 404, 410, 422, 500, 501):
+        downstream.came.clear()
+        downstream.answers = [(status, {"Retry-After": "0"})]
+        assert ask("POST", downstream.url, json={}) == status
+        assert len(downstream.came) == 1
 
 
 def test_methods_without_a_key_are_sent_again_only_if_they_may(ask, downstream):
@@ -177,12 +120,8 @@ def test_a_retry_after_is_waited_for_or_left_to_the_caller(ask, downstream):
     assert ask("POST", downstream.url, json={}) == 503
     downstream.answers = [(503, {"Retry-After": "31"})]
     assert ask("POST", downstream.url, json={}) == 503
-
-
-def test_a_retry_after_that_is_no_text_is_not_waited_for(ask, downstream):
-    downstream.answers = [(503, {"Retry-After": "\xff"})]
+    downstream.answers = [(503, {"Retry-After": "\xff"})]  # not waited for
     assert ask("POST", downstream.url, json={}) == 200
-    assert len(set(downstream.keys)) == 1
 
 
 def test_the_last_error_is_the_callers(ask, downstream):
@@ -204,9 +143,6 @@ def test_a_stream_is_sent_once(ask, argument, downstream):
     downstream.answers = [(503, {})]
     assert ask("POST", downstream.url, **{argument: (part for part in [b"{", b"}"])}) == 503
     assert len(downstream.came) == 1
-
-
-# --- within a handler -----------------------------------------------------------------------------------------------
 
 
 def test_the_next_attempt_of_a_handler_sends_the_same_key(ask, downstream, once):
@@ -263,50 +199,13 @@ def test_two_requests_that_the_key_cannot_tell_apart_are_refused(ask, downstream
 
 
 def test_a_handler_that_lost_its_claim_sends_nothing_more(ask, downstream, once):
-    def answer_late():
+    claim = once.acquire("a", name="shop", lease=0.2)
+    with pytest.raises(LeaseLost), Under(claim):
         time.sleep(0.3)
         with Once(once.store.url).claim("a", name="shop"):
             pass
-
-    claim = once.acquire("a", name="shop", lease=0.2)
-    with pytest.raises(LeaseLost):
-        from onceward.claim.running import Under
-
-        with Under(claim):
-            answer_late()
-            ask("POST", downstream.url, json={})
+        ask("POST", downstream.url, json={})
     assert downstream.came == []
-
-
-WORKER = """
-import sys, httpx
-from onceward import Once
-from onceward.clients import HttpxTransport
-
-once = Once(sys.argv[1])
-client = httpx.Client(transport=HttpxTransport())
-
-@once(key="order", name="shop", lease=0.5)
-def charge(order):
-    client.post(sys.argv[2] + "/charges", json={"order": order})
-    print("sent", flush=True)
-    if sys.argv[3] == "hang":
-        import time; time.sleep(600)
-
-charge("a")
-"""
-
-
-def test_a_killed_worker_and_its_successor_send_the_same_key(downstream, once):
-    command = [sys.executable, "-c", WORKER, once.store.url, downstream.url]
-    process = subprocess.Popen([*command, "hang"], stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"sent\n"
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    time.sleep(0.6)
-    subprocess.run([*command, "end"], check=True, timeout=60, stdout=subprocess.DEVNULL)
-    assert len(downstream.came) == 2
-    assert len(set(downstream.keys)) == 1
 
 
 @each(

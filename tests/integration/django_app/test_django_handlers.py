@@ -1,7 +1,5 @@
 """Handlers of a Django project on its own ledger: functions, views, tasks, and its test cases."""
 
-import signal
-
 import pytest
 
 from servers.environments import environment
@@ -215,20 +213,6 @@ def test_atomic_on_a_method_of_a_view_commits_its_answer(small, is_middleware):
     assert told.splitlines() == ["[(201, None), (201, 'true')]"] * 4 + ["4"]
 
 
-def test_a_handler_that_is_killed_in_its_transaction_leaves_no_effect(shop):
-    crash = """
-import os
-@guarded
-def order(key):
-    Order.objects.create(reference=key, amount=1)
-    os.kill(os.getpid(), 9)
-
-order("a")
-"""
-    shop.run(GUARDED + crash, status=-signal.SIGKILL)
-    assert shop.run(GUARDED + "print(state('t:a'))") == "('IN_PROGRESS', 0)\n"
-
-
 def test_coroutines_are_guarded_and_atomic_refuses_them(small):
     told = small.run(
         """
@@ -309,61 +293,6 @@ def test_a_view_commits_its_answer_with_its_effect(shop):
     plain, rest = """b'{"paid": 1}'""", """b'{"paid":"b"}'"""
     lines = [f"201 {plain} None", f"201 {plain} true", f"201 {rest} None", f"201 {rest} true", "2"]
     assert told.splitlines() == lines
-
-
-@pytest.mark.nightly
-def test_atomic_works_on_a_view_that_is_taken_out_of_atomic_requests(small):
-    told = small.run(
-        """
-        from django.db import connections, transaction
-        from django.http import HttpResponse
-        from django.test import Client, override_settings
-        from django.urls import path
-        from onceward.django import atomic, idempotent
-        from onceward.web import Rules, Scope
-        from shop.models import Order
-
-        @idempotent(Rules(scope=Scope.EVERYBODY), name="t")
-        @atomic
-        def pay(request):
-            Order.objects.create(reference="a", amount=1)
-            return HttpResponse(status=201)
-
-        connections["default"].settings_dict["ATOMIC_REQUESTS"] = True
-        client = Client(raise_request_exception=False)
-        for decorate in (lambda view: view, transaction.non_atomic_requests):
-            view = decorate(pay)
-            with override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("pay", view)]})):
-                for _ in "ab":
-                    answer = client.post("/pay", headers={"Idempotency-Key": '"k"'})
-                    print(answer.status_code, answer.headers.get("Idempotent-Replayed"), Order.objects.count())
-        """
-    )
-    assert told.splitlines() == ["500 None 0", "500 None 0", "201 None 1", "201 true 1"]
-
-
-@pytest.mark.nightly
-def test_a_task_of_celery_commits_with_its_record(small):
-    told = small.run(
-        """
-        from celery import Celery
-        from onceward.celery import exactly
-        from onceward.django import atomic, once
-        from shop.models import Order
-
-        app = Celery("shop", broker="memory://", backend="cache+memory://")
-
-        @app.task
-        @exactly(once, key="key")
-        @atomic
-        def order(key):
-            return Order.objects.create(reference=key, amount=1).pk
-
-        print(order.apply(args=["a"]).get(), order.apply(args=["a"]).get(), Order.objects.count())
-        print([record.status for record, _ in once.ledger.records()])
-        """
-    )
-    assert told.splitlines() == ["1 1 1", "['COMPLETED']"]
 
 
 @pytest.mark.nightly

@@ -1,18 +1,13 @@
-"""Traces and metrics as they arrive at a real OTLP receiver: from the sender through a queue to the worker, and to the replay."""
+"""Traces as they arrive at a real OTLP receiver: from the sender through a queue to the worker, and to the replay."""
 
 import pytest
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from onceward import Once
 from onceward.aws import SqsWorker, send
-from onceward.observe.otel_metrics import OtelMetrics, observe_ledger
 from onceward.observe.otel_traces import OtelTraces
-from onceward.stores.gauges import LedgerGauges
 from servers.needs import numbers
 from web.otlp import OtlpReceiver
 
@@ -71,27 +66,3 @@ def test_one_trace_leads_from_send_through_queue_and_worker_to_the_replay(
     assert [(link.trace_id, link.span_id) for link in replayed.links] == [(ran.trace_id, ran.span_id)]
     assert attributes(ran)["messaging.destination.name"] == queue.rpartition("/")[2]
     assert ran.kind == ran.SPAN_KIND_CONSUMER
-
-
-def test_metrics_arrive_at_an_otlp_receiver(receiver):
-    reader = PeriodicExportingMetricReader(OTLPMetricExporter(f"{receiver.url}/v1/metrics"), 3_600_000)
-    provider = MeterProvider([reader])
-    once = Once("memory:", name="n", observe=[OtelMetrics(provider)])
-    observe_ledger(LedgerGauges(once, scan=True), provider)
-    for key in "aab":
-        once.run(key, int)
-    once.acquire("p", name="n").park("broken")
-    provider.force_flush()
-    provider.shutdown()
-    told = receiver.metrics
-    calls = {
-        attributes(point)["onceward.outcome"]: point.as_double or point.as_int
-        for point in told["onceward.calls"].sum.data_points
-    }
-    assert calls == {"completed": 2, "replayed": 1, "parked": 1}
-    (ran,) = told["onceward.handler.duration"].histogram.data_points
-    assert ran.count == 3
-    assert attributes(ran) == {"onceward.handler": "n"}
-    keys = {attributes(point)["onceward.status"]: point.as_double for point in told["onceward.keys"].gauge.data_points}
-    assert keys == {"in_progress": 0, "released": 0, "parked": 1, "lapsed": 0}
-    assert {"onceward.ledger.request.duration.sum", "onceward.ledger.request.duration.count"} <= told.keys()

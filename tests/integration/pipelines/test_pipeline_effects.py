@@ -62,27 +62,22 @@ sinks:
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql"])
 def test_another_database_gets_the_derived_key(kind, postgres15, mariadb, tmp_path):
-    table = f"pipeline_other_{next(NAMES)}"
-    server = postgres15 if kind == "postgresql" else mariadb
-    ask = (lambda text: server.sql(text, database="test")) if kind == "postgresql" else server.sql
-    url = server.url
-    name = table if kind == "postgresql" else f"test.{table}"
-    ask(f"CREATE TABLE {name} (op VARCHAR(64) PRIMARY KEY, note VARCHAR(64))")
-    ignore = "INSERT INTO" if kind == "postgresql" else "INSERT IGNORE INTO"
-    conflict = " ON CONFLICT DO NOTHING" if kind == "postgresql" else ""
+    table, server = f"pipeline_other_{next(NAMES)}", postgres15 if kind == "postgresql" else mariadb
+    ask = lambda text: server.sql(text, database="test")
+    ask(f"CREATE TABLE {table} (op VARCHAR(64) PRIMARY KEY, note VARCHAR(64))")
+    ignore, conflict = ("INTO", " ON CONFLICT DO NOTHING") if kind == "postgresql" else ("IGNORE INTO", "")
     parts = f"""steps:
   - name: note
     sql:
-      database: {url}
-      statement: "{ignore} {table} (op, note) VALUES (:onceward_key, :note){conflict}"
+      database: {server.url}
+      statement: "INSERT {ignore} {table} (op, note) VALUES (:onceward_key, :note){conflict}"
       parameters: {{note: message.note}}
 """
     messages = [{"id": n, "note": "100% of 'it'"} for n in range(3)]
     file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", parts, messages)
-    assert [one.status for one in pipeline_runs.run(file)] == ["done"] * 3
-    assert [one.status for one in pipeline_runs.run(file)] == ["replayed"] * 3
-    rows = ask(f"SELECT note FROM {name}")
-    assert [tuple(row) for row in rows] == [("100% of 'it'",)] * 3
+    for status in ("done", "replayed"):
+        assert [one.status for one in pipeline_runs.run(file)] == [status] * 3
+    assert [tuple(row) for row in ask(f"SELECT note FROM {table}")] == [("100% of 'it'",)] * 3
 
 
 def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, monkeypatch):
@@ -143,12 +138,23 @@ def test_items_go_into_a_table_beside_another_ledger(dynoxide, aws, tmp_path, mo
         ("send: {to: {rabbitmq: {queue: a, exchange: b}}}", "give amqp:"),
         ("send: {to: {http: {url: 'http://u:p@a/'}}}", "without a user, a password"),
         ("send: {to: {kafka: {topic: a, servers: 'u@h'}}}", "is not a topic"),
+        ("lookup: {at: 'etcd://x', key: message.id}", "cannot hold values"),
+        ("lookup: {at: 'csv:no.csv', key: message.id}", "there is no such file"),
+        ("lookup: {at: 'csv:a.csv?key=no', key: message.id}", "has no column 'no'"),
+        ("lookup: {at: 'csv:a.csv?kye=a', key: message.id}", "kye is not an option here"),
+        ("lookup: {at: 'json:a.csv', key: message.id}", "is not a JSON object"),
+        ("lookup: {at: 'json:a.csv', space: x, key: message.id}", "a file has no space"),
+        ("lookup: {at: 'dynamodb://', key: message.id}", "name the table"),
+        ("store: {at: 'csv:a.csv', key: message.id}", "values of csv are only read"),
+        ("store: {at: 'sqlite:///a.db', key: message.id, ttl: soon}", "'soon': give seconds"),
+        ("filter: {where: message.id}\nsinks:\n  - s3: {bucket: 'a/b'}", "is not the name of a bucket"),
     ],
 )
 def test_a_mistake_is_told_before_anything_runs(tmp_path, monkeypatch, step, says):
     monkeypatch.setenv("KAFKA_SERVERS", "localhost:9092")
+    tmp_path.joinpath("a.csv").write_text("a,b\n")
     file = pipeline_runs.written(tmp_path, f"sqlite:///{tmp_path}/ledger.db", f"steps:\n  - {step}\n", [])
     with pytest.raises(PipelineInvalid) as found:
         load(file)
     assert says in str(found.value)
-    assert found.value.mistakes[0].place.line == 7
+    assert found.value.mistakes[0].place.line == 7 + step.count("\n")

@@ -1,18 +1,15 @@
 """Answers and their records, with real servers: ledgers that vanish while handlers run, and answers that are cut short."""
 
 import asyncio
-import contextlib
-import http.client
 import os
 import signal
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from onceward import Once, StoreError
-from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, when
 from servers.proxy import Fault
@@ -106,49 +103,6 @@ def test_a_server_that_stops_records_first_what_it_has_answered(name, proxy, pla
         proxy.clear()
         server.process.wait(30)
         assert place.statuses == [COMPLETED]
-
-
-@pytest.mark.nightly
-def test_until_an_answer_is_recorded_a_retry_gets_409(proxy, place):
-    with uvicorn("web_recording:starlette", **place.environment) as server:
-        answered_while_away(server, "/slow", proxy, place)
-        proxy.rule = lambda seen: away(seen) if seen.action == "UpdateItem" or "COMPLETED" in str(seen.body) else None
-        assert server.post("/slow", b"{}", keyed("k"))[0] == 409
-        assert place.statuses == [IN_PROGRESS]
-        proxy.clear()
-        until(lambda: place.statuses == [COMPLETED])
-        assert len(place.effects) == 1
-
-
-# --- answers that are cut short -------------------------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-def test_events_whose_client_has_left_are_not_replayed_as_complete(place):
-    with uvicorn("web_recording:middled", **place.environment) as server:
-        with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            head = 'POST /events HTTP/1.1\r\nHost: x\r\nIdempotency-Key: "k"\r\nContent-Length: 2\r\n\r\n{}'
-            connection.sendall(head.encode())
-            read = b""
-            while b"data: 3" not in read:
-                read += connection.recv(4096)
-        until(lambda: place.statuses == [COMPLETED])
-        status, _, body = server.post("/events", b"{}", {"Idempotency-Key": '"k"'})
-        assert (status, b"#unavailable" in body) == (409, True)
-        assert place.effects == []
-
-
-@pytest.mark.nightly
-def test_an_answer_that_fails_in_its_middle_is_not_replayed_as_complete(place):
-    with uvicorn("web_recording:middled", **place.environment) as server:
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            server.post("/torn", b"{}", keyed("k"))
-        until(lambda: place.effects == ["torn"] and place.statuses == [COMPLETED])
-        status, _, body = server.post("/torn", b"{}", keyed("k"))
-        assert (status, b"#unavailable" in body) == (409, True)
-
-
-# --- without servers ------------------------------------------------------------------------------------------------
 
 
 class Leaving:

@@ -78,9 +78,6 @@ def pair(request):
     return SERVERS[server], *request.getfixturevalue(store)
 
 
-# --- charged once ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.sampled("flask, threads, preloaded on dynamodb")
 def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(pair):
     served, environment, references = pair
@@ -90,21 +87,6 @@ def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(pair):
     records = check_charged_once(environment["LEDGER"], references, 12)
     assert len(killed) >= 2
     assert any(record.attempts > 1 for record in records), "no worker was killed between its claim and its end"
-
-
-# --- clients that leave, servers that stop --------------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-@pytest.mark.sampled("flask, threads, preloaded")
-def test_payment_whose_client_left_is_charged_and_its_retry_gets_receipt(tmp_path, served):
-    with served(LEDGER=f"sqlite:///{tmp_path}/payments.db", BANK_SECONDS="1") as server:
-        with pytest.raises(TimeoutError):
-            server.post("/payments", payment("a"), keyed("k"), 0.4)
-        # It waits for the first one's answer, which nobody else waits for.
-        status, fields, body = server.post("/payments", payment("a"), keyed("k"), 10)
-        assert (status, fields["idempotent-replayed"]) == (201, "true")
-        assert server.post("/payments", payment("a"), keyed("k"))[2] == body
 
 
 @pytest.mark.sampled("flask, threads, preloaded")
@@ -124,9 +106,6 @@ def test_a_worker_that_takes_too_long_for_gunicorn_leaves_key_to_lease(tmp_path)
         with contextlib.suppress(http.client.HTTPException, OSError):
             server.post("/payments", payment("a"), keyed("k"), 10)
         assert Once(url).ledger.is_live("payments:k:*")
-
-
-# --- the wire -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["sync", "gthread"])
@@ -207,9 +186,6 @@ def test_a_request_whose_sender_leaves_before_its_end_is_not_carried_out(app):
         connection.endheaders(b"x" * 50)
     assert app.post("/told", b"x" * 100, {"Idempotency-Key": "k"})[::2] == (200, b"100")
     assert app.effects() == ["told"]
-
-
-# --- forks --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.sampled("sqlite")

@@ -1,10 +1,9 @@
-"""A server that takes traces and metrics as OTLP over HTTP, and decodes them."""
+"""A server that takes traces as OTLP over HTTP, and decodes them."""
 
 import gzip
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
@@ -13,11 +12,10 @@ class OtlpReceiver:
 
     Attributes:
         spans: all spans that came.
-        metrics: the metrics that came last, by name.
     """
 
     def __init__(self):
-        self.spans, self.metrics, self.faults = [], {}, []
+        self.spans, self.faults = [], []
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -44,15 +42,9 @@ class OtlpReceiver:
         self._thread.start()
 
     def _take(self, path, body):
-        if path == "/v1/traces":
-            told = ExportTraceServiceRequest.FromString(body)
-            self.spans += [span for of in told.resource_spans for scope in of.scope_spans for span in scope.spans]
-        else:
-            assert path == "/v1/metrics"
-            told = ExportMetricsServiceRequest.FromString(body)
-            self.metrics |= {
-                one.name: one for of in told.resource_metrics for scope in of.scope_metrics for one in scope.metrics
-            }
+        assert path == "/v1/traces"
+        told = ExportTraceServiceRequest.FromString(body)
+        self.spans += [span for of in told.resource_spans for scope in of.scope_spans for span in scope.spans]
 
     def stop(self):
         self._server.shutdown()

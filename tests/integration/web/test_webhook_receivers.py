@@ -1,0 +1,383 @@
+"""Receivers of webhooks: each event is handled once, and what is answered meanwhile."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import flask
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from onceward import Busy, Claim, Once, ResultUnavailable
+from onceward.claim.completer import decorated
+from onceward.web import Answer
+from onceward.web.webhooks import (
+    Slack,
+    Stripe,
+    WebhookEvent,
+    WebhookReceiver,
+    graph_handshake,
+    meta_handshake,
+)
+from onceward.web.webhooks.django import view as django_view
+from onceward.web.webhooks.flask import view as flask_view
+from onceward.web.webhooks.starlette import endpoint
+from places import SOURCES
+from tables import each
+from waiting import until
+from web.signed import BODY, SECRET, by_slack, by_stripe
+
+
+@pytest.fixture
+def once(tmp_path):
+    made = Once(f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+def _keys(once):
+    return [record.key for record, _ in once.ledger.records()]
+
+
+@pytest.fixture
+def handled():
+    return []
+
+
+def receiver(once, handler, **options):
+    return WebhookReceiver(once, Stripe(SECRET), handler, name="hooks", **options)
+
+
+def test_a_body_that_is_not_quite_json_is_400_and_says_where(once, caplog):
+    body = b'{"type": "paid", "id": "evt_1", "n": NaN}'
+    answer = receiver(once, lambda event: None).answer(by_stripe(body), body)
+    assert answer.status == 400
+    assert "malformed: " in caplog.text
+    assert "NaN at byte 37" in caplog.text
+
+
+def test_an_event_is_handled_once_and_a_forged_one_leaves_nothing(once, handled):
+    hook = receiver(once, lambda event: handled.append(event.id))
+    assert hook.answer({}, BODY).status == 401
+    assert hook.answer(by_stripe(b"[]"), b"[]").status == 400
+    assert hook.answer(by_stripe(b"{}"), b"{}").status == 400
+    assert _keys(once) == []
+    headers = {name.title(): value for name, value in by_stripe().items()}
+    assert [hook.answer(headers, BODY).status for _ in range(2)] == [200, 200]
+    assert handled == ["evt_1"]
+    assert _keys(once) == ["hooks:evt_1"]
+
+
+def test_a_failure_is_the_frameworks_and_a_busy_key_comes_again(once, handled):
+    def handle(event: WebhookEvent, claim: Claim) -> None:
+        handled.append(claim.attempt)
+        raise LookupError("no such order")
+
+    hook = receiver(once, handle)
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            hook.answer(by_stripe(), BODY)
+    assert handled == [1, 2]
+    once.acquire("evt_1", name="hooks", lease=60)
+    answer = hook.answer(by_stripe(), BODY)
+    assert (answer.status, int(dict(answer.headers)["Retry-After"]) > 0) == (503, True)
+
+
+@each("error", [ResultUnavailable("other", "too large"), Busy("other", 5.0)])
+def test_an_error_of_a_function_that_the_handler_calls_is_a_failure(once, error):
+    def handle(event):
+        raise error
+
+    async def handle_async(event):
+        raise error
+
+    for number, handler in enumerate((handle, handle_async)):
+        hook = WebhookReceiver(once, Stripe(SECRET), handler, name=f"hooks{number}")
+        with pytest.raises(type(error)):  # an answer of 200 would lose the event
+            asyncio.run(hook.answer_async(by_stripe(), BODY))
+
+
+XML = Answer(200, [("Content-Type", "text/xml")], b"<Response/>")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_gives_the_answer_and_duplicates_get_the_same(once, is_async):
+    answers = [XML, Answer(204), Answer(202, [("X-Odd", "\u00e9")], b"\xff\x00"), Answer(422, (), b"no")]
+    for number, given in enumerate(answers):
+        calls = []
+
+        def handle(event, calls=calls, given=given):
+            calls.append(event)
+            return given
+
+        async def handle_async(event, handle=handle):
+            return handle(event)
+
+        hook = WebhookReceiver(once, Stripe(SECRET), handle_async if is_async else handle, name=f"hooks{number}")
+        first, again = (asyncio.run(hook.answer_async(by_stripe(), BODY)) for _ in range(2))
+        assert (first.status, first.body, list(first.headers)) == (given.status, given.body, list(given.headers))
+        assert again == first
+        assert len(calls) == 1
+
+
+def test_an_answer_that_says_that_it_failed_is_no_outcome(once):
+    hook = receiver(once, lambda event: Answer(503))
+    for _ in range(2):  # the key was given back
+        with pytest.raises(ValueError, match="raise an exception"):
+            hook.answer(by_stripe(), BODY)
+
+
+def test_handshakes_are_answered_and_not_recorded(once):
+    meta = receiver(once, _note, handshake=meta_handshake("my token"))
+    asked = {"hub.mode": "subscribe", "hub.verify_token": "my token", "hub.challenge": "115"}
+    assert meta.answer({}, b"", method="GET", query=asked).body == b"115"
+    assert meta.answer({}, b"", method="GET", query={**asked, "hub.verify_token": "another"}).status == 403
+    assert meta.answer({}, b"", method="GET").status == 405
+    graph = WebhookReceiver(once, Stripe(SECRET), _note, name="graph", handshake=graph_handshake)
+    assert graph.answer({}, b"", query={"validationToken": "a <b>"}) == (
+        200,
+        (("Content-Type", "text/plain; charset=utf-8"),),
+        b"a <b>",
+    )
+    assert graph.answer(by_stripe(), BODY).status == 200  # an event is no handshake
+    assert _keys(once) == ["graph:evt_1"]
+
+
+def test_slacks_question_is_answered_with_its_challenge(once):
+    body = b'{"type": "url_verification", "challenge": "3eZbrw1a"}'
+    hook = WebhookReceiver(once, Slack(SECRET), _note, name="slack")
+    assert hook.answer(by_slack(body), body).body == b"3eZbrw1a"
+    assert hook.answer({}, body).status == 401
+    assert _keys(once) == []
+
+
+def test_an_event_without_an_id_is_not_accepted(once, handled):
+    class Own:
+        def verify(self, headers, body):
+            return WebhookEvent("", "paid", {"challenge": "x"})
+
+    hook = WebhookReceiver(once, Own(), _note, name="own")
+    assert hook.answer({}, b"").status == 400
+    assert handled == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_accepted_event_is_answered_while_its_handler_runs(once, handled, is_async):
+    go = threading.Event()
+
+    async def awaited(event: WebhookEvent, claim: Claim) -> None:
+        await asyncio.to_thread(handle, event, claim)
+
+    def handle(event: WebhookEvent, claim: Claim) -> None:
+        go.wait(60)
+        handled.append((event.id, claim.attempt))
+
+    async def main():
+        assert [(await hook.answer_async(by_stripe(), BODY)).status for _ in range(2)] == [202, 202]
+        assert once.ledger.show("hooks:evt_1")[0].status == "IN_PROGRESS"
+        go.set()
+        async with asyncio.timeout(60):
+            while once.ledger.show("hooks:evt_1")[0].status != "COMPLETED":
+                await asyncio.sleep(0.01)
+        assert (await hook.answer_async(by_stripe(), BODY)).status == 202
+
+    hook = receiver(once, awaited if is_async else handle, accept=True)
+    asyncio.run(main())
+    assert handled == [("evt_1", 1)]
+
+
+def test_accepted_events_start_no_more_threads_than_there_is_room_for(once, handled, monkeypatch):
+    monkeypatch.setattr("onceward.web.webhooks.receiver._MOST", 2)
+    monkeypatch.setattr("onceward.web.webhooks.receiver._PATIENCE", 0.01)
+    go = threading.Event()
+
+    def handle(event: WebhookEvent) -> None:
+        go.wait(60)
+        handled.append(event.id)
+
+    hook = receiver(once, handle, accept=True)
+    bodies = [b'{"type": "paid", "id": "evt_%d"}' % number for number in range(3)]
+    answers = [hook.answer(by_stripe(body), body) for body in bodies]
+    assert [answer.status for answer in answers] == [202, 202, 503]
+    assert ("Retry-After", "1") in answers[2].headers
+    go.set()
+    until(lambda: len(handled) == 2)
+    until(lambda: hook.answer(by_stripe(bodies[2]), bodies[2]).status == 202)
+    until(lambda: len(handled) == 3)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_handler_of_an_accepted_event_can_give_it_to_another_receiver(once, handled, is_async):
+    async def awaited(event: WebhookEvent) -> None:
+        await other(event)
+
+    def handle(event: WebhookEvent) -> None:
+        other(event)
+
+    async def note(event: WebhookEvent) -> None:
+        handled.append(event.id)
+
+    async def main():
+        assert (await hook.answer_async(by_stripe(), BODY)).status == 202
+        async with asyncio.timeout(60):
+            while once.ledger.show("hooks:evt_1")[0].status == "IN_PROGRESS":
+                await asyncio.sleep(0.01)
+
+    other = WebhookReceiver(once, Stripe(SECRET), note if is_async else lambda e: handled.append(e.id), name="other")
+    hook = receiver(once, awaited if is_async else handle, accept=True)
+    asyncio.run(main())
+    assert [once.ledger.show(f"{name}:evt_1")[0].status for name in ("hooks", "other")] == ["COMPLETED"] * 2
+    assert handled == ["evt_1"]
+
+
+def test_an_accepted_event_that_fails_is_handled_again_from_the_ledger(once, handled):
+    def handle(event: WebhookEvent) -> None:
+        handled.append(event)
+        if len(handled) == 1:
+            raise LookupError("no such order")
+
+    hook = receiver(once, handle, accept=True)
+    assert hook.answer(by_stripe(), BODY).status == 202
+    until(lambda: once.ledger.show("hooks:evt_1")[0].status == "RELEASED")
+    assert once.complete_lapsed(hook, released=0.0).completed == 1
+    assert handled[0] == handled[1]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_accepted_event_that_is_parked_tells_its_reader_to_unpark_it(once, caplog, is_async):
+    async def awaited(event: WebhookEvent) -> None:
+        raise LookupError("no such order")
+
+    def handle(event: WebhookEvent) -> None:
+        raise LookupError("no such order")
+
+    async def main():
+        assert (await hook.answer_async(by_stripe(), BODY)).status == 202
+        async with asyncio.timeout(60):
+            while "onceward unpark hooks:evt_1" not in caplog.text:  # after the record is parked
+                await asyncio.sleep(0.01)
+
+    hook = receiver(once, awaited if is_async else handle, accept=True, on_error="park")
+    asyncio.run(main())
+    assert once.ledger.show("hooks:evt_1")[0].status == "PARKED"
+    caplog.clear()
+    assert asyncio.run(hook.answer_async(by_stripe(), BODY)).status == 202
+    assert "onceward unpark KEY" in caplog.text
+    once.ledger.unpark("hooks:evt_1")
+    again = asyncio.run(once.complete_lapsed_async(hook, released=0.0))
+    assert again.failed == 1
+
+
+def test_without_the_ledger_nothing_is_accepted(once, handled, tmp_path):
+    away = Once(f"sqlite:///{tmp_path}/no/such/folder/ledger.db")
+    for accept in (False, True):
+        hook = receiver(away, handled.append, accept=accept)
+        assert hook.answer(by_stripe(), BODY).status == 503
+    assert handled == []
+
+
+def test_an_event_too_large_to_keep_is_not_accepted(once, handled):
+    body = json.dumps({"id": "evt_1", "type": "x", "data": "x" * 70_000}).encode()
+    hook = receiver(once, _note, accept=True)
+    with pytest.raises(Exception, match="keeps at most 65536 bytes"):
+        hook.answer(by_stripe(body), body)
+    assert _keys(once) == []
+
+
+def _note(event: WebhookEvent) -> None:
+    pass
+
+
+def test_a_receiver_that_would_answer_200_for_what_is_not_done_is_refused(once):
+    with pytest.raises(ValueError, match="the provider would not deliver it again"):
+        receiver(once, print, on_busy="skip")
+
+
+def test_wrong_receivers_are_refused(once):
+    with pytest.raises(TypeError, match="verifier"):
+        WebhookReceiver(once, "secret", _note, name="hooks")
+    with pytest.raises((TypeError, ValueError)):
+        receiver(once, once(key="event.id", name="x")(_note))
+    with pytest.raises(TypeError, match="the verifier gives the key"):
+        receiver(once, _note, key="event.id")
+    with pytest.raises(ValueError, match="WebhookReceiver: accept=True"):
+        decorated(receiver(once, _note))
+    with pytest.raises(TypeError, match="answer_async"):
+        receiver(once, _awaited).answer(by_stripe(), BODY)
+    for view in (flask_view, django_view):  # when the application starts, and not at the first event
+        with pytest.raises(TypeError, match="is a coroutine function"):
+            view(receiver(once, _awaited))
+
+
+async def _awaited(event: WebhookEvent) -> None:
+    pass
+
+
+def test_fastapi_receives(once, handled):
+    async def handle(event: WebhookEvent) -> None:
+        handled.append(event.kind)
+
+    app = FastAPI()
+    app.add_api_route("/stripe", endpoint(receiver(once, handle)), methods=["POST"])
+    app.add_api_route(
+        "/plain", endpoint(WebhookReceiver(once, Stripe(SECRET), handled.append, name="p")), methods=["POST"]
+    )
+
+    async def run():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+            for path in ("/stripe", "/plain"):
+                for _ in range(2):
+                    assert (await client.post(path, content=BODY, headers=by_stripe())).text == "ok"
+                assert (await client.post(path, content=BODY)).status_code == 401
+                assert (await client.post(path, content=bytes(25 << 20))).status_code == 401
+                assert (await client.post(path, content=bytes((25 << 20) + 1))).status_code == 413
+
+    asyncio.run(run())
+    assert (handled[0], handled[1].id, len(handled)) == ("paid", "evt_1", 2)
+
+
+def test_flask_receives(once, handled):
+    app = flask.Flask("shop")
+    hook = receiver(once, handled.append, handshake=meta_handshake("t"))
+    app.add_url_rule("/stripe", "stripe", flask_view(hook), methods=["GET", "POST"])
+    client = app.test_client()
+    assert [client.post("/stripe", data=BODY, headers=by_stripe()).text for _ in range(2)] == ["ok"] * 2
+    assert client.post("/stripe", data=BODY).status_code == 401
+    assert client.get("/stripe?hub.mode=subscribe&hub.verify_token=t&hub.challenge=7").text == "7"
+    assert len(handled) == 1
+
+
+DJANGO = """
+import sys
+from django.conf import settings
+settings.configure(ALLOWED_HOSTS=["*"], MIDDLEWARE=["django.middleware.csrf.CsrfViewMiddleware"], ROOT_URLCONF="__main__")
+import django
+django.setup()
+from django.test import Client
+from django.urls import path
+from onceward import Once
+from onceward.web.webhooks import GitHub, WebhookReceiver
+from onceward.web.webhooks.django import view
+
+once, handled = Once(sys.argv[1]), []
+hook = WebhookReceiver(once, GitHub("secret"), lambda event: handled.append(event.id), name="hooks")
+urlpatterns = [path("github", view(hook))]
+client = Client(enforce_csrf_checks=True)
+import hashlib, hmac
+signed = "sha256=" + hmac.new(b"secret", b"{}", hashlib.sha256).hexdigest()
+headers = {"X-GitHub-Delivery": "1", "X-GitHub-Event": "ping", "X-Hub-Signature-256": signed}
+for given in (headers, headers, {}):
+    print(client.post("/github", b"{}", content_type="application/json", headers=given).status_code)
+print(client.get("/github").status_code, handled)
+"""
+
+
+def test_django_receives(once):
+    command = [sys.executable, "-c", DJANGO, once.store.url]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.split("\n")[:4] == ["200", "200", "401", "405 ['1']"]
