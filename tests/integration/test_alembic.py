@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import subprocess
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,8 +13,6 @@ from sqlalchemy import Column, Integer, MetaData, Table, create_engine, text
 from onceward import Once
 from onceward.alembic import without_ledger
 from onceward.sqlalchemy import make_ledger, tables
-from places import SOURCES
-from servers.environments import environment
 from stores.schemas import provisioned, schema_of
 from tables import each
 
@@ -192,54 +189,3 @@ def test_what_is_no_metadata_or_name_is_refused():
         tables("onceward")
     with pytest.raises(ValueError, match="lower-case letters"):
         tables(MetaData(), table="Jobs")
-
-
-FACES = """
-import sys
-from flask import Flask
-from flask_sqlalchemy import SQLAlchemy
-from onceward import Once, current
-import alembic.autogenerate
-from onceward.sqlalchemy import tables
-from sqlmodel import Field, Session, SQLModel, create_engine
-
-folder = sys.argv[1]
-app = Flask("shop")
-app.config["SQLALCHEMY_DATABASE_URI"] = f"sqlite:///{folder}/flask.db"
-db = SQLAlchemy(app)
-tables(db.metadata)
-
-class Order(db.Model):
-    id = db.Column(db.Integer, primary_key=True)
-
-with app.app_context():
-    db.create_all()
-print(Once(f"sqlite:///{folder}/flask.db").run("a", len, ()))
-
-class Hero(SQLModel, table=True):
-    id: int | None = Field(default=None, primary_key=True)
-
-tables(SQLModel.metadata)
-engine = create_engine(f"sqlite:///{folder}/model.db")
-context = alembic.autogenerate.compare_metadata
-from alembic.migration import MigrationContext
-with engine.connect() as connection:
-    print([kind for kind, *_ in context(MigrationContext.configure(connection), SQLModel.metadata)])
-SQLModel.metadata.create_all(engine)
-with engine.connect() as connection:
-    print(context(MigrationContext.configure(connection), SQLModel.metadata))
-print(Once(f"sqlite:///{folder}/model.db").run("a", len, ()), alembic.__version__)
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("version", ["1.14.0", "1.20.1"])
-def test_flask_sqlalchemy_and_sqlmodel_declare_it_too(tmp_path, version):
-    needs = ["flask-sqlalchemy==3.1.1", "sqlmodel==0.0.50", f"alembic=={version}"]
-    python = environment(f"sqlalchemy-{version}", needs)
-    command = [python, "-c", FACES, tmp_path]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCES)}, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["0", "['add_table', 'make_ledger']", "[]", f"0 {version}"]

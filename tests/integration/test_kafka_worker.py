@@ -12,7 +12,6 @@ from onceward.consumers.delivery import Delivery
 from onceward.core.record import COMPLETED, PARKED
 from onceward.kafka import KafkaWorker
 from queues.kafka_runs import PATIENCE, QUICK, drain, headers, order, retries, working
-from servers.kafka import Kafka
 from waiting import until
 
 
@@ -21,30 +20,6 @@ def once():
     made = Once("memory:", name="shop", lease=20)
     yield made
     made.close()
-
-
-def test_records_take_effect_once_and_their_offsets_are_committed(once, kafka, topic):
-    effects = []
-    kafka.send(topic, order(1), order(2), order(1))
-    told = drain(once, kafka, topic, lambda order: effects.append(order["id"]), key="order.id")
-    assert sorted(effects) == [1, 2]
-    assert sorted(told) == ["done", "done", "replayed"]
-    assert kafka.committed(topic, topic) == {0: 3}
-
-
-def test_a_second_group_handles_the_records_itself(once, kafka, topic):
-    kafka.send(topic, order(1))
-    seen = []
-
-    def first(order):
-        seen.append("first")
-
-    def second(order):
-        seen.append("second")
-
-    for handler in (first, second):
-        KafkaWorker(once, topic, handler, servers=kafka.servers, name=handler.__name__).run(until_empty=True)
-    assert seen == ["first", "second"]
 
 
 def test_the_default_key_is_the_header_or_else_where_the_record_is(once, kafka, topic):
@@ -81,22 +56,6 @@ def test_a_failed_record_waits_in_the_retry_topic_and_its_partition_goes_on(once
     assert all(0 < float(told["onceward-delay"]) <= 0.4 for told in waited)
 
 
-def test_a_retry_that_is_not_due_keeps_no_other_record_waiting(once, kafka, topic):
-    kafka.send(topic, order(1))
-    ran = []
-
-    def handler(order):
-        ran.append(order["id"])
-        if order["id"] == 1:
-            raise ZeroDivisionError
-
-    assert drain(once, kafka, topic, handler, backoff=(600, 600)) == ["failed"]
-    kafka.send(topic, order(2))
-    assert drain(once, kafka, topic, handler) == ["done"]
-    assert ran == [1, 2]
-    assert kafka.committed(topic, f"{topic}.onceward-retry") == {}
-
-
 def test_a_parked_record_goes_to_the_dead_letters_with_its_reason(once, kafka, topic):
     kafka.send(topic, order(1), key=b"k", trace="t")
     told = []
@@ -115,18 +74,6 @@ def test_a_parked_record_goes_to_the_dead_letters_with_its_reason(once, kafka, t
     assert found["onceward-from"].startswith(f"{topic}/0/0/")
     assert once.ledger.show("shop:1")[0].status == PARKED
     assert len(told) == 2
-
-
-def test_malformed_records_and_other_inputs_are_dead_lettered_at_once(once, kafka, topic):
-    def handler(order: dict):
-        pass
-
-    kafka.send(topic, order(1, sum=5), b"torn", order(1, sum=7))
-    told = drain(once, kafka, topic, handler, key="order.id", fingerprint="order", concurrency=1)
-    assert sorted(told) == ["done", "malformed", "mismatch"]
-    letters = [headers(record)["onceward-status"] for record in kafka.read(f"{topic}.onceward-dead")]
-    assert sorted(letters) == ["malformed", "mismatch"]
-    assert kafka.committed(topic, topic) == {0: 3}
 
 
 def test_in_order_a_partition_waits_for_its_failed_record(once, kafka, topic):
@@ -260,34 +207,6 @@ def test_retries_of_another_group_are_left_to_it(once, kafka, topic):
 def test_a_topic_that_is_missing_ends_the_worker_at_its_start(once, kafka):
     with pytest.raises(BrokerError, match="topic nowhere does not exist"):
         KafkaWorker(once, "nowhere", print, servers=kafka.servers).run()
-
-
-@pytest.mark.nightly
-def test_a_broker_killed_and_paused_in_the_middle_is_waited_for(once):
-    server = Kafka()
-    try:
-        server.make("orders")
-        server.send("orders", *map(order, range(50)))
-        ran = []
-
-        def handler(order):
-            time.sleep(0.02)
-            ran.append(order["id"])
-            if order["id"] == 7 and ran.count(7) == 1:
-                raise ZeroDivisionError
-
-        with working(once, server, "orders", handler, key="order.id", concurrency=2, backoff=(0.1, 0.1)):
-            until(lambda: len(ran) > 10)
-            server.restart()
-            server.send("orders", *map(order, range(50, 60)))
-            until(lambda: len(ran) > 20)
-            server.pause()
-            time.sleep(3)  # commits, reads and retries are under way
-            server.go_on()
-            until(lambda: set(ran) == set(range(60)) and server.committed("orders", "orders") == {0: 60})
-        assert sorted(ran) == sorted([7, *range(60)])
-    finally:
-        server.stop()
 
 
 def test_settings_that_break_the_promises_are_refused(once):

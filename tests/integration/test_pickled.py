@@ -1,13 +1,11 @@
 """A Once, and what it guards, in a process to which pickle or cloudpickle brings it."""
 
 import json
-import multiprocessing
 import os
 import pickle
 import platform
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
 
 import cloudpickle
 import pytest
@@ -63,15 +61,6 @@ def test_a_function_that_cloudpickle_sends_to_another_process_has_the_same_keys_
     said, sent = run(DRIVER, url, tmp_path)
     assert said == "charged a"
     assert run(WORKER, sent, "/") == ["charged b", "['a', 'a', 'b', 'b'] driver.charge:c"]
-
-
-def test_a_pool_of_processes_runs_a_key_once(tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db", on_busy=60)
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        processes = {pool.submit(once.run, "k", os.getpid).result() for _ in range(4)}
-    assert len(processes) == 1
-    assert os.getpid() not in processes
-    once.close()
 
 
 def test_what_arrives_has_the_same_options_and_shares_one_store(tmp_path):

@@ -1,10 +1,6 @@
 """The worker for Redis Streams on a real server: outcomes, pauses, claims, dead letters, and servers that lose entries."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -12,7 +8,7 @@ import pytest
 
 from observing import note_outcomes
 from onceward.consumers.broker import BrokerError
-from onceward.redis_streams import RedisStreamsWorker, send
+from onceward.redis_streams import RedisStreamsWorker
 from servers.redis import Redis
 from tables import each
 from waiting import PATIENCE, until
@@ -53,13 +49,6 @@ def letter(client, stream):
     return until(lambda: client.xrange(f"{stream}.onceward-dead"))[0][1]
 
 
-def test_the_fields_are_the_payload_of_another_producer(client, stream, work):
-    seen = []
-    client.xadd(stream, {"id": "7", "cents": "500"})
-    work(seen.append, key="object.id")
-    until(lambda: seen == [{"id": "7", "cents": "500"}])
-
-
 def test_the_key_is_a_header_or_the_place(server, client, stream, work, once):
     publish(client, stream, {"n": 1}, **{"Idempotency-Key": "order-1"})
     second = client.xadd(stream, {"n": "2"})
@@ -68,15 +57,6 @@ def test_the_key_is_a_header_or_the_place(server, client, stream, work, once):
     until(lambda: once.ledger.stats()["COMPLETED"] == 3)
     keys = {record.key for record, _ in once.ledger.records()}
     assert keys == {"shop:order-1", f"shop:{stream}/{second}", "shop:order-3"}
-
-
-def test_what_the_outbox_sends_has_its_derived_key(server, client, stream, work, once):
-    key = send(once, f"redis-stream://127.0.0.1:{server.port}/0/{stream}", {"id": 7}, key="order-7")
-    seen = []
-    work(seen.append, key=None)
-    until(lambda: seen == [{"id": 7}])
-    until(lambda: once.ledger.stats()["COMPLETED"] == 2)
-    assert f"shop:{key}" in {record.key for record, _ in once.ledger.records()}
 
 
 def test_plain_fields_without_a_key_are_a_dead_letter_with_fields(client, stream, work):
@@ -142,32 +122,6 @@ def test_a_handler_longer_than_the_idle_time_keeps_its_entry(client, stream, wor
     until(lambda: told)
     until(lambda: pending(client, stream) == 0)
     assert (told, len(begun)) == ([1], 1)
-
-
-KILLED = """
-import os, sys, time
-from onceward import Once
-from onceward.redis_streams import RedisStreamsWorker
-
-def handler(order):
-    print("begun", flush=True)
-    time.sleep(600)
-
-RedisStreamsWorker(Once("memory:"), sys.argv[2], handler, url=sys.argv[1], group="shop", key="order.id", idle=3.0).run()
-"""
-
-
-def test_the_entries_of_a_killed_worker_are_claimed(server, client, stream, work):
-    publish(client, stream, {"id": 1}, {"id": 2})
-    victim = subprocess.Popen([sys.executable, "-c", KILLED, server.url, stream], stdout=subprocess.PIPE)
-    assert victim.stdout.readline().startswith(b"begun")
-    until(lambda: pending(client, stream) == 2)
-    os.kill(victim.pid, signal.SIGKILL)
-    victim.communicate(timeout=PATIENCE)
-    seen = []
-    work(lambda order: seen.append(order["id"]))
-    until(lambda: sorted(seen) == [1, 2])
-    until(lambda: pending(client, stream) == 0)
 
 
 def test_what_waits_for_its_pause_at_a_stop_goes_to_others(client, stream, work):

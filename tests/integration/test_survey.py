@@ -13,7 +13,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.core.selections import ByKey
 from onceward.core.views import Criteria
 from onceward.core.writes import ended, first_claim
-from onceward.dashboard.needs import RecordQuery, listing
+from onceward.dashboard.needs import RecordQuery
 from onceward.dashboard.searching import names
 from onceward.stores.sql import store as of_postgres
 from onceward.stores.sqlite import finding
@@ -70,13 +70,6 @@ def test_a_small_ledger_is_counted_exactly(mixed):
     assert (survey.total, survey.exact) == (59, True)
 
 
-def test_an_empty_ledger_is_counted_too(once):
-    once.acquire("a", name="n").complete(1)
-    once.ledger.clear("n:a")
-    survey = once.ledger.survey()
-    assert (survey.total, survey.exact, set(survey.counts.values())) == (0, True, {0})
-
-
 def test_a_large_ledger_tells_what_its_indexes_have(mixed, monkeypatch):
     for module in (of_sqlite, of_postgres):
         monkeypatch.setattr(module, "READ", 10)
@@ -108,19 +101,6 @@ def test_each_handler_is_found_by_skipping_the_others_keys(mixed):
     write(mixed, "no colon", PARKED)
     found, more = names(mixed.ledger, mixed.ledger.survey())
     assert (found, more) == (NAMES, False)
-
-
-def test_a_list_has_each_record_once(mixed):
-    query = RecordQuery(Criteria(), "a", None)
-    found, after = [], None
-    while True:
-        page = listing(mixed.ledger, query._replace(after=after), 3)
-        found += [record.key for record in page.records]
-        after = page.next
-        if after is None:
-            break
-    assert found == sorted(found, key=str.encode)
-    assert set(found) == {record.key for record, _ in mixed.ledger.records("a")}
 
 
 def test_sqlite_finds_a_prefix_without_reading_the_keys_before_it(tmp_path):

@@ -61,14 +61,6 @@ def test_each_attempt_is_shown_with_the_trace_of_its_span(once, every_url, tmp_p
     assert shown_on_page(once) == seen
 
 
-def test_the_page_of_a_key_without_traces_has_no_column_of_them():
-    once = Once("memory:", name="shop")
-    once.acquire("order-7").release("no")
-    page = DashboardVisitor(dashboard(once)).get("/record", params={"key": KEY}).text
-    assert 'data-name="Fence"' in page
-    assert "Trace" not in page
-
-
 def test_a_hostile_text_in_place_of_a_trace_stays_text():
     once = Once("memory:", name="shop")
     once.acquire("order-7").release("no")

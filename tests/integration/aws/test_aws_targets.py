@@ -19,7 +19,7 @@ from servers.needs import numbers
 from servers.proxy import Fault, Refuse
 from tables import each
 
-pytestmark = pytest.mark.sampled(code=2, status=1, fault=1)
+pytestmark = pytest.mark.sampled(passing=3)
 
 NAMES = numbers()
 KEYS = count()
@@ -199,29 +199,24 @@ def test_of_a_refused_batch_only_the_message_that_is_meant_is_refused(place):
     assert set(place.found()) == {sent[0].key, sent[2].key}
 
 
-@pytest.mark.parametrize(
-    "code",
-    ["AccessDenied", "AccessDeniedException", "KMSDisabled", "NotFound", "QueueDoesNotExist", "Throttling", "NoIdea"],
-)
-def test_what_a_deploy_can_fix_is_sent_later(place, code):
-    place.front.rule = lambda seen: Refuse(code, 403)
+PASSING = [
+    *(Refuse(code, 403) for code in ("AccessDenied", "AccessDeniedException", "KMSDisabled", "NotFound")),
+    *(Refuse(code, 403) for code in ("QueueDoesNotExist", "Throttling", "NoIdea")),
+    Refuse("InternalError", 500),
+    Refuse("InternalError", 503),
+    Fault(lose_request=True),
+    Fault(lose_reply=True),
+    Fault(raw=b"HTTP/1.1 200 OK\r\n\r\n?"),
+]
+
+
+@pytest.mark.parametrize("passing", PASSING, ids=str)
+def test_what_passes_or_a_deploy_can_fix_is_sent_later(place, passing):
+    place.front.rule = lambda seen: passing
     told = place.target.send([place.message(), place.message()])
     assert kinds(told) == [MessageNotSent] * 2
-    assert code.removesuffix("Exception") in str(told[0])
-
-
-@pytest.mark.parametrize("status", [500, 503])
-def test_an_error_of_the_service_is_sent_later(place, status):
-    place.front.rule = lambda seen: Refuse("InternalError", status)
-    assert kinds(place.target.send([place.message()])) == [MessageNotSent]
-
-
-@pytest.mark.parametrize(
-    "fault", [Fault(lose_request=True), Fault(lose_reply=True), Fault(raw=b"HTTP/1.1 200 OK\r\n\r\n?")]
-)
-def test_without_a_readable_answer_it_is_sent_later(place, fault):
-    place.front.rule = lambda seen: fault
-    assert kinds(place.target.send([place.message()])) == [MessageNotSent]
+    if isinstance(passing, Refuse) and passing.status == 403:
+        assert passing.code.removesuffix("Exception") in str(told[0])
 
 
 def test_a_slow_service_gets_no_more_requests_than_there_is_time_for(placed, monkeypatch):
@@ -249,31 +244,25 @@ def test_a_wrong_clock_is_corrected_within_the_send(place):
     assert kinds(place.target.send([place.message()])) == [None]
 
 
-def test_one_member_of_a_batch_can_fail(placed):
-    place = placed("eventbridge")
-
-    def edit(answer):
-        answer["Entries"][1] = {"ErrorCode": "ThrottlingException", "ErrorMessage": "slower"}
-        answer["Entries"][2] = {"ErrorCode": "MalformedDetail", "ErrorMessage": "no"}
-        return answer
-
-    place.front.rule = lambda seen: Fault(edit_reply=edit)
-    told = place.target.send([place.message() for _ in range(4)])
-    assert kinds(told) == [None, MessageNotSent, MessageRefused, None]
-
-
-@pytest.mark.parametrize(("kind", "answers"), [("kinesis", "Records"), ("firehose", "RequestResponses")])
-def test_one_record_of_a_batch_can_fail(placed, kind, answers):
+@pytest.mark.parametrize(
+    ("kind", "answers", "code", "error"),
+    [
+        ("eventbridge", "Entries", "MalformedDetail", MessageRefused),
+        ("kinesis", "Records", "InternalFailure", MessageNotSent),
+        ("firehose", "RequestResponses", "InternalFailure", MessageNotSent),
+    ],
+)
+def test_one_record_of_a_batch_can_fail(placed, kind, answers, code, error):
     place = placed(kind)
 
     def edit(answer):
         answer[answers][1] = {"ErrorCode": "ProvisionedThroughputExceededException", "ErrorMessage": "slower"}
-        answer[answers][2] = {"ErrorCode": "InternalFailure", "ErrorMessage": "no"}
+        answer[answers][2] = {"ErrorCode": code, "ErrorMessage": "no"}
         return answer
 
     place.front.rule = lambda seen: Fault(edit_reply=edit)
     told = place.target.send([place.message() for _ in range(4)])
-    assert kinds(told) == [None, MessageNotSent, MessageNotSent, None]
+    assert kinds(told) == [None, MessageNotSent, error, None]
     assert "ProvisionedThroughputExceeded (slower)" in str(told[1])
 
 
@@ -288,17 +277,10 @@ def test_a_group_goes_to_one_shard_and_other_messages_to_all(placed, ministack):
     place = placed("kinesis")
     assert place.target.send([place.message(group="order-7") for _ in range(20)]) == [None] * 20
     assert {one["PartitionKey"] for one in ministack.records(place.stream)} == {"order-7"}
-    other = placed("kinesis")
-    sent = [other.message() for _ in range(20)]
-    assert other.target.send(sent) == [None] * 20
-    assert {one["PartitionKey"] for one in ministack.records(other.stream)} == {one.key for one in sent}
-
-
-def test_a_stream_can_be_named_without_an_arn(placed, ministack):
-    place = placed("kinesis")
+    sent = [message() for _ in range(20)]
     name = place.stream.rpartition("/")[2]
-    assert open_target(f"kinesis:{name}?region=eu-west-1").send([message()]) == [None]
-    assert len(ministack.records(place.stream)) == 1
+    assert open_target(f"kinesis:{name}?region=eu-west-1").send(sent) == [None] * 20
+    assert {one["PartitionKey"] for one in ministack.records(place.stream)} == {one.key for one in sent} | {"order-7"}
 
 
 def test_each_record_of_firehose_is_a_line(placed):
@@ -329,18 +311,6 @@ def test_a_handler_of_kinesis_takes_a_message_that_was_sent_twice_once(placed):
     assert read_origin(record.origin) == CallOrigin("shop:1", "shop:1")
 
 
-def test_a_record_with_a_member_of_another_kind_is_left_alone(aws):
-    once, taken = Once("memory:"), []
-
-    @on_kinesis(once, name="take")
-    def take(order: dict) -> None:
-        taken.append(order)
-
-    sent = [{"onceward": "onceward-key"}, {"onceward": {"onceward-key": 7}}, {"text": 'an "onceward-key"'}]
-    take(lambda_events.kinesis(*sent), None)
-    assert taken == sent
-
-
 def test_one_member_of_a_batch_can_fail_at_sqs(placed):
     place = placed("sqs")
 
@@ -356,12 +326,6 @@ def test_one_member_of_a_batch_can_fail_at_sqs(placed):
         Fault(edit_reply=edit) if len(place.front.seen) == 1 else Refuse("InternalError", 503)
     )
     assert kinds(place.target.send([place.message() for _ in range(3)])) == [None, MessageNotSent, MessageRefused]
-
-
-def test_a_topic_says_which_message_is_too_long(placed):
-    place = placed("sns")
-    sent = [place.message("a"), place.message("b" * 300_000)]
-    assert kinds(place.target.send(sent)) == [None, MessageRefused]
 
 
 @pytest.mark.parametrize(
@@ -390,39 +354,28 @@ def test_a_missing_queue_topic_or_stream_is_sent_later(placed, address, says):
         ("sqs", False, {"body": ""}, "is empty"),
         ("sqs", False, {"body": "a" * 1_048_577}, "bytes with its attributes"),
         ("sqs", False, {"delay": 901}, "delay=901"),
-        ("sqs", False, {"delay": float("inf")}, "delay=inf"),
         ("sqs", False, {"group": "a b"}, "group='a b'"),
         ("sqs", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SQS takes 10"),
         ("sqs", False, {"headers": {"AWS.x": "x"}}, "does not begin with"),
-        ("sqs", False, {"headers": {"x": ""}}, "attribute x of the message is empty"),
-        ("sqs", False, {"headers": {"x": "\ufffe"}}, "U\\+FFFE"),
         ("sqs", False, {"headers": {"onceward-key": "mine"}}, "onceward itself"),
         ("sqs", True, {"group": None}, "give group="),
         ("sqs", True, {"delay": 1}, "takes no delay="),
         ("sns", False, {"delay": 1}, "no delay="),
-        ("sns", False, {"body": ""}, "is empty"),
         ("sns", False, {"body": "a\x01"}, "U\\+0001"),
         ("sns", False, {"body": "a" * 1_048_577}, "SNS takes 1048576"),
         ("sns", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SNS passes on 10"),
         ("sns", False, {"headers": {"a..b": "x"}}, "single dots"),
-        ("sns", False, {"headers": {"x": "\x00"}}, "header x"),
         ("sns", True, {"group": None}, "give group="),
-        ("sns", True, {"group": "é"}, "group='é'"),
         ("eventbridge", False, {"body": "text"}, "is a JSON object"),
-        ("eventbridge", False, {"body": "[1]"}, "is a JSON object"),
         ("eventbridge", False, {"body": '{"onceward": 1}'}, "a member 'onceward'"),
         ("eventbridge", False, {"body": json.dumps({"a": "a" * 262_144})}, "EventBridge takes 262144"),
         ("eventbridge", False, {"delay": 1}, "no delay="),
         ("eventbridge", False, {"group": "g"}, "no group="),
         ("kinesis", False, {"body": "text"}, "to Kinesis is a JSON object"),
-        ("kinesis", False, {"body": '{"onceward": 1}'}, "a member 'onceward'"),
         ("kinesis", False, {"body": json.dumps({"a": "a" * 1_048_576})}, "Kinesis takes 1048576"),
-        ("kinesis", False, {"delay": 1}, "no delay="),
         ("kinesis", False, {"group": "g" * 257}, "give 1 to 256"),
         ("firehose", False, {"body": "[1]"}, "to Firehose is a JSON object"),
         ("firehose", False, {"body": json.dumps({"a": "a" * 1_024_000})}, "Firehose takes 1024000"),
-        ("firehose", False, {"delay": 1}, "no delay="),
-        ("firehose", False, {"group": "g"}, "no group="),
     ],
 )
 def test_what_can_never_be_taken_is_refused_without_a_request(placed, kind, fifo, wrong, says):
@@ -439,22 +392,15 @@ def test_what_can_never_be_taken_is_refused_without_a_request(placed, kind, fifo
     [
         "sqs:",
         "sqs:a b",
-        "sqs:orders?region=",
         "sqs:orders?wait=1",
         "sqs:arn:aws:sqs:eu-west-1:000000000000:orders?region=eu-west-2",
-        "sns:orders",
         "sns:arn:aws:sqs:eu-west-1:000000000000:orders",
-        "eventbridge:orders",
-        "eventbridge:orders?source=shop",
         "eventbridge:?source=shop&detail-type=Paid",
         "eventbridge:orders?source=aws.shop&detail-type=Paid",
-        "eventbridge:orders?source=shop&source=shop&detail-type=Paid",
         f"eventbridge:orders?source=shop&detail-type={'a' * 129}",
         "kinesis:",
-        "kinesis:a b",
         "kinesis:arn:aws:kinesis:eu-west-1:000000000000:stream/a?region=eu-west-1",
         "kinesis:arn:aws:sqs:eu-west-1:000000000000:a",
-        "firehose:",
         "firehose:arn:aws:firehose:eu-west-1:000000000000:deliverystream/a",
     ],
 )
@@ -466,30 +412,19 @@ def test_an_address_that_is_not_valid_is_refused(address, aws):
 # --- from a handler to a worker ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "raw"), [("sqs", True), ("sns", True), ("sns", False)])
-def test_a_workers_handler_takes_a_handlers_message_once(placed, ministack, kind, raw):
-    once = Once("memory:")
-    queue = ministack.queue(f"target-{next(NAMES)}")
-    address = f"sqs:{queue}"
-    if kind == "sns":
-        topic = ministack.topic(f"target-{next(NAMES)}")
-        ministack.subscribe(topic, queue, raw=raw)
-        address = f"sns:{topic}"
+@pytest.mark.parametrize("raw", [True, False])
+def test_a_workers_handler_takes_a_handlers_message_once(placed, ministack, raw):
+    once, shipped = Once("memory:"), []
+    queue, topic = (make(f"target-{next(NAMES)}") for make in (ministack.queue, ministack.topic))
+    ministack.subscribe(topic, queue, raw=raw)
     placed("sqs")  # requests go to the server
 
     @once(key="n", name="place")
     def place(n: int) -> None:
-        current().send(address, {"order": n})
+        current().send(f"sns:{topic}", {"order": n})
 
     place(7)
     assert sender.SENDER.drain(20) == 0
-    (told,) = ministack.messages(queue)
-    resent = message(told["Body"]) if raw else None
-    if resent is not None:  # the same message again, as after a crash between the send and its record
-        headers = {name: one["StringValue"] for name, one in told["MessageAttributes"].items()}
-        again = resent._replace(key=headers.pop("onceward-key"), headers=headers)
-        assert open_target(f"sqs:{queue}").send([again]) == [None]
-    shipped = []
     unwrap = None if raw else "sns"
     SqsWorker(once, Queue(queue), shipped.append, name="ship", wait=0, unwrap=unwrap).run(until_empty=True)
     assert shipped == [{"order": 7}]

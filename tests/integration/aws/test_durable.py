@@ -153,24 +153,6 @@ def test_two_branches_of_an_execution_with_one_key_make_one_effect(once):
     )
 
 
-def test_a_lease_that_is_given_stays(once):
-    @durable_execution
-    @once(key="event.order", lease=3600)
-    def handler(event, context):
-        return record(once).lease_until - record(once).updated_at
-
-    assert json.loads(run(handler).result) == 3600
-
-
-def test_a_plain_handler_gets_its_context_too(once):
-    @on_invoke(once, key="event.order")
-    def handler(event, context):
-        return context
-
-    assert handler({"order": "o-1"}, "the context") == "the context"
-    assert handler({"order": "o-1"}, "another") == "the context"
-
-
 def test_the_function_of_the_page_charges_an_event_that_comes_twice_once(tmp_path):
     charged = []
     bank = SimpleNamespace(charge=lambda order, key: charged.append(key) or f"receipt of {order}")

@@ -69,18 +69,6 @@ def test_a_parked_task_that_was_acknowledged_before_it_ran_is_published_as_a_dea
     shop.until(lambda: broker.ready(f"{queue}.onceward-dead") == 1)
 
 
-@pytest.mark.nightly
-def test_a_queue_is_found_by_its_binding(opened, broker):
-    graveyard = broker.queue(f"graveyard-{uuid.uuid4().hex}")
-    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": graveyard}
-    shop, queue = opened(arguments, binding="orders.*.#")
-    shop.start("-c", 1)
-    shop.send("refused", "a", routing_key="orders.eu.new")
-    shop.until(lambda: broker.ready(graveyard) == 1)
-    assert broker.ready(f"{queue}.onceward-dead") == 0
-    shop.get(shop.send("charge", {"id": 1}, routing_key="orders.us"))
-
-
 def test_a_task_that_cannot_be_published_again_stays_with_the_broker(opened, broker):
     shop, queue = opened(CLASSIC)
     dead = broker.queue(f"{queue}.onceward-dead", "quorum")  # of another kind than the worker declares

@@ -3,11 +3,9 @@
 import json
 import os
 import signal
-from collections import Counter
 
 import pytest
 from celery import chain, chord
-from celery.exceptions import TimeLimitExceeded
 
 from queues.celery_workers import PATIENCE, Shop
 from servers.redis import Redis
@@ -84,36 +82,6 @@ def test_a_task_that_replaces_itself_runs_each_time(shop):
     assert shop.journal() == {"counts 2": 1, "counts 1": 1, "counts 0": 1}
 
 
-@pytest.mark.nightly
-def test_a_busy_key_that_a_task_asks_for_itself_is_a_failure_of_it(shop):
-    shop.start("-c", 1)
-    shop.once.acquire("busy", name="shop.charge", lease=600)
-    result = shop.send("calls", "a")
-    shop.until(lambda: result.state == "FAILURE")
-    assert "another worker" in str(result.result)
-    assert shop.status("charge", "a") == "RELEASED"
-
-
-@pytest.mark.nightly
-def test_a_requeue_of_the_task_itself_gives_the_key_back(shop):
-    shop.start("-c", 1)
-    result = shop.send("rejects", "a")
-    shop.until(lambda: shop.journal()["rejects a"] > 1)
-    shop.open("fixed")
-    assert shop.get(result) == "a"
-
-
-@pytest.mark.nightly
-def test_a_duplicate_of_an_ignored_task_is_ignored_too(shop):
-    shop.start("-c", 1)
-    for _ in range(2):
-        shop.send("ignores", "a")
-    assert shop.get(shop.send("charge", {"id": 1}))
-    assert shop.log.count("shop.ignores[") >= 4
-    assert shop.journal() == {"ignores a": 1, "charge 1": 1}
-    assert shop.status("ignores", "a") == "COMPLETED"
-
-
 def test_a_parked_task_waits_as_a_dead_letter_until_it_is_unparked(shop, broker):
     shop.start("-c", 1)
     result = shop.send("refused", "a")
@@ -159,39 +127,6 @@ def test_a_soft_time_limit_leaves_the_key_claimed(shop):
     assert shop.journal() == {"based b": 1, "begin a": 2, "end a 0": 1}
 
 
-@pytest.mark.nightly
-def test_a_soft_time_limit_leaves_the_key_of_an_inner_function_claimed(shop):
-    shop.start("-c", 1)
-    shop.get(shop.send("based", "b"))  # as above
-    result = shop.send("pays", "a", soft_time_limit=3)
-    shop.until(lambda: result.state == "FAILURE")
-    assert shop.once.ledger.show("paying:a")[0].status == "IN_PROGRESS"
-
-
-@pytest.mark.nightly
-def test_a_hard_time_limit_leaves_the_key_claimed(shop):
-    shop.start("-c", 1)
-    shop.get(shop.send("based", "b"))  # the limit must not come while the child is still loading
-    result = shop.send("slow", "a", time_limit=3)
-    with pytest.raises(TimeLimitExceeded):
-        shop.get(result)
-    assert shop.status("slow", "a") == "IN_PROGRESS"
-    shop.open()
-    assert shop.get(shop.send("slow", "a")) == 0
-
-
-@pytest.mark.nightly
-def test_a_revoked_task_leaves_the_key_claimed_and_does_not_return(shop):
-    shop.start("-c", 1)
-    result = shop.send("slow", "a")
-    shop.until(lambda: shop.journal()["begin a"] == 1)
-    result.revoke(terminate=True)
-    shop.until(lambda: result.state == "REVOKED")
-    assert shop.status("slow", "a") == "IN_PROGRESS"
-    assert shop.get(shop.send("charge", {"id": 1}))
-    assert shop.journal()["begin a"] == 1
-
-
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_a_warm_shutdown_waits_for_the_task(shop, pool):
     worker = shop.start("--pool", pool, "-c", 1)
@@ -205,20 +140,6 @@ def test_a_warm_shutdown_waits_for_the_task(shop, pool):
     assert shop.status("slow", "a") == "COMPLETED"
 
 
-@pytest.mark.nightly
-def test_a_cold_shutdown_leaves_the_task_to_another_worker(shop):
-    worker = shop.start("-c", 1)
-    result = shop.send("slow", "a")
-    shop.until(lambda: shop.journal()["begin a"] == 1)
-    worker.send_signal(signal.SIGQUIT)
-    worker.wait(PATIENCE)
-    assert shop.status("slow", "a") == "IN_PROGRESS"
-    shop.open()
-    shop.start("-c", 1)
-    assert shop.get(result) == 0
-    assert shop.record("slow", "a").attempts == 2
-
-
 def again(shop, broker):
     """Let the broker deliver every message that it has a second time, as after a lost acknowledgement."""
     with broker.client() as client:
@@ -226,16 +147,6 @@ def again(shop, broker):
             copy = json.loads(message)
             copy["properties"]["delivery_tag"] += "-again"
             client.lpush("celery", json.dumps(copy))
-
-
-@pytest.mark.nightly
-def test_a_replay_starts_the_same_linked_tasks_and_they_run_once(shop, broker):
-    link = shop.client.signature("shop.notify")
-    shop.send("charge", {"id": 1}, link=link, task_id="charging")
-    again(shop, broker)
-    shop.start("-c", 1)
-    shop.until(lambda: shop.log.count("Task shop.notify") >= 4)  # each is received and succeeds
-    assert shop.journal() == {"charge 1": 1, "notify 1 ": 1}
 
 
 @pytest.mark.nightly
@@ -250,13 +161,3 @@ def test_a_replay_goes_on_with_its_chain_and_chord_once(shop, broker):
     assert shop.get(shop.send("based", "the last"))
     once = ["charge 1", "charge 2", "charge 3", "notify 1 ", "total 2", "based the last"]
     assert shop.journal() == dict.fromkeys(once, 1)
-
-
-@pytest.mark.nightly
-def test_a_periodic_task_runs_once_in_a_window_whoever_sends_it(shop):
-    shop.start("-c", 2)
-    shop.start(program="beat")
-    shop.start(program="beat")
-    shop.until(lambda: shop.log.count("Task shop.report") >= 8)
-    assert shop.get(shop.send("report")) == "reported"
-    assert shop.journal() <= Counter({"report": 2})  # two, if an hour ends just now

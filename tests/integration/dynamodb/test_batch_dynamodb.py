@@ -62,39 +62,6 @@ def assert_ends(actions):
     assert len(actions) < 5
 
 
-@pytest.mark.parametrize("number", range(4))
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault(lose_request=True),
-        Fault(lose_reply=True),
-        Fault(reset_reply=True),
-        Fault(twice=True),
-        Refuse("ThrottlingException"),
-        Refuse("InternalServerError", 500),
-    ],
-    ids=str,
-)
-def test_any_fault_at_any_request_runs_each_once(run, url, proxy, number, fault):
-    ran = []
-
-    def handle(order):
-        ran.append(order["id"])
-        if order["id"] == "k3" and ran.count("k3") == 1:
-            raise ValueError("the first time")
-        return order["id"]
-
-    once = Once(url, lease=20)
-    batch = once.batch(handle, key="order.id", name="b")
-    proxy.rule = lambda seen: fault if seen.number == number else None
-    first = run(batch, orders(7))
-    assert statuses(first) == ["done"] * 3 + ["failed"] + ["done"] * 3
-    again = run(batch, orders(7))
-    assert statuses(again) == ["replayed"] * 3 + ["done"] + ["replayed"] * 3
-    assert sorted(ran) == sorted([*(f"k{n}" for n in range(7)), "k3"])
-    assert [outcome.value for outcome in again] == [f"k{n}" for n in range(7)]
-
-
 def test_one_that_the_table_refuses_harms_no_other(run, url, proxy):
     def rule(seen):
         if seen.action == "BatchExecuteStatement":
@@ -127,21 +94,6 @@ def test_what_is_deferred_is_given_back_with_one_request(run, url, proxy):
     assert {records[f"b:k{n}"].status for n in (2, 3, 4, 5)} == {RELEASED}
     assert {records[f"b:k{n}"].attempts for n in (2, 3, 4, 5)} == {0}
     assert records["b:k0"].status == COMPLETED
-
-
-def test_leases_are_sized_to_the_deadline(run, url, proxy):
-    seen = {}
-
-    def handle(order):
-        record, now = once.ledger.show(f"b:{order['id']}")
-        seen[order["id"]] = record.lease_until - now
-
-    once = Once(url)
-    batch = once.batch(handle, key="order.id", name="b")
-    run(batch, orders(1), time_left=12)
-    run(batch, [{"id": "k9"}], time_left=600)
-    assert 11 < seen["k0"] < 15.5
-    assert 58 < seen["k9"] < 62.5
 
 
 # --- one bad key harms no other ----------------------------------------------------------------------------------------

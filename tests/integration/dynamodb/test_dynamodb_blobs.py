@@ -5,22 +5,17 @@ import json
 import random
 import time
 import warnings
-from functools import partial
 from urllib.parse import unquote
 
 import pytest
 
 import onceward
-from onceward import LeaseLost, Mismatch, Once, Parked, ResultUnavailable, StoreError, current
-from onceward.core import many
+from onceward import LeaseLost, Once, ResultUnavailable, StoreError, current
 from onceward.core.drivers import drive
 from onceward.core.outbox_writes import noting
-from onceward.core.policy import Policy
-from onceward.core.protocol import completed
 from onceward.core.record import COMPLETED
 from onceward.outbox import drain
 from onceward.stores.dynamodb import open_table
-from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
 from queues.boxes import Box
 from servers.ministack import S3
@@ -124,12 +119,6 @@ def test_a_large_result_is_replayed_from_its_object(once, objects, stands, store
     assert json.loads(stored()[name]) == LARGE
 
 
-def test_a_small_result_is_kept_in_the_item(once, objects):
-    assert once.run("k", lambda: SMALL) == SMALL
-    assert once.run("k", never) == SMALL
-    assert objects.actions == []
-
-
 def test_keys_of_any_text_get_objects_of_their_own(once, stored):
     keys = ["a/b", "a%2Fb", "../x", "ä ö", "?", "k" * 900]
     for key in keys:
@@ -137,14 +126,6 @@ def test_keys_of_any_text_get_objects_of_their_own(once, stored):
     for key in keys:
         assert once.run(key, never) == key + LARGE
     assert len(stored()) == len(keys)
-
-
-def test_an_object_that_is_gone_is_named(once, s3, stored):
-    once.run("k", large)
-    (name,) = stored()
-    s3.call("DELETE", f"/{BUCKET}/{name}")
-    with pytest.raises(ResultUnavailable, match=f"s3://{BUCKET}/{name}"):
-        once.run("k", never)
 
 
 def test_a_bucket_that_is_gone_does_not_make_the_handler_run(url, objects, stands):
@@ -216,15 +197,6 @@ def test_heartbeat_in_between_does_not_make_completion_wait_for_s3_again(url, bl
     assert len(objects.seen) <= 5  # one series of tries, which a slow machine ends early
 
 
-def test_when_s3_is_away_at_the_replay_the_handler_does_not_run(once, objects):
-    once.run("k", large)
-    objects.rule = lambda seen: Refuse("InternalError", 500)
-    with pytest.raises(StoreError, match="s3:GetObject"):
-        once.run("k", never)
-    objects.rule = lambda seen: None
-    assert once.run("k", never) == LARGE
-
-
 def test_a_request_to_s3_that_was_signed_at_another_time_is_signed_again(clocked, clock, objects):
     """As the first one of a process that was frozen."""
     objects.date = lambda: clock() + 3600
@@ -258,42 +230,6 @@ def test_a_zombies_late_object_does_not_overwrite_its_successors(clocked, clock,
 # --- many, and with effects ---------------------------------------------------------------------------------------
 
 
-def ends(store, clock, claims, results):
-    return drive(
-        many.end_many(
-            store,
-            [
-                (claim, completed(json.dumps(result)), Policy(lease=10))
-                for claim, result in zip(claims, results, strict=True)
-            ],
-            clock,
-            lambda: clock() + 10,
-        ),
-        store,
-    )
-
-
-def test_large_and_small_results_end_in_one_batch(clocked, clock, stored):
-    store = clocked.store
-    keys = [f"k{n}" for n in range(6)]
-    claims = [reply.record for reply in drive(store.insert_many([claim_of(f"n:{k}", "a") for k in keys]), store)]
-    results = [f"{n}" + LARGE if n % 2 else n for n in range(6)]
-    outcomes = ends(store, clock, claims, results)
-    assert {outcome.record.status for outcome in outcomes} == {COMPLETED}
-    assert len(stored()) == 3
-    assert [clocked.run(key, never) for key in keys] == results
-
-
-def test_the_losers_of_a_batch_are_told_their_large_results(clocked, clock):
-    store = clocked.store
-    clocked.run("k0", large)
-    clocked.run("k1", lambda: SMALL)
-    replies = drive(store.insert_many([claim_of(f"n:k{n}", "b") for n in range(3)]), store)
-    assert [reply.won for reply in replies] == [False, False, True]
-    assert json.loads(drive(replies[0].record.result.fetch(), store)) == LARGE
-    assert json.loads(replies[1].record.result) == SMALL
-
-
 @pytest.fixture
 def money(dynoxide, table):
     return dynoxide.table(f"money-of-{table}", {"id": "S"})
@@ -325,13 +261,10 @@ def test_a_transaction_with_a_large_result(once, money, spent):
     assert spent() == 2
 
 
-@pytest.mark.parametrize("kind", ["once", "claim"])
-def test_while_s3_is_away_a_transaction_is_made_without_its_result(once, objects, money, spent, kind):
-    claim = once.acquire("k") if kind == "claim" else None
+def test_while_s3_is_away_a_transaction_is_made_without_its_result(once, objects, money, spent):
     objects.rule = lambda seen: Refuse("InternalError", 500)
-    make = claim.transact if claim else partial(once.transact, "k")
     with pytest.warns(UserWarning, match="not stored"):
-        make([adding(money)], LARGE)
+        once.transact("k", [adding(money)], LARGE)
     assert spent() == 1
     objects.rule = lambda seen: None
     with pytest.raises(ResultUnavailable, match="s3:PutObject"):
@@ -361,28 +294,6 @@ def test_a_duplicate_that_needs_no_value_needs_no_s3(once, url, blobs, objects, 
     assert [one.key for one, _ in ledger.records("n:k")] == ["n:k"]
     assert ledger.stats("n:k")["COMPLETED"] == 1
     assert ledger.clear("n:k").status == COMPLETED
-    assert objects.actions == []
-
-
-def test_a_mismatch_needs_no_s3(url, blobs, objects, denied):
-    @Once(f"{url}&blobs={blobs}", max_result=10**7)(key="order.id", fingerprint="order")
-    def charge(order):
-        return LARGE
-
-    charge({"id": 1, "sum": 5})
-    denied()
-    with pytest.raises(Mismatch):
-        charge({"id": 1, "sum": 6})
-    assert objects.actions == []
-
-
-def test_a_checkpoint_needs_no_s3_to_know_what_was_written_before(once, url, blobs, objects, denied):
-    once.run("k", large)
-    denied()
-    written = []
-    with Once(f"{url}&blobs={blobs}").checkpoint(written.extend, name="n", key="item.id") as sink:
-        assert sink.add({"id": "k"}) == "replayed"
-    assert written == []
     assert objects.actions == []
 
 
@@ -429,16 +340,6 @@ def test_a_reply_to_a_completion_that_is_lost_costs_no_fetch(once, proxy, object
     assert once.run("k", never) == LARGE
 
 
-def test_a_record_beside_powertools_is_cleared_without_its_object(proxy, dynoxide, table, blobs, denied):
-    other = dynoxide.table(f"{table}-powertools", {"id": "S"})
-    once = Once(f"dynamodb://{other}?endpoint={proxy.url}&preset=powertools&blobs={blobs}", max_result=10**7)
-    once.using(name="n").run("k", large)
-    denied()
-    (record,) = [record for record, _ in once.ledger.records()]
-    assert once.ledger.clear(record.key).status == COMPLETED
-    assert dynoxide.items(other) == []
-
-
 def test_a_silent_s3_holds_up_a_batch_of_short_leases_for_one_request(proxy, url, blobs, objects):
     objects.rule = lambda seen: Fault(delay=3, lose_request=True) if seen.action == "PUT" else None
     batch = Once(f"{url}&timeout=2&blobs={blobs}").batch(lambda order: LARGE, key="order.id", name="b")
@@ -470,20 +371,6 @@ def test_a_large_result_of_a_step_goes_to_s3_and_comes_back_only_when_asked_for(
         raise LookupError
     assert len(objects.seen) == before
     assert once.run("k", handle) == len(LARGE)
-
-
-@pytest.mark.nightly
-def test_a_large_result_of_a_step_that_s3_lost_parks_the_key(once, s3, stored):
-    def handle():
-        current().step("large", lambda: LARGE)
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        once.run("k", handle)
-    for key in stored():
-        s3.call("DELETE", f"/{BUCKET}/{key}")
-    with pytest.raises(Parked, match="'large'"):
-        once.run("k", handle)
 
 
 def test_a_result_stays_where_it_is_while_messages_are_noted(once, stored):

@@ -88,12 +88,3 @@ def test_ledgers_that_share_a_table_find_their_own_messages(proxy, dynoxide):
     assert [[record.key for record in found(store).records] for store in stores] == [["one"], ["two"]]
     for store in stores:
         store.close()
-
-
-def test_a_batch_writes_messages_with_their_shards(store, dynoxide):
-    writes = [
-        claim_of(f"k{n}", "a", status=COMPLETED, lease=0.0, keep=None, unsent="{}", due=-5.0 if n % 2 else None)
-        for n in range(6)
-    ]
-    assert all(reply.won for reply in drive(store.insert_many(writes), store))
-    assert sorted(record.key for record in found(store).records) == ["k1", "k3", "k5"]

@@ -8,7 +8,6 @@ import yaml
 from onceward import Once, StoreError
 from onceward.aws.templates import printed
 from onceward.core.drivers import Sleep, drive
-from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores import open_store
 from onceward.stores.capabilities import OUTBOX, TableWanted
 from onceward.stores.dynamodb.create import index_of, provision
@@ -64,21 +63,23 @@ def test_the_table_is_on_demand_has_the_layouts_key_and_expires(store, name, dyn
     assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
 
 
-def test_a_table_of_two_keys_and_other_names_is_made_as_its_url_says(proxy, name, dynoxide):
-    store = open_store(
-        f"dynamodb://{name}?endpoint={proxy.url}&partition=pk%3DONCE%23{{key}}&sort=sk%3DLOCK&name.expires_at=gone_at"
-    )
+@pytest.mark.parametrize(
+    ("options", "keys", "expiry"),
+    [
+        (
+            "partition=pk%3DONCE%23{key}&sort=sk%3DLOCK&name.expires_at=gone_at",
+            {"pk": "HASH", "sk": "RANGE"},
+            "gone_at",
+        ),
+        ("preset=powertools", {"id": "HASH"}, "expiration"),
+    ],
+)
+def test_a_table_of_another_layout_is_made_as_its_url_says(options, keys, expiry, proxy, name, dynoxide):
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&{options}")
     drive(provision(store, set()), store)
-    table = dynoxide.ask("DescribeTable", TableName=name)["Table"]
-    assert [(k["AttributeName"], k["KeyType"]) for k in table["KeySchema"]] == [("pk", "HASH"), ("sk", "RANGE")]
-    assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == "gone_at"
-
-
-def test_a_table_of_powertools_expires_as_powertools_has_it(proxy, name, dynoxide):
-    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&preset=powertools")
-    drive(provision(store, set()), store)
-    assert dynoxide.ask("DescribeTable", TableName=name)["Table"]["KeySchema"][0]["AttributeName"] == "id"
-    assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == "expiration"
+    schema = dynoxide.ask("DescribeTable", TableName=name)["Table"]["KeySchema"]
+    assert {key["AttributeName"]: key["KeyType"] for key in schema} == keys
+    assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == expiry
 
 
 def test_the_second_time_only_looks(store, proxy):
@@ -95,16 +96,6 @@ def test_of_many_at_once_one_makes_the_table_and_all_are_content(proxy, name):
     for store in stores:
         store.close()
     assert sorted(parts[0].made for parts in told) == [False] * 7 + [True]
-
-
-def test_a_table_that_somebody_else_makes_at_this_moment_is_taken(store, proxy, dynoxide, name):
-    def rule(seen):
-        if seen.action == "CreateTable":
-            dynoxide.table(name)
-
-    proxy.rule = rule
-    parts = drive(provision(store, set()), store)
-    assert made(parts) == [False, False, True]
 
 
 def test_what_is_throttled_is_asked_again(store, proxy):
@@ -183,38 +174,6 @@ def test_an_index_of_provisioned_capacity_gets_that_of_the_table(store, proxy, d
     assert update["Create"]["ProvisionedThroughput"] == {"ReadCapacityUnits": 5, "WriteCapacityUnits": 7}
 
 
-def test_an_index_beside_one_that_is_still_built_is_asked_for_again(store, proxy, former):
-    refusals = iter([Refuse("LimitExceededException")])
-    proxy.rule = lambda seen: next(refusals, None) if seen.action == "UpdateTable" else None
-    assert made(drive(provision(store, {"ttl"}), store)) == [False, True, True]
-
-
-def test_a_table_with_an_earlier_builds_index_of_unfinished_records_works_on(store, dynoxide, former):
-    keys = [{"AttributeName": name, "KeyType": kind} for name, kind in (("open_shard", "HASH"), ("key", "RANGE"))]
-    create = {"IndexName": "onceward_open", "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}
-    kinds = [{"AttributeName": one["AttributeName"], "AttributeType": "S"} for one in keys]
-    dynoxide.ask(
-        "UpdateTable",
-        TableName=former,
-        AttributeDefinitions=kinds,
-        GlobalSecondaryIndexUpdates=[{"Create": create}],
-    )
-    assert made(drive(provision(store, {"ttl"}), store)) == [False, True, True]
-    held = [drive(store.insert(claim_of(key)), store).record for key in "abc"]
-    for key in "abc":
-        update = {
-            "UpdateExpression": "SET open_shard = :x",
-            "ExpressionAttributeValues": {":x": {"S": "IN_PROGRESS/3"}},
-        }
-        dynoxide.ask("UpdateItem", TableName=former, Key={"key": {"S": key}}, **update)
-    ends = [claim_of(one.key, one.owner, beat=1, fence=one.fence, status=COMPLETED, lease=0.0) for one in held]
-    assert drive(store.swap(ends[0], held[0]), store).won
-    assert all(reply.won for reply in drive(store.swap_many(list(zip(ends[1:], held[1:], strict=True))), store))
-    ledger = Once(store).ledger
-    assert {record.key for record, _ in ledger.records(status=COMPLETED)} == {"a", "b", "c"}
-    assert list(ledger.records(status=IN_PROGRESS)) == []
-
-
 # --- the TTL of a table that was there ------------------------------------------------------------------------------
 
 FOREIGN = {"key": {"S": "a customer"}, "expires_at": {"N": "1"}}
@@ -243,30 +202,17 @@ def test_ttl_is_not_switched_on_in_a_table_that_has_items_already(store, proxy, 
     Once(store, name="n").acquire("k").complete()
 
 
-def test_ttl_is_switched_on_in_an_empty_table_that_was_there(store, proxy, dynoxide, name):
-    dynoxide.table(name)
-    assert made(drive(provision(store, set()), store)) == [False, False, True]
-    assert [(body["Limit"], body["ConsistentRead"]) for body in sent(proxy, "Scan")] == [(1, True)]
-    assert ttl_of(dynoxide, name) == "ENABLED"
-
-
 def test_an_init_interrupted_before_the_ttl_is_finished_by_the_next(store, proxy, dynoxide, name):
     proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "UpdateTimeToLive" else None
     with pytest.raises(StoreError, match="UpdateTimeToLive"):
         drive(provision(store, set()), store)
     proxy.rule = lambda seen: None
     assert made(drive(provision(store, set()), store)) == [False, False, True]
+    assert [(body["Limit"], body["ConsistentRead"]) for body in sent(proxy, "Scan")] == [(1, True)]
     assert ttl_of(dynoxide, name) == "ENABLED"
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
-
-
-def test_a_table_with_another_key_is_refused_and_left_alone(store, proxy, dynoxide, name):
-    dynoxide.table(name, {"id": "N", "at": "S"})
-    with pytest.raises(StoreError, match=r"its key is id \(N\) and at \(S\), but this ledger's key is key \(S\)"):
-        drive(provision(store, set()), store)
-    assert set(proxy.actions) == {"DescribeTable"}
 
 
 def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dynoxide, name):
@@ -357,49 +303,38 @@ def test_table_is_waited_for_also_while_its_description_is_not_known_yet(store):
     )
 
 
-def test_a_table_that_is_being_deleted_is_not_waited_for(store):
-    steps = provision(store, set())
-    next(steps)
-    with pytest.raises(StoreError, match="the table is DELETING"):
-        steps.send(described("DELETING"))
+def described_forever(status):
+    return lambda: {"DescribeTable": described(status)}
 
 
-def test_a_table_that_never_becomes_active_is_given_up_with_what_to_do(store):
-    steps = provision(store, set())
-    request, slept = next(steps), 0.0
-    with pytest.raises(StoreError, match="not ACTIVE yet; run this again") as end:
+def without_ttl(**more):
+    return lambda: {
+        "DescribeTable": described("ACTIVE"),
+        "DescribeTimeToLive": ok(TimeToLiveDescription={"TimeToLiveStatus": "DISABLED"}),
+        "UpdateTimeToLive": error("ValidationException"),
+        "Scan": ok(**more),
+    }
+
+
+@pytest.mark.parametrize(
+    ("answers", "says", "transient"),
+    [
+        (described_forever("DELETING"), "the table is DELETING", False),
+        (described_forever("CREATING"), "not ACTIVE yet; run this again", True),
+        (without_ttl(Count=0), r"TTL on expires_at was not enabled \(no\).*one change of it an hour", False),
+        (without_ttl(Count=0, LastEvaluatedKey={"key": {"S": "k"}}), "has items, and its TTL is off", False),
+    ],
+    ids=["is deleted", "never becomes active", "TTL changed within the hour", "an empty page before another"],
+)
+def test_what_init_gives_up_is_told_with_what_to_do(store, answers, says, transient):
+    steps, answers, slept = provision(store, set()), answers(), 0.0
+    request = next(steps)
+    with pytest.raises(StoreError, match=says) as told:
         while True:
             slept += request.seconds if isinstance(request, Sleep) else 0.0
-            request = steps.send(described("CREATING") if isinstance(request, Call) else None)
-    assert end.value.transient
-    assert 60 < slept < 300
-
-
-def test_a_ttl_changed_within_the_hour_is_told_with_when_to_come_back(store):
-    steps = provision(store, set())
-    request = next(steps)
-    answers = {
-        "DescribeTable": described("ACTIVE"),
-        "DescribeTimeToLive": ok(TimeToLiveDescription={"TimeToLiveStatus": "DISABLED"}),
-        "Scan": ok(Count=0),
-        "UpdateTimeToLive": error("ValidationException"),
-    }
-    with pytest.raises(StoreError, match=r"TTL on expires_at was not enabled \(no\).*one change of it an hour"):
-        while True:
             request = steps.send(answers[request.action] if isinstance(request, Call) else None)
-
-
-def test_a_table_with_an_empty_page_before_another_is_not_empty(store):
-    steps = provision(store, set())
-    request = next(steps)
-    answers = {
-        "DescribeTable": described("ACTIVE"),
-        "DescribeTimeToLive": ok(TimeToLiveDescription={"TimeToLiveStatus": "DISABLED"}),
-        "Scan": ok(Count=0, LastEvaluatedKey={"key": {"S": "k"}}),
-    }
-    with pytest.raises(StoreError, match="has items, and its TTL is off"):
-        while True:
-            request = steps.send(answers[request.action] if isinstance(request, Call) else None)
+    assert told.value.transient is transient
+    assert (60 < slept < 300) is transient
 
 
 # --- the templates --------------------------------------------------------------------------------------------------
@@ -459,11 +394,6 @@ def test_terraform_says_what_init_sends(options, proxy, name):
     assert list(said["global_secondary_index"]) == [("name", index["IndexName"]), *keys, projected]
     assert dict(said["ttl"]) == {"attribute_name": ttl["AttributeName"], "enabled": ttl["Enabled"]}
     assert dict(said["point_in_time_recovery"]) == {"enabled": pitr["PointInTimeRecoveryEnabled"]}
-
-
-def test_templates_have_no_recovery_unless_asked(store):
-    assert "PointInTime" not in template(store, "cloudformation", set())
-    assert "point_in_time" not in template(store, "terraform", set())
 
 
 def test_templates_keep_the_table_when_the_stack_goes(store):

@@ -81,14 +81,6 @@ def test_the_key_stands_in_both_parts(opened, dynoxide):
         assert [item["pk"], item["sk"]] in ([{"S": "ONCE#k"}, {"S": "LOCK"}], [{"S": "ONCE"}, {"S": "#k"}])
 
 
-def test_fields_stand_under_the_names_given(opened, dynoxide):
-    store = opened(Layout("id={key}", names=NAMES))
-    do(store, store.insert(claim_of("k", "me")))
-    (item,) = dynoxide.items(store.requests.table)
-    fields = {"id", "st", "o", "fence", "b", "lease_until", "attempts", "created_at", "ttl", "updated_at", "worker"}
-    assert item.keys() == fields
-
-
 STRANGERS = [
     {"id": {"S": "ONCE#user"}, "status": {"S": "active"}, "owner": {"S": "someone"}},
     {"id": {"S": "order#1"}, "status": {"S": "COMPLETED"}, "expires_at": {"N": "1"}},
@@ -193,10 +185,6 @@ def test_a_result_that_unfolds_beyond_the_limit_is_refused():
         assert tracemalloc.get_traced_memory()[1] < 3 * UNPACKED
     finally:
         tracemalloc.stop()
-
-
-def test_a_result_of_the_limit_is_read():
-    assert len(Layout().record(packed(zeros(UNPACKED))).result) == UNPACKED
 
 
 @each("content", [b"", b"no zlib", zlib.compress(b"x" * 5000)[:-3], zlib.compress(b"\xff" * 9)])

@@ -1,6 +1,5 @@
 """Messages that leave with a completion in DynamoDB."""
 
-import asyncio
 import random
 import time
 
@@ -8,7 +7,7 @@ import pytest
 
 import onceward
 from onceward import EffectRefused, Once
-from onceward.outbox import drain, drain_async
+from onceward.outbox import drain
 from queues.boxes import Box
 
 
@@ -39,29 +38,6 @@ def large():
 
 def unsent(once):
     return [record.unsent for record, _ in once.ledger.records()]
-
-
-def test_messages_leave_with_a_completion(once, box):
-    @once(key="n", name="n")
-    def place(n):
-        onceward.current().send(box.address, n)
-        onceward.current().send(box.address, "then")
-
-    place(1)
-    assert drain(10) == 0
-    assert (box.bodies, unsent(once)) == (["1", "then"], [None])
-
-
-def test_messages_of_coroutines_leave(once, box):
-    async def place():
-        onceward.current().send(box.address, 1)
-
-    async def main():
-        await once.run_async("k", place)
-        assert await drain_async(10) == 0
-
-    asyncio.run(main())
-    assert (box.bodies, unsent(once)) == (["1"], [None])
 
 
 def test_messages_of_a_batch_leave_together(once, box):

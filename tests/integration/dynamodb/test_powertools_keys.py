@@ -119,11 +119,6 @@ def test_a_missing_key_is_an_error_where_powertools_would_run_unprotected(data, 
         powertools_key(data, path)
 
 
-def test_a_key_with_a_missing_part_is_that_of_powertools(aws):
-    made = {powertools_key({"user": 1, "order": order}, "[user, order.id]") for order in ({}, {"no": 1}, {"no": 2})}
-    assert {f"{NAME}#{key}" for key in made} == {theirs_of({"user": 1}, event_key_jmespath="[user, order.id]")}
-
-
 def test_parts_in_a_list_make_the_key_of_the_path_and_must_be_there():
     once, ran = Once("memory:"), []
 

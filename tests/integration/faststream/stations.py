@@ -3,8 +3,12 @@
 import asyncio
 import time
 
+from faststream import AckPolicy
 from pydantic import BaseModel
 
+from onceward.faststream import exactly
+
+NACK = AckPolicy.NACK_ON_ERROR
 PATIENCE = 120  # seconds that something may take on a slow machine
 
 
@@ -29,3 +33,36 @@ async def until(holds, patience=PATIENCE):
             return found
         assert time.monotonic() < limit, "it never came"
         await asyncio.sleep(0.05)
+
+
+def charging(shop, once, refuses=lambda runs: False, queue=None, **options):
+    """Subscribe a guarded handler, which raises if ``refuses`` says so of the ids that it ran for; return these."""
+    runs = []
+
+    @shop.subscriber(**(queue or {}))
+    @exactly(once, key="order.id", name="charge", **options)
+    async def charge(order: Order) -> None:
+        runs.append(order.id)
+        if refuses(runs):
+            raise ConnectionError("the bank is away")
+
+    return runs
+
+
+def is_poison(runs):
+    return runs[-1] == "poison"
+
+
+def handled(shop, *orders, end):
+    """Publish these while the application runs; return what ``end`` gives when it holds."""
+
+    async def main():
+        async with shop:
+            await shop.publish(*orders)
+            return await until(end)
+
+    return asyncio.run(main())
+
+
+def numbered(count):
+    return [Order(id=f"{number}") for number in range(count)]

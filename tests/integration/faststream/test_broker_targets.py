@@ -6,15 +6,13 @@ import uuid
 
 import nats as client
 import pytest
-from faststream import AckPolicy
-from faststream.nats import NatsBroker, PullSub
 from faststream.redis import RedisBroker, StreamSub
 from pydantic import BaseModel
-from stations import until
+from stations import NACK, until
 
 import onceward.nats
 import onceward.redis_streams
-from onceward import Claim, Once
+from onceward import Claim
 from onceward.faststream import exactly
 from onceward.outbox import MessageNotSent, MessageRefused, OutboxMessage, sender
 from onceward.outbox.targets import open_target
@@ -22,18 +20,9 @@ from servers.nats import Nats
 from servers.redis import Redis
 from tables import each
 
-NACK = AckPolicy.NACK_ON_ERROR
-
 
 class Parcel(BaseModel):
     order: str
-
-
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -87,26 +76,6 @@ def test_jetstream_stores_a_repeated_message_once(nats, stream, once):
     assert found[1].headers["Idempotency-Key"] == found[1].headers["Nats-Msg-Id"] == key
     target.close()
     assert target.send([message(3)]) == [None]
-
-
-def test_faststream_takes_a_message_of_the_outbox_by_its_key(nats, stream, once):
-    name, address = stream
-    broker, runs = NatsBroker(nats.url, logger=None), []
-
-    @broker.subscriber(f"{name}.parcels", stream=name, durable="ship", pull_sub=PullSub(timeout=0.5), ack_policy=NACK)
-    @exactly(once, key="parcel.order", name=f"{name}.ship")
-    async def ship(parcel: Parcel, claim: Claim) -> None:
-        runs.append((parcel.order, claim.record.origin))
-
-    open_target(address).send([message(headers={"onceward-parent": "place:1", "onceward-root": "place:1"})])
-
-    async def main():
-        await broker.start()
-        await until(lambda: runs)
-        await broker.stop()
-
-    asyncio.run(main())
-    assert runs == [("1", '{"root":"place:1","parent":"place:1"}')]
 
 
 def test_jetstream_refuses_what_is_too_large_and_waits_for_a_stream(nats, stream):

@@ -6,17 +6,13 @@ import uuid
 
 import nats as client
 import pytest
-from faststream import AckPolicy
 from faststream.exceptions import SetupError
 from faststream.nats import JStream, NatsBroker, PullSub
 from nats.js.api import ConsumerConfig
-from stations import Order, Receipt, until
+from stations import NACK, Order, Receipt, charging, handled, is_poison, numbered, until
 
-from onceward import Once
 from onceward.core.record import PARKED
 from onceward.faststream import exactly
-
-NACK = AckPolicy.NACK_ON_ERROR
 
 
 class Shop:
@@ -60,6 +56,9 @@ class Shop:
     async def info(self, subject=None):
         return await self.jetstream.consumer_info(self.stream.name, (subject or self.orders).replace(".", "-"))
 
+    async def delivered(self):
+        return (await self.info()).delivered.consumer_seq
+
     async def settled(self):
         """Return whether JetStream holds nothing back for the orders' consumer."""
         info = await self.info()
@@ -82,13 +81,6 @@ class Shop:
 @pytest.fixture
 def shop(nats):
     return Shop(nats)
-
-
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db", lease=30)
-    yield made
-    made.close()
 
 
 def test_a_duplicate_gets_the_recorded_reply_under_the_same_key(shop, once):
@@ -118,20 +110,8 @@ def test_a_duplicate_gets_the_recorded_reply_under_the_same_key(shop, once):
     assert len({key for _, key in came}) == 2
 
 
-@pytest.mark.parametrize("awaited", [True, False])
-def test_a_failed_message_comes_again_with_a_delay(shop, once, awaited):
-    runs = []
-
-    def work(order: Order) -> Receipt:
-        runs.append(order.id)
-        if len(runs) < 3:
-            raise ConnectionError("the bank is away")
-        return Receipt(order=order.id, run=len(runs))
-
-    async def work_async(order: Order) -> Receipt:
-        return work(order)
-
-    shop.subscriber()(exactly(once, key="order.id", name="charge", backoff=(0.2, 0.4))(work_async if awaited else work))
+def test_a_failed_message_comes_again_with_a_delay(shop, once):
+    runs = charging(shop, once, lambda runs: len(runs) < 3, backoff=(0.2, 0.4))
 
     async def main():
         async with shop:
@@ -146,38 +126,23 @@ def test_a_failed_message_comes_again_with_a_delay(shop, once, awaited):
 
 
 def test_a_busy_message_comes_again_without_a_hot_loop(shop, once):
-    runs = []
-
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge")
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
+    runs, held = charging(shop, once), once.acquire("1", name="charge", lease=600)
 
     async def main():
-        other = await once.acquire_async("1", name="charge", lease=600)
         async with shop:
             await shop.publish(Order(id="1"))
-
-            async def delivered():
-                return (await shop.info()).delivered.consumer_seq
-
-            await until(delivered)
+            await until(shop.delivered)
             await asyncio.sleep(1)  # a hot loop would be hundreds of deliveries
-            first = await delivered()
-            await other.release_async()
-            return first
+            return await shop.delivered()
 
-    first = asyncio.run(main())
-    assert first < 5  # JetStream waits for the rest of the other worker's lease
+    assert asyncio.run(main()) < 5  # JetStream waits for the rest of the other worker's lease
+    held.release()
     assert runs == []
 
 
 def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge", fingerprint="order.cents", max_attempts=1, backoff=(0.1, 0.1))
-    async def charge(order: Order) -> None:
-        if order.id == "poison":
-            raise ValueError("no such customer")
+    options = {"fingerprint": "order.cents", "max_attempts": 1, "backoff": (0.1, 0.1)}
+    charging(shop, once, is_poison, **options)
 
     async def main():
         async with shop:
@@ -192,7 +157,7 @@ def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
     told = {one.headers["onceward-status"]: one for one in letters}
     assert told.keys() == {"malformed", "mismatch", "parked"}
     assert told["malformed"].data == b"no JSON at all"
-    assert "no such customer" in told["parked"].headers["onceward-reason"]
+    assert "the bank is away" in told["parked"].headers["onceward-reason"]
     assert told["parked"].headers["onceward-key"] == "charge:poison"
     assert told["parked"].headers["onceward-from"] == shop.orders
     assert told["parked"].headers["onceward-receives"] == "2"
@@ -200,20 +165,12 @@ def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
 
 
 def test_a_batch_is_claimed_together_and_settled_one_by_one(shop, once):
-    runs = []
-
-    @shop.subscriber(pull_sub=PullSub(batch_size=50, timeout=1, batch=True))
-    @exactly(once, key="order.id", name="charge", max_attempts=2, backoff=(0.1, 0.1))
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
-        if order.id == "poison":
-            raise ValueError("no such customer")
+    queue = {"pull_sub": PullSub(batch_size=50, timeout=1, batch=True)}
+    runs = charging(shop, once, is_poison, queue, max_attempts=2, backoff=(0.1, 0.1))
 
     async def main():
         async with shop:
-            await shop.publish(
-                *(Order(id=f"{n}") for n in range(20)), b"no JSON at all", Order(id="poison"), Order(id="3")
-            )
+            await shop.publish(*numbered(20), b"no JSON at all", Order(id="poison"), Order(id="3"))
             letters = await shop.letters(2)
             await until(shop.settled)
             return letters
@@ -263,55 +220,24 @@ def test_a_message_whose_result_is_not_published_comes_again_later(shop, once):
             await shop.publish(Order(id="1"))
             await until(lambda: runs)
             await asyncio.sleep(1)  # a hot loop would be hundreds of deliveries
-            return (await shop.info()).delivered.consumer_seq
+            return await shop.delivered()
 
     assert asyncio.run(main()) < 5
     assert runs == ["1"]
 
 
 def test_an_ordered_consumer_is_held_back_by_a_failed_message(shop, once):
-    runs = []
-
-    @shop.subscriber(config=ConsumerConfig(max_ack_pending=1, ack_wait=10))
-    @exactly(once, key="order.id", name="charge", order=True, backoff=(0.2, 0.2))
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
-        if len(runs) < 3:
-            raise ConnectionError("the bank is away")
-
-    async def main():
-        async with shop:
-            await shop.publish(*(Order(id=f"{n}") for n in range(5)))
-            await until(shop.settled)
-
-    asyncio.run(main())
+    queue = {"config": ConsumerConfig(max_ack_pending=1, ack_wait=10)}
+    runs = charging(shop, once, lambda runs: len(runs) < 3, queue, order=True, backoff=(0.2, 0.2))
+    handled(shop, *numbered(5), end=shop.settled)
     assert runs == ["0", "0", "0", "1", "2", "3", "4"]
-
-
-def test_each_consumer_has_its_own_dead_letter_of_a_message(shop, once):
-    for name in ("charge", "ship"):
-
-        @shop.subscriber(durable=name)
-        @exactly(once, key="order.id", name=name, max_attempts=1, backoff=(0.1, 0.1))
-        async def handle(order: Order) -> None:
-            raise ConnectionError("no bank")
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"))
-            return await shop.letters(2)
-
-    letters = asyncio.run(main())
-    assert sorted(letter.headers["onceward-key"] for letter in letters) == ['charge:"1"', 'ship:"1"']
 
 
 def test_a_stream_that_forgets_dead_letters_is_refused_at_start(shop, once):
     """The usual subjects of a stream, ``orders.>``, take the dead letters, too."""
     shop.stream = JStream(shop.name.upper(), subjects=[f"{shop.name}.>"], retention="interest")
 
-    @shop.subscriber()
-    @exactly(once, key="order.id")
-    async def charge(order: Order) -> None: ...
+    charging(shop, once)
 
     async def main():
         try:
@@ -321,24 +247,6 @@ def test_a_stream_that_forgets_dead_letters_is_refused_at_start(shop, once):
 
     with pytest.raises(SetupError, match=r"loses the dead letters .* no consumer waits"):
         asyncio.run(main())
-
-
-def test_each_subject_of_a_stream_has_its_own_dead_letters(shop, once):
-    for name in (shop.orders, shop.paid):
-
-        @shop.subscriber(name)
-        @exactly(once, key="order.id", name=name, max_attempts=1, backoff=(0.1, 0.1))
-        async def handle(order: Order) -> None:
-            raise ConnectionError("no bank")
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"))
-            await shop.publish(Order(id="1"), subject=shop.paid)
-            return [*await shop.letters(1), *await shop.letters(1, f"{shop.paid}.onceward-dead")]
-
-    letters = asyncio.run(main())
-    assert [letter.headers["onceward-from"] for letter in letters] == [shop.orders, shop.paid]
 
 
 def test_a_message_without_room_for_a_letters_headers_stays(shop, once):
@@ -363,18 +271,3 @@ def test_a_message_without_room_for_a_letters_headers_stays(shop, once):
 
     assert asyncio.run(main()) == 0
     assert sorted(runs) == [1, 2]
-
-
-@pytest.mark.parametrize(("retention", "is_told"), [(86400, True), (None, False)])
-def test_a_stream_that_keeps_messages_longer_than_the_ledger_keeps_keys_is_told(shop, once, caplog, retention, is_told):
-    @shop.subscriber()
-    @exactly(once, key="order.id", retention=retention)
-    async def charge(order: Order) -> None:
-        pass
-
-    async def main():
-        async with shop:
-            pass
-
-    asyncio.run(main())
-    assert ("the ledger forgets their keys after 1 days" in caplog.text) is is_told

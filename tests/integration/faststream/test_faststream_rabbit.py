@@ -6,15 +6,11 @@ from typing import Annotated
 
 import pytest
 from aio_pika.exceptions import ChannelNotFoundEntity
-from faststream import AckPolicy, Header
-from faststream.exceptions import SetupError
+from faststream import Header
 from faststream.rabbit import Channel, QueueType, RabbitBroker, RabbitQueue
-from stations import Order, Receipt, until
+from stations import NACK, Order, charging, handled, is_poison, numbered, until
 
-from onceward import Once
 from onceward.faststream import exactly
-
-NACK = AckPolicy.NACK_ON_ERROR
 
 
 class Shop:
@@ -65,56 +61,6 @@ def shop(rabbitmq):
     return Shop(rabbitmq)
 
 
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db", lease=30)
-    yield made
-    made.close()
-
-
-def test_a_duplicate_gets_the_recorded_reply_under_the_same_key(shop, once):
-    runs = []
-
-    @shop.subscriber()
-    @shop.broker.publisher(RabbitQueue(shop.paid, queue_type=QueueType.QUORUM), persist=True)
-    @exactly(once, key="order.id", name="charge")
-    async def charge(order: Order) -> Receipt:
-        runs.append(order.id)
-        return Receipt(order=order.id, run=len(runs))
-
-    async def main():
-        async with shop:
-            await shop.broker.declare_queue(RabbitQueue(shop.paid, queue_type=QueueType.QUORUM))
-            await shop.publish(Order(id="1"))
-            first = await shop.take(shop.paid, 1)
-            await shop.publish(Order(id="1"))
-            return [*first, *await shop.take(shop.paid, 1)]
-
-    came = asyncio.run(main())
-    assert runs == ["1"]
-    assert came[0].body == came[1].body
-    assert came[0].headers["Idempotency-Key"] == came[1].headers["Idempotency-Key"]
-
-
-def test_a_failed_message_waits_in_a_retry_queue(shop, once):
-    runs = []
-
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge", backoff=(0.2, 0.4))
-    def charge(order: Order) -> None:
-        runs.append(order.id)
-        if len(runs) < 3:
-            raise ConnectionError("the bank is away")
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"))
-            await until(lambda: len(runs) == 3)
-
-    asyncio.run(main())
-    assert runs == ["1"] * 3
-
-
 def test_a_copy_keeps_the_senders_headers_and_goes_nowhere_else(shop, once):
     runs = []
 
@@ -139,41 +85,22 @@ def test_a_copy_keeps_the_senders_headers_and_goes_nowhere_else(shop, once):
 
 
 def test_a_busy_message_waits_in_a_retry_queue(shop, once):
-    runs = []
+    runs, held = charging(shop, once), once.acquire("1", name="charge", lease=600)
 
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge")
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
+    def there():
+        try:
+            return shop.server.ready(f"{shop.orders}.onceward-retry.900s")
+        except ChannelNotFoundEntity:
+            return 0
 
-    async def main():
-        other = await once.acquire_async("1", name="charge", lease=600)
-        async with shop:
-            await shop.publish(Order(id="1"))
-            waiting = f"{shop.orders}.onceward-retry.900s"
-
-            def there():
-                try:
-                    return shop.server.ready(waiting)
-                except ChannelNotFoundEntity:
-                    return 0
-
-            await until(lambda: asyncio.to_thread(there))
-            await other.release_async()
-
-    asyncio.run(main())
+    handled(shop, Order(id="1"), end=lambda: asyncio.to_thread(there))
+    held.release()
     assert runs == []
 
 
 def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
-    runs = []
-
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge", fingerprint="order.cents", max_attempts=1, backoff=(0.1, 0.1))
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
-        if order.id == "poison":
-            raise ValueError("no such customer")
+    options = {"fingerprint": "order.cents", "max_attempts": 1, "backoff": (0.1, 0.1)}
+    runs = charging(shop, once, is_poison, **options)
 
     async def main():
         async with shop:
@@ -183,82 +110,18 @@ def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
             await shop.publish(Order(id="1", cents=200), Order(id="poison"))
             return [*letters, *await shop.take(shop.dead, 2)]
 
-    letters = asyncio.run(main())
-    told = {one.headers["onceward-status"]: one for one in letters}
+    told = {one.headers["onceward-status"]: one for one in asyncio.run(main())}
     assert told.keys() == {"malformed", "mismatch", "parked"}
     assert told["malformed"].body == b"no JSON at all"
     assert told["malformed"].content_type == "application/json"
-    assert "no such customer" in told["parked"].headers["onceward-reason"]
+    assert "the bank is away" in told["parked"].headers["onceward-reason"]
     assert told["parked"].headers["onceward-from"] == shop.orders
     assert told["parked"].headers["onceward-receives"] == "2"
 
 
 def test_an_ordered_queue_is_held_back_by_a_failed_message(shop, once):
-    runs = []
-
-    @shop.subscriber(QueueType.CLASSIC, {"x-single-active-consumer": True}, channel=Channel(prefetch_count=1))
-    @exactly(once, key="order.id", name="charge", order=True, backoff=(0.1, 0.1))
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
-        if len(runs) < 3:
-            raise ConnectionError("the bank is away")
-
-    async def main():
-        async with shop:
-            await shop.publish(*(Order(id=f"{n}") for n in range(5)))
-            await until(lambda: len(runs) == 7)
-
-    asyncio.run(main())
+    arguments = {"x-single-active-consumer": True}
+    queue = {"kind": QueueType.CLASSIC, "arguments": arguments, "channel": Channel(prefetch_count=1)}
+    runs = charging(shop, once, lambda runs: len(runs) < 3, queue, order=True, backoff=(0.1, 0.1))
+    handled(shop, *numbered(5), end=lambda: len(runs) == 7)
     assert runs == ["0", "0", "0", "1", "2", "3", "4"]
-
-
-def test_queues_of_retries_and_letters_are_declared_at_the_start(shop, once):
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge", backoff=(1.0, 60.0))
-    async def charge(order: Order) -> None: ...
-
-    async def main():
-        async with shop:
-            for name in (*(f"{shop.orders}.onceward-retry.{length}s" for length in (1, 4, 16, 60)), shop.dead):
-                await shop.broker.declare_queue(RabbitQueue(name, declare=False))  # raises if it is not there
-
-    asyncio.run(main())
-
-
-def test_a_queue_of_letters_with_other_arguments_is_told_at_the_start(shop, once, rabbitmq):
-    rabbitmq.queue(shop.dead, "classic")
-
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge")
-    async def charge(order: Order) -> None: ...
-
-    async def main():
-        with pytest.raises(SetupError, match=r"onceward-dead cannot be declared"):
-            await shop.broker.start()
-        await shop.broker.stop()
-
-    asyncio.run(main())
-
-
-def test_text_that_is_not_utf8_reaches_the_dead_letters(shop, once):
-    class Latin(str):
-        __slots__ = ()
-
-        def encode(self, *_):
-            return b"caf\xe9"
-
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge", max_attempts=2, backoff=(0.1, 0.1))
-    async def charge(order: Order) -> None:
-        raise ConnectionError("no bank")
-
-    async def main():
-        async with shop:
-            headers = {"name": Latin("cafe"), "onceward-key": "charge:victim"}
-            await shop.broker.publish(Order(id="1"), shop.orders, persist=True, headers=headers)
-            await shop.broker.publish(b"torn", shop.orders, persist=True, headers=headers)
-            return await shop.take(shop.dead, 2)
-
-    letters = asyncio.run(main())
-    assert [letter.headers["name"] for letter in letters] == [bytearray(b"caf\xe9")] * 2
-    assert sorted(letter.headers.get("onceward-key", "none") for letter in letters) == ['charge:"1"', "none"]

@@ -5,17 +5,11 @@ import json
 import uuid
 
 import pytest
-from faststream import AckPolicy
-from faststream.exceptions import SetupError
 from faststream.redis import RedisBroker, StreamSub
 from redis.asyncio import Redis
-from stations import Order, Receipt, until
+from stations import NACK, Order, charging, is_poison, numbered, until
 
-from onceward import Once
 from onceward.faststream import exactly
-from servers.redis import Redis as RedisServer
-
-NACK = AckPolicy.NACK_ON_ERROR
 
 
 class Shop:
@@ -79,100 +73,19 @@ def shop(redis):
     return Shop(redis)
 
 
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db", lease=30)
-    yield made
-    made.close()
-
-
-def test_a_server_that_evicts_dead_letters_is_refused_at_start(once):
-    server = RedisServer(maxmemory="100mb", maxmemory_policy="allkeys-lru")
-    shop = Shop(server)
-
-    @shop.subscriber()
-    @exactly(once, key="order.id")
-    async def charge(order: Order) -> None: ...
-
-    async def main():
-        try:
-            await shop.broker.start()
-        finally:
-            await shop.broker.stop()
-
-    with pytest.raises(SetupError, match="evicts streams"):
-        asyncio.run(main())
-    server.stop()
-
-
-def test_a_duplicate_gets_the_recorded_reply_under_the_same_key(shop, once):
-    runs = []
-
-    @shop.subscriber(idle=600_000)
-    @shop.broker.publisher(stream=shop.paid)
-    @exactly(once, key="order.id", name="charge")
-    async def charge(order: Order) -> Receipt:
-        runs.append(order.id)
-        return Receipt(order=order.id, run=len(runs))
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"), Order(id="1"), Order(id="2"))
-            await until(shop.settled)
-            config = shop.broker.config.broker_config
-            raw = Redis(port=shop.port)
-            entries = await raw.xrange(shop.paid)
-            await raw.aclose()
-            return [config.message_format.parse(fields[b"__data__"]) for _, fields in entries]
-
-    came = asyncio.run(main())
-    assert sorted(runs) == ["1", "2"]
-    bodies = [json.loads(body) for body, _ in came]
-    assert len(bodies) == 3
-    assert bodies[0] == bodies[1]
-    keys = [headers["Idempotency-Key"] for _, headers in came]
-    assert keys[0] == keys[1] != keys[2]
-
-
-def test_a_failed_message_stays_pending_and_is_claimed(shop, once):
-    runs = []
-
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge")
-    def charge(order: Order) -> None:
-        runs.append(order.id)
-        if len(runs) < 3:
-            raise ConnectionError("the bank is away")
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"))
-            await until(shop.settled)
-
-    asyncio.run(main())
-    assert runs == ["1"] * 3
-
-
 def test_a_busy_message_stays_pending(shop, once):
-    runs = []
+    runs, held = charging(shop, once), once.acquire("1", name="charge", lease=600)
 
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge")
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
+    async def claimed():
+        found = await shop.pending()
+        return found and found[0]["times_delivered"] >= 3
 
     async def main():
-        other = await once.acquire_async("1", name="charge", lease=600)
         async with shop:
             await shop.publish(Order(id="1"))
-
-            async def claimed():
-                found = await shop.pending()
-                return found and found[0]["times_delivered"] >= 3
-
             await until(claimed)
             before = list(runs)
-            await other.release_async()
+            await held.release_async()
             await until(shop.settled)
             return before
 
@@ -180,47 +93,12 @@ def test_a_busy_message_stays_pending(shop, once):
     assert runs == ["1"]
 
 
-def test_what_cannot_be_handled_goes_to_the_dead_letters(shop, once):
-    @shop.subscriber()
-    @exactly(once, key="order.id", name="charge", fingerprint="order.cents", max_attempts=1)
-    async def charge(order: Order) -> None:
-        if order.id == "poison":
-            raise ValueError("no such customer")
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"), b"no JSON at all")
-            await until(shop.settled)
-            await shop.publish(Order(id="1", cents=200), Order(id="poison"))
-            return await until(all_told)
-
-    async def all_told():  # on a slow machine a message is claimed while its letter is sent, and has two
-        told = {headers["onceward-status"]: (body, headers) for body, headers in await shop.letters(3)}
-        return told if len(told) == 3 and await shop.settled() else None
-
-    told = asyncio.run(main())
-    assert told.keys() == {"malformed", "mismatch", "parked"}
-    assert told["malformed"][0] == b"no JSON at all"
-    assert "no such customer" in told["parked"][1]["onceward-reason"]
-    assert told["parked"][1]["onceward-from"] == shop.orders
-    assert json.loads(told["parked"][0]) == {"id": "poison", "cents": 100}
-
-
 def test_a_batch_is_claimed_together_and_settled_one_by_one(shop, once):
-    runs = []
-
-    @shop.subscriber(batch=True, max_records=50)
-    @exactly(once, key="order.id", name="charge", max_attempts=2)
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
-        if order.id == "poison":
-            raise ValueError("no such customer")
+    runs = charging(shop, once, is_poison, {"batch": True, "max_records": 50}, max_attempts=2)
 
     async def main():
         async with shop:
-            await shop.publish(
-                *(Order(id=f"{n}") for n in range(20)), b"no JSON at all", Order(id="poison"), Order(id="3")
-            )
+            await shop.publish(*numbered(20), b"no JSON at all", Order(id="poison"), Order(id="3"))
             letters = await shop.letters(2)
             await until(shop.settled)
             return letters
@@ -242,12 +120,7 @@ STRANGE = [
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_entries_of_other_senders_hold_up_nothing(shop, once, batch):
-    runs = []
-
-    @shop.subscriber(batch=batch)
-    @exactly(once, key="order.id", name="charge", max_attempts=2, backoff=(0.1, 0.1))
-    async def charge(order: Order) -> None:
-        runs.append(order.id)
+    runs = charging(shop, once, queue={"batch": batch}, max_attempts=2, backoff=(0.1, 0.1))
 
     async def main():
         async with shop:

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from contextlib import asynccontextmanager
 
 import psycopg
 import pytest
@@ -50,25 +51,30 @@ def jobs(database):
         return connection.execute("SELECT status::text, attempts FROM procrastinate_jobs ORDER BY id").fetchall()
 
 
-def work(app, database, until=lambda: True, **options):
-    """Let a worker run until no job waits or runs."""
+@asynccontextmanager
+async def working(app, **options):
+    """Let a worker run, and cancel it at the end."""
+    async with app.open_async():
+        worker = asyncio.create_task(app.run_worker_async(install_signal_handlers=False, **options))
+        try:
+            yield
+        finally:
+            worker.cancel()
+            await asyncio.gather(worker, return_exceptions=True)
 
-    async def ended():
-        while {status for status, _ in jobs(database)} & {"todo", "doing"} or not until():
+
+async def holds(condition):
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
             await asyncio.sleep(0.05)
 
+
+def work(app, database):
+    """Let a worker run until no job waits or runs."""
+
     async def run():
-        async with app.open_async():
-            worker = asyncio.create_task(
-                app.run_worker_async(
-                    fetch_job_polling_interval=0.1, concurrency=4, install_signal_handlers=False, **options
-                )
-            )
-            try:
-                await asyncio.wait_for(ended(), PATIENCE)
-            finally:
-                worker.cancel()
-                await asyncio.gather(worker, return_exceptions=True)
+        async with working(app, fetch_job_polling_interval=0.1, concurrency=4):
+            await holds(lambda: not {status for status, _ in jobs(database)} & {"todo", "doing"})
 
     asyncio.run(run())
     return jobs(database)
@@ -100,19 +106,6 @@ def test_two_jobs_of_one_order_take_effect_once(app, database, once, is_async):
     assert sorted(runs) == [1, 2]
 
 
-def test_without_a_key_each_job_runs_once_for_its_id(app, database, once):
-    runs = []
-    guarded = task(app, once, lambda order: runs.append(order) or order)
-    defer(app, guarded, {"order": 1}, {"order": 1})
-    work(app, database)
-
-    with psycopg.connect(database, autocommit=True) as connection:  # as after a worker that died before it said so
-        connection.execute("UPDATE procrastinate_jobs SET status = 'todo' WHERE id = 1")
-    work(app, database)
-
-    assert runs == [1, 1]
-
-
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_busy_job_comes_again_and_counts_no_attempt(app, database, once, is_async):
     once.acquire(42, name="charge", lease=3)
@@ -129,19 +122,6 @@ def test_a_busy_job_comes_again_and_counts_no_attempt(app, database, once, is_as
 
     assert work(app, database) == [("succeeded", 1)]
     assert runs == [42]
-
-
-def test_a_failed_job_is_retried_by_procrastinate(app, database, once):
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-        if len(runs) < 3:
-            raise ValueError("not yet")
-
-    defer(app, task(app, once, charge, retry=RETRY), {"order": 42})
-
-    assert work(app, database) == [("succeeded", 3)]
 
 
 def test_a_parked_job_fails_and_is_not_retried(app, database, once):
@@ -176,15 +156,6 @@ def test_a_parked_job_stays_with_a_worker_that_deletes_what_failed(app, database
     assert runs == [42]
 
 
-def test_a_job_without_its_key_fails_and_does_not_run(app, database, once):
-    runs = []
-    guarded = task(app, once, lambda order: runs.append(order) or order, key="order.id", retry=RETRY)
-    defer(app, guarded, {"order": {}})
-
-    assert work(app, database) == [("failed", 1)]
-    assert not runs
-
-
 def test_a_job_that_aborts_itself_gives_its_key_back(app, database, once):
     def charge(order):
         raise JobAborted
@@ -208,14 +179,8 @@ def test_a_job_that_a_stopping_worker_cancels_comes_again_and_counts_no_attempt(
     defer(app, guarded, {"order": 42})
 
     async def stopped():
-        async with app.open_async():
-            worker = asyncio.create_task(
-                app.run_worker_async(install_signal_handlers=False, shutdown_graceful_timeout=0.1)
-            )
-            while not begun:
-                await asyncio.sleep(0.05)
-            worker.cancel()
-            await asyncio.gather(worker, return_exceptions=True)
+        async with working(app, shutdown_graceful_timeout=0.1):
+            await holds(lambda: begun)
 
     asyncio.run(stopped())
     assert jobs(database) == [("todo", 0)]
@@ -235,20 +200,12 @@ def test_a_cancelled_job_is_aborted_and_keeps_its_key_claimed(app, database, onc
     defer(app, guarded, {"order": 42})
 
     async def cancelled():
-        async with app.open_async():
-            worker = asyncio.create_task(
-                app.run_worker_async(install_signal_handlers=False, abort_job_polling_interval=0.1)
-            )
-            while not begun:
-                await asyncio.sleep(0.05)
+        async with working(app, abort_job_polling_interval=0.1):
+            await holds(lambda: begun)
             await app.job_manager.cancel_job_by_id_async(1, abort=True)
-            while jobs(database)[0][0] == "doing":
-                await asyncio.sleep(0.05)
-            worker.cancel()
-            await asyncio.gather(worker, return_exceptions=True)
+            await holds(lambda: jobs(database)[0][0] != "doing")
 
     asyncio.run(cancelled())
-
     assert jobs(database)[0][0] == "aborted"
     assert [record.status for record, _ in once.ledger.records()] == ["IN_PROGRESS"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from onceward import Claim, Once
 from onceward.outbox.targets import MessageNotSent, MessageRefused, OutboxMessage, open_target
-from onceward.rabbitmq import RabbitWorker, send, send_async
+from onceward.rabbitmq import send, send_async
 from onceward.rabbitmq.connection import read_address
 from onceward.rabbitmq.target import RabbitTarget
 from tables import each
@@ -54,30 +54,6 @@ def test_a_message_leaves_with_its_record_and_has_its_key(rabbitmq, queue, once)
     assert json.loads(message.body) == {"order": 7}
     assert (message.message_id, message.headers["Idempotency-Key"], message.headers["who"]) == (key, key, "us")
     assert (message.content_type, message.delivery_mode) == ("application/json", 2)
-
-
-def test_a_chain_from_a_worker_to_a_worker_takes_effect_once(rabbitmq, queue, once):
-    effects, orders = [], rabbitmq.queue(f"orders-{uuid.uuid4().hex[:8]}")
-
-    def place(order: dict, claim: Claim) -> None:
-        claim.send(f"amqp:{queue}", {"parcel": order["id"]})
-
-    rabbitmq.publish(orders, {"id": 1}, {"id": 1}, {"id": 2})
-    RabbitWorker(once, orders, place, key="order.id", wait=0.2).run(until_empty=True)
-    again = taken(rabbitmq, queue, 2)
-    for message in again * 2:
-        rabbitmq.publish(queue, json.loads(message.body), headers=message.headers)
-    handler = lambda parcel: effects.append(parcel["parcel"])
-    RabbitWorker(once, queue, handler, name="ship", wait=0.2).run(until_empty=True)
-    assert sorted(effects) == [1, 2]
-
-
-def test_a_message_that_no_queue_takes_is_not_sent(rabbitmq):
-    target = RabbitTarget(f"amqp:nowhere-{uuid.uuid4().hex}")
-    (told,) = target.send([OutboxMessage("k", "{}")])
-    assert isinstance(told, MessageNotSent)
-    assert "no queue takes" in str(told)
-    target.close()
 
 
 def test_a_missing_exchange_is_told_and_one_that_is_made_later_is_used(rabbitmq, queue):

@@ -6,12 +6,9 @@ import uuid
 
 import pytest
 
-from onceward import NotFound
 from onceward.consumers.broker import BrokerError
-from onceward.core.protocol import message_in
 from onceward.core.record import PARKED
 from onceward.rabbitmq import RabbitWorker
-from onceward.rabbitmq.message import read_kept
 from tables import each
 from waiting import PATIENCE, until
 
@@ -40,15 +37,6 @@ def test_the_message_id_is_the_key_unless_a_header_says_another(rabbitmq, queue,
     assert {record.key for record, _ in once.ledger.records()} == {"shop:m-1", "shop:order-2"}
 
 
-def test_a_message_without_id_and_key_is_a_dead_letter(rabbitmq, queue, work):
-    rabbitmq.publish(
-        queue, {"n": 1}, message_id="onceward-none-1"
-    )  # what a copy of such a message has; the client invents ids
-    work(lambda order: None, key=None)
-    (letter,) = dead_letters(rabbitmq, queue)
-    assert letter.headers["onceward-status"] == "malformed"
-
-
 def test_a_poisoned_message_is_parked_and_published_with_its_reason(rabbitmq, queue, work, once):
     def handler(order):
         raise ZeroDivisionError("an odd order")
@@ -66,29 +54,6 @@ def test_a_poisoned_message_is_parked_and_published_with_its_reason(rabbitmq, qu
     assert letter.headers["onceward-receives"] == "2"
     assert "x-death" not in letter.headers
     assert once.ledger.show("shop:7")[0].status == PARKED
-
-
-def test_without_dead_letters_the_ledger_keeps_a_poisoned_message(rabbitmq, queue, work, once):
-    def handler(order):
-        raise ZeroDivisionError
-
-    rabbitmq.publish(queue, {"id": 7}, message_id="m-7", headers={"who": "us"})
-    work(handler, max_attempts=2, dead=False)
-
-    def kept():
-        try:
-            return message_in(once.ledger.show("shop:7", whole=True)[0])
-        except NotFound:
-            return None
-
-    message = read_kept(until(kept))
-    assert (message.queue, message.id, json.loads(message.body), message.headers) == (
-        queue,
-        "m-7",
-        {"id": 7},
-        {"who": "us"},
-    )
-    until(lambda: rabbitmq.ready(queue) == 0)
 
 
 @each(
@@ -134,11 +99,6 @@ def test_a_queue_that_does_not_last_is_refused_at_start(rabbitmq, once, settings
         RabbitWorker(once, name, print, url=rabbitmq.url).run()
 
 
-def test_a_limit_with_a_dead_letter_exchange_is_accepted(rabbitmq, once):
-    name = rabbitmq.queue(f"ok-{uuid.uuid4().hex[:8]}", x_delivery_limit=5, x_dead_letter_exchange="amq.fanout")
-    RabbitWorker(once, name, print, url=rabbitmq.url, wait=0.1).run(until_empty=True)
-
-
 def test_a_missing_queue_is_told(rabbitmq, once):
     with pytest.raises(BrokerError, match="there is no queue nowhere"):
         RabbitWorker(once, "nowhere", print, url=rabbitmq.url).run()
@@ -176,14 +136,3 @@ def _consumers(rabbitmq, queue):
         return (await channel.declare_queue(queue, passive=True)).declaration_result.consumer_count
 
     return rabbitmq.do(look)
-
-
-def test_until_empty_ends_when_all_is_done(rabbitmq, once, queue):
-    effects = []
-    rabbitmq.publish(queue, *[{"id": number} for number in range(200)])
-    worker = RabbitWorker(
-        once, queue, lambda order: effects.append(order["id"]), key="order.id", url=rabbitmq.url, wait=0.2
-    )
-    worker.run(until_empty=True)
-    assert sorted(effects) == list(range(200))
-    assert rabbitmq.ready(queue) == 0

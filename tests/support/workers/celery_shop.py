@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 from celery import Celery
-from celery.exceptions import Ignore, Reject
 
 from onceward import Claim, Once
 from onceward.celery import OnceTask, exactly
@@ -122,52 +121,10 @@ def counts(self, number: int) -> str:
     return self.replace(self.s(number - 1)) if number else "end"
 
 
-@app.task(name="shop.calls", bind=True)
-@exactly(once, key="order", name="shop.charge")
-def calls(self, order: str) -> str:
-    note(f"calls {order}")
-    return self.run("busy")
-
-
-@once(key="order", name="paying", on_lapse="park")
-def pay(order: str) -> None:
-    note(f"pay {order}")
-    wait()
-
-
-@app.task(name="shop.pays")
-@exactly(once, key="order")
-def pays(order: str) -> None:
-    pay(order)
-
-
-@app.task(name="shop.ignores")
-@exactly(once, key="order")
-def ignores(order: str) -> None:
-    note(f"ignores {order}")
-    raise Ignore(order)
-
-
-@app.task(name="shop.rejects")
-@exactly(once, key="order", on_error="park")
-def rejects(order: str) -> str:
-    note(f"rejects {order}")
-    if not (FOLDER / "fixed").exists():
-        raise Reject(order, requeue=True)
-    return order
-
-
 @app.task(name="shop.based", base=OnceTask, once=once, options={"key": "order"})
 def based(order: str) -> str:
     note(f"based {order}")
     return order
-
-
-@app.task(name="shop.report")
-@exactly(once, per="1h")
-def report() -> str:
-    note("report")
-    return "reported"
 
 
 @app.task(name="shop.notify")

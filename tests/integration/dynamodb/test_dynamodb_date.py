@@ -1,0 +1,233 @@
+"""The Date header of DynamoDB's answers: missing, of a machine in between, or another than before, and requests that it makes sign again."""
+
+import re
+import time
+from email.utils import formatdate
+
+import pytest
+
+from onceward import Busy, Once, StoreError
+from onceward.core.drivers import drive
+from onceward.stores import open_store
+from onceward.stores.dynamodb import open_table
+from onceward.testing.bench import claim_of
+from onceward.testing.clock import ManualClock
+from onceward.wire.calls import ObjectCall, ServiceAnswer
+from onceward.wire.clock import ServerClock
+from servers.proxy import Fault, Refuse
+
+# --- an answer without the time -----------------------------------------------------------------------------------
+
+
+def test_without_a_date_in_the_answers_nothing_runs(url, proxy):
+    proxy.dateless = True
+    entered = []
+    with pytest.raises(StoreError, match="Date header"):
+        Once(url).using(name="n").run("k", entered.append, 1)
+    assert entered == []
+    assert "PutItem" not in proxy.actions
+
+
+def test_one_answer_without_a_date_changes_nothing(url, proxy):
+    once = Once(url)
+    once.acquire("warm")
+    proxy.dateless = True
+    assert once.acquire("k").remaining == pytest.approx(60, abs=3)
+    with pytest.raises(Busy):
+        once.acquire("k")
+
+
+# --- requests that are refused because of their time --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("off", [-3600, 3600])
+def test_the_first_request_is_signed_again_with_the_servers_time(url, proxy, off):
+    proxy.date = lambda: time.time() + off
+    proxy.tolerance = 300
+    once = Once(url)
+    assert once.using(name="n").run("k", lambda: 1) == 1
+    assert proxy.actions == ["GetItem", "GetItem", "PutItem", "UpdateItem"]
+    assert once.using(name="n").run("k", lambda: 2) == 1
+    assert len(proxy.actions) == 5
+
+
+def test_a_process_that_was_frozen_for_an_hour_signs_its_claim_again(proxy, table, dynoxide):
+    clock = ManualClock()
+    missed = 0.0
+    proxy.date = lambda: clock() + missed
+    proxy.tolerance = 300
+    once = Once(open_table(table, endpoint=proxy.url, clock=clock), clock=clock)
+    once.acquire("warm")
+    proxy.seen.clear()
+    missed = 3600.0
+    claim = once.acquire("k")
+    # Refused, and stamped and signed anew with the server's own time.
+    assert proxy.actions == ["PutItem", "PutItem"]
+    assert claim.remaining == pytest.approx(60, abs=3)
+    until = float(next(i for i in dynoxide.items(table) if i["key"]["S"].endswith(":k"))["lease_until"]["N"])
+    assert until == pytest.approx(clock() + missed + 60, abs=3)
+
+
+def test_every_request_of_a_frozen_processs_batch_is_signed_again(proxy, table, dynoxide):
+    clock = ManualClock()
+    missed = 0.0
+    proxy.date = lambda: clock() + missed
+    proxy.tolerance = 300
+    store = open_table(table, endpoint=proxy.url, clock=clock)
+    drive(store.load("warm"), store)
+    proxy.seen.clear()
+    missed = -3600.0
+    replies = drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(60)]), store)
+    assert [reply.won for reply in replies] == [True] * 60
+    assert proxy.actions == ["BatchExecuteStatement"] * 6
+    assert len(dynoxide.items(table)) == 60
+
+
+def test_a_signature_that_is_refused_for_good_is_tried_twice(url, proxy):
+    once = Once(url)
+    once.acquire("warm")
+    proxy.seen.clear()
+    proxy.rule = lambda seen: Refuse("InvalidSignatureException", 400, "The request signature we calculated ...")
+    entered = []
+    with pytest.raises(StoreError, match="secret key"):
+        once.using(name="n").run("k", entered.append, 1)
+    assert entered == []
+    assert len(proxy.seen) == 2
+
+
+# --- renewals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"lease": 3.0}, {"lease": 60.0, "heartbeat": 1.0}], ids=str)
+def test_a_claim_is_renewed_at_its_interval_and_not_all_the_time(url, proxy, options):
+    began = time.monotonic()
+    with Once(url).claim("k", **options):
+        time.sleep(1.5)
+    assert len(proxy.actions) <= 4 + (time.monotonic() - began), "its time and claim, one renewal a second, its end"
+
+
+# --- answers that are not DynamoDB's own, and times that do not agree ---------------------------------------------
+
+
+def page(status, at):
+    """What a proxy in between answers by itself: a page, dated by its own clock."""
+    date = formatdate(int(at), usegmt=True)
+    body = b"<html>Service Unavailable</html>"
+    head = f"HTTP/1.1 {status}\r\nDate: {date}\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def lease_in(body, before):
+    """The end of the lease after an update, which does not name it if it stays as it was."""
+    marks = [mark for mark, name in body["ExpressionAttributeNames"].items() if name == "lease_until"]
+    if not marks:
+        return before
+    (mark,) = marks
+    place = re.search(rf"{mark} = (:\w+)", body["UpdateExpression"])[1]
+    return float(body["ExpressionAttributeValues"][place]["N"])
+
+
+@pytest.fixture
+def stands(table, dynoxide):
+    """Returns when the lease of the claim on "k" ends, as it stands in the table."""
+
+    def read():
+        (item,) = [item for item in dynoxide.items(table) if item["key"]["S"].endswith(":k")]
+        return float(item["lease_until"]["N"])
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "off", [-3600, -240, 240, 3600]
+)  # signatures of five minutes ago are taken, and older ones not
+@pytest.mark.parametrize("status", ["503 Service Unavailable", "407 Proxy Authentication Required"])
+def test_the_page_of_a_proxy_does_not_teach_the_time(url, proxy, stands, status, off):
+    once = Once(url)
+    claim = once.acquire("k")
+    before = stands()
+    proxy.rule = lambda seen: Fault(raw=page(status, time.time() + off))
+    with pytest.raises(StoreError):
+        claim.extend()
+    proxy.clear()
+    claim.extend()
+    written = [lease_in(seen.body, before) for seen in proxy.seen if seen.action == "UpdateItem"]
+    assert written
+    assert all(before <= until <= before + 30 for until in written), "nor for a moment"
+    assert before <= stands() <= before + 30
+    assert 50 < claim.remaining < 61
+    with pytest.raises(Busy):
+        Once(url).acquire("k")
+
+
+@pytest.mark.parametrize("off", [-3600, -30])
+def test_a_renewal_never_lowers_a_lease_though_server_shows_another_time(url, proxy, stands, off):
+    once = Once(url)
+    claim = once.acquire("k")
+    before, left = stands(), claim.remaining
+    proxy.date = lambda: time.time() + off
+    for _ in range(3):
+        claim.extend()
+    assert stands() >= before
+    assert claim.remaining <= max(left, 60), "nor is it believed in for longer than was asked for"
+    proxy.date = None
+    with pytest.raises(Busy):
+        Once(url).acquire("k")
+    claim.complete()
+
+
+# --- machines that were frozen --------------------------------------------------------------------------------------
+
+
+def test_a_transaction_after_a_two_hour_freeze_has_the_servers_time(dynoxide, proxy, table):
+    money = dynoxide.table(f"money-{table}", {"id": "S"})
+    counted = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": {"N": "1"}}}
+    effects = [{"Update": {"TableName": money, "Key": {"id": {"S": "alice"}}, **counted}}]
+    clock = ManualClock()
+    missed = 0.0
+    proxy.date = lambda: clock() + missed
+    proxy.tolerance = 300
+    once = Once(open_table(table, endpoint=proxy.url, clock=clock), clock=clock, retention=3600)
+    once.acquire("warm")
+    missed = 7200.0
+    assert once.transact("k", effects, 1) == 1
+    other = Once(open_table(table, endpoint=proxy.url, clock=lambda: clock() + missed), retention=3600)
+    assert other.transact("k", effects, 2) == 1, "the record has not expired"
+    (account,) = dynoxide.items(money)
+    assert account["n"] == {"N": "1"}
+
+
+def test_the_servers_time_is_asked_anew_when_the_machines_own_clocks_part(monkeypatch):
+    from onceward.core.clock import boottime
+
+    clock = ServerClock(boottime)
+    assert not clock.known
+    now = boottime()
+    clock.learn(ServiceAnswer(200, {}, 1e9, now, now))
+    assert clock.known
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600)  # as after a snapshot was restored
+    assert not clock.known
+    clock.learn(ServiceAnswer(200, {}, 1e9 + 3600, now, now))
+    assert clock.known
+    assert clock.earliest() == pytest.approx(1e9 + 3600, abs=1)
+
+
+def test_a_frozen_process_asks_before_it_stamps(url, proxy, monkeypatch):
+    once = Once(url)
+    once.run("warm", int)
+    proxy.seen.clear()
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600)
+    once.run("k", int)
+    assert proxy.actions == ["GetItem", "PutItem", "UpdateItem"]
+
+
+def test_the_clock_of_s3_is_not_the_ledgers(url):
+    store = open_store(url)
+    drive(store.load("k"), store)
+    before = store.clock.earliest()
+    steps = store.heard(ObjectCall("GET", "b", "k"), ServiceAnswer(200, b"", before + 7200, 0.0, 0.0))
+    with pytest.raises(StopIteration):
+        next(steps)
+    assert store.clock.earliest() == pytest.approx(before, abs=1)
