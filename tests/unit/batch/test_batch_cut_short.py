@@ -5,8 +5,6 @@ import functools
 import gc
 import logging
 import os
-import subprocess
-import sys
 import time
 import weakref
 
@@ -234,88 +232,6 @@ def test_a_forked_process_has_threads_of_its_own(once):
         except BaseException:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-@pytest.mark.slow
-def test_a_handlers_fork_neither_goes_on_with_the_batch_nor_gives_it_back(tmp_path):
-    program = tmp_path / "forks.py"
-    program.write_text(
-        "import os, sys\n"
-        "from onceward import Once\n"
-        "def handle(order):\n"
-        "    with open(sys.argv[2], 'a') as log: log.write(order['id'])\n"
-        "    if order['id'] == 'a':\n"
-        "        child = os.fork()\n"
-        "        if child == 0:\n"
-        "            if sys.argv[3] == 'exit': sys.exit(0)\n"
-        "            return\n"
-        "        os.waitpid(child, 0)\n"
-        "once = Once(sys.argv[1], lease=10)\n"
-        "once.batch(handle, key='order.id', name='b').run([{'id': one} for one in 'abc'])\n"
-    )
-    for how in ("exit", "return"):
-        log = tmp_path / how
-        url = f"sqlite:///{tmp_path / how}.db"
-        subprocess.run([sys.executable, program, url, log, how], check=True, timeout=60)
-        assert log.read_text() == "abc"
-
-
-INTERRUPTED = """
-import logging, os, signal, sys, threading, time
-from onceward import Once
-from onceward.stores.memory import MemoryStore
-
-logging.disable()
-once = Once(MemoryStore(), lease=10)
-began, ended = [], []
-
-def handle(order):
-    began.append(order["id"])
-    time.sleep(0.0005)
-    ended.append(order["id"])
-
-def interrupt(number, frame):
-    raise KeyboardInterrupt
-
-signal.signal(signal.SIGALRM, interrupt)
-interrupted = unrecorded = 0
-for trial in range(int(sys.argv[2])):
-    keys = [f"k{trial}.{n}" for n in range(6)]
-    batch = once.batch(handle, key="order.id", name="b", concurrency=int(sys.argv[1]))
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.0002 + trial % 40 * 0.0001)
-        batch.run([{"id": key} for key in keys])
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    except (KeyboardInterrupt, RuntimeError):  # the second from within threading.Condition
-        interrupted += 1
-    count = len(began)
-    time.sleep(0.002)
-    assert len(began) == len(ended) + 1 or len(began) == len(ended)
-    assert len(began) == count, "a handler began after the batch had ended"
-    for key in keys:
-        record = once.store.records.get(f"b:{key}")
-        status = None if record is None else record.status
-        if key not in began:
-            assert status in {None, "RELEASED", "IN_PROGRESS"}, key
-        elif key in ended and status != "COMPLETED":
-            unrecorded += 1  # interrupted between the handler's last instruction and the next one of the batch
-    if len(began) != len(ended):
-        began[:] = ended
-print(interrupted, unrecorded)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_an_interrupt_at_any_time_leaves_no_thread_that_goes_on(tmp_path, concurrency):
-    program = tmp_path / "interrupted.py"
-    program.write_text(INTERRUPTED)
-    command = [sys.executable, "-X", "dev", "-W", "error", program, str(concurrency), "300"]
-    done = subprocess.run(command, check=False, timeout=120, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    interrupted, unrecorded = map(int, done.stdout.split())
-    assert interrupted > 50
-    assert unrecorded <= interrupted / 20
 
 
 class Stubborn(MemoryStore):

@@ -42,14 +42,24 @@ def test_a_plain_handler_that_raises_stop_iteration_does_not_hang_batch(once):
     assert "StopIteration" in standing(once, "x").error
 
 
-def test_a_plain_handler_in_which_something_was_cancelled_harms_no_other(once):
+@each("awaited", [False, True])
+def test_a_handler_in_which_something_was_cancelled_harms_no_other(awaited):
+    once = Once(MemoryStore(), lease=10)
+
     def handle(order):
         if order["id"] == "x":
             raise asyncio.CancelledError  # as from asyncio.run(...) of what was cancelled
         return 1
 
-    outcomes = batch_of(once, handle).run(orders("a", "x", "b"))
+    async def handle_async(order):
+        return handle(order)
+
+    records = orders("a", "x", "b")
+    outcomes = (
+        asyncio.run(batch_of(once, handle_async).run_async(records)) if awaited else batch_of(once, handle).run(records)
+    )
     assert statuses(outcomes) == ["done", "failed", "done"]
+    assert "interrupted" in str(outcomes[1].error)
     assert standing(once, "x").status == IN_PROGRESS
 
 

@@ -175,18 +175,6 @@ def test_handlers_in_a_forked_child_are_renewed_too(once):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_handler_that_forks_keeps_its_claim(once):
-    def handle():
-        child = os.fork()
-        if not child:
-            time.sleep(LONGER)
-            os._exit(0)
-        os.waitpid(child, 0)
-        return current().lost
-
-    assert once.run("k", handle) is False
-
-
 class Choosy(MemoryStore):
     """Fails to renew the key "bad", and all that are asked for together with it."""
 

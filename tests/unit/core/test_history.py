@@ -201,16 +201,6 @@ def test_renewals_do_not_move_the_begin_of_a_later_attempt(scene):
     assert scene.once.ledger.attempts("n:k")[-1].end == began + 60.0
 
 
-def test_a_worker_that_vanished_is_told_when_its_key_is_taken_over(scene):
-    scene.vanish()
-    assert scene.told() == [(1, "LAPSED", None)]
-    scene.attempt(None)
-    lapsed, done = scene.once.ledger.attempts("n:k")
-    assert (lapsed.outcome, lapsed.end, done.outcome) == ("LAPSED", None, "COMPLETED")
-    assert lapsed.begin == scene.record.created_at
-    assert lapsed.fence < done.fence
-
-
 def test_attempts_before_an_unpark_stay_readable(scene):
     scene.attempt("first", max_attempts=2)
     scene.attempt("second", max_attempts=2)

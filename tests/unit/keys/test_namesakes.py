@@ -92,26 +92,21 @@ def contents(factory, name):
 # --- closures of one factory -------------------------------------------------------------------------------------------
 
 
-def test_two_closures_of_one_factory_are_refused_when_second_is_decorated(once):
-    sent = []
-    sms = once(key="n")(sender("sms", sent))
-    assert sms(1) == "sms"
-    with pytest.raises(ValueError, match=r"sender\.<locals>\.send.*'channel'.*name="):
-        once(key="n")(sender("email", sent))
-    assert sms(1) == "sms"
-    assert sent == [("sms", 1)]
-
-
-def test_two_closures_of_one_factory_are_refused_before_the_second_is_run(once):
+def test_two_closures_of_one_factory_are_refused_before_the_second_is_run(tmp_path):
+    once, other = (Once(f"sqlite:///{tmp_path}/ledger.db") for _ in range(2))
     sent = []
     assert once.using(lease=5).run(1, sender("sms", sent), 1) == "sms"
     for _ in range(2):
         with pytest.raises(ValueError, match=r"once\.using\(name="):
             once.run(1, sender("email", sent), 1)
     with pytest.raises(ValueError, match="name="):
-        asyncio.run(once.run_async(1, sender("email", sent), 1))
+        asyncio.run(other.run_async(1, sender("email", sent), 1))
     assert sent == [("sms", 1)]
-    assert len(once.store.records) == 1
+    sms = once(key="n")(sender("sms", sent))
+    with pytest.raises(ValueError, match=r"sender\.<locals>\.send.*'channel'.*name="):
+        other(key="n")(sender("email", sent))
+    assert sms(1) == "sms"
+    once.close()
 
 
 @pytest.mark.slow
@@ -166,15 +161,6 @@ def test_functions_that_were_given_names_are_left_alone(once):
     assert once.using(name="more").run(2, sender("pigeon", sent), 2) == "pigeon"
 
 
-def test_two_onces_on_one_ledger_know_of_each_others_functions(tmp_path):
-    one, two = (Once(f"sqlite:///{tmp_path}/ledger.db") for _ in range(2))
-    first = one(key="n")(sender("sms", []))
-    with pytest.raises(ValueError, match="name="):
-        two(key="n")(sender("email", []))
-    del first
-    one.close()
-
-
 # --- two functions of one name ---------------------------------------------------------------------------------------------
 
 TWICE = """
@@ -204,27 +190,6 @@ def run_module(folder, monkeypatch, once, text=TWICE):
 def test_two_functions_that_a_module_gives_one_name_are_refused(once, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"twice_over\._: .* line \d+ of .*twice_over\.py.*name="):
         run_module(tmp_path, monkeypatch, once)
-
-
-def test_two_functions_of_a_factory_that_gives_them_one_name_are_refused(once):
-    def make(loud):
-        if loud:
-
-            def send(n):
-                return "loud"
-
-        else:
-
-            def send(n):
-                return "quiet"
-
-        return send
-
-    loud, quiet = make(True), make(False)
-    assert once.run(1, loud, 1) == "loud"
-    with pytest.raises(ValueError, match="name="):
-        once.run(1, quiet, 1)
-    assert once.using(name="quiet").run(1, quiet, 1) == "quiet"
 
 
 def test_a_function_and_what_wraps_it_share_their_keys(once):
@@ -268,13 +233,6 @@ def test_an_application_made_again_after_the_first_is_gone_keeps_working(once):
         assert app(len(once.store.records)) == "EUR"
         app.itself = app  # a cycle, as applications are
         del app
-
-
-def test_an_application_made_again_of_the_same_parts_keeps_working(once):
-    connection, settings = [], {"currency": "EUR"}
-    apps = [application(once, settings, connection) for _ in range(2)]
-    assert [app(1) for app in apps] == ["EUR", "EUR"]
-    assert len(connection) == 1
 
 
 def test_a_function_that_calls_itself_is_guarded(once):

@@ -193,16 +193,3 @@ def test_a_callable_that_names_no_input_is_refused(once):
 
         @on_sqs(once, key=lambda order: order["id"])
         def nothing(): ...
-
-
-def test_a_payload_that_no_path_asks_for_is_decoded_once(once, monkeypatch):
-    decoded = []
-    monkeypatch.setattr(Delivery, "data", property(lambda delivery: decoded.append(delivery) or {"id": 7}))
-    made = []
-
-    @on_sqs(once, key=lambda order: order["id"])
-    def handle(order: dict[str, int], delivery: Delivery):
-        made.append(order)
-
-    handle(events.sqs({"id": 7}))
-    assert (made, decoded) == ([{"id": 7}], [])
