@@ -98,9 +98,6 @@ def records(once):
     return [record for record, _ in once.ledger.records()]
 
 
-# --- the same in every shape ----------------------------------------------------------------------------------------
-
-
 @source
 def test_a_request_that_is_sent_again_takes_effect_once(once, shop, source):
     handler = served(once, shop)
@@ -193,9 +190,6 @@ def test_cookies_are_not_replayed_and_bytes_come_back_as_they_were(once, source)
     assert base64.b64decode(again["body"]) == image
 
 
-# --- concurrency, time ----------------------------------------------------------------------------------------------
-
-
 class SlowShop(Shop):
     """One whose effect takes until it is told to go on."""
 
@@ -273,9 +267,6 @@ def test_a_function_that_is_killed_leaves_the_key_to_the_next(once, shop):
     assert len(shop.effects) == 1
 
 
-# --- coroutine functions --------------------------------------------------------------------------------------------
-
-
 @source
 def test_a_coroutine_function_is_served_the_same(once, shop, source):
     loops = []
@@ -302,9 +293,6 @@ def test_a_plain_function_that_returns_a_coroutine_is_refused_unrecorded(once):
     assert [r.status for r in records(once)] == [RELEASED]
 
 
-# --- the claim ------------------------------------------------------------------------------------------------------
-
-
 @source
 def test_a_function_may_complete_its_claim_with_its_response(once, source):
     response = {"statusCode": 201, "headers": {"X-A": "1", "Set-Cookie": "a=1"}, "body": "made"}
@@ -319,9 +307,6 @@ def test_a_function_may_complete_its_claim_with_its_response(once, source):
     again = handler(keyed(source))
     assert (again["statusCode"], again["body"]) == (201, "made")
     assert (header(again, "idempotent-replayed"), header(again, "set-cookie")) == (["true"], [])
-
-
-# --- the policy -----------------------------------------------------------------------------------------------------
 
 
 @each(
@@ -343,9 +328,6 @@ def test_a_function_whose_response_nobody_can_read_has_run_all_the_same(response
     assert kind_of(handler(keyed(rest))) == "unavailable"
     assert len(shop.effects) == 1
     assert [r.status for r in records(once)] == [COMPLETED]
-
-
-# --- who the caller is ----------------------------------------------------------------------------------------------
 
 
 def with_authorizer(event, authorizer):
@@ -403,9 +385,6 @@ def test_cookies_and_the_event_reach_the_scope(source):
     native = served(Once("memory:"), shop, Rules(scope=lambda request: request.native["requestContext"]["apiId"]))
     assert [native(keyed(http))["statusCode"] for _ in range(2)] == [201, 201]
     assert len(shop.effects) == 3
-
-
-# --- paths, responses -----------------------------------------------------------------------------------------------
 
 
 def test_the_stage_is_no_part_of_an_http_apis_path(once, shop):
@@ -483,9 +462,6 @@ def test_any_answer_survives_each_shape(source, status, headers, body):
     json.dumps(response_of(shape, answer))
 
 
-# --- malformed events -----------------------------------------------------------------------------------------------
-
-
 @each(
     "event",
     [
@@ -549,9 +525,6 @@ def test_no_mutation_of_an_event_raises_anything_else(source, data):
         assert first["body"] == again["body"] or len(shop.effects) == 2  # not covered any more, such as a GET
 
 
-# --- options --------------------------------------------------------------------------------------------------------
-
-
 def test_bad_options_are_refused_when_decorating(once, shop):
     for make, error, says in (
         (lambda: on_api(once, on_busy="skip"), TypeError, "wait=SECONDS"),
@@ -562,8 +535,6 @@ def test_bad_options_are_refused_when_decorating(once, shop):
         with pytest.raises(error, match=says):
             make()
 
-
-# --- the documentation ----------------------------------------------------------------------------------------------
 
 TEXT = (DOCS / "reference" / "http.md").read_text(encoding="utf-8")
 

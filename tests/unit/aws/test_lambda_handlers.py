@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from observing import note_outcomes
-from onceward import Busy, Mismatch, Once, Parked, ResultUnavailable, current
+from onceward import Busy, Mismatch, Once, Parked, current
 from onceward.aws import (
     DROPPED,
     BatchFailed,
@@ -73,19 +73,6 @@ def failed(answer):
 
 def orders(*ids):
     return [{"id": one} for one in ids]
-
-
-# --- SQS --------------------------------------------------------------------------------------------------------------
-
-
-def test_each_messages_effect_is_made_once_whatever_comes_again(once, effects):
-    handle = on_sqs(once, key="order.id")(effects.make)
-    effects.failing = {2}
-    assert failed(handle(events.sqs(*orders(1, 2, 3, 1)), events.Context())) == ["m-1"]
-    assert effects == [1, 3]
-    effects.failing = set()
-    assert handle(events.sqs(*orders(1, 2, 3)), events.Context()) == {"batchItemFailures": []}
-    assert effects == [1, 3, 2]
 
 
 def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, effects):
@@ -151,9 +138,6 @@ def test_no_lease_outlives_the_invocation(once):
     assert left[1] > 500
 
 
-# --- order ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("stop", "left"), [("group", ["m-1", "m-3"]), ("batch", ["m-1", "m-2", "m-3", "m-4"])])
 def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_batch(once, effects, stop, left):
     handle = on_sqs_fifo(once, key="order.id", stop=stop)(effects.make)
@@ -208,9 +192,6 @@ def test_kafka_answers_with_partition_and_offset_and_keeps_order(once, effects):
     assert [one for one in effects if one < 4] == [1, 2, 3]
 
 
-# --- asynchronous invocations -----------------------------------------------------------------------------------------
-
-
 ONE = {"id": 1}
 
 
@@ -261,9 +242,6 @@ def test_an_exception_that_is_the_outcome_ends_the_retries(once, caplog, wrapper
     assert "cannot be delivered" not in caplog.text
 
 
-# --- Firehose ---------------------------------------------------------------------------------------------------------
-
-
 def data_of(record):
     return base64.b64decode(record["data"])
 
@@ -300,9 +278,6 @@ def test_firehose_gets_new_data_drops_and_failures(once):
         assert data_of(handle(events.firehose("x"))["records"][0]) == b'{"id":1,"when":"2026-11-21T00:00:00Z"}'
 
 
-# --- direct invocations -----------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Receipt:
     id: int
@@ -324,17 +299,6 @@ def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
         with pytest.raises(Failure, match="declined"):
             handle({"id": 2}, events.Context())
     assert len(runs) == 2
-
-
-def test_an_invocation_whose_result_was_too_large_says_so(once):
-    handle = on_invoke(once, max_result=3)(lambda event: "a long result")
-    with pytest.warns(UserWarning, match="max_result"):
-        assert handle({}, events.Context()) == "a long result"
-    with pytest.raises(ResultUnavailable):
-        handle({}, events.Context())
-
-
-# --- coroutines -------------------------------------------------------------------------------------------------------
 
 
 def test_coroutine_functions_run_in_one_loop_that_outlives_the_invocation(once, effects):
@@ -373,9 +337,6 @@ def test_a_handler_of_coroutines_cannot_be_called_within_a_loop(once):
     assert asyncio.run(main()) == {"batchItemFailures": []}
 
 
-# --- the package ------------------------------------------------------------------------------------------------------
-
-
 def test_an_import_of_one_source_loads_no_other():
     code = """
 import sys
@@ -406,9 +367,6 @@ print(handle({"id": 1}))
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("1\n", "")
-
-
-# --- threads, order and keys of others ------------------------------------------------------------------------------
 
 
 TENANT = ContextVar("tenant")

@@ -87,9 +87,6 @@ def outcomes():
     return told
 
 
-# --- each source ----------------------------------------------------------------------------------------------------
-
-
 def test_sqs_gives_json_or_text_and_keys_by_message_id(once):
     payloads, deliveries = given(once, on_sqs, events.sqs({"id": 1}, "Test message.", "[1, 2]", ""))
     assert payloads == [{"id": 1}, "Test message.", [1, 2], ""]
@@ -337,8 +334,6 @@ def test_messages_of_amazon_mq_have_a_queue_headers_and_a_key(once):
     assert (first.destination, first.header("index"), first.header("count")) == ("testQueue", "1", None)
 
 
-# --- events of another kind -----------------------------------------------------------------------------------------
-
 WRAPPERS = {
     on_sqs: events.sqs({"id": 1}),
     on_sqs_fifo: events.fifo(("a", {"id": 1})),
@@ -406,9 +401,6 @@ def test_a_time_window_is_refused_and_an_event_without_records_is_a_success(once
         assert wrapper(once)(lambda payload: None)({"Records": []}) == {"batchItemFailures": []}
 
 
-# --- single records that cannot be read -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("wrapper", "event"),
     [
@@ -469,9 +461,6 @@ def test_a_fifo_message_without_a_group_is_malformed(once):
     event = changed(events.fifo(("a", "x"), ("a", "y")), "Records", 0, "attributes", "MessageGroupId")
     handle = on_sqs_fifo(once)(lambda payload: None)
     assert handle(event) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
-
-
-# --- what a function takes ------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -614,9 +603,6 @@ def test_a_type_that_is_defined_later_is_read_when_it_is_needed(once, outcomes, 
     assert seen == [Order(1)]
     assert never(events.sqs({"id": 1})) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
     assert "its annotations name 'Nothing'" in str(outcomes[-1].error)
-
-
-# --- keys -----------------------------------------------------------------------------------------------------------
 
 
 def by_delivery(delivery: Delivery):

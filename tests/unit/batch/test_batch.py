@@ -28,6 +28,7 @@ from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before
+from queues.batches import batch_of, orders, standing, statuses
 from timing import within
 
 pytestmark = pytest.mark.sampled(form=1)
@@ -78,23 +79,8 @@ def quiet(caplog):
     caplog.set_level(logging.CRITICAL + 1, "onceward")
 
 
-def orders(*names):
-    return [{"id": name} for name in names]
-
-
-def statuses(outcomes):
-    return [outcome.status for outcome in outcomes]
-
-
-def standing(once, key):
-    return once.ledger.show(f"b:{key}")[0]
-
-
 def never(order):
     raise AssertionError(f"{order} ran again")
-
-
-# --- outcomes -----------------------------------------------------------------------------------------------------
 
 
 def test_each_runs_once_and_replays_in_order(form, once):
@@ -176,9 +162,6 @@ def test_a_result_that_cannot_be_stored_completes_all_the_same(form, once):
     assert type(again.error) is ResultUnavailable
 
 
-# --- the same key twice -------------------------------------------------------------------------------------------
-
-
 def test_a_key_twice_in_a_batch_runs_once_and_replays(form, once):
     ran = []
 
@@ -216,9 +199,6 @@ def test_a_duplicate_with_another_input_is_a_mismatch(form, once):
     assert type(outcomes[1].error) is Mismatch
     outcomes = form.run(batch, [{"id": "a", "sum": 1}, {"id": "a", "sum": 2}])
     assert statuses(outcomes) == ["replayed", "mismatch"]
-
-
-# --- how many requests --------------------------------------------------------------------------------------------
 
 
 def test_a_batch_is_one_claim_and_one_recording(form, once):
@@ -261,15 +241,12 @@ def test_what_is_finished_is_recorded_while_another_handler_runs(once):
             await asyncio.sleep(0.3)
             found.append(standing(once, "fast").status == COMPLETED)
 
-    once.batch(handle, key="order.id", name="b").run(orders("fast", "slow"))
+    batch_of(once, handle).run(orders("fast", "slow"))
     assert found == [1]
     once.ledger.clear("b:fast")
     once.ledger.clear("b:slow")
-    asyncio.run(once.batch(handle_async, key="order.id", name="b").run_async(orders("fast", "slow")))
+    asyncio.run(batch_of(once, handle_async).run_async(orders("fast", "slow")))
     assert found == [1, True]
-
-
-# --- where handlers run -------------------------------------------------------------------------------------------
 
 
 def test_no_more_than_the_bound_run_at_a_time_and_as_many_do(once):
@@ -285,7 +262,7 @@ def test_no_more_than_the_bound_run_at_a_time_and_as_many_do(once):
         with lock:
             running -= 1
 
-    batch = once.batch(handle, key="order.id", name="b", concurrency=4)
+    batch = batch_of(once, handle, concurrency=4)
     assert statuses(batch.run(orders(*(f"k{n}" for n in range(12))))) == ["done"] * 12
     assert most == 4
     assert statuses(asyncio.run(batch.run_async(orders(*(f"l{n}" for n in range(12)))))) == ["done"] * 12
@@ -302,7 +279,7 @@ def test_all_calls_of_one_event_loop_share_the_bound(once):
         await asyncio.sleep(0.005)
         running -= 1
 
-    batch = once.batch(handle, key="order.id", name="b", concurrency=3)
+    batch = batch_of(once, handle, concurrency=3)
 
     async def several():
         await asyncio.gather(*(batch.run_async(orders(f"{n}a", f"{n}b", f"{n}c")) for n in range(5)))
@@ -316,12 +293,12 @@ def test_a_parameter_for_the_claim_is_filled_in(once):
     def handle(claim: Claim, order):
         return (claim.record.key, order["id"])
 
-    assert once.batch(handle, key="order.id", name="b").run(orders("a"))[0].value == ("b:a", "a")
+    assert batch_of(once, handle).run(orders("a"))[0].value == ("b:a", "a")
 
     async def handle_async(order, *, claim: Claim):
         return claim.record.key
 
-    batch = once.batch(handle_async, key="order.id", name="b")
+    batch = batch_of(once, handle_async)
     assert asyncio.run(batch.run_async(orders("z")))[0].value == "b:z"
 
 
@@ -338,12 +315,9 @@ def test_a_handler_may_end_its_claim_itself(form, once):
 
 
 def test_a_batch_of_the_key_that_is_being_handled_is_told(once):
-    batch = once.batch(lambda order: 1, key="order.id", name="b")
-    outer = once.batch(lambda order: statuses(batch.run(orders("a", "b"))), key="order.id", name="b")
+    batch = batch_of(once, lambda order: 1)
+    outer = batch_of(once, lambda order: statuses(batch.run(orders("a", "b"))))
     assert outer.run(orders("a"))[0].value == ["failed", "done"]
-
-
-# --- groups -------------------------------------------------------------------------------------------------------
 
 
 def grouped(*names):
@@ -407,9 +381,6 @@ def test_a_group_stays_stopped_in_later_chunks(form, once):
         standing(once, "x100")  # it was not even claimed
 
 
-# --- the time left ------------------------------------------------------------------------------------------------
-
-
 def test_what_cannot_begin_in_time_is_handed_back(form, once):
     def handle(order):
         ran.append(order["id"])
@@ -464,9 +435,6 @@ def test_a_renewed_lease_does_not_outlive_the_deadline_either(form, once):
     assert seen[-1].lease_until - seen[0].lease_until < 0.5
 
 
-# --- leases -------------------------------------------------------------------------------------------------------
-
-
 def test_claims_that_wait_for_their_turn_are_renewed(form, once):
     def handle(order):
         time.sleep(0.25)
@@ -493,9 +461,6 @@ def test_a_claim_that_was_lost_is_told_and_harms_no_other(form, once):
     assert statuses(outcomes) == ["failed", "done"]
     assert type(outcomes[0].error) is LeaseLost
     assert form.run(form.batch(once, never), orders("lost"))[0].value == "the heir's"
-
-
-# --- the store fails ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -559,9 +524,6 @@ def test_a_record_that_the_store_refuses_harms_no_other(form):
     assert [type(outcome.error) for outcome in again] == [type(None), ResultUnavailable, type(None)]
 
 
-# --- interrupts ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("interrupt", "concurrency"), [(KeyboardInterrupt, 1), (SystemExit, 3)])
 def test_an_interrupt_records_what_is_finished_and_gives_back_the_rest(once, interrupt, concurrency):
     ran = []
@@ -571,7 +533,7 @@ def test_an_interrupt_records_what_is_finished_and_gives_back_the_rest(once, int
         if order["id"] == "c":
             raise interrupt
 
-    batch = once.batch(handle, key="order.id", name="b", concurrency=concurrency, group=lambda order: 0)
+    batch = batch_of(once, handle, concurrency=concurrency, group=lambda order: 0)
     with pytest.raises(interrupt):
         batch.run(orders("a", "b", "c", "d", "e"))
     assert ran == ["a", "b", "c"]
@@ -597,9 +559,6 @@ def test_an_interrupt_in_the_claim_gives_back_what_was_won(once):
     with pytest.raises(KeyboardInterrupt):
         batch.run(orders("a", "b"))
     assert [(standing(once, key).status, standing(once, key).attempts) for key in "ab"] == [(RELEASED, 0)] * 2
-
-
-# --- hooks and options --------------------------------------------------------------------------------------------
 
 
 def test_each_outcome_is_told_once_when_it_is_recorded(form, once):
@@ -628,13 +587,10 @@ def test_bad_options_are_refused_before_anything(once):
         (lambda: once.batch(never, key="order.id", concurrency=0), ValueError, "concurrency=0"),
         (lambda: once.batch(once(key="order.id")(never), key="order.id"), TypeError, "guarded already"),
         (lambda: once.batch(never, key="order.id", leese=1), TypeError, "unknown option"),
-        (lambda: once.batch(coroutine, key="order.id", name="b").run(orders("a")), TypeError, "run_async"),
+        (lambda: batch_of(once, coroutine).run(orders("a")), TypeError, "run_async"),
     ):
         with pytest.raises(error, match=says):
             make()
-
-
-# --- processes ----------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_killed_leaves_its_leases_and_what_it_had_recorded(tmp_path):

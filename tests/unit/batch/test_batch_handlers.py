@@ -30,9 +30,6 @@ def quiet(caplog):
     caplog.set_level(logging.CRITICAL + 1, "onceward")
 
 
-# --- handlers that raise what a handler should not ------------------------------------------------------------------
-
-
 def test_a_plain_handler_that_raises_stop_iteration_does_not_hang_batch(once):
     def handle(order):
         return next(iter(())) if order["id"] == "x" else 1
@@ -100,9 +97,6 @@ def test_a_handler_that_fails_beside_a_step_that_outlasts_the_time_left_stays_cl
     steps[0].join()
 
 
-# --- batches in batches ---------------------------------------------------------------------------------------------
-
-
 def test_a_handler_may_run_its_own_batch_in_the_same_event_loop(once):
     async def handle(order):
         if order["id"] == "outer":
@@ -131,9 +125,6 @@ def test_a_handler_that_hangs_in_a_thread_does_not_stop_later_batches(once):
         assert statuses(asyncio.run(main())) == ["done"]
     finally:
         go_on.set()
-
-
-# --- options --------------------------------------------------------------------------------------------------------
 
 
 @each("left", [float("nan"), "5", True])
@@ -176,9 +167,6 @@ def test_groups_that_cannot_be_compared_are_malformed_and_given_back(once):
     assert not [record for record in once.store.records.values() if record.status == IN_PROGRESS]
 
 
-# --- duplicates -----------------------------------------------------------------------------------------------------
-
-
 def test_a_record_does_not_get_mismatch_of_another_input_under_its_key(once):
     batch = batch_of(once, lambda order: "made", fingerprint="order.sum")
     batch.run([{"id": "a", "sum": 1}])
@@ -200,9 +188,6 @@ def test_a_group_waits_for_an_unfinished_key_that_another_group_has(once):
     outcomes = batch_of(once, handle, group=lambda order: order["group"], concurrency=2).run(records)
     assert statuses(outcomes) == ["failed", "failed", "deferred"]
     assert ran == ["shared"]
-
-
-# --- telling --------------------------------------------------------------------------------------------------------
 
 
 class Exit(BaseException):

@@ -142,9 +142,6 @@ def attempts(once):
     return {record.attempts for record, _ in once.ledger.records()}
 
 
-# --- what goes well ---------------------------------------------------------------------------------------------------
-
-
 def test_leaving_the_block_flushes_in_order_and_completes_all(once, sink, form):
     seen = []
 
@@ -182,9 +179,6 @@ def test_a_buffered_key_with_another_fingerprint_is_a_mismatch_alone(once, sink,
     with form.open(once, sink, fingerprint="item.sum") as checkpoint:
         with pytest.raises(Mismatch):
             checkpoint.add({"id": 1, "sum": 6})
-
-
-# --- automatic flushes ------------------------------------------------------------------------------------------------
 
 
 def test_it_flushes_at_a_count_of_new_items_and_when_told(once, sink, form):
@@ -278,9 +272,6 @@ def test_an_error_of_a_flush_by_age_is_raised_by_the_next_call(once, sink, form,
     assert type(caught.value) is Refused or "Refused('no')" in caught.value.__notes__[0]
 
 
-# --- flushes that fail ------------------------------------------------------------------------------------------------
-
-
 def test_a_failing_flush_gives_all_back_counts_an_attempt_and_raises(once, sink, form):
     sink.error = Refused("no")
     with pytest.raises(Refused):
@@ -319,9 +310,6 @@ def test_when_a_crowded_buffer_fails_to_flush_the_new_item_is_not_claimed(once, 
     assert statuses(once) == {"1": RELEASED}
 
 
-# --- items that cannot be added ---------------------------------------------------------------------------------------
-
-
 def test_an_item_that_cannot_be_added_disturbs_no_other(sink, form):
     once = Once(Faults(MemoryStore(), lambda ask: None))
     held = once.acquire(2, name=NAME)
@@ -345,9 +333,6 @@ def test_an_item_that_cannot_be_added_disturbs_no_other(sink, form):
     assert not held.lost
 
 
-# --- blocks that fail -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt, asyncio.CancelledError])
 def test_an_error_in_the_block_gives_all_back_and_counts_no_attempt(once, sink, form, kind):
     with pytest.raises(kind):
@@ -368,9 +353,6 @@ def test_when_they_cannot_be_given_back_error_of_block_goes_on_with_note(sink, f
             checkpoint.add({"id": 1})
             raise ZeroDivisionError
     assert "given back" in caught.value.__notes__[0]
-
-
-# --- leases -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -445,9 +427,6 @@ def test_an_error_about_many_keys_names_the_others(sink, form):
     assert caught.value.__notes__ == ["onceward: the same holds for sink:2, sink:3, sink:4, and 1 more"]
 
 
-# --- faults of the store after the flush ------------------------------------------------------------------------------
-
-
 def test_when_the_store_stays_away_after_a_flush_the_caller_is_told(sink, form):
     once = Once(Faults(MemoryStore(), when(settling, fail_before())))
     with pytest.raises(ResultNotRecorded) as caught:
@@ -498,9 +477,6 @@ def test_trouble_in_giving_back_is_a_note_at_the_error_of_the_flush(sink, form):
     assert "failed" in caught.value.__notes__[0]
 
 
-# --- on_done ----------------------------------------------------------------------------------------------------------
-
-
 def test_what_on_done_raises_is_logged_and_changes_nothing(once, sink, form, caplog):
     def fails(items):
         raise Refused("ack")
@@ -509,9 +485,6 @@ def test_what_on_done_raises_is_logged_and_changes_nothing(once, sink, form, cap
     assert statuses(once) == {"1": COMPLETED}
     assert "on_done of a checkpoint raised" in caplog.text
     assert "Refused: ack" in caplog.text
-
-
-# --- interrupts -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
@@ -539,13 +512,6 @@ def test_an_interrupt_while_a_key_is_claimed_gives_everything_back(sink, form):
     assert attempts(once) == {0}
 
 
-def test_an_interrupt_while_it_is_recorded_waits_for_the_record(sink, form):
-    once = Once(Faults(MemoryStore(), when(settling, fail_after(KeyboardInterrupt), times=1)))
-    with pytest.raises(KeyboardInterrupt):
-        filled(form, once, sink, 1, 2)
-    assert statuses(once) == {"1": COMPLETED, "2": COMPLETED}
-
-
 def test_a_cancelled_flush_leaves_its_keys_claimed_and_takes_no_more(once):
     begun = asyncio.Event()
 
@@ -566,9 +532,6 @@ def test_a_cancelled_flush_leaves_its_keys_claimed_and_takes_no_more(once):
 
     asyncio.run(main())
     assert statuses(once) == {"1": IN_PROGRESS}
-
-
-# --- threads, tasks and forms -----------------------------------------------------------------------------------------
 
 
 def written(sink):
@@ -675,9 +638,6 @@ def test_without_a_thread_for_the_age_the_next_add_looks_at_it(sink, monkeypatch
         assert sink.flushes == [items(1, 2)]
 
 
-# --- options ----------------------------------------------------------------------------------------------------------
-
-
 @each(
     ("options", "error"),
     [
@@ -698,9 +658,6 @@ def test_without_a_thread_for_the_age_the_next_add_looks_at_it(sink, monkeypatch
 def test_options_that_are_not_valid_are_refused_before_anything_runs(once, options, error):
     with pytest.raises((ValueError, TypeError), match=error):
         once.checkpoint(lambda items: None, **{"key": "item.id", "name": NAME, **options})
-
-
-# --- on DynamoDB, and processes that are killed -----------------------------------------------------------------------
 
 
 @pytest.mark.slow

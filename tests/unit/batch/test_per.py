@@ -75,9 +75,6 @@ def window_of(once, window="1h", **options):
     return key.removeprefix(f"{name}:").strip('"')
 
 
-# --- windows ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_second_start_within_a_window_gets_the_recorded_result(started, clock, job):
     assert [started(), started("whatever", "its", "arguments")] == [1, 1]
     clock.advance(HOUR / 2)
@@ -138,9 +135,6 @@ def test_what_the_ledgers_imprecise_clock_may_hide_counts_to_next_window(clock, 
     assert window_of(once, "10s") == "2026-01-01T01:00:00Z"
 
 
-# --- the time it was scheduled for ------------------------------------------------------------------------------------
-
-
 @each(
     "at",
     [
@@ -195,9 +189,6 @@ def test_with_a_time_given_the_ledger_is_not_asked_for_its_own(job, clock):
     assert [ask.verb for ask in store.asked] == ["insert", "swap"]
 
 
-# --- as any guarded function ------------------------------------------------------------------------------------------
-
-
 def test_a_job_that_failed_runs_again_in_the_same_window(started, once, job):
     job.error = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
@@ -225,9 +216,6 @@ def test_a_record_stays_for_two_windows_at_least(once, given, kept):
     (record,) = [record for record, _ in once.ledger.records()]
     assert record.status == COMPLETED
     assert record.expires_at == (None if kept is None else EPOCH + kept)
-
-
-# --- the ledger's clock -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
@@ -262,9 +250,6 @@ def test_workers_whose_clocks_are_hours_off_start_nothing_twice(tmp_path, faketi
             assert result == "done"
     assert log.read_text() == "run\n"
     once.close()
-
-
-# --- options ----------------------------------------------------------------------------------------------------------
 
 
 @each("window", ["", "1", "h", "0h", "-1h", "1 h", "1w", "1.5h", "1h30m", 0, 0.5, -1, True, None, float("nan"), 1e12])

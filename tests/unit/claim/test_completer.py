@@ -87,9 +87,6 @@ class Shop:
         return self.once.ledger.show(f"place:{n}")[0]
 
 
-# --- which keys -------------------------------------------------------------------------------------------------------
-
-
 @BOTH
 def test_a_lapsed_key_runs_with_its_own_arguments_and_completes(form):
     shop = Shop(form)
@@ -182,9 +179,6 @@ def test_a_function_that_is_run_without_a_decorator_is_completed():
     assert once.run(1, till.pay, 1) == -1
 
 
-# --- the policy of the key --------------------------------------------------------------------------------------------
-
-
 @BOTH
 def test_a_handler_that_fails_again_gives_the_key_back_or_parks_it(form, caplog):
     shop = Shop(form, fingerprint="n", max_attempts=2)
@@ -218,9 +212,6 @@ def test_an_interrupt_ends_the_sweep_and_the_key_lapses_again():
     assert shop.complete() == Sweep(completed=1)
     shop.lapse()
     assert shop.complete() == Sweep(completed=1)
-
-
-# --- others at the same time ------------------------------------------------------------------------------------------
 
 
 def between(shop, act):
@@ -273,9 +264,6 @@ def test_a_lost_request_or_reply_does_no_harm(fault, number):
     assert shop.calls == [(1, 2)]
 
 
-# --- code that has changed --------------------------------------------------------------------------------------------
-
-
 def test_a_call_that_does_not_fit_the_code_is_left_with_the_reason_in_the_log(caplog):
     shop = Shop()
     shop.crash(1)
@@ -322,9 +310,6 @@ def test_another_seal_leaves_the_key_and_its_own_opens_it(caplog):
     shop.guard(seal=seal)
     assert shop.complete() == Sweep(completed=1)
     assert shop.calls == [(1, 2)]
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
 
 
 def test_a_function_that_cannot_be_completed_is_refused():

@@ -42,9 +42,6 @@ def statuses(once):
     return [record.status for record in once.store.records.values()]
 
 
-# --- forms ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_function_runs_once_and_is_replayed(once):
     runs = []
 
@@ -199,8 +196,12 @@ def test_bare_claims_end_as_they_are_told(once, ending, status):
 
 def test_extend_renews_the_lease_and_nothing_else_does_for_a_bare_claim(once, clock):
     claim = once.acquire("k", lease=10)
+    for seconds in (0, -1, 1e11, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="extend"):
+            claim.extend(seconds)
     clock.advance(9)
     claim.extend(30)
+    claim.extend(5)  # which shortens nothing
     assert 29 < claim.remaining <= 30
     clock.advance(29)
     with pytest.raises(Busy):
@@ -210,28 +211,6 @@ def test_extend_renews_the_lease_and_nothing_else_does_for_a_bare_claim(once, cl
     assert once.acquire("k").attempt == 2
     with pytest.raises(LeaseLost, match="extend"):
         claim.extend()
-
-
-def test_extend_never_shortens_a_lease(once, clock):
-    claim = once.acquire("k", lease=60)
-    before = claim.record.lease_until
-    claim.extend(5)
-    assert claim.record.lease_until == before
-    assert claim.remaining > 59
-    clock.advance(58)
-    with pytest.raises(Busy):
-        once.acquire("k")
-    claim.complete()
-
-
-def test_extend_refuses_what_is_no_time(once):
-    claim = once.acquire("k")
-    for seconds in (0, -1, 1e11, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="extend"):
-            claim.extend(seconds)
-
-
-# --- the claim in the handler -------------------------------------------------------------------------------------------
 
 
 def test_current_is_the_claim_of_the_handler_that_runs_here(once):
@@ -266,9 +245,6 @@ def test_the_derived_key_is_same_on_every_attempt_and_another_for_others(once):
     with pytest.raises(ZeroDivisionError):
         once.run("other", handle)
     assert not set(keys[2]) & set(keys[0])
-
-
-# --- nesting and re-entrancy ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("on_busy", ["raise", "skip", 30])
@@ -314,9 +290,6 @@ def test_a_coroutine_that_asks_for_its_own_key_is_told_at_once_and_later_gets_th
     assert asyncio.run(asyncio.wait_for(main(), 10)) == ("ok", "ok")
 
 
-# --- where handlers run -------------------------------------------------------------------------------------------------------
-
-
 def test_a_handler_runs_in_the_callers_thread_or_task_with_its_context(once):
     variable = contextvars.ContextVar("variable", default="unset")
 
@@ -335,40 +308,6 @@ def test_a_handler_runs_in_the_callers_thread_or_task_with_its_context(once):
     assert once.run("k", handle) == (threading.get_ident(), "by caller")
     assert variable.get() == "by handler"
     asyncio.run(main())
-
-
-def test_one_once_is_shared_by_several_event_loops_and_threads(tmp_path):
-    runs, answers = [], []
-    once = Once(f"sqlite:///{tmp_path}/ledger.db", on_busy=60, name="shared")
-
-    async def handle_async(number):
-        await asyncio.sleep(0)
-        return handle(number)
-
-    def handle(number):
-        runs.append(number)
-        return number
-
-    async def main():
-        answers.extend(await asyncio.gather(*(once.run_async(n, handle_async, n) for n in range(30))))
-
-    def loop():
-        asyncio.run(main())
-
-    def plain():
-        answers.extend(once.run(n, handle, n) for n in reversed(range(30)))
-
-    threads = [threading.Thread(target=target) for target in (loop, plain) * 5]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(runs) == list(range(30))
-    assert sorted(answers) == sorted(list(range(30)) * 10)
-    once.close()
-
-
-# --- when things go wrong -----------------------------------------------------------------------------------------------------
 
 
 EXCEPTIONS = [
@@ -459,8 +398,6 @@ def test_a_handler_that_completed_and_then_raises_stays_completed(once):
         once.run("k", handle)
     assert once.run("k", handle) == "told"
 
-
-# --- errors ---------------------------------------------------------------------------------------------------------------------
 
 ERRORS = [
     Busy("k", 1.5),

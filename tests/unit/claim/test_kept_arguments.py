@@ -60,9 +60,6 @@ def both_ways(function, *args, **kwargs):
     return tuple(made.decode(read_input(made.encode(args, kwargs), None)))
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
-
-
 def test_typed_arguments_are_plain_json_and_come_back_with_their_types():
     def place(order: Order, note: str = "none"): ...
 
@@ -136,9 +133,6 @@ def test_an_annotation_that_is_defined_later_is_read_at_the_first_call(once):
     assert json.loads(kept(once))["arguments"]["order"]["id"] == 7
 
 
-# --- seals ------------------------------------------------------------------------------------------------------------
-
-
 def test_sealed_arguments_are_nowhere_in_plain_text(once):
     @once(key="n", keep_input=True, seal=SEAL)
     def place(n: int, card: str):
@@ -165,9 +159,6 @@ def test_a_seal_that_fails_runs_and_records_nothing(once, seal):
         once.using(keep_input=True, seal=(seal, bytes)).run(7, place, CARD)
     assert CARD not in str(caught.value)
     assert (ran, list(once.ledger.records())) == ([], [])
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
 
 
 def test_a_type_that_cannot_be_kept_is_refused_when_decorating(once):
@@ -238,9 +229,6 @@ def test_a_function_without_a_name_of_its_own_is_refused(once, function):
 def test_what_is_no_call_of_a_function_refuses_the_option(once, use):
     with pytest.raises(ValueError, match="keep_input=True is for functions that you decorate"):
         use(once.using(keep_input=True))
-
-
-# --- code that has changed --------------------------------------------------------------------------------------------
 
 
 @each(

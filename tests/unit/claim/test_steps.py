@@ -641,9 +641,6 @@ def test_a_fresh_life_of_a_key_has_no_steps_of_the_last_one(once, form, clock, e
     assert effects == [1, 1]
 
 
-# --- side by side -------------------------------------------------------------------------------------------------------
-
-
 class SlowStore(MemoryStore):
     """Counts its swaps. Each takes a moment, in which others can ask."""
 
@@ -946,9 +943,6 @@ def test_a_child_forked_in_a_step_records_nothing(once):
     assert '"child"' not in record(once).steps
 
 
-# --- faces --------------------------------------------------------------------------------------------------------------
-
-
 def test_wrong_options_are_refused_before_anything_runs(once, form, effects):
     def parts(claim):
         for options in ({"on_lapse": "wait"}, {"not_made": (Smtp,)}, {"on_lapse": "park", "not_made": Smtp}):
@@ -962,9 +956,6 @@ def test_wrong_options_are_refused_before_anything_runs(once, form, effects):
 def test_a_coroutine_function_in_a_plain_step_is_refused(once):
     with pytest.raises(TypeError, match="step_async"), once.claim("1") as claim:
         claim.step("charge", asyncio.sleep)
-
-
-# --- an operator forgets a step -----------------------------------------------------------------------------------------
 
 
 def test_retry_forgets_a_step_and_those_after_it_also_of_a_completed_key(once, form, effects):

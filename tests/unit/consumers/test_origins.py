@@ -109,9 +109,6 @@ def test_a_detail_with_a_member_of_that_name_is_left_alone(once):
     assert payloads == [{"onceward": {"mine": 1}}]
 
 
-# --- HTTP -------------------------------------------------------------------------------------------------------------
-
-
 def test_each_kind_of_application_notes_where_a_request_comes_from():
     def asgi(once):
         headers = [(b"idempotency-key", b'"k"'), *((name.encode(), value.encode()) for name, value in ENCODED.items())]
@@ -136,9 +133,6 @@ def test_a_header_that_cannot_be_a_key_is_no_origin(once, parent):
     app = WsgiIdempotency(wsgi_client.Shop(), once, Rules())
     wsgi_client.ask(app, HTTP_ONCEWARD_PARENT=parent)
     assert list(noted(once).values()) == [None]
-
-
-# --- and on -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_handlers_own_messages_pass_the_root_on(once):

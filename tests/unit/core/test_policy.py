@@ -28,9 +28,6 @@ def status(once):
     return record.status
 
 
-# --- values -------------------------------------------------------------------------------------------------------------
-
-
 def test_the_defaults_are_safe():
     assert Policy()._asdict() == {
         "lease": 60.0,
@@ -121,9 +118,6 @@ def test_every_guard_keeps_its_own_options(once, clock):
         strict(1)
 
 
-# --- on_busy --------------------------------------------------------------------------------------------------------------
-
-
 def test_on_busy_raises_at_once_and_tells_when_to_come_back(once, clock):
     vanish(once, lease=30)
     clock.advance(10)
@@ -163,9 +157,6 @@ def test_a_waiter_gives_up_with_busy_when_its_time_is_over():
     within(2, wait, least=0.09)
 
 
-# --- final ----------------------------------------------------------------------------------------------------------------
-
-
 class Declined(Exception):
     def __init__(self, order, *, code):
         super().__init__(f"order {order} declined")
@@ -192,9 +183,6 @@ def test_final_exception_is_recorded_and_raised_again_for_every_duplicate(once, 
         caught.append(declined.value)
     assert len({id(error) for error in caught}) == 3  # each has one of its own
     assert (runs, status(once)) == ([7], "COMPLETED")
-
-
-# --- cache --------------------------------------------------------------------------------------------------------------------
 
 
 class Counting(MemoryStore):

@@ -64,9 +64,6 @@ def test_no_option_of_a_policy_makes_it_claimable(once):
             assert decide(held, 1e12, owner, "another", policy) is Verdict.UNKNOWN
 
 
-# --- needs ------------------------------------------------------------------------------------------------------------
-
-
 def needing(once, needs):
     """Have the record need features, as a newer version writes it."""
     once.store.records["n:k"] = once.store.records["n:k"]._replace(status="COMPLETED", needs=needs)

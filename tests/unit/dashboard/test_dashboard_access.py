@@ -57,9 +57,6 @@ def status(once):
     return once.ledger.show(KEY)[0].status
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
-
-
 @each(
     ("settings", "told"),
     [
@@ -84,9 +81,6 @@ def test_without_a_token_everybody_reads_and_nobody_acts(once):
     assert status(once) == "PARKED"
 
 
-# --- the name it is reached by ----------------------------------------------------------------------------------------
-
-
 def test_a_page_of_another_name_is_refused(once):
     app = dashboard(once, hosts=["ops.example.com", "2001:DB8::1"])
     for host, code in (
@@ -98,9 +92,6 @@ def test_a_page_of_another_name_is_refused(once):
         ("[2001:db8::2]:8765", 421),
     ):
         assert DashboardVisitor(app, host=host).get("/").status_code == code
-
-
-# --- the token --------------------------------------------------------------------------------------------------------
 
 
 def test_who_may_not_read_does_not_learn_where_the_ledger_is(tmp_path):
@@ -204,9 +195,6 @@ def test_a_session_and_a_form_end(ada, app, hands, once):
     assert status(once) == "PARKED"
 
 
-# --- other sites ------------------------------------------------------------------------------------------------------
-
-
 @each(
     "headers",
     [
@@ -229,9 +217,6 @@ def test_a_form_without_its_own_token_is_refused(ada, app, once):
     for forged in ("", "1", "9999999999.00", unparking(bob)["form"]):
         answer = ada.post("/act", unparking(ada, form=forged))
         assert (answer.status_code, status(once)) == (403, "PARKED")
-
-
-# --- a reverse proxy --------------------------------------------------------------------------------------------------
 
 
 def test_a_proxys_header_counts_only_from_the_proxy(once):

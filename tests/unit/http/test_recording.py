@@ -75,9 +75,6 @@ def test_a_forked_child_that_raises_records_and_logs_nothing(tmp_path, within, c
     once.close()
 
 
-# --- frameworks replace exceptions by answers -----------------------------------------------------------------------
-
-
 @each("within", WITHIN)
 def test_an_endpoint_that_has_steps_has_begun_even_if_its_answer_is_a_refusal(within):
     once, charges = Once("memory:"), []

@@ -71,9 +71,6 @@ def kind_of(answer):
     return json.loads(answer.body)["type"].partition("#")[2]
 
 
-# --- the header: RFC 9651 -------------------------------------------------------------------------------------------
-
-
 @each(
     ("line", "key"),
     [
@@ -165,9 +162,6 @@ def test_no_header_breaks_the_reader(line):
         assert key == line.strip(" \t")
 
 
-# --- which requests -------------------------------------------------------------------------------------------------
-
-
 @each(
     ("pattern", "path", "covered"),
     [
@@ -235,8 +229,6 @@ def test_the_header_has_the_name_and_form_that_the_rules_say():
     assert isinstance(asked(Rules(strict=True), keyed(f'"{UUID}"')), KeyedRequest)
 
 
-# --- the key in the body --------------------------------------------------------------------------------------------
-
 IN_BODY = Rules(Route(key="body.payment.id"))
 
 
@@ -290,9 +282,6 @@ def test_a_key_of_another_kind_is_400(value):
 def test_no_body_breaks_the_reading_of_its_key(body):
     found = asked(IN_BODY, post("/orders", JSON), body)
     assert isinstance(found, KeyedRequest) or found.status == 400
-
-
-# --- whose key ------------------------------------------------------------------------------------------------------
 
 
 CREDENTIAL = Rules(scope=Scope.CREDENTIAL)
@@ -408,9 +397,6 @@ def test_everybodys_keys_are_told_in_so_many_words():
     assert scoped_key("shop", first.key) == scoped_key("shop", second.key) == f"shop:{UUID}:*"
 
 
-# --- what is compared, and what is exempt -----------------------------------------------------------------------------
-
-
 def printed(fingerprint, body=b"{}", path="/orders", **more):
     return asked(Rules(fingerprint=fingerprint), keyed(path=path, **more), body).fingerprint
 
@@ -442,9 +428,6 @@ def test_exempt_paths_are_not_guarded():
     assert isinstance(rules.begin(keyed(path="/v1/healthy")), PendingRequest)
 
 
-# --- the key in the ledger --------------------------------------------------------------------------------------------
-
-
 def in_ledger(key, scope, body=b""):
     rules = Rules(Route(key="body.id") if body else Route(), scope=lambda _: scope)
     return scoped_key("shop", asked(rules, keyed(key), body).key)
@@ -468,9 +451,6 @@ def test_no_parts_share_a_key_with_other_parts(one, other):
     one, other = ([parts[0], *["/" + str(p) for p in parts[2:]], parts[1]] for parts in (one, other))
     same = [(type(p), p) for p in one] == [(type(p), p) for p in other]
     assert (scoped_key("n", one) == scoped_key("n", other)) == same
-
-
-# --- the fingerprint ------------------------------------------------------------------------------------------------
 
 
 def print_of(body=b"", *headers, **more):
@@ -585,9 +565,6 @@ def test_no_body_path_or_query_breaks_the_fingerprint(body, path, query):
     assert len(print_of(body, JSON)) == len(fingerprint(Request("POST", path, query), body)) == 64
 
 
-# --- size -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_body_over_the_limit_is_413_unread_if_its_length_is_told():
     rules = Rules(max_request=10)
     assert rules.begin(keyed(UUID, ("content-length", "11"))).status == 413
@@ -601,9 +578,6 @@ def test_a_body_over_the_limit_is_413_unread_if_its_length_is_told():
 def test_no_content_length_breaks_the_rules(length):
     found = Rules().begin(keyed(UUID, ("content-length", length)))
     assert isinstance(found, PendingRequest) is (length[:1] != "9")
-
-
-# --- answers --------------------------------------------------------------------------------------------------------
 
 
 def test_outcomes_are_recorded_and_what_may_pass_is_not():
@@ -666,8 +640,6 @@ def test_what_the_ledger_does_not_take_is_recorded_without_its_body(body):
     assert Rules().keep(Answer(200, [], body), 10 * most) == recorded(Answer(200, [], body))
 
 
-# --- what the guard refuses -----------------------------------------------------------------------------------------
-
 ROUTE = "POST /orders"
 
 
@@ -698,9 +670,6 @@ def test_a_busy_key_says_when_to_come_back(left, after):
     assert int(after) >= min(5, math.ceil(left))
 
 
-# --- an exchange ----------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def exchange():
     return Exchange(Rules(), KeyedRequest(("k",), "f", ROUTE), 10**6)
@@ -721,9 +690,6 @@ def test_an_exchange_answers_refuses_or_goes_on(exchange):
 def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(exchange, caplog):
     assert exchange.refused(ResultNotRecorded("k", None, "the store is away"), done=True) is None
     assert "the store is away" in caplog.text
-
-
-# --- bad options ----------------------------------------------------------------------------------------------------
 
 
 @each(
@@ -767,9 +733,6 @@ def test_bad_options_are_refused_when_they_are_given(make, says):
         make()
 
 
-# --- credentials, paths and keys that are easily mistaken -----------------------------------------------------------
-
-
 def test_a_key_in_a_body_has_the_length_that_the_rules_say():
     rules = Rules(Route(key="body.id"), length=(2, 8))
     for key in ("x" * 9, "x", ["x" * 8, "y"], 10**9):
@@ -777,8 +740,6 @@ def test_a_key_in_a_body_has_the_length_that_the_rules_say():
         assert kind_of(answer) == "malformed"
     assert asked(rules, post(), b'{"id":"12345678"}').key
 
-
-# --- compressed bodies ----------------------------------------------------------------------------------------------
 
 GZIP = ("content-encoding", "gzip")
 ORDER = b'{"amount": 5, "id": "k"}'

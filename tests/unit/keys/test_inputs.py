@@ -134,9 +134,6 @@ def test_arguments_that_do_not_fit_are_a_type_error_before_anything_runs(once):
     assert once.store.records == {}
 
 
-# --- fingerprints -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "fingerprint",
     ["[order.amount, order.missing]", True, lambda order: order["amount"], "order.lines[*].sku || order.amount"],
@@ -201,9 +198,6 @@ def test_a_fingerprint_sees_tuples_as_lists(once):
 
 def of_key(key: str, order: object) -> int:
     return 1
-
-
-# --- signatures and annotations -----------------------------------------------------------------------------------------
 
 
 def test_annotations_for_type_checkers_only_do_not_matter_in_parameters(once):

@@ -170,9 +170,6 @@ def test_a_name_that_could_be_mistaken_is_refused():
             Once(MemoryStore(), name=name)
 
 
-# --- fingerprints ---------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Point:
     x: int
@@ -210,8 +207,6 @@ def test_equal_inputs_have_equal_fingerprints(one, other):
 def test_different_inputs_have_different_fingerprints(one, other):
     assert fingerprint_of(one) != fingerprint_of(other)
 
-
-# --- names ----------------------------------------------------------------------------------------------------------
 
 SCRIPT = """
 import sys
@@ -295,9 +290,6 @@ def _source():
     import onceward
 
     return os.path.dirname(os.path.dirname(onceward.__file__))
-
-
-# --- what stands in ledgers already ---------------------------------------------------------------------------------------
 
 
 class Model(pydantic.BaseModel):

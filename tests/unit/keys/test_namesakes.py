@@ -89,9 +89,6 @@ def contents(factory, name):
     return Channel(name) if factory is with_object else name
 
 
-# --- closures of one factory -------------------------------------------------------------------------------------------
-
-
 def test_two_closures_of_one_factory_are_refused_before_the_second_is_run(tmp_path):
     once, other = (Once(f"sqlite:///{tmp_path}/ledger.db") for _ in range(2))
     sent = []
@@ -161,8 +158,6 @@ def test_functions_that_were_given_names_are_left_alone(once):
     assert once.using(name="more").run(2, sender("pigeon", sent), 2) == "pigeon"
 
 
-# --- two functions of one name ---------------------------------------------------------------------------------------------
-
 TWICE = """
 handlers = []
 
@@ -211,9 +206,6 @@ def test_module_loaded_again_while_its_functions_are_in_use_keeps_working(once, 
     importlib.invalidate_caches()
     importlib.reload(module)
     assert (kept(1), module.job(1), module.job(2), kept(3)) == (1, 1, 22, 1)
-
-
-# --- what keeps working --------------------------------------------------------------------------------------------------
 
 
 def application(once, settings, connection):
@@ -269,9 +261,6 @@ def test_an_application_that_its_handlers_lead_to_is_made_again(once):
     with pytest.raises(ValueError, match="name="):
         create()
     assert list(kept) == ["charge"]
-
-
-# --- methods -------------------------------------------------------------------------------------------------------------
 
 
 class Sender:
@@ -354,9 +343,6 @@ def test_a_decorated_method_that_two_classes_inherit_is_not_run_for_both(once):
     assert len(runs) == 1  # two instances of a class share its keys
     assert Left.plain(1) == Right.plain(1) == 1
     assert Left().shared(1) == Right().shared(1) == "Left"
-
-
-# --- docs/reference/keys.md -----------------------------------------------------------------------------------------------------------
 
 
 def example(name, **space):
