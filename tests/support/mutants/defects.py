@@ -17,7 +17,7 @@ class Defect(NamedTuple):
     invariant: int | None = None
 
 
-_PROTOCOL = "unit/core/test_protocol.py unit/claim/test_guard.py"
+_PROTOCOL = "unit/core/test_protocol.py unit/core/test_protocol_ends.py unit/claim/test_guard.py"
 _REGISTER = "conformance/test_conformance.py"
 _STEPS = f"{_REGISTER} unit/claim/test_guard.py unit/core"
 _CLAIM = "unit/claim unit/core"
@@ -569,7 +569,7 @@ DEFECTS = (
         "claim/stepping/attempt.py",
         "        if self.notes.failed is not None:\n            raise self.notes.failed\n        if (refusal",
         "        if (refusal",
-        "unit/claim/test_steps.py",
+        "unit/claim/test_steps_recorded.py",
     ),
     Defect(
         "a parking step runs again",
@@ -583,7 +583,7 @@ DEFECTS = (
         "stores/ledger.py",
         "            before = record\n            if protocol.is_live(record, now):\n                raise Busy(",
         "            before = record\n            if False:\n                raise Busy(",
-        "unit/claim/test_steps.py",
+        "unit/claim/test_steps_recorded.py",
     ),
     Defect(
         "an operator settles what a worker holds",
@@ -611,7 +611,7 @@ DEFECTS = (
         "batch/checkpoint/blocking.py",
         "            raise lost\n",
         "            pass\n",
-        "unit/batch/test_checkpoint.py",
+        "unit/batch/test_checkpoint_failures.py",
     ),
     # --- Lambda -------------------------------------------------------------------------------------------------------
     Defect(

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import base64
-import datetime as dt
-from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import md5
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-import pydantic
 import pytest
 
 from observing import note_outcomes
-from onceward import Claim, KeyMissing, Once
+from onceward import Once
 from onceward.aws import (
     BatchFailed,
-    Delivery,
-    MalformedEvent,
     MalformedRecord,
     on_activemq,
     on_dynamodb_stream,
@@ -37,47 +31,33 @@ from onceward.aws.events.kpl import user_records
 from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
 from queues.lambda_events import changed
+from queues.lambda_given import given, keys, refusing
 from tables import each
+
+if TYPE_CHECKING:
+    pass
 
 pytestmark = pytest.mark.sampled(other=2)
 
-if TYPE_CHECKING:
-    from nowhere import Nothing
 
 # Made by aws_kinesis_agg 1.2.3, AWS's own aggregator.
 THREE = base64.b64decode(
     "84mawgoBYQoBYhoNCAAaCXsiaWQiOiAxfRoNCAEaCXsiaWQiOiAyfRoOCAAaCnBsYWluIHRleHTDHP2s/tBB+J+hQQ68yIrX"
 )
+
+
 HASHED = base64.b64decode(
     "84mawgoBYQoBYhIDMTIzEiczNDAyODIzNjY5MjA5Mzg0NjM0NjMzNzQ2MDc0MzE3NjgyMTE0NTUaDwgAEAAaCXsiaWQiOiAxfRoICAEQARoC/wBek7LT"
     "ekeB0WG42ZMZnvlx"
 )
+
+
 EMPTY = base64.b64decode("84mawgoBYRoECAAaAN9EM4XPcJcEGOuQRHOK2JE=")
 
 
 @pytest.fixture
 def once():
     return Once(MemoryStore(), name="n")
-
-
-def keys(once):
-    return sorted(once.store.records)
-
-
-def given(once, wrapper, event, **options):
-    """Return what a function without annotations is given of ``event``, and the deliveries."""
-    seen = []
-
-    @wrapper(once, **options)
-    def handle(payload, delivery: Delivery):
-        seen.append((payload, delivery))
-
-    handle(event, events.Context())
-    return [payload for payload, _ in seen], [delivery for _, delivery in seen]
-
-
-def refusing(payload):
-    raise AssertionError("it ran")
 
 
 @pytest.fixture
@@ -121,6 +101,8 @@ def test_a_message_without_the_envelope_to_take_off_is_malformed(once, outcomes)
 
 
 STREAM_KEY = f'n:("{events.STREAM}","{events.SHARD}:{events.FIRST}")'
+
+
 FIREHOSE_KEY = (
     'n:("arn:aws:firehose:us-east-2:123456789012:deliverystream/logs",'
     '"49640912821178817833517986466168945147170627572855734274000000")'
@@ -334,73 +316,6 @@ def test_messages_of_amazon_mq_have_a_queue_headers_and_a_key(once):
     assert (first.destination, first.header("index"), first.header("count")) == ("testQueue", "1", None)
 
 
-WRAPPERS = {
-    on_sqs: events.sqs({"id": 1}),
-    on_sqs_fifo: events.fifo(("a", {"id": 1})),
-    on_kinesis: events.kinesis({"id": 1}),
-    on_dynamodb_stream: events.dynamodb(1),
-    on_kafka: events.kafka({0: [{"id": 1}]}),
-    on_activemq: events.activemq({"id": 1}),
-    on_rabbitmq: events.rabbitmq({"id": 1}),
-    on_sns: events.sns({"id": 1}),
-    on_eventbridge: events.eventbridge({"id": 1}),
-    on_s3: events.s3("key"),
-    on_firehose: events.firehose({"id": 1}),
-}
-
-
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_an_event_of_another_source_is_refused_before_anything_runs(once, wrapper):
-    for other in [*WRAPPERS.values(), {}, {"Records": None}, {"records": 1}, None, "x", [], 1]:
-        if other is not WRAPPERS[wrapper]:
-            with pytest.raises(MalformedEvent, match="nothing has run"):
-                wrapper(once, name="n")(refusing)(other)
-    assert keys(once) == []
-
-
-def test_the_error_about_another_source_names_the_right_wrapper(once):
-    with pytest.raises(MalformedEvent, match=r"Use onceward\.aws\.on_kinesis"):
-        given(once, on_sqs, events.kinesis("x"))
-    with pytest.raises(MalformedEvent, match=r"is a FIFO queue.* Use on_sqs_fifo"):
-        given(once, on_sqs, events.fifo(("a", "x")))
-    with pytest.raises(MalformedEvent, match=r"is a standard queue.* Use on_sqs"):
-        given(once, on_sqs_fifo, events.sqs("x"))
-    with pytest.raises(MalformedEvent, match="Check what invokes"):
-        given(once, on_sqs, changed(events.sqs("x"), "Records", 0, "eventSource", to="aws:codecommit"))
-    with pytest.raises(MalformedEvent, match="use on_invoke"):
-        given(once, on_eventbridge, {"order": 1})
-
-
-@pytest.mark.parametrize("wrapper", [w for w, event in WRAPPERS.items() if "Records" in event])
-def test_a_record_of_another_source_among_right_ones_is_malformed_alone(once, wrapper):
-    foreign = next(
-        event for w, event in WRAPPERS.items() if "Records" in event and w not in {wrapper, on_sqs, on_sqs_fifo}
-    )
-    (right,) = WRAPPERS[wrapper]["Records"]
-    (strange,) = foreign["Records"]
-    outcomes, payloads = [], []
-    note_outcomes(outcomes.append)
-    handle = wrapper(once)(payloads.append)
-    try:
-        handle({"Records": [right, strange]})
-    except BatchFailed as error:  # it has no identifier by which this source could be told of it
-        outcomes = error.outcomes
-    assert len(payloads) == 1
-    by_status = {outcome.status: outcome for outcome in outcomes}
-    assert set(by_status) == {"done", "malformed"}
-    assert by_status["malformed"].record.raw is strange
-    assert "Use onceward.aws.on_" in str(by_status["malformed"].error)
-    assert len(keys(once)) == 1
-
-
-def test_a_time_window_is_refused_and_an_event_without_records_is_a_success(once):
-    for wrapper in (on_kinesis, on_dynamodb_stream):
-        with pytest.raises(MalformedEvent, match="TumblingWindowInSeconds"):
-            given(once, wrapper, WRAPPERS[wrapper] | {"window": {"start": "a", "end": "b"}, "state": {}})
-    for wrapper in (on_sqs, on_kinesis, on_dynamodb_stream):
-        assert wrapper(once)(lambda payload: None)({"Records": []}) == {"batchItemFailures": []}
-
-
 @pytest.mark.parametrize(
     ("wrapper", "event"),
     [
@@ -461,230 +376,3 @@ def test_a_fifo_message_without_a_group_is_malformed(once):
     event = changed(events.fifo(("a", "x"), ("a", "y")), "Records", 0, "attributes", "MessageGroupId")
     handle = on_sqs_fifo(once)(lambda payload: None)
     assert handle(event) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
-
-
-@dataclass
-class Order:
-    id: int
-    note: str = ""
-
-
-class StructOrder(msgspec.Struct):
-    id: int
-
-
-class ModelOrder(pydantic.BaseModel):
-    id: int
-
-
-class StrictOrder(pydantic.BaseModel, strict=True):
-    day: dt.date
-
-
-LIMITED = Annotated[int, msgspec.Meta(ge=1)]
-
-
-def converted(annotation, event, wrapper=on_sqs):
-    """Return what a function is given whose payload has the annotation, or the error."""
-    seen, outcomes = [], []
-    note_outcomes(outcomes.append)
-
-    def spy(order, /):
-        seen.append(order)
-
-    spy.__annotations__["order"] = annotation
-    wrapper(Once(MemoryStore(), name="n"))(spy)(event)
-    return outcomes[0].error or seen[0]
-
-
-@each(
-    ("annotation", "body", "expected"),
-    [
-        (Order, '{"id": 1, "note": "x"}', Order(1, "x")),
-        (StructOrder, '{"id": 1}', StructOrder(1)),
-        (ModelOrder, '{"id": 1}', ModelOrder(id=1)),
-        (list[ModelOrder], '[{"id": 1}]', [ModelOrder(id=1)]),
-        (StrictOrder, '{"day": "2026-11-21"}', StrictOrder(day=dt.date(2026, 11, 21))),
-        (Any, '{"id": 1}', {"id": 1}),
-        (dict[str, list[object]], '{"id": [1, {"a": null}]}', {"id": [1, {"a": None}]}),
-        (str, '{"id": 1}', '{"id": 1}'),
-        (bytes, '{"id": 1}', b'{"id": 1}'),
-        (dict | str, '{"id": 1}', {"id": 1}),
-        (dict | str, "words", "words"),
-        (LIMITED, "1", 1),
-        (Decimal, "1.10", Decimal("1.10")),
-    ],
-)
-def test_the_payload_is_made_what_the_parameter_is_annotated_with(annotation, body, expected):
-    assert converted(annotation, events.sqs(body)) == expected
-    assert converted(annotation, events.kinesis(body), on_kinesis) == expected
-
-
-@each(
-    ("annotation", "body"),
-    [
-        (Order, '{"id": "1"}'),
-        (Order, "words"),
-        (StructOrder, "{}"),
-        (ModelOrder, '{"id": "x"}'),
-        (list[ModelOrder], '[{"id": "x"}]'),
-        (dict[str, int], "[]"),
-        (LIMITED, "0"),
-    ],
-)
-def test_a_payload_that_does_not_fit_is_malformed(annotation, body):
-    error = converted(annotation, events.sqs(body))
-    assert isinstance(error, MalformedRecord)
-    assert "did not run" in str(error)
-
-
-def test_parameters_are_filled_by_what_they_are_annotated_with(once):
-    seen = []
-
-    def take(*args):
-        seen.append([type(arg).__name__ for arg in args])
-
-    def only(delivery: Delivery):
-        assert delivery.data == {"id": 1}
-        take(delivery)
-
-    def first(delivery: Delivery, payload):
-        take(delivery, payload)
-
-    def claimed(claim: Claim, payload: dict, delivery: Delivery, more: int = 0):
-        take(claim, payload, delivery)
-
-    def keyword(payload, *, claim: Claim):
-        take(payload, claim)
-
-    def open_ended(*payload):
-        take(*payload)
-
-    def nothing():
-        take()
-
-    for function in (only, first, claimed, keyword, open_ended, nothing):
-        on_sqs(once, name=function.__name__)(function)(events.sqs({"id": 1}))
-    claim = seen[2][0]
-    expected = [["Delivery"], ["Delivery", "dict"], [claim, "dict", "Delivery"], ["dict", claim], ["dict"], []]
-    assert seen == expected
-
-
-def test_a_function_that_takes_what_nobody_gives_is_refused_when_decorated(once):
-    def two(payload, context): ...
-    def named(payload, *, context): ...
-    def late(payload, flag=True, *, delivery: Delivery = None): ...
-    def strange(payload): ...
-
-    strange.__annotations__["payload"] = type("Thing", (), {})
-    for function, says in (
-        (two, "'context', but no value is there for it"),
-        (named, "'context', but no value is there for it"),
-        (late, "put it right after the payload"),
-        (strange, r"a payload cannot be converted to .*Thing"),
-    ):
-        with pytest.raises(TypeError, match=says):
-            on_sqs(once)(function)
-
-
-def test_a_type_that_is_defined_later_is_read_when_it_is_needed(once, outcomes, monkeypatch):
-    seen = []
-
-    @on_sqs(once)
-    def handle(order: Late) -> None:  # noqa: F821 - that is the case
-        seen.append(order)
-
-    @on_sqs(once, name="never")
-    def never(order: Nothing) -> None:
-        raise AssertionError
-
-    monkeypatch.setitem(globals(), "Late", Order)
-    handle(events.sqs({"id": 1}))
-    assert seen == [Order(1)]
-    assert never(events.sqs({"id": 1})) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
-    assert "its annotations name 'Nothing'" in str(outcomes[-1].error)
-
-
-def by_delivery(delivery: Delivery):
-    return (delivery.id, delivery.data["id"])
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        ("[order.note, order.id]", "n:(x,7)"),
-        ("order", "n:{id:7,note:x}"),
-        (by_delivery, "n:(m-0,7)"),
-        (lambda order: order.note, "n:x"),
-    ],
-)
-def test_a_key_is_a_jmespath_over_the_payload_or_a_callable(once, key, expected):
-    @on_sqs(once, key=key)
-    def handle(order: Order) -> None: ...
-
-    handle(events.sqs({"id": 7, "note": "x"}))
-    assert keys(once) == [expected]
-
-
-def test_a_key_that_is_missing_is_malformed_and_nothing_runs(once, outcomes):
-    for key in ("payload.missing", lambda payload: payload["missing"], lambda payload: None):
-        on_sqs(once, key=key, name="n")(refusing)(events.sqs({"id": 7}, "words"))
-    assert [o.status for o in outcomes] == ["malformed"] * 6
-    assert isinstance(outcomes[0].error, KeyMissing)
-    with pytest.raises(KeyMissing, match="give key="):
-        on_invoke(once)(refusing)({"id": 1}, None)
-    with pytest.raises(KeyMissing, match=r"docs/reference/lambda\.md"):
-        on_eventbridge(once)(refusing)(changed(events.eventbridge({}), "id"))
-    assert keys(once) == []
-
-
-def test_keys_and_options_that_are_none_are_refused_when_decorated(once):
-    for options, error in (({"key": 7}, TypeError), ({"leese": 7}, TypeError), ({"concurrency": 0}, ValueError)):
-        with pytest.raises(error):
-            on_sqs(once, **options)(lambda payload: None)
-    for wrapper, options in (
-        (on_sqs, {"unwrap": "s3"}),
-        (on_sqs_fifo, {"stop": "queue"}),
-        (on_kinesis, {"all_failed": "never"}),
-    ):
-        with pytest.raises(ValueError, match=next(iter(options)) + "='"):
-            wrapper(once, **options)
-
-
-@pytest.mark.parametrize("key", ["order.id", None])
-def test_a_message_that_is_not_quite_json_says_so_and_where(once, caplog, key):
-    def charge(order: dict):
-        raise AssertionError("it ran")
-
-    for body, why in (('{"id": 7, "at": NaN}', "NaN at byte 16"), ("id,cents", "at byte 0"), ("", "it is empty")):
-        caplog.clear()
-        assert on_sqs(once, key=key, name="n")(charge)(events.sqs(body))["batchItemFailures"]
-        (record,) = [record for record in caplog.records if why in record.getMessage()]
-        assert record.levelname == "ERROR"
-        assert "not JSON" in record.getMessage()
-
-
-MALFORMED = [
-    (on_kafka, events.kafka({3: [None]}), "the record topic mytopic, partition 3, offset 15 of aws:kafka: "),
-    (on_sqs, events.sqs("x"), "the record m-0 of aws:sqs: "),
-    (on_kinesis, events.kinesis("x"), "the record shardId-"),
-    (on_dynamodb_stream, events.dynamodb(1), "of aws:dynamodb: "),
-    (on_rabbitmq, events.rabbitmq("x", messageId=None), "the record number 1 of the event of aws:rmq: "),
-    (on_activemq, events.activemq("x"), "the record ID:"),
-]
-
-
-@pytest.mark.parametrize(("source", "event", "name"), MALFORMED, ids=lambda part: getattr(part, "__name__", None))
-def test_each_malformed_record_names_itself_in_its_error_and_in_the_log(once, caplog, source, event, name):
-    """Of Kafka it is a tombstone, which has no value that a key path could find."""
-    more = {} if source in {on_rabbitmq, on_activemq} else {"partial": False}
-    with pytest.raises(BatchFailed) as failed:
-        source(once, key="order.id", **more)(lambda order: None)(event)
-    assert name in str(failed.value.__cause__)
-    assert name.removesuffix(": ") in caplog.text
-
-
-def test_decoded_json_that_is_too_deep_or_strange_is_text(once):
-    deep = "[" * 100_000
-    payloads, _ = given(once, on_sqs, events.sqs(deep, "\ud800", "NaN", "{'a': 1}"))
-    assert payloads == [deep, "\ud800", "NaN", "{'a': 1}"]

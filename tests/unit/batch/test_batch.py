@@ -1,63 +1,31 @@
 """Batches: claimed together, run in each form, recorded together, and what goes wrong with one harms no other."""
 
 import asyncio
-import json
 import logging
 import threading
 import time
 
 import pytest
 
-from faults.processes import lines, workers
 from onceward import (
     Busy,
     Claim,
     KeyMissing,
-    LeaseLost,
     Mismatch,
     Once,
     OncewardError,
     Parked,
-    ResultNotRecorded,
     ResultUnavailable,
-    StoreError,
     current,
 )
-from onceward.batch.batch import Batch
 from onceward.batch.recorder import LINGER
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, at, fail_after, fail_before
+from onceward.testing.faults import Faults
+from queues.batch_forms import FORMS, Form, never
 from queues.batches import batch_of, orders, standing, statuses
-from timing import within
 
 pytestmark = pytest.mark.sampled(form=1)
-
-FORMS = ("blocking", "threads", "tasks", "tasks over threads")
-
-
-class Form:
-    """Runs batches in one of the forms they come in."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.concurrency = 1 if kind == "blocking" else 4
-
-    def batch(self, once, function, **options) -> Batch:
-        if self.kind == "tasks":
-            plain = function
-
-            async def function(order):
-                await asyncio.sleep(0)
-                return plain(order)
-
-        options = {"key": "order.id", "name": "b", "concurrency": self.concurrency} | options
-        return once.batch(function, **options)
-
-    def run(self, batch, records, **options):
-        if self.kind in {"blocking", "threads"}:
-            return batch.run(records, **options)
-        return asyncio.run(batch.run_async(records, **options))
 
 
 @pytest.fixture(params=FORMS)
@@ -77,10 +45,6 @@ def counted(once):
 @pytest.fixture(autouse=True)
 def quiet(caplog):
     caplog.set_level(logging.CRITICAL + 1, "onceward")
-
-
-def never(order):
-    raise AssertionError(f"{order} ran again")
 
 
 def test_each_runs_once_and_replays_in_order(form, once):
@@ -381,186 +345,6 @@ def test_a_group_stays_stopped_in_later_chunks(form, once):
         standing(once, "x100")  # it was not even claimed
 
 
-def test_what_cannot_begin_in_time_is_handed_back(form, once):
-    def handle(order):
-        ran.append(order["id"])
-        time.sleep(0.2)
-
-    batch = form.batch(once, handle, concurrency=1)
-
-    def attempt(number):
-        ran.clear()
-        return form.run(batch, orders(*(f"{number}:{n}" for n in range(50))), time_left=1)
-
-    ran = []
-    outcomes = within(1.4, attempt)  # a slow disk included; all would take 10
-    done = statuses(outcomes).count("done")
-    assert 1 <= done == len(ran) <= 5
-    assert statuses(outcomes) == ["done"] * done + ["deferred"] * (50 - done)
-    with once.claim("0:49", name="b") as claim:  # nobody holds it, and no attempt was counted
-        assert claim.attempt == 1
-
-
-def test_without_time_nothing_is_claimed(form, once):
-    assert statuses(form.run(form.batch(once, never), orders("a"), time_left=0)) == ["deferred"]
-    with pytest.raises(OncewardError, match="no such key"):
-        standing(once, "a")
-
-
-def test_no_lease_outlives_the_deadline(form, once):
-    seen = []
-
-    def handle(order):
-        record, now = once.ledger.show(f"b:{order['id']}")
-        seen.append(record.lease_until - now)
-
-    form.run(form.batch(once, handle), orders("a"), time_left=4)
-    form.run(form.batch(once, handle, lease=2), orders("b"), time_left=40)
-    assert 3.5 < seen[0] < 4.5
-    assert 1.5 < seen[1] <= 2
-
-
-def test_a_renewed_lease_does_not_outlive_the_deadline_either(form, once):
-    seen = []
-
-    def handle(order):
-        seen.append(standing(once, order["id"]))
-        while seen[-1].beat < 5:
-            time.sleep(0.02)
-            seen.append(standing(once, order["id"]))
-
-    outcomes = form.run(form.batch(once, handle, lease=1.5, heartbeat=0.15), orders("a"), time_left=1.7)
-    assert statuses(outcomes) == ["done"]
-    # Five beats take 0.75 s. Without the deadline they would move the end of the lease by as much.
-    assert seen[-1].lease_until - seen[0].lease_until < 0.5
-
-
-def test_claims_that_wait_for_their_turn_are_renewed(form, once):
-    def handle(order):
-        time.sleep(0.25)
-        return current().lost
-
-    batch = form.batch(once, handle, lease=1, concurrency=1)
-    outcomes = form.run(batch, orders("a", "b", "c", "d", "e"))
-    assert [(outcome.status, outcome.value) for outcome in outcomes] == [("done", False)] * 5
-
-
-def test_a_claim_that_was_lost_is_told_and_harms_no_other(form, once):
-    def inherit():
-        once.ledger.clear("b:lost", live=True)
-        once.acquire("lost", name="b").complete("the heir's")
-
-    def handle(order):
-        if order["id"] == "lost":
-            heir = threading.Thread(target=inherit)
-            heir.start()
-            heir.join()
-        return "mine"
-
-    outcomes = form.run(form.batch(once, handle), orders("lost", "other"))
-    assert statuses(outcomes) == ["failed", "done"]
-    assert type(outcomes[0].error) is LeaseLost
-    assert form.run(form.batch(once, never), orders("lost"))[0].value == "the heir's"
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("fault", [fail_before, fail_after])
-def test_a_lost_request_or_reply_changes_nothing(form, once, number, fault):
-    ran = []
-    faulty = Once(Faults(once.store, at({number: fault()})), lease=10)
-    batch = form.batch(faulty, lambda order: ran.append(order["id"]) or order["id"])
-    records = orders("a", "b", "c")
-    assert statuses(form.run(batch, records)) == ["done"] * 3
-    assert sorted(ran) == ["a", "b", "c"]
-    assert [outcome.value for outcome in form.run(form.batch(once, never), records)] == ["a", "b", "c"]
-
-
-def test_a_store_that_is_away_at_the_claim_runs_nothing(form, once, monkeypatch):
-    monkeypatch.setattr("onceward.core.many.CLAIM_PATIENCE", 0.1)
-    away = Once(Faults(once.store, lambda ask: fail_before()), lease=10)
-    outcomes = form.run(form.batch(away, never), orders("a", "b"))
-    assert statuses(outcomes) == ["failed", "failed"]
-    assert {type(outcome.error) for outcome in outcomes} == {StoreError}
-
-
-def test_a_store_that_stays_away_at_the_end_is_told_with_the_results(form, once):
-    away = Once(Faults(once.store, lambda ask: fail_before() if ask.verb.startswith("swap") else None), lease=0.5)
-
-    def handle(order):
-        if order["id"] == "bad":
-            raise ValueError("mine")
-        return order["id"]
-
-    outcomes = form.run(form.batch(away, handle), orders("a", "b", "bad"))
-    assert statuses(outcomes) == ["failed"] * 3
-    assert [type(outcome.error) for outcome in outcomes] == [ResultNotRecorded, ResultNotRecorded, ValueError]
-    assert [outcome.error.result for outcome in outcomes[:2]] == ["a", "b"]
-    assert "and then" in outcomes[2].error.__notes__[0]
-
-
-class Picky(MemoryStore):
-    """Refuses for good what has to do with one key, as a store does with an item that is too large."""
-
-    def insert(self, write):
-        if write.key == "b:never":
-            raise StoreError("too large")
-        return super().insert(write)
-
-    def swap(self, write, seen):
-        if write.key == "b:huge" and write.result and len(write.result) > 50:
-            raise StoreError("too large")
-        return super().swap(write, seen)
-
-
-@pytest.mark.filterwarnings("default::onceward.ResultWarning")
-def test_a_record_that_the_store_refuses_harms_no_other(form):
-    once = Once(Picky(), lease=10)
-    batch = form.batch(once, lambda order: "x" * 60)
-    outcomes = form.run(batch, orders("a", "never", "huge", "b"))
-    assert statuses(outcomes) == ["done", "failed", "done", "done"]
-    assert type(outcomes[1].error) is StoreError
-    again = form.run(form.batch(once, never), orders("a", "huge", "b"))
-    assert statuses(again) == ["replayed"] * 3
-    assert [type(outcome.error) for outcome in again] == [type(None), ResultUnavailable, type(None)]
-
-
-@pytest.mark.parametrize(("interrupt", "concurrency"), [(KeyboardInterrupt, 1), (SystemExit, 3)])
-def test_an_interrupt_records_what_is_finished_and_gives_back_the_rest(once, interrupt, concurrency):
-    ran = []
-
-    def handle(order):
-        ran.append(order["id"])
-        if order["id"] == "c":
-            raise interrupt
-
-    batch = batch_of(once, handle, concurrency=concurrency, group=lambda order: 0)
-    with pytest.raises(interrupt):
-        batch.run(orders("a", "b", "c", "d", "e"))
-    assert ran == ["a", "b", "c"]
-    assert [standing(once, key).status for key in "abcde"] == [COMPLETED, COMPLETED, IN_PROGRESS, RELEASED, RELEASED]
-    assert standing(once, "d").attempts == 0
-
-
-def test_an_interrupt_in_the_claim_gives_back_what_was_won(once):
-    class Interrupting(Faults):
-        armed = True
-
-        def __init__(self, store):
-            super().__init__(store, lambda ask: None)
-
-        def exchange(self, request):
-            reply = super().exchange(request)
-            if self.armed:
-                self.armed = False
-                raise KeyboardInterrupt
-            return reply
-
-    batch = Once(Interrupting(once.store), lease=10).batch(never, key="order.id", name="b")
-    with pytest.raises(KeyboardInterrupt):
-        batch.run(orders("a", "b"))
-    assert [(standing(once, key).status, standing(once, key).attempts) for key in "ab"] == [(RELEASED, 0)] * 2
-
-
 def test_each_outcome_is_told_once_when_it_is_recorded(form, once):
     told = []
 
@@ -591,20 +375,3 @@ def test_bad_options_are_refused_before_anything(once):
     ):
         with pytest.raises(error, match=says):
             make()
-
-
-def test_a_batch_killed_leaves_its_leases_and_what_it_had_recorded(tmp_path):
-    path, log = tmp_path / "ledger.db", tmp_path / "log"
-    log.touch()
-    with workers("batch_worker.py") as start:
-        first = start(path, log, "hang")
-        while "hang" not in log.read_text():
-            assert first.poll() is None
-            time.sleep(0.01)
-        time.sleep(5 * LINGER)
-        first.kill()
-        first.wait()
-        assert log.read_text().split() == ["a", "b", "hang"]
-        found = json.loads(lines(start(path, log, "go on"))[-1])
-    assert log.read_text().split() == ["a", "b", "hang", "hang", "c", "d"]  # a and b were recorded
-    assert found == {"a": "replayed", "b": "replayed", "hang": "done", "c": "done", "d": "done"}

@@ -1,0 +1,288 @@
+"""Checkpoints whose flush, block, lease or ledger fails, and whose process is killed. In both forms."""
+
+import asyncio
+import time
+
+import pytest
+
+from faults.processes import PATIENCE, workers
+from onceward import LeaseLost, Once, OncewardError, ResultNotRecorded, StoreError
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+from onceward.testing.faults import Faults, at, fail_after, fail_before, randomly, settling, when
+from queues.checkpoints import NAME, Awaiting, Blocking, Refused, Sink, filled, items, statuses
+
+pytestmark = pytest.mark.sampled(form=1, seed=3)
+
+
+@pytest.fixture(params=[Blocking, Awaiting])
+def form(request):
+    made = request.param()
+    yield made
+    if isinstance(made, Awaiting):
+        made.runner.close()
+
+
+@pytest.fixture
+def once():
+    return Once("memory:")
+
+
+@pytest.fixture
+def sink():
+    return Sink()
+
+
+def attempts(once):
+    return {record.attempts for record, _ in once.ledger.records()}
+
+
+def test_a_failing_flush_gives_all_back_counts_an_attempt_and_raises(once, sink, form):
+    sink.error = Refused("no")
+    with pytest.raises(Refused):
+        filled(form, once, sink, 1, 2, 3)
+    assert statuses(once) == dict.fromkeys("123", RELEASED)
+    assert attempts(once) == {1}
+    assert {record.error for record, _ in once.ledger.records()} == {"Refused: no"}
+    assert sink.done == []
+    sink.error = None
+    assert filled(form, once, sink, 1, 2, 3) == ["added"] * 3
+    assert sink.flushes == [items(1, 2, 3)]
+    assert attempts(once) == {2}
+
+
+def test_after_a_failure_nothing_is_claimed_any_more(once, sink, form):
+    sink.error = Refused("no")
+    with pytest.raises(OncewardError, match="failed before") as caught:
+        with form.open(once, sink, count=2) as checkpoint:
+            checkpoint.add({"id": 1})
+            with pytest.raises(Refused):
+                checkpoint.add({"id": 2})
+            sink.error = None
+            with pytest.raises(OncewardError, match="failed before"):
+                checkpoint.add({"id": 3})
+            with pytest.raises(OncewardError, match="failed before"):
+                checkpoint.flush()
+    assert isinstance(caught.value.__cause__, Refused)
+    assert statuses(once) == {"1": RELEASED, "2": RELEASED}
+    assert sink.flushes == []
+
+
+def test_when_a_crowded_buffer_fails_to_flush_the_new_item_is_not_claimed(once, sink, form):
+    sink.error = Refused("no")
+    with pytest.raises(Refused):
+        filled(form, once, sink, 1, 2, bytes=10)
+    assert statuses(once) == {"1": RELEASED}
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt, asyncio.CancelledError])
+def test_an_error_in_the_block_gives_all_back_and_counts_no_attempt(once, sink, form, kind):
+    with pytest.raises(kind):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            checkpoint.add({"id": 2})
+            raise kind
+    assert statuses(once) == {"1": RELEASED, "2": RELEASED}
+    assert attempts(once) == {0}
+    assert sink.flushes == []
+    assert filled(form, once, sink, 1) == ["added"]
+
+
+def test_when_they_cannot_be_given_back_error_of_block_goes_on_with_note(sink, form):
+    once = Once(Faults(MemoryStore(), when(settling, fail_before(StoreError))))
+    with pytest.raises(ZeroDivisionError) as caught:
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            raise ZeroDivisionError
+    assert "given back" in caught.value.__notes__[0]
+
+
+def test_when_claim_was_lost_nothing_is_flushed_and_others_are_given_back(sink, form):
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), clock=clock)
+    with pytest.raises(LeaseLost, match="sink:1"):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            clock.advance(40)
+            checkpoint.add({"id": 2})
+            clock.advance(40)
+            rival = once.acquire(1, name=NAME)
+    assert sink.flushes == []
+    assert statuses(once) == {"1": IN_PROGRESS, "2": RELEASED}
+    assert rival.attempt == 2
+    rival.complete()
+
+
+def test_claims_lost_while_flush_runs_are_told_and_others_are_recorded(sink, form):
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), clock=clock)
+    rival = []
+
+    def during():
+        clock.advance(40)
+        rival.append(once.acquire(1, name=NAME))
+
+    with pytest.raises(LeaseLost, match="sink:1"):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            clock.advance(30)
+            checkpoint.add({"id": 2})
+            sink.during = during
+    assert sink.flushes == [items(1, 2)]
+    assert sink.done == items(2)
+    assert statuses(once) == {"1": IN_PROGRESS, "2": COMPLETED}
+    rival[0].complete("theirs")
+
+
+@pytest.mark.parametrize(("fault", "error"), [(StoreError, ResultNotRecorded), (KeyboardInterrupt, KeyboardInterrupt)])
+def test_after_a_flush_that_could_not_be_recorded_nothing_more_is_claimed(sink, form, fault, error):
+    once = Once(Faults(MemoryStore(), when(settling, fail_before(fault))))
+    with pytest.raises(OncewardError, match="failed before"):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            with pytest.raises(error):
+                checkpoint.flush()
+            with pytest.raises(OncewardError, match="failed before"):
+                checkpoint.add({"id": 2})
+    assert (sink.flushes, statuses(once)) == ([items(1)], {"1": IN_PROGRESS})
+
+
+def test_an_error_about_many_keys_names_the_others(sink, form):
+    clock = ManualClock()
+    with pytest.raises(LeaseLost) as caught:
+        with form.open(Once(MemoryStore(clock), clock=clock), sink) as checkpoint:
+            for item in items(1, 2, 3, 4, 5):
+                checkpoint.add(item)
+            clock.advance(100)
+    assert caught.value.__notes__ == ["onceward: the same holds for sink:2, sink:3, sink:4, and 1 more"]
+
+
+def test_when_the_store_stays_away_after_a_flush_the_caller_is_told(sink, form):
+    once = Once(Faults(MemoryStore(), when(settling, fail_before())))
+    with pytest.raises(ResultNotRecorded) as caught:
+        filled(form, once, sink, 1, 2, lease=0.4, heartbeat=0)
+    assert (sink.flushes, sink.done) == ([items(1, 2)], [])
+    assert caught.value.key == "sink:1"
+    assert caught.value.__notes__ == ["onceward: the same holds for sink:2"]
+
+
+def test_one_key_that_the_store_refuses_to_record_harms_no_other(sink, form):
+    def refuses(ask):
+        return settling(ask) and any(write.key == "sink:2" for write in ask.writes)
+
+    once = Once(Faults(MemoryStore(), when(refuses, fail_before(StoreError))))
+    with pytest.raises(ResultNotRecorded, match="sink:2"):
+        filled(form, once, sink, 1, 2, 3)
+    assert statuses(once) == {"1": COMPLETED, "2": IN_PROGRESS, "3": COMPLETED}
+    assert sink.done == items(1, 3)
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
+def test_one_fault_anywhere_changes_nothing(form, fault):
+    for number in range(1, 6):
+        once, sink = Once(Faults(MemoryStore(), at({number: fault}))), Sink()
+        filled(form, once, sink, 1, 2, 3, count=2)
+        assert sink.flushes == [items(1, 2), items(3)]
+        assert len(once.store.asked) > number
+        assert statuses(once) == dict.fromkeys("123", COMPLETED)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_faults_at_random_neither_lose_nor_double_anything(sink, form, seed):
+    once = Once(Faults(MemoryStore(), randomly(seed, 0.25)))
+    for _ in range(2):
+        answers = filled(form, once, sink, *range(10), count=3)
+    once.store.plan = lambda ask: None
+    assert sorted(item["id"] for flush in sink.flushes for item in flush) == list(range(10))
+    assert sorted(item["id"] for item in sink.done) == list(range(10))
+    assert answers == ["replayed"] * 10
+    assert statuses(once) == {str(number): COMPLETED for number in range(10)}
+
+
+def test_trouble_in_giving_back_is_a_note_at_the_error_of_the_flush(sink, form):
+    sink.error = Refused("no")
+    once = Once(Faults(MemoryStore(), when(settling, fail_before(StoreError))))
+    with pytest.raises(Refused) as caught:
+        filled(form, once, sink, 1)
+    assert "failed" in caught.value.__notes__[0]
+
+
+def test_what_on_done_raises_is_logged_and_changes_nothing(once, sink, form, caplog):
+    def fails(items):
+        raise Refused("ack")
+
+    filled(form, once, sink, 1, on_done=fails)
+    assert statuses(once) == {"1": COMPLETED}
+    assert "on_done of a checkpoint raised" in caplog.text
+    assert "Refused: ack" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_flush_leaves_its_keys_claimed_to_the_end_of_their_leases(once, sink, form, kind):
+    def interrupt():
+        raise kind
+
+    sink.during = interrupt
+    with pytest.raises(kind) as caught:  # which keeps the claims alive
+        filled(form, once, sink, 1, lease=0.5)
+    assert statuses(once) == {"1": IN_PROGRESS}
+    assert once.acquire(1, name=NAME, on_busy=PATIENCE).attempt == 2
+    assert caught.value is not None
+
+
+def test_an_interrupt_while_a_key_is_claimed_gives_everything_back(sink, form):
+    store = Faults(MemoryStore(), lambda ask: None)
+    once = Once(store)
+    with pytest.raises(KeyboardInterrupt):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            store.plan = at({len(store.asked) + 1: fail_after(KeyboardInterrupt)})
+            checkpoint.add({"id": 2})
+    assert statuses(once) == {"1": RELEASED, "2": RELEASED}
+    assert attempts(once) == {0}
+
+
+def test_a_cancelled_flush_leaves_its_keys_claimed_and_takes_no_more(once):
+    begun = asyncio.Event()
+
+    async def write(items):
+        begun.set()
+        await asyncio.sleep(60)
+
+    async def work():
+        async with once.checkpoint(write, key="item.id", name=NAME) as checkpoint:
+            await checkpoint.add({"id": 1})
+
+    async def main():
+        task = asyncio.create_task(work())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert statuses(once) == {"1": IN_PROGRESS}
+
+
+@pytest.mark.slow
+def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path):
+    ledger, log = tmp_path / "ledger.db", tmp_path / "log"
+    once = Once(f"sqlite:///{ledger}")
+    with workers("checkpoint_worker.py") as start:
+        for moment in ("buffered", "flushed"):
+            process = start(ledger, log, moment, 0.8)
+            assert process.stdout.readline() == f"{moment}\n"
+            process.kill()
+            process.wait()
+            assert statuses(once) == dict.fromkeys("0123", IN_PROGRESS)
+            assert len(log.read_text().splitlines() if log.exists() else []) == 4 * (moment == "flushed")
+            time.sleep(1.0)  # the leases lapse
+        last = start(ledger, log, "never", 0.8)
+        output, _ = last.communicate(timeout=PATIENCE)
+    assert output.splitlines() == ["added"] * 4 + ["done"]
+    # The flush is an external effect: a kill between it and its record makes it happen again, and nothing else does.
+    assert sorted(log.read_text().splitlines()) == sorted(["0", "1", "2", "3"] * 2)
+    assert statuses(once) == dict.fromkeys("0123", COMPLETED)
+    assert attempts(once) == {3}
+    once.close()

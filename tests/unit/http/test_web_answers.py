@@ -1,0 +1,299 @@
+"""What is compared of a request, which answers are recorded, and what a client is told."""
+
+import gzip
+import json
+import math
+import zlib
+from decimal import Decimal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceward.errors import (
+    Busy,
+    KeyMissing,
+    LeaseLost,
+    Mismatch,
+    Parked,
+    Reentrant,
+    ResultNotRecorded,
+    ResultUnavailable,
+    StoreError,
+)
+from onceward.http.answer import Recorded, bodiless, recorded, replay
+from onceward.http.body import fingerprint
+from onceward.http.guarded import Exchange, Unrecorded
+from onceward.http.route import KeyedRequest
+from onceward.results.codec import Codec
+from onceward.web import Answer, Request
+from tables import each
+from web.calls import Rules
+from web.rules import GZIP, JSON, UUID, asked, fields, keyed, kind_of, post, problem
+
+
+def printed(fingerprint, body=b"{}", path="/orders", **more):
+    return asked(Rules(fingerprint=fingerprint), keyed(path=path, **more), body).fingerprint
+
+
+def test_all_of_a_request_is_compared_unless_told_otherwise():
+    assert printed("all") == fingerprint(keyed(), b"{}") != printed("all", b"[]")
+
+
+def test_only_the_path_may_be_compared():
+    assert printed("path") == printed("path", b"[]", query="a=1") != printed("path", path="/refunds")
+    assert printed("path") != printed("path", method="PATCH")
+
+
+@each("kind", [str, bytes, lambda value: [value], lambda value: {"amount": value}])
+def test_what_is_compared_may_be_chosen(kind):
+    def amount(request, body):
+        return kind(str(json.loads(body)["amount"]).encode() if kind is bytes else json.loads(body)["amount"])
+
+    one = printed(amount, b'{"amount": 5, "sent": 1}')
+    assert one == printed(amount, b'{"amount": 5, "sent": 2}') != printed(amount, b'{"amount": 6, "sent": 1}')
+    assert one != printed(amount, b'{"amount": 5, "sent": 1}', path="/refunds")
+
+
+def print_of(body=b"", *headers, **more):
+    return fingerprint(post("/orders", *headers, **more), body)
+
+
+def test_method_path_query_and_body_are_in_the_fingerprint():
+    prints = [
+        print_of(b"a"),
+        print_of(b"b"),
+        print_of(b"a", query="x=1"),
+        print_of(b"a", method="PATCH"),
+        fingerprint(post("/refunds"), b"a"),
+        print_of(b""),
+    ]
+    assert len(set(prints)) == len(prints)
+    assert print_of(b"a", ("user-agent", "x"), ("date", "1")) == fingerprint(post("//orders/"), b"a") == prints[0]
+
+
+@each(
+    ("one", "other"),
+    [
+        (b'{"a": 1, "b": [1, 2]}', b'{"b":[1,2],"a":1}'),
+        (b'{"a": {"c": 1, "b": 2}}', b'{"a": {"b": 2, "c": 1}}'),
+        (b'"\\u00fc"', '"ü"'.encode()),
+        (b"100", b"1e2"),
+        (b"0", b"-0.0"),
+    ],
+)
+def test_json_that_says_the_same_has_one_fingerprint(one, other):
+    assert print_of(one, JSON) == print_of(other, JSON)
+    assert print_of(one) != print_of(other)  # not called JSON: byte by byte
+
+
+@each(
+    ("one", "other"),
+    [
+        (b"[1, 2]", b"[2, 1]"),
+        (b"1", b'"1"'),
+        (b"1.5", b'"1.5"'),
+        (b"null", b"{}"),
+        (b"null", b""),
+        (b"true", b"1"),
+        (b"0.1", b"0.1000000000000000055511151231257827"),  # one float, two amounts
+        (b"9007199254740993", b"9007199254740992.0"),
+        (b"18446744073709551617", b"18446744073709551616"),
+        (b"1e400", b"1e401"),
+        (b"1", b"-1"),
+        (b"1e99999999999999999999", b"1e99999999999999999998"),
+        (b'"\\ud800"', b'"\\ud801"'),
+    ],
+)
+def test_json_that_says_something_else_has_another_fingerprint(one, other):
+    assert print_of(one, JSON) != print_of(other, JSON)
+
+
+def test_what_is_json_is_told_by_its_type():
+    kinds = "application/json", "application/json; charset=utf-8", "application/vnd.api+json", "Application/JSON"
+    for kind in (*kinds, "text/plain", "application/jsonl", "application/json-seq", "text/json5"):
+        one, other = (print_of(body, ("content-type", kind)) for body in (b"[1, 2]", b"[1,2]"))
+        assert (one == other) is (kind in kinds)
+
+
+def test_a_multipart_body_is_compared_without_its_boundary():
+    def of(boundary, value, header="multipart/form-data; boundary={}"):
+        body = f'--{boundary}\r\nContent-Disposition: form-data; name="a"\r\n\r\n{value}\r\n--{boundary}--\r\n'
+        return print_of(body.encode(), ("content-type", header.format(boundary)))
+
+    assert of("x1", "v") == of("y2", "v") == of("z 3", "v", 'multipart/form-data; charset=utf-8; boundary="{}"')
+    assert of("x1", "v") != of("x1", "w")
+
+
+NUMBERS = st.one_of(
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.decimals(allow_nan=False, allow_infinity=False).filter(lambda d: abs(d.adjusted()) < 10**6),
+)
+
+
+DOCUMENTS = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.text(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
+    max_leaves=20,
+)
+
+
+def reversed_members(document):
+    if isinstance(document, dict):
+        return {name: reversed_members(document[name]) for name in reversed(list(document))}
+    return [reversed_members(item) for item in document] if isinstance(document, list) else document
+
+
+@given(DOCUMENTS)
+def test_any_document_has_one_fingerprint_however_it_is_written(document):
+    one = json.dumps(document).encode()
+    other = json.dumps(reversed_members(document), ensure_ascii=False, indent=1)
+    if other.isascii() or all(not 0xD800 <= ord(c) < 0xE000 for c in other):
+        assert print_of(one, JSON) == print_of(other.encode(), JSON)
+
+
+@given(NUMBERS, NUMBERS)
+def test_numbers_have_one_fingerprint_just_when_they_are_equal(one, other):
+    def text(number):
+        return (str(number) if isinstance(number, Decimal) else json.dumps(number)).encode()
+
+    equal = Decimal(str(one)) == Decimal(str(other))
+    if equal and max(abs(one), abs(other)) >= 10**19:
+        return  # a whole number and its short form, as in 1e19: told apart, which is a 422 and no second effect
+    assert (print_of(text(one), JSON) == print_of(text(other), JSON)) is equal
+
+
+@given(st.binary(), st.text(), st.text())
+def test_no_body_path_or_query_breaks_the_fingerprint(body, path, query):
+    assert len(print_of(body, JSON)) == len(fingerprint(Request("POST", path, query), body)) == 64
+
+
+def test_outcomes_are_recorded_and_what_may_pass_is_not():
+    assert all(map(Rules().records, [200, 201, 204, 302, 303, 400, 402, 404, 409, 422]))
+    assert not any(map(Rules().records, [307, 308, 408, 425, 429, 500, 502, 503, 504, 599]))
+    assert [Rules(record=[200]).records(status) for status in (200, 201)] == [True, False]
+    assert Rules(record=lambda status: True).records(500)
+    assert Rules(record=range(200, 300)).records(201)
+
+
+def test_a_replay_has_status_headers_and_body_and_says_so():
+    answer = Answer(201, [("Content-Type", "text/plain"), ("Location", "/orders/7")], b"made")
+    assert replay(recorded(answer)) == Answer(201, [*answer.headers, ("Idempotent-Replayed", "true")], b"made")
+
+
+def test_cookies_and_hop_by_hop_headers_are_not_replayed():
+    headers = [
+        ("Set-Cookie", "session=1"),
+        ("Date", "Sat, 21 Nov 2026 08:00:00 GMT"),
+        ("Content-Length", "4"),
+        ("Transfer-Encoding", "chunked"),
+        ("Connection", "close, X-Hop"),
+        ("X-Hop", "1"),
+        ("Keep-Alive", "timeout=5"),
+        ("Trailer", "Expires"),
+        ("Idempotent-Replayed", "true"),
+        ("ETag", '"a"'),
+        ("Vary", "Accept"),
+        ("Vary", "Origin"),
+    ]
+    assert recorded(Answer(200, headers)).headers == (("ETag", '"a"'), ("Vary", "Accept"), ("Vary", "Origin"))
+
+
+@each("body", [b"", b'{"a": "\xc3\xbc"}', b"\x00", b"\xff\x00\xfe", bytes(range(256))])
+def test_an_answer_comes_back_from_the_ledger_as_it_was(body):
+    codec = Codec(Recorded)
+    kept = recorded(Answer(200, [("x", "\xe9")], body))
+    back = codec.decode(codec.encode(kept))
+    assert back == kept
+    assert replay(back).body == body
+    readable = json.loads(codec.encode(recorded(Answer(201, [("a", "b")], b'{"id": 7}'))))
+    assert readable == {"status": 201, "headers": [["a", "b"]], "body": '{"id": 7}'}
+
+
+def test_a_body_over_limit_is_recorded_without_it_and_duplicate_is_told():
+    rules = Rules(max_response=3)
+    kept = rules.keep(Answer(201, [("a", "b")], b"1234"), 10**6)
+    assert kept == bodiless(201, [("a", "b")], "its body has more than 3 bytes")
+    answer = rules.repeat(kept)
+    assert (answer.status, kind_of(answer)) == (409, "unavailable")
+    assert "status 201" in problem(answer)["detail"]
+
+
+@each("body", [b"a" * 1000, b"\x01" * 200, b"\xff" * 800])
+def test_what_the_ledger_does_not_take_is_recorded_without_its_body(body):
+    most = 1000
+    kept = Rules().keep(Answer(200, [], body), most)
+    assert kept.missing is not None
+    assert len(msgspec.json.encode(kept)) <= most
+    assert Rules().keep(Answer(200, [], body), 10 * most) == recorded(Answer(200, [], body))
+
+
+ROUTE = "POST /orders"
+
+
+@each(
+    ("error", "status", "kind"),
+    [
+        (Busy("k", 40.0), 409, "in-flight"),
+        (LeaseLost("k", "record its result"), 409, "in-flight"),
+        (Mismatch("k"), 422, "reused"),
+        (Parked("k-secret", 3, "secret"), 409, "stopped"),
+        (ResultUnavailable("secret", "secret"), 409, "unavailable"),
+        (StoreError("secret", transient=True), 503, "unready"),
+        (StoreError("no such table of secret"), 503, "unready"),
+    ],
+)
+def test_each_refusal_has_its_answer(error, status, kind):
+    answer = Rules().refusal(error)
+    assert (answer.status, kind_of(answer)) == (status, kind)
+    problem(answer)
+    assert b"secret" not in answer.body  # nothing of the ledger is told to clients
+    assert kind in {"in-flight", "unready"} or "retry-after" not in fields(answer)  # waiting does not help
+
+
+@each(("left", "after"), [(0.0, "1"), (0.2, "1"), (2.1, "3"), (60.0, "5")])
+def test_a_busy_key_says_when_to_come_back(left, after):
+    answer = Rules().refusal(Busy("k", left))
+    assert fields(answer)["retry-after"] == after
+    assert int(after) >= min(5, math.ceil(left))
+
+
+@pytest.fixture
+def exchange():
+    return Exchange(Rules(), KeyedRequest(("k",), "f", ROUTE), 10**6)
+
+
+def test_an_exchange_answers_refuses_or_goes_on(exchange):
+    answer = exchange.repeated(recorded(Answer(201, [], b"made")))
+    assert (answer.status, answer.body, fields(answer)) == (201, b"made", {"idempotent-replayed": "true"})
+    outcome = exchange.outcome(Answer(503))
+    assert isinstance(outcome, Unrecorded)
+    assert "503" in str(outcome)
+    assert exchange.refused(LeaseLost("k", "record its result"), done=True).status == 409
+    for error in (Reentrant("k"), KeyMissing("k"), ZeroDivisionError()):
+        with pytest.raises(type(error)):
+            exchange.refused(error)
+
+
+def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(exchange, caplog):
+    assert exchange.refused(ResultNotRecorded("k", None, "the store is away"), done=True) is None
+    assert "the store is away" in caplog.text
+
+
+ORDER = b'{"amount": 5, "id": "k"}'
+
+
+def mark_of(body, *headers):
+    return asked(Rules(), keyed(UUID, *headers), body).fingerprint
+
+
+def test_a_body_that_is_compressed_again_is_the_same_body():
+    first = mark_of(gzip.compress(ORDER, 1, mtime=1), JSON, GZIP)
+    assert first == mark_of(gzip.compress(ORDER, 9, mtime=2), JSON, GZIP) == mark_of(ORDER, JSON)
+    assert first == mark_of(gzip.compress(ORDER[:5]) + gzip.compress(ORDER[5:]), JSON, GZIP)
+    assert first == mark_of(zlib.compress(ORDER), JSON, ("content-encoding", "deflate"))
+    assert first != mark_of(gzip.compress(b'{"amount": 6, "id": "k"}'), JSON, GZIP)
+    for body in (b"not gzip", gzip.compress(ORDER)[:-4], gzip.compress(ORDER) + b"more"):
+        assert mark_of(body, GZIP) == mark_of(body)  # what cannot be decoded is compared as it is
