@@ -1,11 +1,8 @@
 """HTTP endpoints as targets: a real server that answers, refuses, stalls and breaks off."""
 
-import socket
+import contextlib
 import ssl
-import struct
-import subprocess
 import threading
-import time
 import traceback
 from contextlib import closing
 from socketserver import ThreadingMixIn
@@ -20,75 +17,11 @@ from onceward.outbox import http_target as module
 from onceward.outbox.targets import open_target
 from onceward.web import Rules, Scope, WsgiIdempotency
 from onceward.wire.sockets import Sockets
-from servers.needs import needs
+from servers.certificates import certificate
 from tables import each
+from web.scripted import Server, once, serve, slow
 
 KEY = "00000000-0000-4000-8000-000000000001"
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-RESET = "reset"
-
-
-class Endpoint:
-    """A server on one port. Each request gets the next of ``answers``, then OK.
-
-    An answer is bytes to send, in a tuple if the connection is closed after them; None closes it, RESET resets it, a number
-    stalls for so many seconds.
-    """
-
-    def __init__(self, *answers, tls=None):
-        self.answers, self.requests, self.connections = list(answers), [], 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._tls = tls
-        self.port = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self):
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            threading.Thread(target=self._talk, args=(client,), daemon=True).start()
-
-    def _talk(self, client):
-        if self._tls is not None:
-            try:
-                client = self._tls.wrap_socket(client, server_side=True)
-            except OSError:
-                return
-        with client:
-            data = b""
-            while True:
-                while b"\r\n\r\n" not in data:
-                    more = client.recv(65536)
-                    if not more:
-                        return
-                    data += more
-                head, _, data = data.partition(b"\r\n\r\n")
-                lines = head.decode().split("\r\n")
-                headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
-                size = int(headers["content-length"])
-                while len(data) < size:
-                    data += client.recv(65536)
-                body, data = data[:size], data[size:]
-                self.requests.append((lines[0], headers, body))
-                answer = self.answers.pop(0) if self.answers else OK
-                if answer is None:
-                    return
-                if answer is RESET:
-                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    return
-                if isinstance(answer, float):
-                    time.sleep(answer)
-                    return
-                client.sendall(answer[0] if isinstance(answer, tuple) else answer)
-                if isinstance(answer, tuple):
-                    return
-
-    def close(self):
-        self._listener.close()
 
 
 def answer(status, *headers, body=""):
@@ -96,17 +29,17 @@ def answer(status, *headers, body=""):
     return ("\r\n".join(lines) + f"\r\n\r\n{body}").encode()
 
 
+def headers_of(head):
+    return {name.lower(): value for name, _, value in (line.partition(": ") for line in head.split("\r\n")[1:])}
+
+
 @pytest.fixture
 def endpoint():
-    made = []
-
-    def begin(*answers, tls=None):
-        made.append(Endpoint(*answers, tls=tls))
-        return made[-1]
-
-    yield begin
-    for one in made:
-        one.close()
+    """Give a function that starts a server; unless it is scripted, it answers with these bytes."""
+    with contextlib.ExitStack() as running:
+        yield lambda *answers, script=None, tls=None: running.enter_context(
+            Server(script or serve(*answers or [answer(200)]), tls=tls)
+        )
 
 
 def send(url, body='{"order": 1}', **more):
@@ -121,8 +54,9 @@ def send(url, body='{"order": 1}', **more):
 def test_a_message_is_a_post_with_its_key(endpoint):
     server = endpoint()
     assert send(f"{server.url}/charges?dry=1", headers={"X-Tenant": "a b", "onceward-root": 'shop:"é 100%"'}) is None
-    ((line, headers, body),) = server.requests
-    assert (line, body) == ("POST /charges?dry=1 HTTP/1.1", b'{"order": 1}')
+    ((head, body),) = server.requests
+    headers = headers_of(head)
+    assert (head.partition("\r\n")[0], body) == ("POST /charges?dry=1 HTTP/1.1", b'{"order": 1}')
     assert headers["idempotency-key"] == f'"{KEY}"'
     assert headers["host"] == f"127.0.0.1:{server.port}"
     assert headers["content-type"] == "application/json"
@@ -138,7 +72,7 @@ def test_addresses_with_numbers_in_them_do_not_pile_up(monkeypatch):
     assert len(targets._opened) <= 5
 
 
-class Server(ThreadingMixIn, WSGIServer):
+class ThreadedServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
@@ -148,22 +82,22 @@ class Quiet(WSGIRequestHandler):
 
 
 def test_an_endpoint_of_onceward_takes_a_message_once_and_knows_its_origin():
-    once, ran = Once("memory:"), []
+    guard, ran = Once("memory:"), []
 
     def application(environ, start):
         ran.append(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
         start("200 OK", [("Content-Length", "0")])
         return []
 
-    app = WsgiIdempotency(application, once, name="shop", rules=Rules(scope=Scope.EVERYBODY, strict=True))
-    server = make_server("127.0.0.1", 0, app, Server, Quiet)
+    app = WsgiIdempotency(application, guard, name="shop", rules=Rules(scope=Scope.EVERYBODY, strict=True))
+    server = make_server("127.0.0.1", 0, app, ThreadedServer, Quiet)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     headers = {"onceward-root": 'shop:"é 100%"', "onceward-parent": "pay:1"}
     for _ in range(2):
         assert send(f"http://127.0.0.1:{server.server_port}/", headers=headers) is None
     server.shutdown()
     server.server_close()
-    ((record, _),) = once.ledger.records()
+    ((record, _),) = guard.ledger.records()
     assert read_origin(record.origin) == CallOrigin('shop:"é 100%"', "pay:1")
     assert ran == [b'{"order": 1}']
 
@@ -173,7 +107,7 @@ def test_a_registered_target_signs_its_messages(endpoint):
     sign = lambda message: {"Authorization": f"Hmac {len(message.body)}"}
     register("signed", lambda _: HttpTarget(server.url, headers=sign))
     assert open_target("signed:charges").send([OutboxMessage(KEY, "1234")]) == [None]
-    assert server.requests[0][1]["authorization"] == "Hmac 4"
+    assert headers_of(server.requests[0][0])["authorization"] == "Hmac 4"
 
 
 def test_headers_that_cannot_be_made_are_asked_for_again(endpoint):
@@ -233,26 +167,16 @@ def test_a_retry_after_says_how_long_to_wait(endpoint, headers, seconds):
 
 
 @each(
-    "fault",
-    [None, RESET, (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",), b"220 mail.example ESMTP\r\n\r\n"],
+    "script",
+    [once(), once(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"), once(b"220 mail.example ESMTP\r\n\r\n"), slow],
 )
-def test_a_connection_that_breaks_is_sent_later(endpoint, fault):
-    server = endpoint(fault)
-    assert type(send(server.url)) is MessageNotSent
-    assert [headers["idempotency-key"] for _, headers, _ in server.requests] == [f'"{KEY}"']
-
-
-def test_a_server_that_stalls_ends_the_send(endpoint, monkeypatch):
-    monkeypatch.setattr(module, "_SOCKETS", Sockets(0.2))
-    told = send(endpoint(5.0).url)
+def test_a_request_without_an_answer_is_sent_later(endpoint, monkeypatch, script):
+    monkeypatch.setattr(module, "_SOCKETS", Sockets(0.5))
+    server = endpoint(script=script)
+    told = send(server.url)
     assert type(told) is MessageNotSent
-    assert "no answer in time" in str(told) or "timed out" in str(told)
-
-
-def test_nobody_who_listens_is_sent_later():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    assert type(send(f"http://127.0.0.1:{port}")) is MessageNotSent
+    assert script is not slow or "no answer in time" in str(told) or "timed out" in str(told)
+    assert [headers_of(head)["idempotency-key"] for head, _ in server.requests] == [f'"{KEY}"']
 
 
 def test_a_proxy_in_the_environment_is_told(monkeypatch):
@@ -264,54 +188,19 @@ def test_a_proxy_in_the_environment_is_told(monkeypatch):
     assert "HTTPS_PROXY is set" in str(told)
 
 
-def test_a_kept_connection_that_was_closed_is_opened_again(endpoint):
-    server = endpoint(OK, None, OK)
-    target = HttpTarget(server.url)
-    assert [target.send([OutboxMessage(KEY, str(n))]) for n in range(2)] == [[None], [None]]
-    assert server.connections == 2
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    """Return the file of a certificate for localhost that nobody vouches for, and a server's context with it."""
-    folder = tmp_path_factory.mktemp("tls")
-    made, key = folder / "certificate.pem", folder / "key.pem"
-    request = [
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-        "-addext",
-        "subjectAltName=DNS:localhost",
-    ]
-    made_by = [needs("openssl", "apt-get install openssl"), *request, "-keyout", key, "-out", made]
-    subprocess.run(made_by, check=True, capture_output=True)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(made, key)
-    return made, server
-
-
-@pytest.mark.slow
-def test_a_certificate_that_cannot_be_verified_is_sent_later(endpoint, certificate):
-    server = endpoint(tls=certificate[1])
-    told = send(f"https://localhost:{server.port}/")
+def test_ssl_cert_file_says_whom_to_trust_and_aws_ca_bundle_does_not(endpoint, tmp_path, monkeypatch):
+    chain, private = certificate(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(chain, private)
+    server = endpoint(tls=tls)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(chain))
+    told = send(server.url)
     assert type(told) is MessageNotSent
     assert "certificate could not be verified" in str(told)
     assert "SSL_CERT_FILE" in str(told)
     assert server.requests == []
-
-
-def test_ssl_cert_file_says_whom_to_trust_and_aws_ca_bundle_does_not(endpoint, certificate, monkeypatch):
-    server = endpoint(tls=certificate[1])
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate[0]))
-    assert type(send(f"https://localhost:{server.port}/")) is MessageNotSent
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-    assert send(f"https://localhost:{server.port}/") is None
+    monkeypatch.setenv("SSL_CERT_FILE", str(chain))
+    assert send(server.url) is None
 
 
 # --- what can never be sent -------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Where credentials and the region come from, in botocore's order, and how they are renewed."""
 
 import asyncio
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 from onceward.errors import StoreError
 from onceward.wire import credentials as module
 from onceward.wire.credentials import CHECKED, Credentials, CredentialSource, find_region
+from tables import each
 
 
 @pytest.fixture(autouse=True)
@@ -70,23 +70,6 @@ def test_the_environment_is_read_again_when_its_credentials_have_expired(monkeyp
     assert source.at_hand() == Credentials("AKIAENV", "env-secret", "new")
 
 
-def test_equal_credentials_stay_the_same_object(monkeypatch):
-    clock = Time()
-    environment(monkeypatch)
-    source = CredentialSource(clock=clock)
-    first = source.at_hand()
-    clock.now += 2
-    source.expire()
-    assert source.at_hand() is first
-
-
-def test_a_key_without_its_secret_is_refused(monkeypatch):
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
-    with pytest.raises(StoreError, match="AWS_SECRET_ACCESS_KEY is not") as caught:
-        CredentialSource().at_hand()
-    assert not caught.value.transient
-
-
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
 def test_a_line_end_in_a_key_is_refused_and_not_shown(monkeypatch, name):
     environment(monkeypatch, token="token")
@@ -96,18 +79,24 @@ def test_a_line_end_in_a_key_is_refused_and_not_shown(monkeypatch, name):
     assert "hush" not in str(caught.value)
 
 
-def test_without_any_credentials_the_error_says_what_to_do():
-    source = CredentialSource()
-    assert source.at_hand() is None
-    with pytest.raises(StoreError, match="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") as caught:
-        source.ask()
-    assert not caught.value.transient
-
-
-def test_without_botocore_the_error_says_so(monkeypatch):
-    monkeypatch.setitem(sys.modules, "botocore.session", None)
-    with pytest.raises(StoreError, match="pip install botocore") as caught:
-        CredentialSource().ask()
+@each(
+    ("environment", "told"),
+    [
+        ({}, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        ({"AWS_ACCESS_KEY_ID": "AKIA"}, "AWS_SECRET_ACCESS_KEY is not"),
+        ({"AWS_PROFILE": "nowhere"}, "nowhere"),
+        (None, "pip install botocore"),
+    ],
+)
+def test_what_is_missing_is_told(environment, told):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (environment or {}).items():
+            patch.setenv(name, value)
+        if environment is None:
+            patch.setitem(sys.modules, "botocore.session", None)
+        source = CredentialSource()
+        with pytest.raises(StoreError, match=told) as caught:
+            source.at_hand() or source.ask()
     assert not caught.value.transient
 
 
@@ -135,13 +124,6 @@ def test_profile_and_environment_are_ordered_as_botocore_orders_them(monkeypatch
         monkeypatch.setenv("AWS_PROFILE", chosen)
     source = CredentialSource()
     assert (source.at_hand() or source.ask()).access_key == theirs()
-
-
-def test_a_profile_that_does_not_exist_is_named(monkeypatch):
-    monkeypatch.setenv("AWS_PROFILE", "nowhere")
-    with pytest.raises(StoreError, match="nowhere") as caught:
-        CredentialSource().ask()
-    assert not caught.value.transient
 
 
 def test_the_region_is_the_one_given_or_the_environments_or_the_profiles(monkeypatch, tmp_path):
@@ -210,17 +192,6 @@ def test_credentials_that_end_are_renewed_by_botocore(tmp_path):
     assert len(count.read_text()) == len(before) + 1
 
 
-def test_credentials_that_last_are_kept(tmp_path):
-    clock = Time()
-    count = process(tmp_path, lasts=3600)
-    source = CredentialSource(clock=clock)
-    held = source.ask()
-    for _ in range(5):
-        clock.now += CHECKED
-        assert source.at_hand() is held
-    assert len(count.read_text()) == 1
-
-
 def test_credentials_refused_many_times_at_once_are_replaced_once(tmp_path):
     clock = Time()
     count = process(tmp_path, lasts=3600)
@@ -248,33 +219,6 @@ def test_a_renewal_that_fails_is_transient_and_a_later_one_succeeds(tmp_path):
     assert caught.value.transient
     program.write_text(good)
     assert source.ask().access_key == "AKIA1"
-
-
-def test_a_container_role_is_found(monkeypatch):
-    from http.server import BaseHTTPRequestHandler, HTTPServer
-
-    class Role(BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = {
-                "AccessKeyId": "AKIAROLE",
-                "SecretAccessKey": "s",
-                "Token": "t",
-                "Expiration": "2999-01-01T00:00:00Z",
-            }
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        def log_message(self, *args):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Role) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{server.server_port}/role")
-        assert CredentialSource().ask() == Credentials("AKIAROLE", "s", "t")
-        server.shutdown()
-        thread.join()
 
 
 class Ending:

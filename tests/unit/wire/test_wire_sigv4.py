@@ -1,9 +1,7 @@
 """Signatures are those of botocore's signers, and of the examples in AWS's documentation."""
 
-import calendar
 import datetime as dt
 import random
-from hashlib import sha256
 
 import botocore.auth
 import pytest
@@ -20,7 +18,6 @@ from onceward.wire.calls import Call, ObjectCall
 from onceward.wire.credentials import Credentials
 from onceward.wire.endpoints import Endpoints
 from onceward.wire.http_calls import Encoder
-from onceward.wire.sigv4 import Key, Signer
 from tables import each
 
 REGIONS = ["eu-west-1", "us-east-1", "cn-north-1", "us-gov-west-1", "ap-southeast-2"]
@@ -107,43 +104,6 @@ def test_a_request_to_s3_is_signed_as_botocore_signs_it(botos):
         assert path.endswith("/" + percent_encode(key, safe="/~"))  # as botocore writes a key into a URL
         for name in ("authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"):
             assert headers.get(name) == theirs.get(name)
-
-
-# S3 API Reference, "Signature Calculations for the Authorization Header: Transferring Payload in a Single Chunk"
-@each(
-    ("method", "path", "headers", "content", "signature"),
-    [
-        (
-            "GET",
-            "/test.txt",
-            {"range": "bytes=0-9"},
-            b"",
-            "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
-        ),
-        (
-            "PUT",
-            "/test%24file.text",
-            {"date": "Fri, 24 May 2013 00:00:00 GMT", "x-amz-storage-class": "REDUCED_REDUNDANCY"},
-            b"Welcome to Amazon S3.",
-            "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd",
-        ),
-    ],
-)
-def test_the_examples_of_the_documentation_have_signatures_that_it_gives(method, path, headers, content, signature):
-    example = Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
-    digest = sha256(content).hexdigest()
-    all_headers = {"host": "examplebucket.s3.amazonaws.com", "x-amz-content-sha256": digest, **headers}
-    at = calendar.timegm((2013, 5, 24, 0, 0, 0))
-    prepared = Signer("us-east-1", "s3").prepare(method, path, all_headers, example, at)
-    assert prepared.signature(digest) == signature
-
-
-def test_a_key_of_any_length_gives_the_codes_of_the_standard_library():
-    import hmac
-
-    for length in (0, 1, 32, 63, 64, 65, 200):
-        secret = bytes(range(length))
-        assert Key(secret).digest(b"message") == hmac.digest(secret, b"message", "sha256")
 
 
 def test_the_endpoints_are_those_that_botocore_knows(monkeypatch):

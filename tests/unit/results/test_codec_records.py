@@ -1,0 +1,347 @@
+"""What stands in the store: it can be read, it runs nothing, and what would not come back is refused."""
+
+import decimal
+import json
+import sys
+import types
+from dataclasses import dataclass
+from typing import Any, Never, NoReturn, Self
+
+import msgspec
+import pydantic
+import pytest
+from test_codec import NOW, RECEIPT, Colour, Hostile, Money, Receipt, Row, replay
+
+from onceward import Once, ResultUnavailable, ResultWarning
+from onceward.results.classes import NotReplayable
+from onceward.results.codec import Codec, decode_exception, encode_exception
+from onceward.stores.memory import MemoryStore
+from tables import each
+
+# --- what stands in the store -----------------------------------------------------------------------------------------
+
+
+def test_values_are_stored_so_that_a_person_can_read_them():
+    assert Codec().encode({"id": 7, "ok": True, "name": "ü"}) == '{"id":7,"ok":true,"name":"ü"}'
+    assert json.loads(Codec(Receipt).encode(RECEIPT))["total"] == {"amount": "9.90", "currency": "EUR"}
+    tagged = [1, {"$datetime": "2026-11-21T08:00:00+00:00"}, {"$bytes": {"text": "abc"}}, {"$decimal": "1.5"}]
+    text = Codec().encode((1, NOW, b"abc", decimal.Decimal("1.5")))
+    assert json.loads(text) == {"$onceward": 1, "value": {"$tuple": tagged}}
+
+
+@each(
+    "value",
+    [
+        {"$onceward": 1, "value": 1},
+        {"$tuple": [1]},
+        {"$object": "os:environ", "fields": {}},
+        [{"$enum": "x:y"}],
+        {"$dict": []},
+    ],
+)
+def test_values_that_look_like_tags_are_not_taken_for_them(value):
+    assert replay(value) == value
+    assert replay(value, dict[str, Any]) == value
+
+
+@each(
+    "text",
+    [
+        '{"$onceward":1,"value":{"$object":"os:system","fields":{}}}',
+        '{"$onceward":1,"value":{"$object":"not.loaded:Thing","fields":{}}}',
+        '{"$onceward":1,"value":{"$object":"subprocess:Popen","fields":{"args":"true"}}}',
+        '{"$onceward":1,"value":{"$enum":"tests.test_codec:Gone","name":"X"}}',
+        '{"$onceward":1,"value":{"$uuid":"nonsense"}}',
+        '{"$onceward":1,"value":{"$surprise":1}}',
+        '{"$onceward":1,"value":{"$datetime":["2026-01-01T00:00:00","No/Where",0]}}',
+        "not json",
+        "",
+    ],
+)
+def test_a_record_that_makes_no_sense_is_refused_and_nothing_is_called(text):
+    with pytest.raises(NotReplayable):
+        Codec().decode(text)
+
+
+class Eager(types.ModuleType):
+    """As importlib's lazy modules are: any look at it runs code."""
+
+    def __getattribute__(self, name):
+        raise AssertionError(f"asked for {name}")
+
+
+class Telling(type):
+    def __getattr__(cls, name):
+        raise AssertionError(f"asked for {name}")
+
+
+class Told(metaclass=Telling):
+    inner = Money(decimal.Decimal(1))
+
+
+TELLING = Told()
+
+
+def stored(tag, name, **rest):
+    rest = {"fields": {}, "name": "RED", "items": [], "value": {}, **rest}
+    return msgspec.json.encode({"$onceward": 1, "value": {tag: name, **rest}}).decode()
+
+
+@each(
+    "name",
+    [
+        "hostile:Thing",
+        "hostile:Thing.Inner",
+        "eager:Thing",
+        "test_codec_records:Told",
+        "test_codec_records:Told.Inner",
+        "test_codec_records:Told.inner",
+        "test_codec_records:Told.inner.__class__",
+        "test_codec_records:TELLING.__class__",
+        "test_codec_records:Money.__init__.__globals__",
+        "test_codec_records:os.environ",
+        "test_codec_records:dt.datetime",
+        "builtins:tuple",
+        "builtins:dict",
+        "time:struct_time",
+        "test_codec_records:",
+        ":",
+        "",
+    ],
+)
+def test_looking_for_a_class_runs_nothing_and_finds_nothing_but_classes(name, monkeypatch):
+    hostile = types.ModuleType("hostile")
+    hostile.__getattr__ = lambda name: pytest.fail(f"asked for {name}")
+    monkeypatch.setitem(sys.modules, "hostile", hostile)
+    monkeypatch.setitem(sys.modules, "eager", Eager("eager"))
+    for tag in ("$object", "$enum", "$namedtuple", "$pydantic"):
+        with pytest.raises(NotReplayable):
+            Codec().decode(stored(tag, name))
+
+
+@each(
+    ("tag", "name"),
+    [("$enum", "Money"), ("$object", "Colour"), ("$namedtuple", "Money"), ("$pydantic", "Row"), ("$object", "Row")],
+)
+def test_a_class_is_made_as_what_it_is_and_as_nothing_else(tag, name):
+    with pytest.raises(NotReplayable):
+        Codec().decode(stored(tag, f"{__name__}:{name}", items=[1, []]))
+
+
+def test_a_record_sets_nothing_but_the_fields_of_a_class():
+    text = Codec().encode(Money(decimal.Decimal(1)))
+    back = Codec().decode(text.replace('"currency"', '"__dict__":{"amount":0},"pay":"x","currency"'))
+    assert vars(back) == {"amount": decimal.Decimal(1), "currency": "EUR"}
+
+
+@each("stored", [b"\x00", b'{"$onceward":1,"raised"', '{"$onceward":1,"raised":[]}', '{"$onceward":1,"raised"'])
+def test_a_stored_result_that_is_no_text_or_makes_no_sense_is_unavailable(stored):
+    once = Once(MemoryStore(), name="n", final=(ValueError,))
+    once.run("k", int)
+    once.store.records["n:k"] = once.store.records["n:k"]._replace(result=stored)
+    with pytest.raises(ResultUnavailable):
+        once.run("k", int)
+
+
+def test_a_record_of_older_release_gets_new_fields_defaults_or_is_refused():
+    old = Codec().encode(Money(decimal.Decimal(1))).replace(',"currency":"EUR"', "")
+    assert Codec().decode(old) == Money(decimal.Decimal(1), "EUR")
+    gone = Codec().encode(Colour.RED).replace("RED", "BLUE")
+    for older, told in ((old.replace('"amount":{"$decimal":"1"}', ""), "amount"), (gone, "BLUE")):
+        with pytest.raises(NotReplayable, match=told):
+            Codec().decode(older)
+
+
+class Named(Row):
+    """A NamedTuple with attributes of its own."""
+
+
+@dataclass
+class Mapped(dict):
+    id: int
+
+
+@dataclass
+class Slotted:
+    __slots__ = ("_seen", "id")
+    id: int
+
+
+@dataclass(frozen=True)
+class Frozen:
+    id: int
+
+
+class Options(pydantic.BaseModel):
+    retries: int = 3
+    note: str = ""
+
+
+class MoreOptions(Options, extra="allow"):
+    inner: Options = Options()
+
+
+# --- what else an object is --------------------------------------------------------------------------------------------
+
+
+def with_attribute(value, name, given):
+    object.__setattr__(value, name, given)
+    return value
+
+
+def with_item(value, name, given):
+    value[name] = given
+    return value
+
+
+@each(
+    "value",
+    [
+        with_attribute(Named(1, ()), "extra", 5),
+        with_item(Mapped(1), "a", 1),
+        with_attribute(Slotted(1), "_seen", True),
+        with_attribute(Money(decimal.Decimal(1)), "extra", 5),
+        {with_attribute(Frozen(1), "extra", 5)},
+    ],
+)
+def test_an_object_with_more_than_its_fields_is_refused_and_not_cut(value):
+    with pytest.raises(NotReplayable):
+        Codec().encode(value)
+
+
+@each("annotation", [object, Options, MoreOptions])
+@each("value", [Options(), Options(retries=3), Options(note="x"), MoreOptions(inner=Options(note=""), other=1)])
+def test_a_model_replays_with_what_was_set_and_what_was_not(annotation, value):
+    back = replay(value, annotation)
+    assert back == value
+    assert back.model_fields_set == value.model_fields_set
+    assert back.model_dump(exclude_unset=True) == value.model_dump(exclude_unset=True)
+
+
+def test_a_model_recorded_by_an_earlier_version_replays():
+    text = '{"$onceward":1,"value":{"$pydantic":"test_codec_records:MoreOptions","value":{"retries":1,"other":2}}}'
+    back = Codec().decode(text)
+    assert (back.retries, back.other, back.model_fields_set) == (1, 2, {"retries", "other"})
+
+
+# --- annotations --------------------------------------------------------------------------------------------------------
+
+
+class NotEncodable:
+    pass
+
+
+@each("annotation", [NotEncodable, list[NotEncodable], dict[str, NotEncodable], NotEncodable | None, type, complex])
+def test_an_annotation_that_cannot_be_encoded_fails_at_decorating(annotation):
+    def handle(order):
+        raise AssertionError
+
+    handle.__annotations__["return"] = annotation
+    with pytest.raises(TypeError, match="cannot be recorded"):
+        Once(MemoryStore())(key="order")(handle)
+
+
+@each("annotation", [NoReturn, Never, Self, None, Any, object, "int", "None"])
+def test_annotations_that_leave_the_type_open_are_accepted(annotation):
+    def handle(order):
+        return order
+
+    handle.__annotations__["return"] = annotation
+    guarded = Once(MemoryStore())(key="order")(handle)
+    assert guarded((1, 2)) == guarded((1, 2)) == (1, 2)
+
+
+# --- exceptions -----------------------------------------------------------------------------------------------------------
+
+
+class Declined(Exception):
+    def __init__(self, order, *, code):
+        super().__init__(f"order {order} declined")
+        self.code = code
+
+
+class DeclinedForGood(Declined):
+    pass
+
+
+class Awkward(Exception):
+    def __new__(cls, *, needed):
+        return super().__new__(cls)
+
+    def __init__(self, *, needed):
+        super().__init__(needed)
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@each(
+    "error",
+    [
+        ValueError("a", 1),
+        Declined(7, code=51),
+        DeclinedForGood(7, code=1),
+        KeyError(("a", 1)),
+        ValueError("\udcff"),
+        FileNotFoundError(2, "gone", "file"),
+        OSError("x"),
+        StopIteration(3),
+    ],
+)
+def test_exception_comes_back_with_its_type_text_arguments_and_attributes(error):
+    back = decode_exception(encode_exception(error), [Exception])
+    assert type(back) is type(error)
+    assert (back.args, str(back), back.__dict__) == (error.args, str(error), error.__dict__)
+    assert getattr(back, "filename", None) == getattr(error, "filename", None)
+
+
+@each(
+    "error",
+    [
+        Awkward(needed=1),
+        Mute(),
+        ValueError(object()),
+        ValueError(Hostile()),
+        ExceptionGroup("x", [ValueError()]),
+        UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+    ],
+)
+def test_an_exception_that_would_not_come_back_is_refused(error):
+    with pytest.raises(NotReplayable):
+        encode_exception(error)
+
+
+def test_an_exception_is_only_raised_again_if_it_is_one_of_the_final_ones():
+    text = encode_exception(ValueError(1))
+    with pytest.raises(NotReplayable, match="not among"):
+        decode_exception(text, [KeyError])
+
+
+# --- through a guard ---------------------------------------------------------------------------------------------------
+
+
+@each("result", [object(), Hostile(), "x" * 300_000, "ü" * 140_000])
+def test_a_result_that_cannot_be_stored_completes_the_key_all_the_same(result):
+    runs = []
+
+    def handle():
+        runs.append(1)
+        return result
+
+    once = Once(MemoryStore())
+    with pytest.warns(ResultWarning):
+        assert once.run("k", handle) is result
+    with pytest.raises(ResultUnavailable) as refused:
+        once.run("k", handle)
+    assert runs == [1]
+    assert "will not run again" in str(refused.value)
+    assert refused.value.reason
+
+
+def test_a_result_of_exactly_the_limit_is_stored_and_one_byte_more_is_not():
+    once = Once(MemoryStore(), max_result=10)
+    assert once.run("fits", lambda_named := str, "12345678") == once.run("fits", lambda_named) == "12345678"
+    with pytest.warns(ResultWarning, match="max_result=10"):
+        once.run("more", str, "123456789")

@@ -1,0 +1,358 @@
+"""The connections of both wires: which are kept, replaced and shared, over TLS and without a proxy."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from onceward.errors import StoreError
+from onceward.wire import connections, nonblocking
+from onceward.wire.calls import ObjectCall
+from onceward.wire.credentials import CredentialSource
+from onceward.wire.endpoints import Endpoints, Origin, check_direct
+from onceward.wire.nonblocking import AsyncHttpWire
+from onceward.wire.sockets import HttpWire
+from servers.certificates import certificate
+from web.scripted import CALL, Server, answer, once, reset, serve, slow
+
+pytestmark = pytest.mark.sampled(carrier=1)
+
+
+@pytest.mark.parametrize(
+    "end", [[answer(b'{"Item": {"unasked": {"S": "x"}}}')], [b"x"], []], ids=["answer", "byte", "end"]
+)
+def test_what_comes_unasked_on_a_kept_connection_answers_no_later_request(carrier, end):
+    told, said = threading.Event(), threading.Event()
+
+    def script(server, connection):
+        server.request(connection)
+        connection.sendall(answer(b'{"n":1}'))
+        told.wait(60)
+        for part in end:
+            connection.sendall(part)
+        if not end:
+            connection.shutdown(socket.SHUT_WR)
+        said.set()
+        server.request(connection)
+
+    with Server(script, serve(answer(b'{"n":2}'))) as server:
+        made = carrier.wire(server.url)
+        assert carrier.send(made).body == {"n": 1}
+        told.set()
+        said.wait(60)
+        time.sleep(0.05)  # its event loop, too, has not looked
+        assert carrier.send(made).body == {"n": 2}
+    assert server.connections == 2
+
+
+def test_a_connection_that_server_closed_while_it_was_idle_is_replaced(carrier):
+    with Server(once(answer()), serve(answer(b'{"second": 1}'))) as server:
+        made = carrier.wire(server.url)
+        carrier.send(made)
+        assert server.ended.acquire(timeout=60)
+        carrier.pause()
+        assert carrier.send(made).body == {"second": 1}
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("part", [b"", b"HTTP/1.1 200 OK\r\nConte"])
+@pytest.mark.parametrize("end", [socket.socket.close, reset])
+def test_a_kept_connection_that_is_closed_during_a_request_is_replaced(carrier, part, end):
+    def script(server, connection):
+        server.request(connection)
+        connection.sendall(answer())
+        server.request(connection)
+        connection.sendall(part)
+        end(connection)
+
+    with Server(script, serve(answer(b'{"second": 1}'))) as server:
+        ticks = iter(range(100))
+        made = carrier.wire(server.url, clock=lambda: float(next(ticks)))
+        carrier.send(made)
+        got = carrier.send(made)
+        assert got.body == {"second": 1}
+        assert got.sent == 2.0  # before the first try, which may have been the one that was carried out
+    assert len(server.requests) == 3
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used(carrier, monkeypatch):
+    with Server(serve(answer())) as server:
+        made = carrier.wire(server.url)
+        carrier.send(made)
+        monkeypatch.setattr(connections, "IDLE", 0.0)
+        carrier.send(made)
+    assert server.connections == 2
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    """The file of a certificate for 127.0.0.1, and a server's context with it."""
+    chain, private = certificate(tmp_path_factory.mktemp("tls"))
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(chain, private)
+    return str(chain), server
+
+
+@pytest.mark.parametrize(
+    ("bundle", "host", "told"),
+    [
+        (None, "127.0.0.1", ["could not be verified", "AWS_CA_BUNDLE"]),
+        ("its own", "localhost", ["localhost"]),
+        ("/nowhere/bundle.pem", "127.0.0.1", ["/nowhere/bundle.pem"]),
+    ],
+    ids=["nobody vouches", "another host", "no bundle"],
+)
+def test_a_certificate_that_is_not_trusted_is_a_lasting_error(carrier, tls, monkeypatch, bundle, host, told):
+    if bundle:
+        monkeypatch.setenv("AWS_CA_BUNDLE", tls[0] if bundle == "its own" else bundle)
+    with Server(serve(answer()), tls=tls[1]) as server:
+        error = carrier.refused(carrier.wire(server.url.replace("127.0.0.1", host)))
+    assert not error.transient
+    assert [part for part in told if part not in str(error)] == server.requests == []
+
+
+def test_requests_go_over_tls_with_the_certificates_of_aws_ca_bundle(carrier, tls, monkeypatch):
+    monkeypatch.setenv("AWS_CA_BUNDLE", tls[0])
+    large = os.urandom(3_000_000)
+    with Server(serve(answer(b'{"a":1}'), answer(b""), answer(large)), tls=tls[1]) as server:
+        made = carrier.wire(server.url)
+        assert carrier.send(made).body == {"a": 1}
+        assert carrier.send(made, ObjectCall("PUT", "b", "k", large)).status == 200
+        assert carrier.send(made, ObjectCall("GET", "b", "k")).body == large
+    assert server.connections == 1
+    assert server.requests[1][1] == large
+
+
+def test_plain_http_where_tls_is_spoken_is_a_passing_error(carrier, tls):
+    with Server(serve(answer()), tls=tls[1]) as server:
+        assert carrier.refused(carrier.wire(server.url.replace("https", "http"))).transient
+    with Server(once(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as server:
+        assert carrier.refused(carrier.wire(server.url.replace("http", "https"), timeout=0.2)).transient
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "environment", "allowed"),
+    [
+        ("https", "dynamodb.eu-west-1.amazonaws.com", {}, True),
+        ("https", "dynamodb.eu-west-1.amazonaws.com", {"HTTPS_PROXY": "http://p:1"}, False),
+        ("https", "dynamodb.eu-west-1.amazonaws.com", {"https_proxy": "http://p:1"}, False),
+        ("https", "dynamodb.eu-west-1.amazonaws.com", {"HTTP_PROXY": "http://p:1"}, True),
+        ("http", "tables", {"HTTP_PROXY": "http://p:1"}, False),
+        ("http", "tables", {"HTTP_PROXY": "http://p:1", "NO_PROXY": "other, Tables"}, True),
+        ("https", "a.example.org", {"HTTPS_PROXY": "http://p:1", "no_proxy": ".example.org"}, True),
+        ("https", "aexample.org", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "example.org"}, False),
+        ("https", "a.example.org", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, True),
+        ("https", "a.example.org", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": ","}, False),
+        ("http", "127.0.0.1", {"HTTP_PROXY": "http://p:1"}, True),
+        ("http", "localhost", {"HTTP_PROXY": "http://p:1"}, True),
+    ],
+)
+def test_a_host_that_is_to_be_reached_through_a_proxy_is_refused(monkeypatch, scheme, host, environment, allowed):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with contextlib.nullcontext() if allowed else pytest.raises(StoreError, match="NO_PROXY") as caught:
+        check_direct(Origin(scheme, host, 443))
+    assert allowed or not caught.value.transient
+
+
+def test_both_wires_refuse_a_proxy(carrier, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert not carrier.refused(carrier.wire("http://tables:1")).transient
+
+
+def held(gate):
+    """Answer only when as many requests are waiting as the gate has parties."""
+
+    def script(server, connection):
+        while server.request(connection) is not None:
+            gate.wait(60)
+            connection.sendall(answer())
+
+    return script
+
+
+def test_no_thread_waits_for_another(monkeypatch):
+    monkeypatch.setattr(connections, "KEPT", 3)
+    gate = threading.Barrier(8)
+    with Server(held(gate)) as server:
+        made = HttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
+        threads = [threading.Thread(target=made.send, args=(CALL, 1e9)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for _ in range(5):
+            assert server.ended.acquire(timeout=60)  # three connections are kept
+        assert not server.ended.acquire(timeout=0.05)
+        made.close()
+    assert (server.connections, len(server.requests)) == (8, 8)
+
+
+def test_a_child_process_uses_connections_of_its_own():
+    code = """if True:
+        import os, sys, time
+        from onceward.stores.dynamodb.requests import DYNAMODB
+        from onceward.wire.calls import Call
+        from onceward.wire.credentials import CredentialSource
+        from onceward.wire.endpoints import Endpoints
+        from onceward.wire.sockets import HttpWire
+        wire = HttpWire(Endpoints("eu-west-1", dynamodb=sys.argv[1]), CredentialSource())
+        send = lambda who: wire.send(Call(DYNAMODB, "GetItem", {"who": who}), time.time())
+        send("parent")
+        child = os.fork()
+        if child == 0:
+            send("child")
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        send("parent")
+        wire.close()
+        """
+    by = {}
+
+    def script(server, connection):
+        while (request := server.request(connection)) is not None:
+            by.setdefault(connection.getpeername(), []).append(request[1])
+            connection.sendall(answer())
+
+    with Server(script) as server:
+        subprocess.run([sys.executable, "-c", code, server.url], check=True)
+    assert list(by.values()) == [[b'{"who":"parent"}'] * 2, [b'{"who":"child"}']]
+
+
+def test_coroutines_share_so_many_connections_and_the_others_wait(monkeypatch):
+    monkeypatch.setattr(connections, "KEPT", 3)
+
+    async def main(url):
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource())
+        await asyncio.gather(*(made.send(CALL, 1e9) for _ in range(30)))
+        made.close()
+
+    with Server(serve(answer())) as server:
+        asyncio.run(main(server.url))
+    assert (server.connections, len(server.requests)) == (3, 30)
+
+
+def test_a_coroutine_may_wait_for_its_turn_longer_than_for_an_answer(monkeypatch):
+    monkeypatch.setattr(connections, "KEPT", 1)
+
+    def script(server, connection):
+        while server.request(connection) is not None:
+            time.sleep(0.25)
+            connection.sendall(answer())
+
+    async def main(url):
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource(), timeout=2)
+        got = await asyncio.gather(*(made.send(CALL, 1e9) for _ in range(12)))
+        assert [one.status for one in got] == [200] * 12
+        made.close()
+
+    with Server(script) as server:
+        asyncio.run(main(server.url))
+
+
+def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn(monkeypatch):
+    monkeypatch.setattr(connections, "KEPT", 1)
+
+    async def main(server):
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
+        task = asyncio.ensure_future(made.send(CALL, 1e9))
+        while not server.requests:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(server.ended.acquire, timeout=60)
+        assert (await made.send(CALL, 1e9)).body == {"second": 1}
+        made.close()
+
+    with Server(slow, serve(answer(b'{"second": 1}'))) as server:
+        asyncio.run(main(server))
+
+
+def test_each_event_loop_has_its_own_connections_until_it_is_closed():
+    with Server(serve(answer())) as server:
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
+        for number in range(3):
+            asyncio.run(made.send(CALL, 1e9))
+            assert server.connections == number + 1
+            assert server.ended.acquire(timeout=60) if number else True  # the loop before
+        made.close()
+    assert len(server.requests) == 3
+
+
+def test_closing_closes_connections_and_the_next_call_opens_others(carrier):
+    with Server(serve(answer())) as server:
+        made = carrier.wire(server.url)
+        carrier.send(made)
+        made.close()
+        assert server.ended.acquire(timeout=60)
+        carrier.send(made)
+    assert server.connections == 2
+
+
+def test_a_wire_that_is_gone_leaves_no_connection(carrier):
+    with Server(serve(answer())) as server:
+        made = carrier.wire(server.url)
+        carrier.send(made)
+        carrier.open.clear()
+        del made
+        assert server.ended.acquire(timeout=60)
+        if carrier.runner is not None:
+            carrier.runner.close()
+
+
+def test_closing_from_another_thread_is_done_in_the_loops_own():
+    async def main(server):
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
+        await made.send(CALL, 1e9)
+        await asyncio.to_thread(made.close)
+        assert await asyncio.to_thread(server.ended.acquire, timeout=60)
+
+    with Server(serve(answer())) as server:
+        asyncio.run(main(server))
+
+
+def test_a_connection_that_was_under_way_at_the_closing_is_not_kept(carrier):
+    made = None
+
+    def script(server, connection):
+        server.request(connection)
+        made.close()
+        connection.sendall(answer())
+        assert connection.recv(1) == b""
+
+    with Server(script) as server:
+        made = carrier.wire(server.url)
+        carrier.send(made)
+        assert server.ended.acquire(timeout=60)
+
+
+def test_an_interrupt_in_the_loops_callback_is_a_lost_connection():
+    class HardStop(BaseException):
+        pass
+
+    def struck():
+        yield
+        raise HardStop
+
+    async def converse():
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        connection = nonblocking._Connection(ours, asyncio.get_running_loop())
+        asked = asyncio.ensure_future(connection.converse(b"request", struck()))
+        await asyncio.sleep(0)
+        theirs.send(b"HTTP/1.1 ")
+        with pytest.raises(ConnectionResetError, match="interrupt"):
+            await asked
+        connection.close()
+        theirs.close()
+
+    asyncio.run(converse())
