@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from onceward import Once, current
+from onceward import Once
 from onceward.observe import Event
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
@@ -81,28 +81,6 @@ def test_what_was_done_or_parked_before_is_told(once, heard, awaiting):
     assert heard[1].again
 
 
-def test_a_key_that_is_taken_over_is_told(once, heard, awaiting):
-    run(once, work, [{"id": 1, "fails": True}], awaiting)
-    run(once, work, [{"id": 1}], awaiting)
-    assert [event.kind for event in heard] == ["claimed", "failed", "claimed", "completed"]
-    heard.clear()
-    once.acquire(2, name="b", lease=0.05)
-    threading.Event().wait(0.2)
-    run(once, work, [{"id": 2}], awaiting)
-    assert [event.kind for event in heard] == ["claimed", "taken_over", "completed"]
-
-
-def test_a_claim_that_the_handler_ends_itself_is_told_once(once, heard, awaiting):
-    def park(record):
-        if not awaiting:
-            current().park("odd")
-            return
-        raise ValueError("the payload")
-
-    run(once, park, [{"id": 1}], awaiting, on_error="park")
-    assert told(heard) == [("b:1", "claimed"), ("b:1", "parked")]
-
-
 def test_what_is_claimed_and_not_begun_is_given_back(once, heard, awaiting):
     class Interrupt(BaseException):
         pass
@@ -118,13 +96,6 @@ def test_what_is_claimed_and_not_begun_is_given_back(once, heard, awaiting):
         ("b:1", "interrupted"),
         ("b:2", "released"),
     ]
-
-
-def test_an_end_that_needs_another_try_is_settled_late(heard, awaiting):
-    store = Faults(MemoryStore(), when(settling, fail_before(), times=1))
-    once = Once(store, name="n", observe=[heard.append])
-    run(once, work, [{"id": 1}], awaiting)
-    assert told(heard) == [("b:1", "claimed"), ("b:1", "completed"), ("b:1", "settled_late")]
 
 
 def test_an_end_that_is_not_recorded_is_told_once(heard, awaiting):
@@ -180,13 +151,6 @@ def test_the_keys_of_a_flush_are_claimed_and_completed(once, heard, awaiting):
         ("c:2", "completed"),
         ("c:2", "replayed"),
     ]
-
-
-def test_what_waits_when_the_block_raises_is_given_back(once, heard):
-    with pytest.raises(ValueError, match="the payload"), once.checkpoint(len, key="item", name="c") as sink:
-        sink.add(1)
-        raise ValueError("the payload")
-    assert told(heard) == [("c:1", "claimed"), ("c:1", "released")]
 
 
 def test_an_observer_of_a_checkpoint_may_wait_for_another_thread_that_fills_it(url):

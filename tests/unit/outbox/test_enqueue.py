@@ -26,8 +26,6 @@ from onceward.procrastinate import exactly as exactly_procrastinate
 from onceward.procrastinate.exactly import ProcrastinateJobs
 from onceward.stores.memory import MemoryStore
 from onceward.taskiq import exactly as exactly_taskiq
-from onceward.taskiq.exactly import TaskiqJobs
-from onceward.testing import off
 from tables import each
 from waiting import until
 
@@ -139,27 +137,6 @@ def test_a_key_queues_one_job_whose_id_follows_from_the_key(once):
     again.enqueue(charge, 9, key=("day", 1))
     drain(10)
     assert [found.message_id for found in jobs()] == [first.message_id]
-
-
-def test_each_task_has_keys_of_its_own_also_under_a_named_once(once):
-    named = once.using(name="shop")
-    assert [named.enqueue(task, 7, key="k") for task in (charge, open_ended, charge)] == [True, True, False]
-    assert {record.key for record, _ in once.ledger.records()} == {
-        "shop.enqueue:test_enqueue:charge:k",
-        "shop.enqueue:test_enqueue:open_ended:k",
-    }
-
-
-def test_two_services_on_one_ledger_have_keys_of_their_own(once, monkeypatch):
-    inner = types.ModuleType("shop.orders")
-    inner.report = dramatiq.actor(by_name, broker=broker, queue_name="orders", actor_name="inner")
-    outer = types.ModuleType("orders")
-    outer.report = dramatiq.actor(lambda order: None, broker=broker, queue_name="orders", actor_name="outer")
-    for module in (inner, outer):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        monkeypatch.setattr(module.report.fn, "__module__", module.__name__)
-    assert once.using(name="shop").enqueue(outer.report, 7, key="k")
-    assert once.enqueue(inner.report, 7, key="k")
 
 
 @each(
@@ -277,24 +254,10 @@ def test_a_job_of_a_loop_that_ends_meanwhile_is_deferred_without_it(monkeypatch)
     assert [job["args"] for job in app.connector.jobs.values()] == [{"order": 7}]
 
 
-def test_a_relay_beside_an_application_leaves_a_job_of_taskiq_whose_event_loop_it_does_not_know():
-    lone = InMemoryBroker().task(task_name="lone")(by_name)
-    with pytest.raises(RuntimeError, match="does not know the event loop"):
-        TaskiqJobs(lone).put("k", {"order": 7}, {})
-
-
 def test_a_caller_without_an_event_loop_starts_the_broker_in_one_of_onceward(once):
     assert once.enqueue(alone, 7, key="k") is True
     assert drain(10) == 0
     until(lambda: ALONE == [7])
-
-
-def test_with_the_guards_off_each_call_says_that_it_queues_and_nothing_is_sent(once):
-    with off():
-        assert [once.enqueue(charge, 7, key="k") for _ in range(2)] == [True, True]
-        assert asyncio.run(once.enqueue_async(ship, 7, key="k"))
-        drain(1)
-    assert waiting() == []
 
 
 class Lossy(MemoryStore):
@@ -362,14 +325,3 @@ def test_a_target_says_what_is_wrong_with_an_address_or_a_message(monkeypatch, t
     ):
         with pytest.raises((ValueError, TypeError)):
             target.check(message)
-
-
-def test_a_handler_can_send_to_a_task_with_its_record(once):
-    @once(key="order", name="place")
-    def place(order: int, claim: Claim) -> None:
-        claim.send("task:test_enqueue:charge", {"order": order})
-
-    place(7)
-    place(7)
-    assert drain(10) == 0
-    assert [message.kwargs for message in jobs()] == [{"order": 7}]

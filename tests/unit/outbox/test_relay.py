@@ -8,7 +8,7 @@ import pytest
 
 import onceward
 from onceward import Once, OncewardError, StoreError
-from onceward.outbox import MessageNotSent, MessageRefused, Relay, register, targets
+from onceward.outbox import MessageRefused, Relay, register, targets
 from onceward.outbox import sender as senders
 from onceward.outbox.pending import drop_refused, retry_refused
 from onceward.outbox.sender import Sender
@@ -135,25 +135,6 @@ def test_a_later_message_that_only_others_can_send_is_left_to_them(once, store, 
     assert other.bodies == ["b"]
 
 
-def test_a_target_that_is_down_for_a_while_gets_all_in_order(once, store, box, crashed, clock):
-    for number in range(5):
-        crashed(str(number), (box.address, f"{number} a"), (box.address, f"{number} b"))
-    clock.advance(31.0)
-    box.target.answers.extend([MessageNotSent("down")] * 5)
-    relay = Relay(once, every=0.01)
-    relay.start()
-    for _ in range(1000):
-        if len(box.bodies) == 10:
-            break
-        time.sleep(0.01)
-        clock.advance(1.0)
-    relay.stop()
-    drained()
-    assert sorted(set(box.bodies)) == sorted(f"{number} {part}" for number in range(5) for part in "ab")
-    for number in range(5):
-        assert box.bodies.index(f"{number} a") < box.bodies.index(f"{number} b")
-
-
 def test_a_ledger_that_goes_away_is_tried_again(store, box, clock, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "onceward")
     away = threading.Event()
@@ -188,13 +169,6 @@ def outbox(faulty):
     yield from ()
 
 
-def test_a_pass_tells_that_the_ledger_is_away(store, clock):
-    faulty = Faults(store, lambda ask: fail_before())
-    faulty.capabilities = {"outbox": f"{__name__}:outbox"}
-    with pytest.raises(StoreError):
-        Relay(Once(faulty)).run(until_empty=True)
-
-
 def test_an_idle_relay_looks_ever_more_seldom(once, clock):
     waits, relay = [], Relay(once)
 
@@ -209,14 +183,6 @@ def test_an_idle_relay_looks_ever_more_seldom(once, clock):
     relay.run()
     assert [round(wait / 1.1) for wait in waits[:3]] == pytest.approx([10, 20, 40], rel=0.12)
     assert all(60 <= wait <= 72 for wait in waits[3:])
-
-
-def test_a_relay_stops_at_once(once):
-    relay = Relay(once, every=3600.0)
-    with relay:
-        assert relay._thread.is_alive()
-    assert not relay._thread.is_alive()
-    relay.stop()
 
 
 def test_a_ledger_without_the_index_has_no_relay_and_no_error(tmp_path, caplog):
@@ -279,12 +245,6 @@ def test_a_refused_message_is_dropped_and_the_retention_counts_again(refused, bo
     assert record.expires_at == record.lease_until + onceward.Policy().retention
     with pytest.raises(OncewardError, match="it has no unsent messages"):
         drop_refused(refused, "n:k")
-
-
-def test_nobody_interferes_while_the_others_are_sent(once, box, crashed):
-    crashed("k", (box.address, "a"))
-    with pytest.raises(OncewardError, match="no message that a target has refused"):
-        retry_refused(once.ledger, "n:k")
 
 
 @pytest.mark.parametrize("change", ["clear", "retry"])

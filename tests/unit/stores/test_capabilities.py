@@ -2,14 +2,12 @@
 
 import importlib
 import itertools
-import os
 import sys
 
 import pytest
 
-from commands.command_line import Cli
 from onceward import Once
-from onceward.stores import STORES, capabilities, offering
+from onceward.stores import STORES, capabilities
 from onceward.stores.capabilities import PROVISION, TRANSACT, TRANSACTION, Capability
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from places import SUPPORT
@@ -56,21 +54,6 @@ def test_every_capability_is_documented():
     assert [name for name in NAMES if f"\n| `{name}` |" not in told] == []
 
 
-def test_a_store_whose_driver_is_missing_is_not_offered(monkeypatch):
-    monkeypatch.setitem(STORES, "broken", "no_such_module")
-    assert list(offering("provision")) == [
-        "dynamodb",
-        "mariadb",
-        "mysql",
-        "postgresql",
-        "redis",
-        "rediss",
-        "sqlite",
-        "valkey",
-        "valkeys",
-    ]
-
-
 # --- a store of another package ------------------------------------------------------------------------------------------
 
 
@@ -109,18 +92,3 @@ def test_an_effect_commits_with_its_record_in_a_store_of_another_package(toy, tm
         transaction.result = 7
     assert effects == {"k": "done"}
     assert once.ledger.show("claim:k")[0].result == "7"
-
-
-@pytest.mark.nightly
-@pytest.mark.slow  # six processes
-def test_command_line_makes_looks_at_and_uses_store_of_another_package(tmp_path):
-    cli = Cli(tmp_path)
-    cli.env["PYTHONPATH"] += os.pathsep + TOY
-    url = f"toy://{tmp_path}/ledger"
-    assert "there is no ledger at toy://" in cli.run("ls", "--store", url).stderr
-    assert cli.run("init", "--store", url).stdout.startswith(b"made: toy ")
-    cli.write("lines", {"id": 1}, {"id": 1}, {"id": 2})
-    assert cli.run("pipe", "lines", "--key", "line.id", "--store", url, "--", "cat").returncode == 0
-    assert b"pipe:2" in cli.run("ls", "--store", url).stdout
-    assert b"is a toy" in cli.run("doctor", "--store", url).stdout
-    assert "Use a store that can: dynamodb" in cli.run("init", "--print", "terraform", "--store", url).stderr

@@ -9,8 +9,7 @@ import pytest
 from onceward import StoreError
 from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED
-from onceward.core.selections import ByKey, DueWithin
-from onceward.core.views import Criteria
+from onceward.core.selections import DueWithin
 from onceward.stores.capabilities import MIGRATE, OUTBOX
 from onceward.stores.sqlite import finding
 from onceward.stores.sqlite.schema import DUE_INDEX
@@ -74,15 +73,6 @@ def test_a_row_that_is_no_record_is_named_and_hides_no_other(store, clock):
     page = found(store)
     assert [record.key for record in page.records] == ["k0", "k2"]
     assert [one.key for one in page.damaged] == ["k1"]
-
-
-def test_unsent_messages_are_listed_by_the_index(store, clock, monkeypatch):
-    drive(store.insert_many([claim_of(f"k{n}", "a", status=COMPLETED) for n in range(50)]), store)
-    complete(store, "left", 5.0)
-    looked = []
-    monkeypatch.setattr("onceward.stores.sqlite.finding.next_page", lambda *told: looked.append(told[2]))
-    page = drive(store.select(ByKey(criteria=Criteria(("UNSENT",))), None, 10), store)
-    assert ([record.key for record in page.records], looked) == (["left"], [1])
 
 
 def test_a_clock_that_is_moved_by_hand_decides(tmp_path):

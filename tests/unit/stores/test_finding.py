@@ -12,7 +12,7 @@ from onceward.core.drivers import drive
 from onceward.core.protocol import STATES
 from onceward.core.record import Record
 from onceward.core.selections import ByKey
-from onceward.core.views import Criteria, changed_within, last_change, unchanged_for
+from onceward.core.views import Criteria
 from onceward.stores.capabilities import MIGRATE
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.schema import STOPPED_INDEX
@@ -87,14 +87,6 @@ def test_sqlite_finds_what_python_finds(store, criteria):
     assert found(store, criteria) == wanted
 
 
-def test_an_age_is_that_of_the_last_change():
-    for record in RECORDS:
-        for age in (58.0, 59.0, 60.0, 61.0):
-            changed = last_change(record, NOW)
-            assert meets(record, unchanged_for(age), NOW) == (changed <= NOW - age)
-            assert meets(record, changed_within(age), NOW) == (changed >= NOW - age)
-
-
 @each(
     ("states", "within"),
     [
@@ -107,10 +99,6 @@ def test_an_age_is_that_of_the_last_change():
 )
 def test_an_index_is_used_only_if_it_has_every_record_that_is_meant(states, within):
     assert Criteria(states).are_within(frozenset({"PARKED", "RELEASED"})) == within
-
-
-def test_lapsed_records_are_within_an_index_of_those_in_progress():
-    assert Criteria(("LAPSED",)).are_within(frozenset({"IN_PROGRESS"}))
 
 
 @pytest.mark.parametrize("make", [MemoryStore, None], ids=["memory", "sqlite"])

@@ -17,10 +17,6 @@ from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes import threads as threads_module
 from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
-from onceward.stores.mysql.queries import MysqlWrites
-from onceward.stores.postgres.queries import ManyRows
-from onceward.stores.redis.names import RedisNames
-from onceward.stores.redis.requests import RoundTrip, WriteCall
 from onceward.stores.sql.refusals import Broken, SqlRefusal
 from waiting import until
 
@@ -65,12 +61,12 @@ class Server:
         poison: the errors of keys.
         held: keys whose request waits until ``go`` is set.
         full: the error of a lane that opens.
-        shape: makes what a lane returns of the answers by their keys.
+
         opened: how often one was tried to be opened.
         unreadable: the errors of keys whose answer cannot be read.
     """
 
-    full, opened, shape = None, 0, dict
+    full, opened = None, 0
 
     def __init__(self):
         self.seen, self.poison, self.held, self.unreadable = [], {}, set(), {}
@@ -81,7 +77,7 @@ class Server:
         for key in keys:
             if (error := self.poison.get(key)) is not None and not (many and isinstance(error, KeyboardInterrupt)):
                 raise error
-        return self.shape({key: self.unreadable.get(key, f"{key} done") for key in keys})
+        return {key: self.unreadable.get(key, f"{key} done") for key in keys}
 
     def lane(self):
         self.lanes.append(BlockingLane(self))
@@ -170,35 +166,7 @@ def of_tasks(server, writes, lanes):
     return rest
 
 
-def redis_request(write):
-    """Return Redis' request for a write."""
-    argument = [["x" * write.size]]
-    call = WriteCall(None, RedisNames("o").shards[0], write.key.encode(), argument)
-    return RoundTrip(write.kind or "select", [call] if write.kind else [call, call])
-
-
-def redis_asked(request):
-    return request.action, list(dict.fromkeys(call.key.decode() for call in request.calls)), request.action == "many"
-
-
-def of_redis(run):
-    """The same, with the requests of Redis."""
-
-    def with_redis(server, writes, lanes):
-        server.shape = lambda answers: list(answers.values())
-        ask, ask_async = lanes.run, lanes.run_async
-
-        async def run_async(write, _):
-            return (await ask_async(redis_request(write), redis_asked))[0]
-
-        lanes.run, lanes.run_async = lambda write, _: ask(redis_request(write), redis_asked)[0], run_async
-        return run(server, writes, lanes)
-
-    with_redis.__name__ = f"{run.__name__} of Redis"
-    return with_redis
-
-
-both = pytest.mark.parametrize("run", [of_threads, of_tasks, of_redis(of_threads), of_redis(of_tasks)])
+both = pytest.mark.parametrize("run", [of_threads, of_tasks])
 
 
 @both
@@ -242,13 +210,6 @@ def test_a_write_does_not_pass_an_earlier_one_of_its_key(run, server):
     assert server.seen == [["first"], ["a", "c"], ["b"], ["b"]]
 
 
-def test_a_lone_caller_goes_at_once_and_alone(server):
-    lanes = server.open()
-    assert lanes.run(Write("a"), asked) == "a done"
-    assert asyncio.run(lanes.run_async(Write("b"), asked)) == "b done"
-    assert server.seen == [["a"], ["b"]]
-
-
 @both
 def test_one_key_twice_in_the_line_leaves_twice(run, server):
     run(server, [Write("a"), Write("b"), Write("a"), Write("a")], server.open())
@@ -272,13 +233,6 @@ def test_ends_leave_before_claims(run, server):
 def test_a_claim_does_not_wait_until_there_are_no_more_ends(run, server):
     run(server, [Write("a"), *(Write("k", "swap") for _ in range(6)), Write("b")], server.open())
     assert server.seen == [["first"], *[["k"]] * MOST_AHEAD, ["a", "b"], ["k"], ["k"]]
-
-
-def test_the_ends_of_many_leave_before_the_claims_of_many():
-    claims = ManyRows("insert", "", [["k"]]), MysqlWrites("insert", [])
-    ends = ManyRows("swap", "", [["k"]]), MysqlWrites("swap", [])
-    assert [one.rank for one in claims + ends] == [1, 1, 0, 0]
-    assert [RoundTrip(action, []).rank for action in ("insert_many", "swap_many", "load", "delete")] == [1, 0, 1, 0]
 
 
 @both
@@ -320,19 +274,6 @@ def test_a_waiter_that_is_cancelled_before_its_write_left_has_written_nothing(se
     assert server.seen == [["first"], ["c"], ["y", "z"]]
 
 
-def test_a_waiter_that_is_cancelled_in_the_middle_of_a_batch_has_written_nothing(server):
-    async def main():
-        lanes = server.open()
-        tasks = [asyncio.ensure_future(lanes.run_async(Write(key), asked)) for key in ("first", "a", "b", "c")]
-        await asyncio.sleep(0.01)
-        tasks[2].cancel()
-        server.go.set()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(main())
-    assert server.seen == [["first"], ["a", "c"]]
-
-
 def test_a_cancelled_waiter_does_not_stop_the_batch_that_carries_its_write(server):
     async def main():
         lanes = server.open()
@@ -371,25 +312,6 @@ def test_who_waits_too_long_is_told_and_its_neighbours_go_on(server):
         thread.join()
     assert "in use for 0.2 s" in outcomes[0]
     assert (outcomes[1], server.seen) == ("first done", [["first"]])
-
-
-def test_two_loops_have_lanes_of_their_own_and_take_them_with_them(server):
-    lanes, seen = server.open(), []
-
-    def work(key):
-        asyncio.run(lanes.run_async(Write(key), asked))
-        seen.append(key)
-
-    threads = [threading.Thread(target=work, args=(key,)) for key in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(server.lanes) == 2
-    refs = list(map(weakref.ref, server.lanes))
-    server.lanes.clear()
-    gc.collect()
-    assert [ref() for ref in refs] == [None, None]
 
 
 def test_lanes_go_with_their_loop_at_once_also_if_somebody_has_waited(server):
@@ -433,14 +355,6 @@ def test_writes_that_wait_at_a_close_are_done_and_the_lane_is_closed_then(run, s
     assert server.closed == 1
 
 
-def test_a_lane_that_an_interrupt_has_lost_is_made_anew(server):
-    lanes = server.open()
-    lanes._here.threads._free()  # taken, and forgotten
-    server.lanes.clear()
-    gc.collect()
-    assert lanes.run(Write("a"), asked) == "a done"
-
-
 def test_a_waiter_sees_that_an_interrupt_has_lost_the_lane(server):
     lanes, outcomes = server.open(), []
     lost = [lanes._here.threads._free()]
@@ -464,27 +378,12 @@ def test_a_lost_lane_takes_the_idle_ones_with_it_unless_it_could_not_open(is_rea
     assert server.closed == closed
 
 
-def test_lanes_of_a_loop_that_somebody_keeps_are_closed_when_it_has_ended(server):
-    lanes, loop = server.open(), asyncio.new_event_loop()
-    loop.run_until_complete(lanes.run_async(Write("a"), asked))
-    loop.close()
-    asyncio.run(lanes.run_async(Write("b"), asked))
-    assert server.closed == 1
-
-
 @both
 def test_an_answer_that_cannot_be_read_fails_alone(run, server):
     server.unreadable["b"] = StoreError("too long")
     outcomes = run(server, [Write("a"), Write("b"), Write("c")], server.open())
     assert outcomes == ["a done", server.unreadable["b"], "c done"]
     assert server.closed == 0
-
-
-@both
-def test_a_large_request_waits_its_turn_and_no_longer(run, server):
-    writes = [Write("a"), Write("thousand", None), Write("b"), Write("more", None), Write("c")]
-    run(server, writes, server.open())
-    assert server.seen == [["first"], ["a", "b", "c"], ["thousand"], ["more"]]
 
 
 def test_a_waiter_that_is_cancelled_is_not_asked_for_again_when_its_batch_was_refused(server):
@@ -586,19 +485,6 @@ def test_a_carrier_that_is_cancelled_before_it_begins_leaves_nobody_waiting(serv
 
     assert asyncio.run(main()) == ["first done", "a done", "b done"]
     assert stopped
-
-
-class Emptied(list):
-    """Is emptied by another thread right after somebody has looked."""
-
-    def __bool__(self):
-        return True
-
-
-def test_lanes_that_another_thread_closes_are_not_missed(server):
-    lanes = server.open()
-    lanes._here.threads._idle = Emptied()
-    assert lanes.run(Write("a"), asked) == "a done"
 
 
 def test_no_thread_of_a_forked_child_uses_the_lanes_of_the_parent(server, monkeypatch):

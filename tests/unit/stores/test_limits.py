@@ -7,9 +7,8 @@ import warnings
 
 import pytest
 
-from onceward.stores.sql.limits import limited, shut
+from onceward.stores.sql.limits import limited
 from onceward.stores.sql.refusals import Broken
-from tables import each
 
 
 class Lost(Exception):
@@ -58,22 +57,6 @@ def test_a_driver_without_a_socket_or_with_a_closed_one_is_not_limited():
     for driver in (None, object(), closed):
         with limited(driver, 0.01):
             pass
-
-
-class Alarmed:
-    """A driver's connection at whose socket a signal handler raises."""
-
-    def __init__(self, error):
-        self.error = error
-
-    def fileno(self):
-        raise self.error
-
-
-@each("error", [TimeoutError("time is up"), Lost()])
-def test_what_a_signal_handler_raises_there_comes_out(error):
-    with pytest.raises(type(error)):
-        shut(Alarmed(error))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

@@ -2,8 +2,7 @@
 
 import pytest
 
-from onceward import Completed, Once
-from onceward.core.record import RELEASED
+from onceward import Once
 from onceward.observe import Event
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
@@ -50,28 +49,3 @@ def test_a_takeover_takes_two_requests_and_is_told(ledger):
     events = [event for event in told if isinstance(event, Event)]
     assert [event.kind for event in events][-1] == "taken_over"
     assert events[-1].attempt == 2
-
-
-def test_an_expired_key_takes_two_requests_and_starts_anew(ledger):
-    clock, store = ledger
-    once = Once(store, name="n", lease=60, retention=60, clock=clock)
-    once.run("k", int)
-    with pytest.raises(Completed):
-        once.acquire("k")
-    clock.advance(61)
-    claims = []
-    assert requests_of(store, lambda: claims.append(once.acquire("k"))) == 2
-    assert claims[0].attempt == 1
-
-
-def test_a_released_key_is_claimed_with_its_error_and_next_attempt(ledger):
-    _, store = ledger
-    once = Once(store, name="n")
-    with pytest.raises(ValueError, match="boom"):
-        once.run("k", fail)
-    ((before, _),) = once.ledger.records()
-    assert before.status == RELEASED
-    claim = once.acquire("k")
-    assert (claim.attempt, claim.fence) == (2, before.fence + 1)
-    ((record, _),) = once.ledger.records()
-    assert record.error == "ValueError: boom"

@@ -133,6 +133,8 @@ def test_a_hook_that_nobody_would_await_is_refused(option, given):
 @each(
     ("make", "says"),
     [
+        (lambda: of_flask.idempotent(Once("memory:"), Rules(Route("/orders")), name="n"), "give it no path"),
+        (lambda: of_django.idempotent(Once("memory:"), Rules(Route("/orders")), name="n"), "give it no path"),
         (lambda: Route(5), "^path=5: give"),
         (lambda: Route(None), "^path=None: give"),
         (lambda: Route(key=None), "^key=None: give"),

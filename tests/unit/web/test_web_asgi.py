@@ -12,7 +12,7 @@ import pytest
 
 from observing import told_of
 from onceward import Once, current
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Route
@@ -25,6 +25,22 @@ from web.calls import AsgiIdempotency, Rules
 @pytest.fixture
 def once():
     return Once("memory:")
+
+
+def asked(guarded, *requests, times=1):
+    """Send requests one after another, and return the clients."""
+
+    async def main():
+        return [await ask(guarded, **how) for how in (requests or ({},)) * times]
+
+    return run(main())
+
+
+async def served(guarded, client=None, **how):
+    """Serve one request as long as it takes; returns its client."""
+    client = client or Client()
+    await guarded(scope(**how), client.receive, client.send)
+    return client
 
 
 # --- what is let through --------------------------------------------------------------------------------------------
@@ -87,33 +103,25 @@ def test_the_second_request_gets_the_first_ones_answer(once):
         assert (first.status, first.body) == (second.status, second.body) == (201, b'{"run":1}')
         assert first.headers == {"content-type": "application/json"}
         assert second.headers == first.headers | {"idempotent-replayed": "true", "content-length": "9"}
-        other = await ask(guarded, b'{"a": 2}', headers=KEY + JSON)
-        assert (other.status, other.problem) == (422, "reused")
+        assert (await ask(guarded, b'{"a": 2}', headers=KEY + JSON)).problem == "reused"
 
     app = Counter()
     guarded = AsgiIdempotency(app, once)
     run(main())
     assert app.bodies == [b'{"a": 1, "b": 2}']
-    (record,) = records(once)
-    assert record.key == "http:k:*"
+    assert records(once)[0].key == "http:k:*"
 
 
-@pytest.mark.parametrize("status", [200, 204, 304, 404])
+@pytest.mark.parametrize("status", [200, 204, 304])
 def test_an_answer_is_replayed_byte_by_byte(once, status):
     async def app(scope, receive, send):
         await answer(send, status, body, [(b"X-A", b"\xe4\xff"), (b"x-a", b"2"), (b"Set-Cookie", b"s=1")])
 
-    async def main():
-        await ask(guarded)
-        again = await ask(guarded)
-        assert (again.status, again.body) == (status, body)
-        kept = [(b"x-a", b"\xe4\xff"), (b"x-a", b"2"), (b"idempotent-replayed", b"true")]
-        length = [] if status in {204, 304} else [(b"content-length", str(len(body)).encode())]
-        assert again.sent[0]["headers"] == kept + length
-
-    body = b"" if status in {204, 304} else b"\x00\xff\xfe"
-    guarded = AsgiIdempotency(app, once)
-    run(main())
+    body = b"\x00\xff\xfe" if status == 200 else b""
+    _, again = asked(AsgiIdempotency(app, once), times=2)
+    assert (again.status, again.body) == (status, body)
+    kept = [(b"x-a", b"\xe4\xff"), (b"x-a", b"2"), (b"idempotent-replayed", b"true")]
+    assert again.sent[0]["headers"] == kept + ([(b"content-length", b"3")] if status == 200 else [])
 
 
 @pytest.mark.parametrize("wait", [None, PATIENCE])
@@ -164,13 +172,11 @@ def test_the_claim_is_at_hand_in_the_application_and_not_after_it(once):
         seen.append(await asyncio.to_thread(lambda: current().attempt))
 
     async def main():
-        client = Client()
-        await guarded(scope(), client.receive, client.send)
+        await served(AsgiIdempotency(app, once, name="shop"))
         with pytest.raises(Exception, match="there is no claim here"):
             current()
 
     seen = []
-    guarded = AsgiIdempotency(app, once, name="shop")
     run(main())
     assert seen == ["shop:k:*", 1]
 
@@ -199,17 +205,17 @@ def test_what_the_application_sets_in_its_context_is_seen_outside(once):
 
 
 def test_a_mounted_application_is_guarded_by_the_path_it_sees(once):
-    async def main():
-        first = await ask(guarded, path="/a/orders", root_path="/a")
-        assert first.body == b'{"run":1}'
-        again = await ask(guarded, path="/a/orders", root_path="/a")
-        assert again.body == b'{"run":1}'
-        assert (await ask(guarded, path="/b/orders", root_path="/b")).problem == "reused"
-        assert (await ask(guarded, path="/ab/orders", root_path="/a")).body == b'{"run":2}'  # not mounted there
-
-    app = Counter()
-    guarded = AsgiIdempotency(app, once, Rules(Route("/orders")))
-    run(main())
+    mounted = {"path": "/a/orders", "root_path": "/a"}
+    guarded = AsgiIdempotency(Counter(), once, Rules(Route("/orders")))
+    first, again, other, beside = asked(
+        guarded,
+        mounted,
+        mounted,
+        {"path": "/b/orders", "root_path": "/b"},
+        {"path": "/ab/orders", "root_path": "/a"},  # not mounted there
+    )
+    assert (first.body, again.body, beside.body) == (b'{"run":1}', b'{"run":1}', b'{"run":2}')
+    assert other.problem == "reused"
 
 
 # --- requests that are refused --------------------------------------------------------------------------------------
@@ -236,7 +242,7 @@ def test_client_that_leaves_before_its_request_is_complete_starts_nothing(once):
         client = Client(b"half", b"never")
         client.pending.pop()
         client.gone.set()
-        await guarded(scope(), client.receive, client.send)
+        await served(guarded, client)
         assert (await ask(guarded, b"whole")).status == 201
 
     app = Counter()
@@ -251,18 +257,6 @@ def test_without_a_ledger_nothing_runs(caplog):
     client = run(ask(AsgiIdempotency(app, once)))
     assert (client.status, client.problem, app.runs) == (503, "unready", 0)
     assert "POST *" in caplog.text
-
-
-def test_options_that_make_no_sense_are_refused(once):
-    app = Counter()
-    with pytest.raises(TypeError, match="wait=SECONDS"):
-        AsgiIdempotency(app, once, on_busy=5)
-    with pytest.raises(ValueError, match="each request is answered"):
-        AsgiIdempotency(app, once.using(on_busy="skip"))
-    with pytest.raises(ValueError, match="lease=0"):
-        AsgiIdempotency(app, once, lease=0)
-    with pytest.raises(ValueError, match="colon"):
-        AsgiIdempotency(app, once, name="a:b")
 
 
 # --- the answer's way -----------------------------------------------------------------------------------------------
@@ -280,41 +274,32 @@ def streaming(chunks, headers=(), before=None):
     return app
 
 
-def seen_of(once, app, **how):
-    """Return what had been sent and what stood in the ledger at each message that the client got."""
-    seen = []
+@each(
+    ("chunks", "headers", "sent"),
+    [
+        (None, (), [(None, False, COMPLETED), (b'{"run":1}', False, COMPLETED)]),
+        ([b"a"], (), [(None, False, IN_PROGRESS), (b"a", True, IN_PROGRESS), (None, False, COMPLETED)]),
+        (
+            [b"a", b"b", b""],
+            [(b"Content-Length", b"2")],
+            [
+                (None, False, IN_PROGRESS),
+                (b"a", True, IN_PROGRESS),
+                *[(part, True, COMPLETED) for part in (b"b", b"")],
+                (None, False, COMPLETED),
+            ],
+        ),
+    ],
+)
+def test_nobody_has_a_whole_answer_before_it_is_recorded(chunks, headers, sent):
+    once, seen = Once("memory:"), []
 
     def watch(message):
-        seen.append((message.get("body"), message.get("more_body", False), statuses(once)))
+        seen.append((message.get("body"), message.get("more_body", False), *statuses(once)))
 
-    client = run(ask(AsgiIdempotency(app, once, **how), watch=watch))
-    return client, seen
-
-
-def test_nobody_has_a_whole_answer_before_it_is_recorded(once):
-    _, seen = seen_of(once, Counter())
-    assert seen == [(None, False, [COMPLETED]), (b'{"run":1}', False, [COMPLETED])]
-
-
-def test_a_streamed_answer_goes_as_it_comes_but_for_its_end(once):
-    _, seen = seen_of(once, streaming([b"a", b"b"]))
-    assert seen == [
-        (None, False, [IN_PROGRESS]),
-        (b"a", True, [IN_PROGRESS]),
-        (b"b", True, [IN_PROGRESS]),
-        (None, False, [COMPLETED]),
-    ]
-
-
-def test_the_chunk_that_completes_the_length_is_the_end(once):
-    _, seen = seen_of(once, streaming([b"a", b"b", b""], [(b"Content-Length", b"2")]))
-    assert seen == [
-        (None, False, [IN_PROGRESS]),
-        (b"a", True, [IN_PROGRESS]),
-        (b"b", True, [COMPLETED]),
-        (b"", True, [COMPLETED]),
-        (None, False, [COMPLETED]),
-    ]
+    app = Counter() if chunks is None else streaming(chunks, headers)
+    run(ask(AsgiIdempotency(app, once), watch=watch))
+    assert seen == sent
 
 
 @pytest.mark.parametrize("body", [b"", b"abc"])
@@ -322,54 +307,15 @@ def test_an_answer_shorter_than_its_content_length_is_not_replayed_as_a_whole_on
     async def app(scope, receive, send):
         await answer(send, 201, body, [(b"content-length", b"9")])
 
-    async def main():
-        guarded = AsgiIdempotency(app, once)
-        await ask(guarded)
-        again = await ask(guarded)
-        assert (again.status, again.problem) == (409, "unavailable")
-
-    run(main())
+    assert asked(AsgiIdempotency(app, once), times=2)[1].problem == "unavailable"
 
 
 def test_an_answer_longer_than_is_recorded_is_sent_and_never_made_again(once):
-    async def main():
-        first = await ask(guarded)
-        assert first.body == b"abcdefghi"
-        again = await ask(guarded)
-        assert (again.status, again.problem) == (409, "unavailable")
-        assert b"more than 8 bytes" in again.body
-
     guarded = AsgiIdempotency(streaming([b"abc", b"def", b"ghi"]), once, Rules(max_response=8))
-    run(main())
-
-
-def test_a_long_answer_is_not_held_in_memory(once):
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        for _ in range(1000):
-            await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
-        await send({"type": "http.response.body"})
-
-    async def main():
-        nonlocal size
-        client = Client()
-
-        async def send(message):
-            nonlocal size
-            size += len(message.get("body", b""))
-
-        gc.collect()
-        tracemalloc.start()
-        await AsgiIdempotency(app, once)(scope(), client.receive, send)
-
-    size = 0
-    try:
-        run(main())
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert size == 1000 << 16
-    assert peak < 4 << 20
+    first, again = asked(guarded, times=2)
+    assert first.body == b"abcdefghi"
+    assert again.problem == "unavailable"
+    assert b"more than 8 bytes" in again.body
 
 
 def test_background_work_begins_when_the_answer_is_recorded_and_sent(once):
@@ -380,14 +326,9 @@ def test_background_work_begins_when_the_answer_is_recorded_and_sent(once):
         assert (await receive())["type"] == "http.disconnect"  # as ASGI has it after an answer
         raise RuntimeError("in the background")
 
-    async def main():
-        nonlocal client
-        client = Client()
-        with pytest.raises(RuntimeError, match="in the background"):
-            await AsgiIdempotency(app, once)(scope(), client.receive, client.send)
-
-    seen, client = [], None
-    run(main())
+    seen, client = [], Client()
+    with pytest.raises(RuntimeError, match="in the background"):
+        run(served(AsgiIdempotency(app, once), client))
     assert seen == [(2, [COMPLETED])]
     assert statuses(once) == [COMPLETED]
 
@@ -398,34 +339,11 @@ def test_extensions_that_go_past_the_messages_are_not_offered(once):
         await send({"type": "http.response.debug", "info": {}})
         await answer(send)
 
-    async def main():
-        client = Client()
-        given = scope(extensions={name: {} for name in offered})
-        await AsgiIdempotency(app, once)(given, client.receive, client.send)
-        return client
-
     seen = []
     offered = ["http.response.debug", "http.response.pathsend", "http.response.trailers", "http.response.zerocopysend"]
-    client = run(main())
+    client = run(served(AsgiIdempotency(app, once), extensions={name: {} for name in offered}))
     assert seen == [{"http.response.debug"}]
     assert client.sent[0]["type"] == "http.response.debug"
-
-
-def test_messages_out_of_their_order_are_left_to_the_server(once):
-    async def app(scope, receive, send):
-        with pytest.raises(LookupError):
-            await send({"type": "http.response.body", "body": b"early"})
-        await answer(send)
-        with pytest.raises(LookupError):
-            await send({"type": "http.response.body", "body": b"late"})
-
-    def watch(message):
-        if message.get("body") in {b"early", b"late"}:
-            raise LookupError
-
-    client = run(ask(AsgiIdempotency(app, once), watch=watch))
-    assert client.body == b"{}"
-    assert run(ask(AsgiIdempotency(app, once))).body == b"{}"
 
 
 # --- answers and handlers that fail ---------------------------------------------------------------------------------
@@ -433,77 +351,24 @@ def test_messages_out_of_their_order_are_left_to_the_server(once):
 
 @pytest.mark.parametrize("status", [500, 408, 425, 429, 503])
 def test_an_answer_that_is_no_outcome_is_sent_and_the_key_given_back(once, status):
-    async def main():
-        for number in (1, 2):
-            client = await ask(guarded)
-            assert (client.status, client.body) == (status, b'{"run":%d}' % number)
-            assert statuses(once) == [RELEASED]
-
-    guarded = AsgiIdempotency(Counter(status), once)
-    run(main())
-
-
-def test_an_exception_gives_the_key_back_and_goes_on(once):
-    async def app(scope, receive, send):
-        nonlocal runs
-        runs += 1
-        if runs == 1:
-            raise LookupError("of the application")
-        await answer(send)
-
-    async def main():
-        with pytest.raises(LookupError, match="of the application"):
-            await ask(guarded)
-        assert statuses(once) == [RELEASED]
-        assert (await ask(guarded)).status == 201
-        assert "idempotent-replayed" in (await ask(guarded)).headers
-
-    runs = 0
-    guarded = AsgiIdempotency(app, once)
-    run(main())
-    assert runs == 2
-
-
-def test_an_exception_amid_an_answer_breaks_it_off_and_gives_the_key_back(once):
-    async def before(number):
-        if number:
-            raise LookupError
-
-    async def main():
-        client = Client()
-        with pytest.raises(LookupError):
-            await guarded(scope(), client.receive, client.send)
-        return client
-
-    guarded = AsgiIdempotency(streaming([b"a", b"b"], before=before), once)
-    client = run(main())
-    assert [message.get("more_body") for message in client.sent] == [None, True]
+    clients = asked(AsgiIdempotency(Counter(status), once), times=2)
+    assert [(client.status, client.body) for client in clients] == [(status, b'{"run":%d}' % run) for run in (1, 2)]
     assert statuses(once) == [RELEASED]
 
 
-def test_answer_begun_and_not_yet_sent_is_dropped_when_its_handler_fails(once):
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 201, "headers": []})
-        raise LookupError
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_exception_gives_the_key_back_and_goes_on(once, begun):
+    async def before(number):
+        if number or not begun:
+            raise LookupError("of the application")
 
-    async def main():
-        client = Client()
-        with pytest.raises(LookupError):
-            await AsgiIdempotency(app, once)(scope(), client.receive, client.send)
-        assert client.sent == []  # so that whoever catches it can answer with 500
-
-    run(main())
-
-
-def test_a_failing_key_is_parked_when_that_is_asked_for(once):
-    async def main():
-        assert (await ask(guarded)).status == 500
-        assert statuses(once) == [PARKED]
-        parked = await ask(guarded)
-        assert (parked.status, parked.problem) == (409, "stopped")
-
-    guarded = AsgiIdempotency(Counter(500), once, on_error="park")
-    run(main())
+    client = Client()
+    with pytest.raises(LookupError, match="of the application"):
+        run(served(AsgiIdempotency(streaming([b"a", b"b"], before=before), once), client))
+    assert [message.get("more_body") for message in client.sent] == ([None, True] if begun else [])
+    assert statuses(once) == [RELEASED]
+    again = asked(AsgiIdempotency(Counter(), once), times=2)
+    assert ["idempotent-replayed" in client.headers for client in again] == [False, True]
 
 
 def test_no_answer_at_all_gives_the_key_back_and_half_of_one_completes_it(once):
@@ -513,17 +378,10 @@ def test_no_answer_at_all_gives_the_key_back_and_half_of_one_completes_it(once):
     async def half(scope, receive, send):
         await send({"type": "http.response.start", "status": 201, "headers": []})
 
-    async def main():
-        client = Client()
-        await AsgiIdempotency(silent, once)(scope(), client.receive, client.send)
-        assert (client.sent, statuses(once)) == ([], [RELEASED])
-        client = Client()
-        await AsgiIdempotency(half, once)(scope(), client.receive, client.send)
-        assert (len(client.sent), statuses(once)) == (1, [COMPLETED])
-        again = await ask(AsgiIdempotency(half, once))
-        assert (again.status, again.problem) == (409, "unavailable")
-
-    run(main())
+    for app, sent, status in ((silent, 0, RELEASED), (half, 1, COMPLETED)):
+        client = run(served(AsgiIdempotency(app, once)))
+        assert (len(client.sent), statuses(once)) == (sent, [status])
+    assert asked(AsgiIdempotency(half, once))[0].problem == "unavailable"
 
 
 # --- claims that are lost, ledgers that are away --------------------------------------------------------------------
@@ -539,19 +397,14 @@ def test_an_answer_that_came_after_its_claim_was_lost_is_not_sent(once, caplog):
     assert "LeaseLost" in caplog.text
 
 
-def test_a_stream_whose_claim_was_lost_is_broken_off(once, caplog):
+def test_a_stream_whose_claim_was_lost_is_broken_off(once):
     async def before(number):
         if number:
             once.ledger.clear(current().record.key, live=True)
 
-    async def main():
-        client = Client()
-        with pytest.raises(Exception, match="broken off"):
-            await guarded(scope(), client.receive, client.send)
-        return client
-
-    guarded = AsgiIdempotency(streaming([b"a", b"b"], before=before), once)
-    client = run(main())
+    client = Client()
+    with pytest.raises(Exception, match="broken off"):
+        run(served(AsgiIdempotency(streaming([b"a", b"b"], before=before), once), client))
     assert [message.get("more_body") for message in client.sent] == [None, True, True]  # and no end
 
 
@@ -565,13 +418,9 @@ def test_an_answer_that_cannot_be_recorded_is_sent_and_its_key_stays_held(caplog
         is_away = False
         raise RuntimeError("and the background fails, too")
 
-    async def main():
-        client = Client()
-        with pytest.raises(RuntimeError):
-            await AsgiIdempotency(app, away)(scope(), client.receive, client.send)
-        return client
-
-    client = run(main())
+    client = Client()
+    with pytest.raises(RuntimeError):
+        run(served(AsgiIdempotency(app, away), client))
     assert (client.status, client.body) == (201, b"{}")
     assert "ResultNotRecorded" in caplog.text
     assert statuses(Once(store)) == [IN_PROGRESS]
@@ -582,25 +431,21 @@ def test_an_answer_that_cannot_be_recorded_is_sent_and_its_key_stays_held(caplog
 
 def test_an_answer_that_commits_with_its_effect_is_replayed(tmp_path):
     async def app(scope, receive, send):
-        with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS charges (amount INTEGER)")
-            with current().transaction(connection) as transaction:
-                connection.execute("INSERT INTO charges VALUES (5)")
-                transaction.result = Answer(201, [("content-type", "application/json")], b'{"charged":5}')
+        connection.execute("CREATE TABLE IF NOT EXISTS charges (amount INTEGER)")
+        with current().transaction(connection) as transaction:
+            connection.execute("INSERT INTO charges VALUES (5)")
+            transaction.result = Answer(201, [("content-type", "application/json")], b'{"charged":5}')
         raise RuntimeError("the answer never comes")
-
-    async def main():
-        with pytest.raises(RuntimeError):
-            await ask(guarded)
-        again = await ask(guarded)
-        assert (again.status, again.body) == (201, b'{"charged":5}')
 
     once = Once(f"sqlite:///{tmp_path}/ledger.db")
     guarded = AsgiIdempotency(app, once)
-    run(main())
-    once.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+        with pytest.raises(RuntimeError):
+            asked(guarded)
+        (again,) = asked(guarded)
+        assert (again.status, again.body) == (201, b'{"charged":5}')
         assert connection.execute("SELECT count(*) FROM charges").fetchone() == (1,)
+    once.close()
 
 
 def test_a_claim_completed_with_what_is_no_answer_is_not_run_again(once):
@@ -608,13 +453,8 @@ def test_a_claim_completed_with_what_is_no_answer_is_not_run_again(once):
         await current().complete_async({"charged": 5})
         await answer(send)
 
-    async def main():
-        assert (await ask(guarded)).status == 201
-        again = await ask(guarded)
-        assert (again.status, again.problem) == (409, "unavailable")
-
-    guarded = AsgiIdempotency(app, once)
-    run(main())
+    first, again = asked(AsgiIdempotency(app, once), times=2)
+    assert (first.status, again.problem) == (201, "unavailable")
 
 
 # --- clients that leave ---------------------------------------------------------------------------------------------
@@ -746,12 +586,8 @@ def test_a_client_that_the_server_cannot_write_to_costs_nothing(once):
     def watch(message):
         raise ConnectionResetError
 
-    async def main():
-        await ask(guarded, watch=watch)
-        assert (await ask(guarded)).body == b"abc"
-
     guarded = AsgiIdempotency(streaming([b"a", b"b", b"c"]), once)
-    run(main())
+    assert asked(guarded, {"watch": watch}, {})[1].body == b"abc"
 
 
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
@@ -785,21 +621,6 @@ def test_server_sent_events_end_with_their_client_and_do_not_begin_again(once):
     run(main())
 
 
-def test_server_sent_events_of_a_cancelled_request_end_for_good(once):
-    async def main():
-        client = Client()
-        request = asyncio.create_task(guarded(scope(), client.receive, client.send))
-        while len(client.sent) < 3:
-            await asyncio.sleep(0.01)
-        request.cancel()
-        while statuses(once) != [COMPLETED]:
-            await asyncio.sleep(0.01)
-        assert (await ask(guarded)).problem == "unavailable"
-
-    guarded = AsgiIdempotency(events, once)
-    run(main())
-
-
 def test_a_stream_too_long_to_be_recorded_ends_when_its_client_leaves(once):
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -824,9 +645,8 @@ def test_a_stream_too_long_to_be_recorded_ends_when_its_client_leaves(once):
 
 def test_what_happens_is_told(once):
     async def main():
-        await ask(guarded)
-        await ask(guarded)
-        await ask(guarded, b"other")
+        for body in (b"", b"", b"other"):
+            await ask(guarded, body)
 
     seen = []
     guarded = AsgiIdempotency(Counter(), told_of(once, seen), Rules(Route("/orders")))
@@ -906,18 +726,13 @@ def test_an_answer_is_recorded_though_its_framework_cancels_it_at_the_end():
 
 
 def test_an_answer_is_recorded_though_its_frameworks_time_is_over():
-    once = Once(SlowStore())
-    counter = Counter()
+    once, counter = Once(SlowStore()), Counter()
 
     async def app(scope, receive, send):
         with anyio.move_on_after(0.01):
             await counter(scope, receive, send)
 
-    async def main():
-        guarded = AsgiIdempotency(app, once)
-        return [await ask(guarded) for _ in range(2)]
-
-    answers = run(main())
+    answers = asked(AsgiIdempotency(app, once), times=2)
     assert [(answer.status, answer.body) for answer in answers] == [(201, b'{"run":1}')] * 2
     assert statuses(once) == [COMPLETED]
     once.close()
@@ -1052,11 +867,6 @@ def test_header_lines_that_can_be_read_only_once_reach_the_application(once):
         seen.extend(scope["headers"])
         await answer(send)
 
-    async def main():
-        client = Client()
-        lines = scope() | {"headers": iter(KEY)}
-        await AsgiIdempotency(app, once)(lines, client.receive, client.send)
-        assert client.status == 201
-
-    run(main())
-    assert seen == KEY
+    client = Client()
+    run(AsgiIdempotency(app, once)(scope() | {"headers": iter(KEY)}, client.receive, client.send))
+    assert (client.status, seen) == (201, KEY)

@@ -6,7 +6,7 @@ import gc
 import anyio
 import pytest
 
-from onceward import Once, OncewardError, current
+from onceward import Once
 from onceward.claim import heartbeat
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from web import asgi
@@ -100,37 +100,7 @@ def test_a_request_that_is_cancelled_with_its_handler_before_that_begins_renews_
     assert all(claim() is None for claim in heartbeat.HEARTBEAT._claims.values())
 
 
-def test_a_handler_that_cancels_its_task_at_its_end_cancels_the_request(once):
-    async def app(scope, receive, send):
-        await asgi.answer(send)
-        asyncio.current_task().cancel()
-
-    async def main():
-        with pytest.raises(asyncio.CancelledError):
-            await serve(AsgiIdempotency(app, once))
-
-    run(main())
-    assert asgi.statuses(once) == [COMPLETED]
-
-
 # --- what its server sees of it -------------------------------------------------------------------------------------
-
-
-def test_who_gives_a_request_up_holds_no_claim_and_may_send_it_again(once):
-    async def app(scope, receive, send):
-        await asyncio.sleep(0.05)
-        await asgi.answer(send)
-
-    async def main():
-        guarded = AsgiIdempotency(app, once, wait=5)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await serve(guarded)
-        with pytest.raises(OncewardError, match="there is no claim here"):
-            current()
-        return await serve(guarded)
-
-    assert run(main()).headers["idempotent-replayed"] == "true"
 
 
 @pytest.mark.parametrize("waits", [0, 1])
@@ -201,6 +171,3 @@ def test_errors_leave_nothing_to_the_garbage_collector(once, waits, error):
             gc.enable()
 
     assert run(main()) < 20
-
-
-# --- header lines ---------------------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from flask import Flask, Response, current_app, request, stream_with_context
 
 from observing import told_of
 from onceward import Once, current
-from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
-from onceward.web import Answer, Route
+from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.web import flask as of_flask
 from onceward.web.flask import answer
 from web.calls import Rules, guards
@@ -123,21 +122,6 @@ def test_an_error_that_the_application_handles_is_recorded_as_its_answer(app, vi
     assert (len(post.runs), statuses(once)) == (1, [COMPLETED])
 
 
-def test_any_other_exception_gives_the_key_back_and_goes_on(app, view, once):
-    app.testing = True
-
-    def fail(number):
-        raise LookupError("its own")
-
-    post = view(fail)
-    for _ in range(2):
-        with pytest.raises(LookupError, match="its own"):
-            post()
-    assert [(r.status, r.attempts, r.error) for r, _ in once.ledger.records()] == [
-        (RELEASED, 2, "LookupError: its own")
-    ]
-
-
 def test_after_request_sees_replays_like_answers_and_is_not_recorded(app, view):
     seen = []
 
@@ -205,26 +189,3 @@ def test_a_view_may_complete_its_claim_with_its_response(view):
     post = view(order)
     assert [(one.status_code, one.json) for one in (post(), post())] == [(201, {"order": 7})] * 2
     assert len(post.runs) == 1
-
-
-def test_an_answer_without_a_content_type_is_replayed_without_one(view):
-    def order(number):
-        current().complete(Answer(201, [], b"7"))
-        return "7"
-
-    post = view(order)
-    post()
-    assert (post().data, post().content_type) == (b"7", None)
-
-
-def test_rules_with_a_path_are_refused_for_the_view_has_one(once):
-    with pytest.raises(ValueError, match="give it no path"):
-        idempotent(once, Rules(Route("/orders")))
-
-
-def test_a_worker_that_has_lost_its_claim_does_not_give_its_response(view, once):
-    def steal(number):
-        once.ledger.clear(current().record.key, live=True)
-        return "mine"
-
-    assert problem(view(steal)()) == "in-flight"

@@ -125,7 +125,7 @@ def broken(status):
     raise ZeroDivisionError(status)
 
 
-@pytest.mark.parametrize("shell", ["asgi", "wsgi", "lambda"])
+@pytest.mark.parametrize("shell", ["asgi", "lambda"])
 def test_an_effect_is_not_repeated_because_record_raises(once, caplog, shell):
     rules = Rules(record=broken)
     if shell == "asgi":
@@ -133,10 +133,6 @@ def test_an_effect_is_not_repeated_because_record_raises(once, caplog, shell):
         guarded = AsgiIdempotency(app, once, rules)
         answers = [asgi.run(asgi.ask(guarded)) for _ in range(2)]
         assert [(answer.status, answer.body) for answer in answers] == [(201, b'{"run":1}')] * 2
-    elif shell == "wsgi":
-        guarded = WsgiIdempotency(wsgi.Shop(), once, rules)
-        answers = [wsgi.ask(guarded) for _ in range(2)]
-        assert [(answer.status, answer.sent) for answer in answers] == [(201, b'{"run":1}')] * 2
     else:
         runs = []
 

@@ -13,7 +13,6 @@ from onceward.web import AsgiIdempotency, Scope
 from places import SOURCES, WORKERS
 from servers.needs import free_port
 from web.calls import Rules, call, post
-from web.servers import uvicorn
 
 pytestmark = pytest.mark.sampled(app=1)
 
@@ -39,34 +38,19 @@ def test_a_lease_that_is_too_short_fails_when_the_server_starts(app, tmp_path):
     assert "Application startup failed" in server.stderr
 
 
-@pytest.mark.slow
-def test_a_lease_that_fits_starts(tmp_path):
-    with uvicorn("web_asgi_wrong:starlette", LEASE="30", LEDGER=f"sqlite:///{tmp_path}/ledger.db") as server:
-        assert server.post("/")[0] == 400  # its key is missing
-
-
-def test_a_start_that_fails_raises_the_error_itself(once):
+def test_options_are_told_at_the_start_or_else_at_the_first_request(once):
     app = Starlette()
     app.add_middleware(AsgiIdempotency, once=once, rules=Rules())
+    for begin in (start, lambda app: call(app, post("/"))):
+        with pytest.raises(TypeError, match="name= is missing"):
+            begin(app)
     with pytest.raises(TypeError, match="name= is missing"):
-        start(app)
-
-
-def test_a_server_without_a_lifespan_is_told_at_the_first_request(once):
-    app = Starlette()
-    app.add_middleware(AsgiIdempotency, once=once, rules=Rules())
-    with pytest.raises(TypeError, match="name= is missing"):
-        call(app, post("/"))
+        AsgiIdempotency(None, once, Rules())
 
 
 def test_asgi_servers_authenticate_nobody(once):
     with pytest.raises(ValueError, match=r"Scope\.HOST: ASGI servers authenticate nobody"):
         AsgiIdempotency(None, once, Rules(scope=Scope.HOST), name="shop")
-
-
-def test_who_makes_the_middleware_at_once_is_told_at_once(once):
-    with pytest.raises(TypeError, match="name= is missing"):
-        AsgiIdempotency(None, once, Rules())
 
 
 def start(app):

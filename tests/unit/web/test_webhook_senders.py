@@ -391,14 +391,6 @@ def test_the_same_for_a_coroutine():
     assert handled == ["a", "bad", "b"]
 
 
-def test_an_answer_of_the_verifier_is_the_answer():
-    class Ping:
-        def verify(self, headers, body):
-            return Answer(204)
-
-    assert WebhookReceiver(Once("memory:"), Ping(), print, name="ping").answer({}, b"").status == 204
-
-
 def test_a_sender_of_your_own_is_a_row():
     class Acme(HmacSender):
         signature, at, signs, form = "x-acme-signature", "x-acme-time", "{at}.{body}", "{base64}"
