@@ -21,13 +21,6 @@ def test_no_file_imports_itself_by_way_of_others():
     TopologicalSorter(files).prepare()  # CycleError names the files
 
 
-def test_core_imports_nothing_of_ours_but_the_errors():
-    graph = build_graph("onceward", exclude_type_checking_imports=True, cache_dir=None)
-    core = {"onceward.core"} | graph.find_descendants("onceward.core")
-    imported = {found for module in core for found in graph.find_modules_directly_imported_by(module)}
-    assert imported - core == {"onceward.errors"}
-
-
 DJANGOS = {"Command", "Meta", "Migration"}
 
 

@@ -50,11 +50,6 @@ def test_importing_onceward_loads_no_driver_and_nothing_that_is_dear():
     assert not dear & set(json.loads(loaded))
 
 
-def test_every_public_name_is_there_and_documented():
-    for name in onceward.__all__:
-        assert getattr(onceward, name).__doc__, name
-
-
 def test_using_changes_the_defaults_of_a_new_once_on_the_same_store():
     once = Once(MemoryStore(), lease=5, max_attempts=3)
     other = once.using(lease=8)
@@ -63,24 +58,10 @@ def test_using_changes_the_defaults_of_a_new_once_on_the_same_store():
     assert once.policy.lease == 5
 
 
-def test_using_a_name_changes_the_namespace():
-    once = Once(MemoryStore(), name="one")
-    once.using(name="two").acquire("k").complete()
-    once.acquire("k").complete()
-    assert sorted(once.store.records) == ["one:k", "two:k"]
-
-
 def test_a_name_of_the_guard_is_stronger_than_one_of_once():
     once = Once(MemoryStore(), name="one")
     assert once(key="order", name="two")(lambda order: order).key_of(5) == "two:5"
     assert once(key="order")(lambda order: order).key_of(5) == "one:5"
-
-
-def test_claims_and_functions_have_namespaces_of_their_own():
-    once = Once(MemoryStore())
-    with once.claim("k"):
-        pass
-    assert once.run("k", int) == 0
 
 
 def test_two_stores_are_two_ledgers():
@@ -105,11 +86,6 @@ def test_a_claim_context_can_be_entered_again_after_it_was_left():
         pass
 
 
-def test_leaving_a_context_that_was_not_entered_is_an_error():
-    with pytest.raises(RuntimeError, match="not entered"):
-        Once(MemoryStore()).claim("k").__exit__(None, None, None)
-
-
 @each("key", [None, "", (1, None), {}])
 def test_a_missing_key_never_becomes_an_unprotected_call(key):
     once = Once(MemoryStore())
@@ -123,19 +99,6 @@ def test_a_missing_key_never_becomes_an_unprotected_call(key):
         with pytest.raises(onceward.KeyMissing):
             call()
     assert once.store.records == {}
-
-
-def test_two_guards_of_one_function_share_its_keys():
-    once = Once(MemoryStore())
-    runs = []
-
-    def handle(order):
-        runs.append(order)
-
-    once(key="order")(handle)(1)
-    once(key="order", lease=5)(handle)(1)
-    once.run(1, handle, 1)
-    assert runs == [1]
 
 
 def test_a_long_life_does_not_gather_memory():
@@ -158,24 +121,6 @@ def test_a_long_life_does_not_gather_memory():
     )
     tracemalloc.stop()
     assert grown < 20_000
-
-
-def test_functions_that_are_gone_are_not_kept():
-    import gc
-    import weakref
-
-    once = Once(MemoryStore(), name="n")
-
-    def make():
-        def handle():
-            return 1
-
-        once.run("k", handle)
-        return weakref.ref(handle)
-
-    alive = make()
-    gc.collect()
-    assert alive() is None
 
 
 def test_a_handler_in_a_copied_context_is_a_handler_of_the_same_claim():
@@ -216,27 +161,6 @@ def test_a_once_made_at_import_time_serves_the_workers_of_prefork_server(tmp_pat
     first, _, count = run_python(PREFORK, tmp_path / "other.db").strip().rpartition(" ")
     assert first == "[0, 0, 0, 0]"
     assert int(count) == 54
-
-
-WARNING = """
-import warnings
-from onceward import Once, ResultWarning, ResultUnavailable
-once = Once("memory:")
-runs = []
-def handle(): runs.append(1); return object()
-try:
-    once.run("k", handle)
-except ResultWarning:
-    pass
-try:
-    once.run("k", handle)
-except ResultUnavailable:
-    print(runs)
-"""
-
-
-def test_under_w_error_an_effect_with_an_unstorable_result_runs_once():
-    assert run_python(WARNING) == "[1]\n"
 
 
 def test_a_busy_key_is_busy_in_every_form():

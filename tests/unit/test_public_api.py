@@ -25,14 +25,6 @@ def test_what_broke_since_the_last_release_is_in_the_changelog():
     assert unannounced(breaking(released, LISTED.read_text()), (ROOT / "CHANGELOG.md").read_text()) == []
 
 
-def test_the_list_has_what_users_import():
-    listed = LISTED.read_text().splitlines()
-    assert "onceward.Busy: class" in listed
-    assert "onceward.current: def f()" in listed
-    assert any(line.startswith("onceward.Once.run: def f(self, key, function, /,") for line in listed)
-    assert any(line.startswith("onceward.aws.on_sqs: def f(") for line in listed)
-
-
 @each(
     ("old", "new", "said"),
     [

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from xdist.remote import Producer
 
-from schedule import Scheduling, is_of, left_out, rank
+from schedule import Scheduling, is_of, left_out
 
 
 class Process:
@@ -79,20 +79,6 @@ def test_a_process_runs_what_it_has_collected_and_all_of_them_those_of_the_store
     assert kinds == [waits, waits, computes] * 2
 
 
-def test_a_file_with_servers_of_its_own_is_one_processs(tmp_path):
-    (tmp_path / "plain.py").touch()
-    (tmp_path / "own.py").write_text('@pytest.fixture(scope="module")')
-    own = [f"own.py::test_{number}" for number in range(20)]
-    given = run(tmp_path, [*own, *(f"plain.py::test_{number}" for number in range(60))], 3)
-    assert [test for ones in given for test in ones if test in own] == own
-    assert sum(any(test in own for test in ones) for ones in given) == 1
-
-
-def test_units_come_last():
-    names = ["tests/unit/test_a.py::x", "tests/integration/test_a.py::x", "tests/processes/test_a.py::x"]
-    assert sorted(names, key=rank) == names[::-1]
-
-
 class Item:
     """A test as pytest has collected it."""
 
@@ -120,8 +106,3 @@ def test_two_tests_have_all_values_of_a_sampled_parameter():
 def test_a_test_that_names_its_values_has_these(store):
     mark = pytest.mark.sampled("sqlite").mark
     assert (left_out([Item("test_a", [mark], store=store)]) == set()) == (store == "sqlite")
-
-
-def test_what_is_nightly_is_left_out():
-    one = Item("test_a", [pytest.mark.nightly.mark], store="sqlite")
-    assert left_out([one]) == {one}

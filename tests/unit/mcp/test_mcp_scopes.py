@@ -124,9 +124,8 @@ def test_the_owner_can_say_who_the_caller_is(library):
         assert "cannot tell who the caller is" in text(call()[0])
 
 
-@both
-def test_without_a_token_nothing_runs(library):
-    with serving(ToolScope.TOKEN, library) as call:
+def test_without_a_token_nothing_runs():
+    with serving(ToolScope.TOKEN) as call:
         assert "has no verified access token" in text(call()[0])
 
 

@@ -3,7 +3,7 @@
 import pytest
 from mcp_types import ToolAnnotations
 
-from commands.mcp_tools import mark, text
+from commands.mcp_tools import text
 from onceward import Once
 from onceward.mcp import ToolKey, ToolScope, exactly, guard_tools
 
@@ -56,28 +56,6 @@ def test_each_tool_that_changes_something_takes_effect_once_and_says_so(guarded)
     assert ran == ["o"]
 
 
-def test_a_tool_under_exactly_keeps_its_own_choices(guarded, once):
-    @guarded.server.tool()
-    @exactly(once, key="order", scope=ToolScope.EVERYBODY)
-    def charge(order: str) -> str:
-        return "charged"
-
-    tool = guarded.tools()["charge"]
-    assert set(tool.input_schema["properties"]) == {"order"}
-    assert tool.annotations.idempotent_hint
-    assert [mark(guarded.call("charge", order="o"), "replayed") for _ in range(2)] == [None, True]
-
-
-def test_a_function_that_is_added_without_the_decorator_is_guarded_too(guarded):
-    def charge(order: str) -> str:
-        return "charged"
-
-    guarded.server.add_tool(charge)
-    assert mark(guarded.call("charge", order="o"), "refused") is None  # its schema asks for a key
-    assert guarded.call("charge", order="o").is_error
-    assert guarded.tools()["charge"].annotations.idempotent_hint
-
-
 def test_tools_that_were_there_before_are_not_left_unguarded(shop, once):
     @shop.server.tool()
     def charge(order: str) -> str:
@@ -123,11 +101,3 @@ def test_a_tool_that_exactly_adds_to_its_server_says_that_it_can_be_called_again
     assert set(tool.input_schema["properties"]) == {"order"}
     assert [text(shop.call("charge", order="o")) for _ in range(2)] == ["charged"] * 2
     assert ran == ["o"]
-
-
-def test_what_is_no_server_is_refused_with_what_to_give(once):
-    with pytest.raises(TypeError, match="give an MCPServer of the official SDK, or a FastMCP"):
-
-        @exactly(once, server=object(), key="order", scope=ToolScope.EVERYBODY)
-        def charge(order: str) -> str:
-            raise AssertionError

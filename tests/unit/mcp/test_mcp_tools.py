@@ -1,7 +1,6 @@
 """Tools of an MCP server that are guarded: one effect for each key, and words that a model can act on."""
 
 import asyncio
-import sqlite3
 import threading
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from onceward import Claim, Once, ResultWarning
 from onceward.mcp import ToolFailed, ToolKey, ToolScope, call_tool, exactly
 from onceward.stores import open_store
 from onceward.testing.faults import Faults, fail_before, settling, when
+from tables import each
 
 ONE = {"idempotency_key": "key-1"}
 
@@ -103,17 +103,6 @@ def test_the_same_key_with_other_arguments_is_refused(shop, once):
     other = shop.call("charge", order="o", amount=2, **ONE)
     assert (mark(same, "replayed"), other.is_error, mark(other, "refused"), ran) == (True, True, "mismatch", ["o"])
     assert "give a new key" in text(other)
-
-
-def test_a_fingerprint_can_leave_out_what_a_model_writes_anew(shop, once):
-    @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, fingerprint="order")
-    async def charge(order: str, note: str) -> str:
-        return note
-
-    assert text(shop.call("charge", order="o", note="Hello", **ONE)) == "Hello"
-    assert text(shop.call("charge", order="o", note="Hi", **ONE)) == "Hello"
-    assert mark(shop.call("charge", order="p", note="Hi", **ONE), "refused") == "mismatch"
 
 
 def test_the_context_of_a_tool_is_not_part_of_the_fingerprint(shop, once):
@@ -240,14 +229,6 @@ def test_an_error_of_the_tool_frees_the_key_and_keeps_the_words_of_its_library(s
     assert ("secret" in text(failed[0])) is not shop.is_sdk  # the SDK hides it, and FastMCP shows it by default
 
 
-def test_an_error_that_is_an_outcome_is_recorded(shop, once):
-    ran = charging(shop, once, final=(ValueError,))
-    first, second = (shop.call("charge", order="o", amount=-1, **ONE) for _ in range(2))
-    assert (first.is_error, second.is_error, ran) == (True, True, ["o"])
-    assert text(first) == text(second) == "secret of the shop"
-    assert mark(second, "replayed")
-
-
 @pytest.mark.parametrize("final", [(), (ToolFailed,)])
 def test_a_returned_error_is_recorded_only_if_the_owner_says_so(shop, once, final):
     ran = []
@@ -263,20 +244,16 @@ def test_a_returned_error_is_recorded_only_if_the_owner_says_so(shop, once, fina
     assert len(ran) == (1 if final else 2)
 
 
-def test_a_parked_key_tells_the_model_to_ask_a_person_and_shows_no_error_text(shop, once):
+def test_a_parked_key_tells_the_model_to_ask_a_person_until_it_is_settled(shop, once):
     charging(shop, once, on_error="park")
     shop.call("charge", order="o", amount=-1, **ONE)
     parked = shop.call("charge", order="o", amount=-1, **ONE)
     assert (parked.is_error, mark(parked, "refused")) == (True, "parked")
     assert "ask the operator" in text(parked)
     assert "secret" not in text(parked)
-
-
-def test_a_ledger_that_is_away_runs_nothing(shop, tmp_path):
-    ran = charging(shop, Once(f"sqlite:///{tmp_path}/no/such/folder/ledger.db", name="shop"))
-    away = shop.call("charge", order="o", **ONE)
-    assert (away.is_error, mark(away, "refused"), ran) == (True, "away", [])
-    assert str(tmp_path) not in text(away)
+    once.ledger.settle("shop.charge:key-1:argument:*", {"charged": 7})
+    settled = shop.call("charge", order="o", amount=-1, **ONE)
+    assert (settled.structured_content, mark(settled, "replayed")) == ({"charged": 7}, True)
 
 
 def test_images_resources_and_flags_replay_as_they_were(shop, once):
@@ -321,36 +298,6 @@ def test_a_result_that_cannot_be_shown_is_no_reason_to_run_again(shop, once):
     assert all(result.is_error and "has done its work" in text(result) for result in results)
 
 
-def test_a_tool_that_commits_its_effect_with_the_record_replays_what_it_completed_with(shop, tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/shop.db", name="shop")
-    with sqlite3.connect(tmp_path / "shop.db") as connection:
-        connection.execute("CREATE TABLE payments (order_id TEXT)")
-
-    @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
-    def charge(order: str, claim: Claim) -> dict[str, str]:
-        connection = sqlite3.connect(tmp_path / "shop.db")
-        with claim.transaction(connection) as transaction:
-            connection.execute("INSERT INTO payments VALUES (?)", (order,))
-            transaction.result = {"paid": order}
-        connection.close()
-        return {"paid": order}
-
-    results = [shop.call("charge", order="o", **ONE) for _ in range(2)]
-    assert [result.structured_content for result in results] == [{"paid": "o"}] * 2
-    assert [result.content for result in results] == [results[0].content] * 2
-    assert mark(results[1], "replayed")
-    once.close()
-
-
-def test_a_result_that_an_operator_settled_replays_as_the_tools_own(shop, once):
-    charging(shop, once, on_error="park")
-    shop.call("charge", order="o", amount=-1, **ONE)
-    once.ledger.settle("shop.charge:key-1:argument:*", {"charged": 7})
-    settled = shop.call("charge", order="o", amount=-1, **ONE)
-    assert (settled.structured_content, mark(settled, "replayed")) == ({"charged": 7}, True)
-
-
 def test_arguments_that_do_not_fit_the_schema_leave_the_key_free(shop, once):
     ran = charging(shop, once, final=(ValueError,))
     assert shop.call("charge", order="o", amount="many", **ONE).is_error
@@ -393,50 +340,36 @@ def test_a_tool_that_asks_its_client_first_runs_again_with_the_answer_under_the_
     assert (ran, asked.rounds) == (["o", "o"], 1)
 
 
-def test_two_tools_of_one_ledger_never_share_a_key(shop, once):
-    charging(shop, once)
-
-    @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
-    async def refund(order: str, amount: int = 1) -> str:
-        return "refunded"
-
-    assert shop.call("charge", order="o", **ONE).structured_content == {"charged": 1}
-    assert text(shop.call("refund", order="o", **ONE)) == "refunded"
+def charge(order: str, idempotency_key: str = "") -> str:
+    return order
 
 
-def test_what_is_missing_or_wrong_is_refused_before_the_server_starts(once):
-    def charge(order: str, idempotency_key: str = "") -> str:
-        return order
+@each(
+    ("options", "says"),
+    [
+        ({"scope": None}, r"scope= is missing: say whose keys they are"),
+        ({"scope": "alice"}, "scope='alice'"),
+        ({"key": []}, "key= is empty"),
+        ({"key": 3}, "key=3: give"),
+        ({"key": "number"}, "names no parameter of charge"),
+        ({"key": ToolKey.argument()}, "has a parameter idempotency_key already"),
+        ({"on_busy": "skip"}, 'on_busy="skip" would answer with nothing'),
+        ({"once": "sqlite:///x.db"}, "give an Once"),
+        ({"function": Once("memory:")(key="order")(charge)}, "is guarded already"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_refused_before_the_server_starts(options, says):
+    given = {"once": Once("memory:", name="shop"), "key": "order", "scope": ToolScope.EVERYBODY, **options}
+    function, once = given.pop("function", charge), given.pop("once")
+    with pytest.raises((TypeError, ValueError), match=says):
+        exactly(once, **{name: value for name, value in given.items() if value is not None})(function)
 
-    with pytest.raises(TypeError, match=r"scope= is missing: say whose keys they are"):
-        exactly(once, key=ToolKey.argument())
-    with pytest.raises(TypeError, match="scope='alice'"):
-        exactly(once, key=ToolKey.argument(), scope="alice")
-    with pytest.raises(ValueError, match="key= is empty"):
-        exactly(once, key=[], scope=ToolScope.EVERYBODY)(charge)
-    with pytest.raises(TypeError, match="key=3: give"):
-        exactly(once, key=3, scope=ToolScope.EVERYBODY)(charge)
-    with pytest.raises(ValueError, match="names no parameter of charge"):
-        exactly(once, key="number", scope=ToolScope.EVERYBODY)(charge)
-    with pytest.raises(ValueError, match="has a parameter idempotency_key already"):
-        exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)(charge)
+
+def test_a_name_that_no_argument_or_meta_can_have_is_refused():
     with pytest.raises(ValueError, match="give the name of a parameter"):
         ToolKey.argument("the-key")
     with pytest.raises(ValueError, match="give names in _meta"):
         ToolKey.meta()
-    with pytest.raises(ValueError, match='on_busy="skip" would answer with nothing'):
-        exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, on_busy="skip")
-    with pytest.raises(TypeError, match="is guarded already"):
-        exactly(once, key="order", scope=ToolScope.EVERYBODY)(once(key="order")(charge))
-    with pytest.raises(TypeError, match="give an Once"):
-        exactly("sqlite:///x.db", key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
-
-
-def test_a_tool_is_called_by_a_client_only(once):
-    tool = exactly(once, key="order", scope=ToolScope.EVERYBODY)(lambda order: order)
-    with pytest.raises(TypeError, match="call it by a client"):
-        asyncio.run(tool(order="o"))
 
 
 def test_a_result_that_is_too_large_to_keep_is_no_reason_to_run_again(shop, once):

@@ -124,7 +124,7 @@ def test_what_memory_answers_is_told_without_asking_the_ledger(house):
     assert isinstance(house.heard[1].error, ValueError)
     assert isinstance(house.heard[3].error, Mismatch)
     house.heard.clear(), house.heard.requests.clear()
-    remembered = house.once.using(cache=10)(key="id")(make_async() if house.awaiting else lambda id: id)
+    remembered = house.once.using(cache=10)(key="n")(make_async() if house.awaiting else lambda n: n)
     for _ in range(2):
         asyncio.run(remembered(2)) if house.awaiting else remembered(2)
     assert house.heard[2] == Event("replayed", "n:2", "n")
@@ -132,8 +132,8 @@ def test_what_memory_answers_is_told_without_asking_the_ledger(house):
 
 
 def make_async():
-    async def handle(id):
-        return id
+    async def handle(n):
+        return n
 
     return handle
 

@@ -78,25 +78,6 @@ def test_a_name_belongs_to_one_handler(lines):
     assert taken.value.key == "onceward.pipe:pipe"
 
 
-def test_a_reporter_that_cannot_write_ends_the_run(tmp_path):
-    path = tmp_path / "many.ndjson"
-    path.write_text("".join(f'{{"id": {n}, "n": ""}}\n' for n in range(500)))
-
-    class Deaf(Reporter):
-        def show(self, job):
-            self.broken = BrokenPipeError()
-
-    end = Pipe(Once("memory:"), Function(charge), key="line.id").run([str(path)], reporter=Deaf())
-    assert end.why == "unread"
-    assert end.counts["ran"] < 500
-
-
-def test_an_option_that_is_not_valid_is_refused():
-    for options in ({"key": "a["}, {"key": "id", "lease": 0}, {"key": "id", "name": ""}):
-        with pytest.raises(ValueError):
-            Pipe(Once("memory:"), Function(charge), **options)
-
-
 @pytest.mark.slow
 def test_the_engine_needs_neither_typer_nor_rich():
     code = (

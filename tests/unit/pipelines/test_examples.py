@@ -96,14 +96,3 @@ def test_an_example_that_does_not_hold_says_why(cli, was, now, fault):
 def test_a_file_without_examples_is_refused(cli):
     cli.write("orders.yaml", FILE.replace("nowhere.to.be.called:pay", "json:dumps").removesuffix("examples:\n"))
     assert cli.run("test", "orders.yaml").returncode == 2
-
-
-def test_a_duplicate_that_only_sends_again_is_found(cli):
-    cli.write(
-        "sends.yaml",
-        "name: sends\nsource: {ndjson: {files: [orders.ndjson]}}\nguard: {key: meta.id}\nsinks: [{stdout: null}]\n"
-        "examples: [{name: one, input: {id: 1}, output: {stdout: [{id: 1}]}}]\n",
-    )
-    result = cli.run("test", "sends.yaml")
-    assert result.returncode == 1
-    assert b"a duplicate is not harmless" in result.stdout

@@ -5,10 +5,7 @@ import uuid
 
 import pytest
 
-from onceward import Once
 from onceward.pipelines.sinks.lines import Appender, KeyedLine
-from onceward.stores.memory import MemoryStore
-from onceward.testing import ManualClock
 
 KEYS = [str(uuid.UUID(int=number)) for number in range(50)]
 
@@ -31,14 +28,6 @@ def test_a_line_is_appended_once_per_key(tmp_path):
     append(path, 2, 3)
     append(path, 1)
     assert path.read_bytes() == line(1) + line(2) + line(3)
-
-
-def test_a_writer_sees_the_lines_of_others(tmp_path):
-    one, other = Appender(tmp_path / "out"), Appender(tmp_path / "out")
-    one.append([keyed(1)])
-    other.append([keyed(2)])
-    one.append([keyed(2), keyed(3)])
-    assert (tmp_path / "out").read_bytes() == line(1) + line(2) + line(3)
 
 
 @pytest.mark.parametrize("others", [[2], [2, 3, 4]])
@@ -98,15 +87,6 @@ def test_many_writers_share_a_file(tmp_path):
     assert sorted(path.read_bytes().splitlines(keepends=True)) == sorted(map(line, range(len(KEYS))))
 
 
-def test_many_messages_of_a_pipeline_share_a_write(pipelines):
-    pipelines.lines(*({"id": number} for number in range(100)))
-    pipelines.write("sinks: [{file: {path: out.ndjson}}]\nconcurrency: 50\n")
-    assert {one.status for one in pipelines.run()} == {"done"}
-    assert {one.status for one in pipelines.run()} == {"replayed"}
-    written = pipelines.folder.joinpath("out.ndjson").read_text().splitlines()
-    assert sorted(written) == sorted(f'{{"id":{number}}}' for number in range(100))
-
-
 def test_a_first_attempt_appends_its_line_again_after_the_record_of_an_older_one_is_forgotten(tmp_path):
     path = tmp_path / "out"
     append(path, 1)
@@ -114,16 +94,6 @@ def test_a_first_attempt_appends_its_line_again_after_the_record_of_an_older_one
         Appender(path).append([keyed(1, 8, follows=False)])  # twice by one claim, after an error
     Appender(path).append([keyed(1, 9)])  # the attempt after it
     assert path.read_bytes() == line(1) * 2
-
-
-def test_a_key_whose_retention_is_over_writes_a_line_again(pipelines):
-    clock = ManualClock()
-    once = Once(MemoryStore(clock), clock=clock)
-    pipelines.write("sinks: [{file: {path: out}}]\n", guard="guard: {key: message.id, retention: 1h}\n")
-    for seconds in (0, 60, 3601):
-        clock.advance(seconds)
-        assert pipelines.handle({"id": 1}, ledger=once).ok
-    assert pipelines.folder.joinpath("out").read_text() == '{"id":1}\n' * 2
 
 
 def test_a_text_is_one_line_whatever_is_in_it(pipelines):

@@ -63,16 +63,6 @@ def test_a_line_that_another_worker_keeps_is_told_as_busy_at_last(folder, monkey
     assert [one.status for one in run(file)] == ["replayed", "replayed"]
 
 
-def test_a_failed_message_makes_no_recorded_effect_again(folder):
-    effects = CHARGE + "def mail(order):\n    made.append('mail')\n    assert made.count('mail') > 1\n"
-    steps = "steps:\n  - call: {function: SHOP:charge}\n  - call: {function: SHOP:mail}\n"
-    file, made = written(folder, steps, lines=[{"id": 1}], effects=effects)
-
-    assert [one.status for one in run(file)] == ["failed"]
-    assert [one.status for one in run(file)] == ["done"]
-    assert made() == [1, "mail", "mail"]
-
-
 def test_all_mistakes_are_told_with_their_places(folder):
     steps = "steps:\n  - map: {to: 'messag.id'}\n  - calls: {}\n  - filter: {where: '['}\n  - call: {function: 'nowhere:f'}\n"
     file, _ = written(folder, steps)
@@ -82,22 +72,6 @@ def test_all_mistakes_are_told_with_their_places(folder):
     with pytest.raises(PipelineInvalid) as found:
         load(file)
     assert [one.place.line for one in found.value.mistakes] == [7, 8, 9]
-
-
-def test_a_duplicate_of_another_delivery_is_dropped_at_a_guard(folder):
-    steps = (
-        "steps:\n  - guard:\n      key: message.shop\n      on_duplicate: drop\n      steps:\n"
-        "        - call: {function: SHOP:charge}\nsinks:\n  - stdout:\n"
-    )
-    lines = [{"id": 1, "shop": "a"}, {"id": 2, "shop": "a"}]
-    file, made = written(folder, steps + "concurrency: 1\n", lines=lines, effects=CHARGE)
-
-    outcomes = run(file)
-    again = run(file)
-
-    assert made() == [1]
-    assert {one.key: one.value for one in outcomes} == {"orders:1": [lines[0]], "orders:2": None}
-    assert {one.key: one.value for one in again} == {"orders:1": [lines[0]], "orders:2": None}
 
 
 def test_a_guard_can_put_what_it_recorded_into_a_field(folder):

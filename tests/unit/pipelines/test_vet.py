@@ -102,11 +102,6 @@ def test_a_mistake_has_its_line_and_column(pipelines, was, now, line, column, te
     assert [(a, b) for a, b, told in pipelines.mistakes() if text in told] == [(line, column)], pipelines.mistakes()
 
 
-def test_a_good_file_has_no_mistake(pipelines):
-    pipelines.file.write_text(GOOD)
-    assert pipelines.mistakes() == []
-
-
 def test_all_mistakes_are_told_at_once(pipelines):
     text = GOOD.replace("message.id", "wrong.id").replace("json:dumps", "nowhere:f").replace("into:", "itno:")
     pipelines.file.write_text(text.replace("stdout", "stdoutt"))
@@ -211,52 +206,36 @@ def test_no_yaml_breaks_the_check(tmp_path, text):
 
 WORDS = st.sampled_from(
     [
-        "name",
-        "source",
-        "steps",
-        "sinks",
-        "guard",
-        "ndjson",
-        "files",
-        "key",
-        "message.id",
-        "message",
-        "call",
-        "function",
-        "json:dumps",
-        "into",
-        "filter",
-        "where",
-        "map",
-        "set",
-        "to",
-        "switch",
-        "cases",
-        "when",
-        "guard",
-        "steps",
-        "on_error",
-        "skip",
-        "retry",
-        "each",
-        "items",
-        "stdout",
-        "file",
-        "path",
-        "on_lapse",
-        "park",
-        "1s",
-        "lease",
-        "examples",
-        "input",
-        "${X}",
-        "hold",
-        "every",
-        "send",
-        "otherwise",
-        "run",
-        "command",
-        "value",
+        *[
+            "name",
+            "source",
+            "steps",
+            "sinks",
+            "guard",
+            "ndjson",
+            "files",
+            "key",
+            "message.id",
+            "message",
+            "call",
+            "into",
+        ],
+        *[
+            "function",
+            "json:dumps",
+            "filter",
+            "where",
+            "map",
+            "set",
+            "to",
+            "switch",
+            "cases",
+            "when",
+            "on_error",
+            "skip",
+        ],
+        *["retry", "each", "items", "stdout", "file", "path", "on_lapse", "park", "1s", "lease", "examples", "input"],
+        *["${X}", "hold", "every", "send", "otherwise", "run", "command", "value"],
     ]
 )
 SCALARS = st.one_of(
@@ -281,14 +260,6 @@ def test_any_tree_gives_mistakes_with_places_in_the_file(tmp_path, tree):
     lines = text.count("\n") + 1
     assert all(1 <= one.place.line <= lines + 1 and one.place.column >= 1 and one.text for one in mistakes)
     assert (pipeline is None) == any(not one.is_warning for one in mistakes)
-
-
-@FUZZ
-@given(st.text(max_size=200))
-def test_any_text_gives_mistakes_or_a_pipeline(tmp_path, text):
-    file = tmp_path / "fuzzed.yaml"
-    file.write_bytes(text.encode(errors="surrogatepass"))
-    assert examine(file, ledger="memory:")[0] is None
 
 
 @pytest.mark.slow
@@ -330,14 +301,6 @@ def test_vet_prints_each_mistake_with_its_place(cli):
     assert result.returncode == 1
     assert result.stdout.decode().startswith("a.yaml:4:3: mistake: key='wrong.id'")
     assert result.stderr == "1 mistake\n"
-
-
-def test_run_refuses_what_vet_refuses(cli):
-    cli.write("a.yaml", GOOD.replace("message.id", "wrong.id"))
-    result = cli.run("run", "a.yaml")
-    assert result.returncode == 2
-    assert "a.yaml:4:3: mistake" in result.stderr
-    assert not (cli.folder / "onceward.db").exists()
 
 
 def test_a_dry_run_makes_nothing_and_touches_no_ledger(cli):

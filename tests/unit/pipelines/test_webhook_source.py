@@ -14,7 +14,6 @@ import pytest
 
 from commands.pipeline_runs import opened
 from onceward import Once
-from onceward.consumers.broker import BrokerError
 from onceward.core.record import PARKED
 from onceward.pipelines import load
 from onceward.pipelines.sources import inbox
@@ -127,13 +126,6 @@ def test_a_sender_that_stops_in_the_middle_is_not_waited_for(endpoint, monkeypat
     assert shop.post({"id": 7}, Idempotency_Key="k", **TOKEN).status_code == 202
 
 
-def test_an_event_of_a_sender_that_offers_an_upgrade_keeps_its_body(endpoint):
-    shop = endpoint()
-    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAAAAIAAAAB"}
-    assert shop.post({"id": 7}, Idempotency_Key="k", **offer, **TOKEN).status_code == 202
-    until(lambda: shop.made == [{"id": 7}])
-
-
 def test_a_key_with_another_body_is_refused(endpoint):
     shop = endpoint()
     shop.post({"id": 7}, Idempotency_Key="k", **TOKEN)
@@ -154,12 +146,6 @@ def test_a_providers_event_is_verified_and_its_id_is_the_key(endpoint):
     assert shop.outcomes[0].record.raw["kind"] == "issues"
 
 
-def test_an_event_that_fails_is_tried_again(endpoint):
-    shop = endpoint(effect="made.append(event)\n    assert len(made) > 2")
-    assert shop.post({"id": 7}, Idempotency_Key="k", **TOKEN).status_code == 202
-    until(lambda: [one.status for one in shop.outcomes] == ["failed", "failed", "done"])
-
-
 def test_an_event_that_is_parked_is_kept_and_runs_when_it_is_unparked(endpoint, tmp_path):
     effect = f"made.append(event)\n    import pathlib\n    assert pathlib.Path({str(tmp_path)!r}, 'fixed').exists()"
     shop = endpoint(effect=effect, more="guard: {key: message.id, attempts: 2}\n")
@@ -173,26 +159,6 @@ def test_an_event_that_is_parked_is_kept_and_runs_when_it_is_unparked(endpoint, 
     once.ledger.unpark("hooks.webhook:k")
     asyncio.run(opened(load(shop.file)).run_async(until_empty=True))
     assert once.ledger.stats()["COMPLETED"] == 2
-    once.close()
-
-
-def test_a_port_that_is_taken_is_told(endpoint):
-    shop = endpoint()
-    shop.file.write_text(shop.file.read_text().replace('"port": 0', f'"port": {shop.runs.port}'))
-    pipeline = load(shop.file)
-    with pytest.raises(BrokerError, match=f"pipeline hooks cannot listen: .*{shop.runs.port}"):
-        asyncio.run(pipeline.source.open(pipeline.flow()).run_async())
-
-
-def test_input_is_held_while_a_key_is_held(endpoint, tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db")
-    held = once.acquire("maintenance", name="ops")
-    shop = endpoint(more="hold: {key: 'ops:maintenance', every: 0.05}\n")
-    assert shop.post({"id": 7}, Idempotency_Key="k", **TOKEN).status_code == 202
-    until(lambda: once.ledger.stats()["IN_PROGRESS"] == 2)
-    assert shop.outcomes == []
-    held.complete(None)
-    until(lambda: shop.made == [{"id": 7}])
     once.close()
 
 

@@ -10,14 +10,14 @@ import threading
 import pytest
 
 from onceward import Once
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.keys.ledger_keys import derived_key
 from onceward.proxy import Proxy
 from onceward.web import Route
 from servers.certificates import certificate
 from servers.needs import free_port
 from tables import each
-from web.asgi import JSON, KEY, Client, ask, scope, statuses
+from web.asgi import KEY, Client, ask, scope, statuses
 from web.calls import Rules
 from web.upstream import CLOSE, OK, with_upstream
 
@@ -32,7 +32,7 @@ def once():
 # --- outcomes -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [502, 504, 520, 522, 524])
+@pytest.mark.parametrize("status", [502, 524])
 def test_a_gateways_answer_passes_and_its_key_stays_claimed(once, status):
     async def main(upstream):
         proxy = upstream.proxy(once)
@@ -148,18 +148,6 @@ def test_after_the_lease_the_request_goes_out_again_with_the_same_key(once):
     with_upstream(CLOSE, OK)(main)
 
 
-def test_a_lapsed_key_is_parked_where_repeats_are_not_wanted(once):
-    async def main(upstream):
-        proxy = upstream.proxy(once, lease=0.3, wait=60, on_lapse="park")
-        assert (await ask(proxy)).status == 502
-        second = await ask(proxy)
-        assert (second.status, second.problem) == (409, "stopped")
-        assert statuses(once) == [PARKED]
-        assert len(upstream.requests) == 1
-
-    with_upstream(CLOSE, OK)(main)
-
-
 def test_a_connection_that_is_refused_gives_the_key_back(once):
     async def main():
         proxy = Proxy(f"http://127.0.0.1:{free_port()}", once, Rules(), name="http")
@@ -170,17 +158,6 @@ def test_a_connection_that_is_refused_gives_the_key_back(once):
         assert (await ask(proxy)).status == 502
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("status", [500, 503, 401, 429])
-def test_the_applications_own_failure_gives_the_key_back(once, status):
-    async def main(upstream):
-        proxy = upstream.proxy(once)
-        assert (await ask(proxy)).status == status
-        assert statuses(once) == [RELEASED]
-        assert (await ask(proxy)).status == 201
-
-    with_upstream(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status, OK)(main)
 
 
 BODIES = {
@@ -205,17 +182,10 @@ def test_an_answer_is_passed_on_and_repeated_however_it_is_framed(once, case):
     with_upstream(BODIES[case])(main)
 
 
-@pytest.mark.parametrize(
-    ("accepted", "taken"),
-    [
-        ("br, gzip;q=0.5", True),
-        ("*", True),
-        ("gzip; q=0", False),
-        ("GZIP", True),
-        ("br, *;q=0.0", False),
-        (None, False),
-    ],
-)
+ACCEPTED = [("br, gzip;q=0.5", True), ("*", True), ("gzip; q=0", False), ("GZIP", True), ("br, *;q=0.0", False)]
+
+
+@pytest.mark.parametrize(("accepted", "taken"), [*ACCEPTED, (None, False)])
 def test_a_compressed_answer_is_repeated_as_its_client_reads_it(once, accepted, taken):
     async def main(upstream):
         proxy = upstream.proxy(once)
@@ -244,13 +214,6 @@ def test_an_answer_that_cannot_be_decoded_is_repeated_as_it_was(once, data):
         assert [(await ask(proxy)).body for _ in range(2)] == [data] * 2
 
     with_upstream(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data)(main)
-
-
-def test_a_folded_header_of_an_answer_passes_as_one_line(once):
-    async def main(upstream):
-        assert (await ask(upstream.proxy(once))).headers["x-a"] == "1 b"
-
-    with_upstream(b"HTTP/1.1 200 OK\r\nX-A: 1\r\n b\r\nContent-Length: 0\r\n\r\n")(main)
 
 
 @pytest.mark.parametrize("status", [204, 304])
@@ -285,16 +248,6 @@ def test_a_body_that_must_not_be_is_no_answer_to_another(once, method, status):
 
     gone = asyncio.Event()
     with_upstream(with_body, OK)(main)
-
-
-def test_an_answer_to_head_has_a_length_and_no_body(once):
-    async def main(upstream):
-        proxy = upstream.proxy(once)
-        for _ in range(2):
-            client = await ask(proxy, headers=[], method="HEAD")
-            assert (client.status, client.body, client.headers["content-length"]) == (200, b"", "9")
-
-    with_upstream(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")(main)
 
 
 def test_what_an_upstream_says_unasked_answers_nobody(once):
@@ -387,19 +340,6 @@ def test_a_request_without_a_key_streams_both_ways(once):
     with_upstream(raw=echo)(main)
 
 
-def test_a_body_with_a_key_is_compared_and_arrives_with_its_length(once):
-    async def main(upstream):
-        proxy = upstream.proxy(once)
-        await ask(proxy, b'{"a":', b"1}", headers=[*KEY, *JSON, (b"transfer-encoding", b"chunked")])
-        other = await ask(proxy, b'{"a":2}', headers=KEY + JSON)
-        assert (other.status, other.problem) == (422, "reused")
-        (request,) = upstream.requests
-        assert (request.body, request.headers["content-length"]) == (b'{"a":1}', "7")
-        assert "transfer-encoding" not in request.headers
-
-    with_upstream()(main)
-
-
 @pytest.mark.parametrize("framing", [[], [(b"content-length", b"5")], [(b"transfer-encoding", b"chunked")]])
 def test_a_body_without_a_key_arrives_whole_however_it_is_framed(once, framing):
     async def main(upstream):
@@ -410,26 +350,6 @@ def test_a_body_without_a_key_arrives_whole_however_it_is_framed(once, framing):
         assert "idempotency-key" not in request.headers
 
     with_upstream()(main)
-
-
-@pytest.mark.slow
-def test_an_upload_can_take_longer_than_the_silence(once):
-    async def take(reader, writer):
-        await reader.readuntil(b"0\r\n\r\n")
-        writer.write(OK)
-
-    async def main(upstream):
-        parts, client = asyncio.Queue(), Client()
-        proxy = upstream.proxy(once, silence=5)
-        headers = [(b"transfer-encoding", b"chunked")]
-        request = asyncio.create_task(proxy(scope(headers, "PUT"), parts.get, client.send))
-        for number in range(6):
-            parts.put_nowait({"type": "http.request", "body": b"a", "more_body": number < 5})
-            await asyncio.sleep(1)
-        await request
-        assert client.status == 201
-
-    with_upstream(raw=take)(main)
 
 
 def test_an_early_answer_ends_an_upload(once):
@@ -526,17 +446,6 @@ def test_a_proxy_that_is_its_own_upstream_says_so(once):
         await ask(proxy)
         via = upstream.requests[0].headers["via"].encode()
         assert (await ask(proxy, headers=[(b"via", b"1.1 other, " + via)])).status == 508
-
-    with_upstream()(main)
-
-
-def test_another_upgrade_is_ignored(once):
-    async def main(upstream):
-        client = await ask(
-            upstream.proxy(once), headers=[(b"connection", b"Upgrade"), (b"upgrade", b"h2c")], method="GET"
-        )
-        assert client.status == 201
-        assert "upgrade" not in upstream.requests[0].headers
 
     with_upstream()(main)
 

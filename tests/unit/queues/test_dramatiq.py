@@ -82,21 +82,6 @@ def test_a_message_that_comes_twice_runs_once(broker, once, work):
     assert result(message, broker) == 1
 
 
-def test_a_replay_gives_the_recorded_result_to_the_result_backend(broker, once, work):
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-        return {"receipt": len(runs)}
-
-    guarded = actor(broker, once, charge, key="order.id")
-    messages = [guarded.send({"id": 1}), guarded.send({"id": 1}), guarded.send({"id": 2})]
-    work()
-
-    assert len(runs) == 2
-    assert result(messages[0], broker) == result(messages[1], broker) != result(messages[2], broker)
-
-
 def test_a_coroutine_function_runs_once_in_the_event_loop_of_dramatiq(broker, once, work):
     runs = []
 
@@ -142,44 +127,6 @@ def test_a_parked_message_is_dead_lettered_and_not_retried(broker, once, work):
         result(message, broker)
 
 
-def test_a_message_without_its_key_is_dead_lettered_and_does_not_run(broker, once, work):
-    runs = []
-    actor(broker, once, lambda order: runs.append(order) or order, key="order.id", max_retries=50).send({})
-    work()
-
-    assert not runs
-    assert len(dead(broker)) == 1
-
-
-def test_a_failed_message_is_retried_by_dramatiq(broker, once, work):
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-        if len(runs) < 3:
-            raise ValueError("not yet")
-        return "done"
-
-    message = actor(broker, once, charge).send(42)
-    work()
-
-    assert len(runs) == 3
-    assert result(message, broker) == "done"
-
-
-def test_a_failed_message_is_dead_lettered_if_retry_when_raises(broker, once, work):
-    def charge(order):
-        raise ValueError("broken")
-
-    def retry_when(retries, error):
-        raise TypeError("retry_when itself")
-
-    actor(broker, once, charge, retry_when=retry_when).send(1)
-    work()
-
-    assert [letter.args for letter in dead(broker)] == [(1,)]
-
-
 @pytest.mark.parametrize("fault", ["refused", "no JSON"])
 def test_a_failed_message_whose_retry_can_never_be_sent_is_dead_lettered(broker, once, work, fault, monkeypatch):
     monkeypatch.setattr("dramatiq.worker.POST_PROCESS_MESSAGE_RETRY_DELAY_SECS", 0.01)
@@ -199,20 +146,6 @@ def test_a_failed_message_whose_retry_can_never_be_sent_is_dead_lettered(broker,
     work()
 
     assert [letter.args for letter in dead(broker)] == [(1,)]
-
-
-def test_a_retry_that_the_actor_asks_for_gives_the_key_back(broker, once, work):
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-        if len(runs) < 2:
-            raise Retry("later", delay=1)
-
-    actor(broker, once.using(on_error="park"), charge).send(42)
-    work()
-
-    assert runs == [42, 42]
 
 
 def test_a_final_exception_is_not_retried(broker, once, work):
@@ -278,16 +211,6 @@ def test_a_pipeline_gets_the_recorded_result_and_its_next_actor_runs_once(broker
     assert (runs, totals) == ([42], [7])
 
 
-def test_a_periodic_actor_runs_once_per_window_whoever_sends_it(broker, once, work):
-    runs = []
-    guarded = actor(broker, once, lambda: runs.append(1), per="1d", at=1e9, name="report")
-    for _ in range(3):
-        guarded.send()
-    work()
-
-    assert runs == [1]
-
-
 def test_an_actor_can_be_called_as_a_function(broker, once):
     runs = []
     guarded = actor(broker, once, lambda order: runs.append(order) or "paid", key="order", name="charge")
@@ -297,20 +220,6 @@ def test_an_actor_can_be_called_as_a_function(broker, once):
     once.acquire(2, name="charge")
     with pytest.raises(Busy):
         guarded(2)
-
-
-def test_a_broker_without_retries_is_refused_at_the_start(once):
-    broker = StubBroker(middleware=[])
-
-    with pytest.raises(ValueError, match="Retries"):
-        exactly(once)(dramatiq.actor(print, broker=broker, actor_name="charge"))
-
-
-def test_rabbitmq_without_confirms_is_refused_at_the_start(broker, once):
-    broker.confirm_delivery = False  # as RabbitmqBroker has by default
-
-    with pytest.raises(ValueError, match="confirm_delivery=True"):
-        actor(broker, once, lambda: None)
 
 
 def test_a_message_whose_success_was_not_recorded_does_not_come_again_by_retry(broker, once, work):

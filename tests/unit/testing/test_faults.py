@@ -1,18 +1,16 @@
 """The fault injector does what its plan says, and the manual clock moves by hand only."""
 
 import asyncio
-import time
 
 import pytest
 
-from onceward import Once, StoreError
+from onceward import StoreError
 from onceward.core.drivers import drive, drive_async
 from onceward.core.selections import ByKey
 from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
 from onceward.testing.bench import claim_of, next_of
 from onceward.testing.faults import at, delay, fail_after, fail_before, late, randomly, settling, twice, when
-from tables import each
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -64,22 +62,6 @@ def test_a_delay_may_be_the_manual_clocks(do):
     assert do(store.insert(claim_of()), store).record.created_at == before + 30.0
 
 
-def test_a_delay_may_be_real(do, memory):
-    store = Faults(memory, at({1: delay(0.05)}))
-    before = time.perf_counter()
-    do(store.load("key"), store)
-    assert time.perf_counter() - before >= 0.05
-
-
-def test_the_error_can_be_chosen(do, memory):
-    store = Faults(memory, at({1: fail_before(OSError), 2: fail_after(KeyboardInterrupt)}))
-    with pytest.raises(OSError, match="exchange 1"):
-        do(store.load("key"), store)
-    with pytest.raises(KeyboardInterrupt):
-        do(store.insert(claim_of()), store)
-    assert list(memory.records) == ["key"]
-
-
 def test_a_plan_may_pick_by_what_is_asked(do, memory):
     store = Faults(memory, when(settling, fail_before(), times=1))
     held = do(store.insert(claim_of()), store).record
@@ -110,29 +92,3 @@ def test_other_verbs_pass_through(do, memory):
     store.close()
     assert (store.url, store.resolution, store.poll) == (memory.url, memory.resolution, memory.poll)
     assert store.max_result == memory.max_result
-
-
-@each("seed", range(20))
-def test_under_random_faults_every_handler_succeeds_once_or_is_refused(seed):
-    clock = ManualClock()
-    memory = MemoryStore(clock)
-    once = Once(Faults(memory, randomly(seed, 0.3)), clock=clock)
-    runs = []
-
-    def handle(key):
-        runs.append(key)
-        return key
-
-    for key in range(20):
-        for _ in range(2):
-            assert once.run(key, handle, key) == key
-    assert runs == list(range(20))
-
-
-def test_the_manual_clock_moves_by_hand_only():
-    clock = ManualClock()
-    before = clock()
-    assert before > 1e9
-    assert clock() == before
-    clock.advance(1.5)
-    assert clock() == before + 1.5

@@ -1,6 +1,5 @@
 """``http_judge`` judges servers: ours, in process and over TCP, and servers that are wrong in one way each."""
 
-import asyncio
 import contextlib
 import threading
 
@@ -144,19 +143,6 @@ def test_a_server_that_replays_failures_holds_every_point_and_the_report_says_so
 def test_a_server_that_is_wrong_fails_the_points_about_that(fault, fails):
     report = judged(Wrong(fault))
     assert {point.name for point in report.failed} == fails, str(report)
-
-
-def test_a_stranger_whom_the_server_does_not_know_tells_nothing():
-    report = judged(Wrong("scope"), stranger={"X-Api-Key": "nobody"})
-    assert (report["scope"].verdict, report["scope"].evidence[:3]) == ("unknown", "401")
-
-
-def test_a_check_within_a_running_loop_says_how_to_call_it():
-    async def main():
-        check("http://server.invalid", body={}, other={})
-
-    with pytest.raises(RuntimeError, match=r"await asyncio\.to_thread\(check"):
-        asyncio.run(main())
 
 
 def test_what_nothing_was_given_for_is_unknown():

@@ -73,21 +73,6 @@ def run(tmp_path):
     return run
 
 
-def test_the_fixture_crashes_points_a_once_of_a_module_at_memory(run):
-    told, passed = run("""
-        from shop import Bank, charge
-
-        def test_an_order_is_charged_once(crashes):
-            for crash in crashes:
-                bank = crash.downstream(Bank(), by="key")
-                crash.deliver(charge, {"id": "order-1"}, bank)
-                crash.happened_once()
-                assert bank.charges == ["order-1"]
-            assert crashes.runs > 20
-    """)
-    assert passed, told
-
-
 def test_a_failure_tells_the_run_that_failed(run):
     told, passed = run("""
         from shop import Bank, careless
@@ -156,33 +141,6 @@ def test_the_fixtures_once_and_clock_are_a_ledger_that_needs_no_waiting(run):
     assert passed, told
 
 
-def test_a_users_own_fixtures_of_these_names_win(run):
-    told, passed = run(
-        """
-        from shop import Bank, charge
-
-        def test_mine(once, clock, crashes):
-            assert once == "my once"
-            assert clock == "my clock"
-            for crash in crashes:
-                crash.deliver(charge, {"id": "order-1"}, crash.downstream(Bank(), by="key"))
-                crash.happened_once()
-        """,
-        conftest="""
-        import pytest
-
-        @pytest.fixture
-        def once():
-            return "my once"
-
-        @pytest.fixture
-        def clock():
-            return "my clock"
-        """,
-    )
-    assert passed, told
-
-
 def test_a_marker_and_a_fixture_turn_guards_off(run):
     told, passed = run(
         """
@@ -240,35 +198,6 @@ def test_it_works_with_pytest_asyncio(run):
     told, passed = run(ASYNC.format(mark="@pytest.mark.asyncio"), scope, plugins=["asyncio"])
     assert passed, told
     assert "4 passed" in told
-
-
-def test_it_works_with_anyio(run):
-    mark = '@pytest.mark.anyio\n@pytest.mark.parametrize("anyio_backend", ["asyncio"])'
-    told, passed = run(ASYNC.format(mark=mark), plugins=["anyio"])
-    assert passed, told
-    assert "4 passed" in told
-
-
-@pytest.mark.nightly
-def test_it_works_with_xdist(run):
-    told, passed = run(
-        """
-        import pytest
-        from shop import Bank, careless, charge
-
-        @pytest.mark.parametrize("order", ["a", "b", "c", "d"])
-        def test_an_order_is_charged_once(crashes, order):
-            for crash in crashes:
-                bank = crash.downstream(Bank(), by="key")
-                crash.deliver(charge if order != "d" else careless, {"id": order}, bank)
-                assert len(bank.charges) == len(crash.effects) == 1
-        """,
-        "-n2",
-        plugins=["xdist"],
-    )
-    assert not passed
-    assert "1 failed, 3 passed" in told
-    assert "- onceward: run " in told
 
 
 def test_a_run_that_uses_no_fixture_of_it_imports_nothing(run):
