@@ -6,12 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-import tracemalloc
 
 import pytest
 
 import onceward
-from onceward import Busy, Completed, Once, current
+from onceward import Completed, Once, current
 from onceward.stores.memory import MemoryStore
 from tables import each
 
@@ -58,12 +57,6 @@ def test_using_changes_the_defaults_of_a_new_once_on_the_same_store():
     assert once.policy.lease == 5
 
 
-def test_a_name_of_the_guard_is_stronger_than_one_of_once():
-    once = Once(MemoryStore(), name="one")
-    assert once(key="order", name="two")(lambda order: order).key_of(5) == "two:5"
-    assert once(key="order")(lambda order: order).key_of(5) == "one:5"
-
-
 def test_two_stores_are_two_ledgers():
     def nested():
         return current().record.key
@@ -99,28 +92,6 @@ def test_a_missing_key_never_becomes_an_unprotected_call(key):
         with pytest.raises(onceward.KeyMissing):
             call()
     assert once.store.records == {}
-
-
-def test_a_long_life_does_not_gather_memory():
-    once = Once(MemoryStore(), cache=10)
-    guarded = once(key="order", name="n")(lambda order: order)
-
-    def work(start):
-        for number in range(start, start + 500):
-            guarded(number)
-            once.store.records.clear()
-
-    work(0)
-    tracemalloc.start()
-    before = tracemalloc.take_snapshot()
-    work(500)
-    grown = sum(
-        stat.size_diff
-        for stat in tracemalloc.take_snapshot().compare_to(before, "filename")
-        if "onceward" in str(stat.traceback)
-    )
-    tracemalloc.stop()
-    assert grown < 20_000
 
 
 def test_a_handler_in_a_copied_context_is_a_handler_of_the_same_claim():
@@ -161,16 +132,3 @@ def test_a_once_made_at_import_time_serves_the_workers_of_prefork_server(tmp_pat
     first, _, count = run_python(PREFORK, tmp_path / "other.db").strip().rpartition(" ")
     assert first == "[0, 0, 0, 0]"
     assert int(count) == 54
-
-
-def test_a_busy_key_is_busy_in_every_form():
-    once = Once(MemoryStore(), name="n")
-    once.acquire("k")
-    for call in (
-        lambda: once.acquire("k"),
-        lambda: once.claim("k").__enter__(),
-        lambda: once.run("k", int),
-        lambda: once(key="k")(lambda k: k)("k"),
-    ):
-        with pytest.raises(Busy):
-            call()

@@ -9,7 +9,7 @@ import pytest
 
 from commands.mcp_tools import called, mark, text
 from onceward import Claim, Once, ResultWarning
-from onceward.mcp import ToolFailed, ToolKey, ToolScope, call_tool, exactly
+from onceward.mcp import ToolFailed, ToolKey, ToolScope, exactly
 from onceward.stores import open_store
 from onceward.testing.faults import Faults, fail_before, settling, when
 from tables import each
@@ -103,17 +103,6 @@ def test_the_same_key_with_other_arguments_is_refused(shop, once):
     other = shop.call("charge", order="o", amount=2, **ONE)
     assert (mark(same, "replayed"), other.is_error, mark(other, "refused"), ran) == (True, True, "mismatch", ["o"])
     assert "give a new key" in text(other)
-
-
-def test_the_context_of_a_tool_is_not_part_of_the_fingerprint(shop, once):
-    async def charge(order: str, ctx) -> str:
-        return f"{order} {ctx is not None}"
-
-    charge.__annotations__["ctx"] = shop.context
-    shop.server.add_tool(exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)(charge))
-    answers = [shop.call("charge", order="o", **ONE) for _ in range(2)]
-    assert [text(answer) for answer in answers] == ["o True"] * 2
-    assert mark(answers[1], "replayed")
 
 
 def test_a_tool_whose_key_is_busy_says_when_to_call_again(shop, once):
@@ -284,27 +273,6 @@ def test_images_resources_and_flags_replay_as_they_were(shop, once):
     assert mark(result, "replayed")
 
 
-def test_a_result_that_cannot_be_shown_is_no_reason_to_run_again(shop, once):
-    ran = []
-
-    @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
-    async def charge(order: str) -> dict[str, int]:
-        ran.append(order)
-        return {"charged": object()}
-
-    results = [shop.call("charge", order="o", **ONE) for _ in range(2)]
-    assert ran == ["o"]
-    assert all(result.is_error and "has done its work" in text(result) for result in results)
-
-
-def test_arguments_that_do_not_fit_the_schema_leave_the_key_free(shop, once):
-    ran = charging(shop, once, final=(ValueError,))
-    assert shop.call("charge", order="o", amount="many", **ONE).is_error
-    assert shop.call("charge", order="o", amount=2, **ONE).structured_content == {"charged": 2}
-    assert ran == ["o"]
-
-
 @dataclass
 class Asked:
     rounds: int = 0
@@ -423,20 +391,3 @@ def test_an_effect_that_cannot_be_recorded_gives_its_result_and_forbids_another_
     store.plan = lambda _: None
     again = shop.call("charge", order="o", **ONE)
     assert (mark(again, "refused"), ran) == ("parked", ["o"])
-
-
-def test_the_helper_of_a_client_does_not_call_a_tool_again_whose_effect_could_not_be_recorded():
-    from mcp import Client
-    from mcp.server import MCPServer
-
-    server, ran = MCPServer("shop"), []
-    once = Once(Faults(open_store("memory:"), when(settling, fail_before())), name="shop", lease=0.3)
-
-    @server.tool(annotations=types.ToolAnnotations(idempotent_hint=True))
-    @exactly(once, key=ToolKey.META, scope=ToolScope.EVERYBODY)
-    async def charge(order: str) -> str:
-        ran.append(order)
-        return "charged"
-
-    result = asyncio.run(call_tool(lambda: Client(server), "charge", {"order": "o"}))
-    assert (mark(result, "refused"), ran) == ("unrecorded", ["o"])

@@ -11,16 +11,12 @@ import pytest
 import yaml
 from opentelemetry import trace
 
-from onceward.observe.cloudwatch import metric_of
-from onceward.observe.events import Kind
-from onceward.observe.measures import CALLS, GAUGES, MEASURES
 from places import DOCS, ROOT
 from queues.lambda_events import sqs
 from servers.needs import free_port
 from tables import each
 
 sys.path.insert(0, str(DOCS))
-from generated import PARTS
 
 PAGE = (ROOT / "docs" / "how-to" / "observing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -76,18 +72,6 @@ def test_the_page_runs(tmp_path, monkeypatch, capsys):
     assert [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()] == ["claimed", "completed"]
     names["counted"].run("b", int)
     assert told == ["claimed", "completed", "onceward.ran"]
-
-
-def test_every_kind_of_event_is_on_the_page():
-    for kind in Kind.__args__:
-        assert f"| `{kind}` |" in PARTS["kinds"](), kind
-
-
-def test_every_measure_is_on_the_page():
-    for measure in (*MEASURES, *GAUGES):
-        assert f"| `{measure.name}` |" in PARTS["measures"](), measure
-    for measure in set(MEASURES) - {CALLS}:
-        assert f"| `{measure.name}` | `{metric_of(measure)}` |" in PARTS["measures"](), measure
 
 
 @each("file", ["prometheus-alerts.yml", "cloudwatch-alarms.yaml"])

@@ -8,14 +8,12 @@ import time
 import pytest
 
 from onceward import Busy, Completed, LeaseLost, Mismatch, Once, Parked, ResultNotRecorded, current
-from onceward.claim.heartbeat import HEARTBEAT
 from onceward.core import worker
 from onceward.observe import Event, StoreRequest
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_before
-from tables import each
 
 pytestmark = pytest.mark.sampled(store_on=1, house=1)
 
@@ -178,15 +176,6 @@ def test_a_key_whose_attempts_are_used_up_is_parked_by_the_next_claim(house):
     ]
 
 
-def test_a_lapsed_claim_is_taken_over(house):
-    house.acquire(lease=10)
-    house.clock.advance(11)
-    house.run(int)
-    assert house.heard.kinds == ["claimed", "taken_over", "completed"]
-    assert house.heard[1].attempt == 2
-    assert house.heard[1].fence > house.heard[0].fence
-
-
 def test_a_busy_key_is_told_with_the_lease_left_and_the_time_waited(house):
     house.acquire(lease=40)
     house.clock.advance(1)
@@ -229,18 +218,6 @@ def test_a_claim_that_was_taken_over_is_lost_once(house, verb):
     assert house.heard[3].fence == house.heard[0].fence
 
 
-def test_a_handler_that_is_interrupted_is_told(house):
-    class Interrupt(BaseException):
-        pass
-
-    def handle():
-        raise Interrupt
-
-    with pytest.raises(Interrupt):
-        house.run(handle)
-    assert house.heard.kinds == ["claimed", "interrupted"]
-
-
 # --- the store is away --------------------------------------------------------------------------------------------
 
 
@@ -267,23 +244,6 @@ def test_a_result_that_is_not_recorded_is_told():
 # --- heartbeats ---------------------------------------------------------------------------------------------------
 
 
-def test_heartbeats_are_told_in_their_own_thread():
-    threads = set()
-    heard = Heard()
-
-    def observe(event):
-        heard(event)
-        if event.kind == "renewed":
-            threads.add(threading.current_thread().name)
-
-    once = Once("memory:", name="n", observe=[observe], lease=0.6, heartbeat=0.05)
-    once.run("k", lambda: time.sleep(0.5))
-    assert heard.kinds[0] == "claimed"
-    assert set(heard.kinds[1:-1]) == {"renewed"}
-    assert heard.kinds[-1] == "completed"
-    assert threads == {"onceward-renewal"}
-
-
 def test_a_heartbeat_that_finds_another_owner_tells_that_lease_is_lost():
     store, heard = MemoryStore(), Heard()
     once = Once(store, name="n", observe=[heard], lease=2, heartbeat=0.05)
@@ -300,20 +260,6 @@ def test_a_heartbeat_that_finds_another_owner_tells_that_lease_is_lost():
     with pytest.raises(LeaseLost):
         once.run("k", handle)
     assert [kind for kind in heard.kinds if kind != "renewed"] == ["claimed", "lost"]
-
-
-def test_an_observer_that_is_slow_at_one_renewal_holds_up_no_other():
-    renewed = []
-
-    def observe(event):
-        if event.kind == "renewed":
-            renewed.append(time.monotonic())
-            time.sleep(1)
-
-    once = Once("memory:", name="n", observe=[observe], lease=0.6, heartbeat=0.1)
-    once.run("k", lambda: time.sleep(1.5))
-    assert len(renewed) >= 4
-    assert not HEARTBEAT._claims
 
 
 # --- transactions -------------------------------------------------------------------------------------------------
@@ -347,16 +293,6 @@ def test_a_transaction_is_told_when_it_is_over(shop):
     with pytest.raises(Completed), once.transaction("k", connection):
         pass
     assert heard.kinds[2:] == ["claimed", "completed", "replayed"]
-
-
-def test_a_transaction_that_the_body_ends_is_parked(shop):
-    once, connection, heard = shop
-    with pytest.raises(Exception, match="parked"), once.transaction("k", connection):
-        connection.execute("COMMIT")
-    assert heard.kinds == ["claimed", "parked"]
-    with pytest.raises(Parked), once.transaction("k", connection):
-        pass
-    assert heard[2].again
 
 
 # --- who hears ----------------------------------------------------------------------------------------------------
@@ -400,12 +336,6 @@ def test_an_observer_may_use_the_ledger_and_is_not_told_of_that(store_on):
     assert heard.kinds == ["claimed", "completed"]
     assert {record.key for record, _ in once.ledger.records()} == {"n:k", "n:audit-claimed", "n:audit-completed"}
     once.close()
-
-
-@each("wrong", [print, [1], [make_async()]])
-def test_what_cannot_be_called_with_an_event_is_refused(wrong):
-    with pytest.raises(TypeError, match="observe="):
-        Once("memory:", observe=wrong)
 
 
 def test_a_store_tells_of_each_request(house):

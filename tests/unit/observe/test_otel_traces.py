@@ -135,15 +135,6 @@ def test_a_failure_is_an_error_without_the_text_of_the_handlers_exception(once, 
     assert "the payload" not in span.to_json()
 
 
-def test_a_retry_has_a_link_to_the_attempt_before(once, traced):
-    with pytest.raises(ValueError, match="payload"):
-        once.using(name="x").run("k", boom)
-    once.using(name="x").run("k", here)
-    failed, retried = traced.spans
-    assert links(retried) == [of(failed)]
-    assert retried.attributes["onceward.attempt"] == 2
-
-
 def test_a_lease_that_is_lost_is_an_error_and_its_takeover_says_so(traced, clock):
     once = Once(MemoryStore(clock), name="n", clock=clock, observe=[traced.observer()], lease=10, heartbeat=0)
 
@@ -176,16 +167,6 @@ def test_a_block_has_a_current_span(once, traced, awaiting):
     first, replay = traced.spans
     assert seen == of(first)
     assert links(replay) == [of(first)]
-
-
-def test_an_interrupted_handler_leaves_no_current_span(once, traced):
-    def interrupted():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        once.run("k", interrupted)
-    assert here() is None
-    assert traced.outcomes == ["interrupted"]
 
 
 @pytest.mark.parametrize("form", ["blocking", "threads", "tasks", "tasks over threads"])
@@ -266,14 +247,6 @@ def test_a_refused_call_without_keys_leaves_no_key_in_its_span(traced):
         handle("secret", "b")
     assert traced.spans[1].status.description == "Mismatch"
     assert not any("secret" in span.to_json() for span in traced.spans)
-
-
-def test_an_unsampled_run_keeps_its_trace_with_the_flag_of_that():
-    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-
-    once = Once("memory:", name="n", observe=[OtelTraces(TracerProvider(ALWAYS_OFF))])
-    once.run("k", int)
-    assert once.ledger.show("n:k")[0].trace[-2:] in {"00", "02"}  # 02: its id is random
 
 
 @pytest.mark.parametrize(

@@ -50,15 +50,3 @@ def test_the_examples_send_what_they_say(hooks, tmp_path, monkeypatch):
     assert list(space["once"].ledger.records(status=["UNSENT", "REFUSED"])) == []
     space["connection"].close()
     space["once"].close()
-
-
-@pytest.mark.slow
-def test_each_command_is_one_that_there_is():
-    from typer.testing import CliRunner
-
-    from onceward.cli.app import command_line
-
-    for command in re.findall(r"^\$ onceward (.*?)(?: +#.*)?$", TEXT, re.MULTILINE):
-        name, *options = command.split()
-        told = CliRunner().invoke(command_line(), [name, "--help"], env={"COLUMNS": "300"}).output
-        assert [option for option in options if option.startswith("--") and option not in told] == []

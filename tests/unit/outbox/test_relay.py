@@ -19,11 +19,6 @@ from queues.boxes import Box, left_by_a_crash
 
 
 @pytest.fixture
-def box():
-    return Box()
-
-
-@pytest.fixture
 def store(clock):
     return MemoryStore(clock)
 

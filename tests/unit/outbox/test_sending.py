@@ -2,44 +2,21 @@
 
 import asyncio
 import contextlib
-import multiprocessing
-import os
 import sqlite3
 import threading
-import time
 
 import pytest
 
 import onceward
 from onceward import Once, OncewardError
-from onceward.core.clock import boottime
-from onceward.core.drivers import drive
-from onceward.core.many import note_many
-from onceward.core.outbox_writes import note_unsent
 from onceward.core.policy import Policy
-from onceward.core.protocol import completed
-from onceward.core.steps import Won, end
-from onceward.errors import StoreError
-from onceward.observe.observers import UNOBSERVED
-from onceward.outbox import MessageNotSent, MessageRefused, register
+from onceward.outbox import MessageNotSent, MessageRefused
 from onceward.outbox import sender as senders
-from onceward.outbox.sending import SendingRecord
 from onceward.results.message_entries import unsent_of
 from onceward.stores.memory import MemoryStore
-from onceward.testing.clock import ManualClock
-from queues.boxes import Box, JournalTarget
+from queues.boxes import Box
 from queues.recorded_target import RecordedTarget
 from waiting import until
-
-
-@pytest.fixture
-def box():
-    return Box()
-
-
-@pytest.fixture
-def once():
-    return Once(MemoryStore())
 
 
 @pytest.fixture(autouse=True)
@@ -161,21 +138,6 @@ def test_the_next_attempt_begins_without_messages(once, box):
     drained()
     assert box.bodies == ["1"]
     assert len(set(tries)) == 1
-
-
-def test_threads_of_a_handler_can_send(once, box):
-    def place():
-        claim = onceward.current()
-        threads = [threading.Thread(target=claim.send, args=(box.address, n)) for n in range(20)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    once.run("7", place)
-    drained()
-    assert sorted(map(int, box.bodies)) == list(range(20))
-    assert len({message.key for message in box.target.sent}) == 20
 
 
 @pytest.mark.parametrize(
@@ -303,30 +265,6 @@ def test_sealed_messages_are_not_readable_in_the_ledger(box):
     assert "MessageRefused: sealed" in record_of(once).unsent
 
 
-@pytest.mark.parametrize("seal", [lambda _: 1 / 0, lambda _: b"redacted"])
-def test_a_message_that_cannot_be_sealed_is_refused(box, seal):
-    claim = Once(MemoryStore(), seal=(seal, lambda data: data)).acquire("7")
-    with pytest.raises(ValueError, match="sealed and opened again"):
-        claim.send(box.address, "secret")
-    assert claim.outbox.count == 0
-
-
-# --- what a crash leaves ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def crashing(monkeypatch):
-    """Within the block, completions are not handed over, as if the process ended right after them."""
-
-    @contextlib.contextmanager
-    def crash():
-        with monkeypatch.context() as patch:
-            patch.setattr("onceward.claim.held.HeldClaim.hand_over", lambda self: None)
-            yield
-
-    return crash
-
-
 def place(box, *bodies):
     def handler():
         for body in bodies:
@@ -334,270 +272,6 @@ def place(box, *bodies):
         return "placed"
 
     return handler
-
-
-def test_a_duplicate_sends_what_a_crash_has_left(box, crashing):
-    clock = ManualClock()
-    once = Once(MemoryStore(clock), name="n")
-    with crashing():
-        once.run("7", place(box, 1, 2))
-    before = record_of(once)
-    assert before.due_at == clock() + 30
-    assert once.run("7", place(box)) == "placed"  # not due yet: its worker may be sending
-    drained()
-    assert box.bodies == []
-    clock.advance(30)
-    assert once.run("7", place(box)) == "placed"
-    drained()
-    assert box.bodies == ["1", "2"]
-    after = record_of(once)
-    assert (after.unsent, after.due_at, after.result) == (None, None, before.result)
-    assert after.expires_at == before.lease_until + Policy().retention
-
-
-@pytest.mark.parametrize("ask", ["batch", "claim", "async", "outcome", "cached"])
-def test_every_kind_of_duplicate_sends(box, crashing, ask):
-    clock = ManualClock()
-    once = Once(MemoryStore(clock), name="n")
-    with crashing():
-        once.run("7", place(box, 1))
-    clock.advance(30)
-    if ask == "batch":
-        (outcome,) = once.batch(lambda n: n, key="n", name="n").run(["7"])
-        assert outcome.status == "replayed"
-    elif ask == "claim":
-        with pytest.raises(onceward.Completed):
-            once.acquire("7", name="n")
-    elif ask == "async":
-        asyncio.run(once.run_async("7", place(box)))
-    elif ask == "outcome":
-        assert once.run_outcome("7", place(box)).replayed
-    else:
-        cached = once.using(cache=10)
-        cached.run("7", place(box))
-        cached.run("7", place(box))
-    drained()
-    assert box.bodies == ["1"]
-
-
-def test_many_duplicates_send_once(box, crashing):
-    clock = ManualClock()
-    once = Once(MemoryStore(clock), name="n")
-    with crashing():
-        once.run("7", place(box, *range(5)))
-    clock.advance(30)
-    threads = [threading.Thread(target=once.run, args=("7", place(box))) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    drained()
-    assert box.bodies == ["0", "1", "2", "3", "4"]
-
-
-def test_a_sender_that_was_away_for_too_long_takes_its_lease_first(box, monkeypatch):
-    once = Once(MemoryStore(), name="n")
-    claim = once.acquire("7")
-    claim.send(box.address, 1)
-    away = [0.0]
-    monkeypatch.setattr("onceward.outbox.sending.boottime", lambda: boottime() + away[0])
-    with monkeypatch.context() as patch:
-        patch.setattr("onceward.outbox.sender.Sender._staff", lambda self: True)  # its threads are stopped
-        claim.complete()
-    away[0] = 60.0
-    before = record_of(once)
-    # Meanwhile a relay takes the lease.
-    relay = senders.Sender()
-    note = SendingRecord(once.store, before, None, UNOBSERVED).note()
-    (taken,) = drive(note_many(once.store, [note], boottime, lambda: 0.0), once.store)
-    assert isinstance(taken, Won)
-    assert senders.SENDER.drain(5) == 0
-    assert box.bodies == []
-    away[0] = 0.0
-    relay.hand_over(SendingRecord(once.store, taken.record, None, UNOBSERVED))
-    assert relay.drain(5) == 0
-    assert box.bodies == ["1"]
-
-
-def test_a_pause_right_before_a_send_is_noticed(once, box, monkeypatch):
-    away, told = [0.0], []
-    real_message, real_noted = SendingRecord.message, SendingRecord.noted
-
-    def message(self):
-        if not told:
-            away[0] = 60.0  # this process is stopped here
-        return real_message(self)
-
-    def noted(self, outcome):
-        away[0] = 0.0
-        told.append("asked the ledger")
-        return real_noted(self, outcome)
-
-    monkeypatch.setattr("onceward.outbox.sending.boottime", lambda: boottime() + away[0])
-    monkeypatch.setattr(SendingRecord, "message", message)
-    monkeypatch.setattr(SendingRecord, "noted", noted)
-    real_send = box.target.send
-    box.target.send = lambda messages: (told.append("sent"), real_send(messages))[1]
-    once.run("7", place(box, 1))
-    drained()
-    assert told == ["asked the ledger", "sent", "asked the ledger"]
-    assert box.bodies == ["1"]
-
-
-def test_a_lost_reply_to_the_completion_sends_once(box):
-    store = MemoryStore()
-    real, lost = store.exchange, []
-
-    def exchange(request):
-        reply = real(request)
-        if not lost and reply.record is not None and reply.record.unsent:
-            lost.append(reply)
-            raise StoreError("its reply is lost", transient=True)
-        return reply
-
-    store.exchange = exchange
-    Once(store).run("7", place(box, 1, 2))
-    drained()
-    assert lost
-    assert box.bodies == ["1", "2"]
-
-
-def test_a_completion_whose_reply_came_late_takes_no_send_lease_from_another(once, box):
-    claim = once.acquire("7")
-    claim.send(box.address, 1)
-    whole = claim.carrying(completed("1"))
-    ended = drive(end(once.store, claim.record, whole, claim.policy, clock=boottime, until=boottime), once.store).record
-    relays = f'{{"by":"relay",{ended.unsent.partition(",")[2]}'
-    note = note_unsent(once.store, ended, relays, due=30.0, keep=60.0, clock=boottime, until=boottime)
-    taken = drive(note, once.store).record
-    claim.complete(1)  # it meets its own completion, whose reply was lost
-    drained()
-    assert box.target.sent == []
-    assert record_of(once) == taken
-
-
-def test_a_lost_reply_to_the_strike_out_sends_nothing_again(box):
-    store = MemoryStore()
-    real, lost = store.exchange, []
-
-    def exchange(request):
-        reply = real(request)
-        if not lost and box.bodies:
-            lost.append(reply)
-            raise StoreError("its reply is lost", transient=True)
-        return reply
-
-    store.exchange = exchange
-    once = Once(store)
-    once.run("7", place(box, 1))
-    drained()
-    assert lost
-    assert box.bodies == ["1"]
-    assert record_of(once).unsent is None
-
-
-def test_a_store_that_is_away_for_the_strike_out_sends_again_with_the_same_key(box):
-    clock = ManualClock()
-    store = MemoryStore(clock)
-    real = store.exchange
-    away = [True]
-
-    def exchange(request):
-        if box.bodies and away[0]:
-            raise StoreError("away")
-        return real(request)
-
-    store.exchange = exchange
-    once = Once(store, name="n")
-    once.run("7", place(box, 1))
-    until(lambda: not len(senders.SENDER))
-    assert box.bodies == ["1"]
-    away[0] = False
-    assert record_of(once).unsent is not None
-    clock.advance(60)
-    once.run("7", place(box))
-    until(lambda: record_of(once).unsent is None)
-    assert box.bodies == ["1", "1"]
-    assert len({message.key for message in box.target.sent}) == 1
-    assert record_of(once).unsent is None
-
-
-def test_progress_is_noted_so_that_no_message_is_sent_again(box):
-    clock = ManualClock()
-    once = Once(MemoryStore(clock), name="n")
-    box.target.answers.extend([None, MessageNotSent("away", retry_after=600)])
-    once.run("7", place(box, 1, 2))
-    for _ in range(500):
-        record = record_of(once)
-        if record.due_at is not None and record.due_at >= clock() + 600:
-            break
-        time.sleep(0.01)
-    (left,) = unsent_of(record.unsent).messages
-    assert (left.body, left.tries) == ("2", 1)
-    relay = senders.Sender()  # of another process, when it is due
-    relay.hand_over(SendingRecord(once.store, record, None, UNOBSERVED))
-    assert relay.drain(5) == 0
-    assert box.bodies == ["1", "2"]
-
-
-def test_messages_that_another_version_wrote_are_left_alone(box, caplog):
-    once = Once(MemoryStore())
-    claim = once.acquire("7")
-    claim.complete()
-    record = claim.record._replace(unsent="[1]")
-    assert not senders.send_soon(once.store, record, None, UNOBSERVED)
-    assert "its unsent messages cannot be read" in caplog.text
-
-
-def test_a_forked_child_sends_nothing_of_its_parent(box, once):
-    with once.claim("7") as claim:
-        claim.send(box.address, 1)
-        child = os.fork()
-        if child == 0:
-            os._exit(len(senders.SENDER))
-        assert os.waitpid(child, 0)[1] == 0
-    drained()
-    assert box.bodies == ["1"]
-
-
-def _completes(url, address):
-    once = Once(url)
-    with once.claim("7") as claim:
-        claim.send(address, "from a child")
-
-
-def test_a_child_of_multiprocessing_sends_before_it_ends(tmp_path):
-    journal = tmp_path / "sent"
-    register("journal", lambda address: JournalTarget(address, journal, before=lambda _: time.sleep(0.3)))
-    url = f"sqlite:///{tmp_path}/ledger.db"
-    child = multiprocessing.get_context("fork").Process(target=_completes, args=(url, "journal:a"))
-    child.start()
-    child.join()
-    assert journal.read_text().endswith(" from a child\n")
-    with contextlib.closing(Once(url)) as once:
-        assert record_of(once).unsent is None
-
-
-def test_a_process_that_can_start_no_thread_sends_while_it_drains(once, box, monkeypatch):
-    def start(thread):
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", start)
-        once.run("7", place(box, 1, 2))
-        assert box.bodies == []
-        drained()
-    assert box.bodies == ["1", "2"]
-
-
-def test_draining_waits_for_no_target_that_has_failed(once, box):
-    box.target.answers.append(MessageNotSent("away", retry_after=600))
-    once.run("7", place(box, 1))
-    assert senders.SENDER.drain(600) == 1
-    assert 0 < senders.SENDER.pause_of(box.address) <= 600
-
-
-# --- in a transaction that is rolled back --------------------------------------------------------------------------------
 
 
 def test_messages_of_a_rolled_back_transaction_are_forgotten(box, tmp_path):
@@ -630,9 +304,6 @@ def test_messages_leave_with_a_transaction(box, tmp_path, claimed):
     drained()
     assert box.bodies == ["1"]
     assert record_of(once).unsent is None
-
-
-# --- beside steps ------------------------------------------------------------------------------------------------------
 
 
 def test_a_message_within_a_step_is_refused_for_a_later_attempt_would_not_send_it(once, box):

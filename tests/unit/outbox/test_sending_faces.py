@@ -8,26 +8,13 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 import onceward
-from onceward import Once
 from onceward.aws import on_invoke, on_sqs
 from onceward.outbox import drain
-from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
-from queues.boxes import Box
 from web.api_events import http, keyed
 from web.calls import AsgiIdempotency, Rules, call, on_api, post
 
 ALL = Rules(record=lambda status: True)
-
-
-@pytest.fixture
-def box():
-    return Box()
-
-
-@pytest.fixture
-def once():
-    return Once(MemoryStore())
 
 
 def record_of(once):

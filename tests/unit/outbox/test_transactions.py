@@ -9,13 +9,7 @@ from onceward import Once
 from onceward.core.policy import DAY
 from onceward.outbox import drain
 from onceward.stores.memory import MemoryStore
-from queues.boxes import Box
 from waiting import until
-
-
-@pytest.fixture
-def box():
-    return Box()
 
 
 @pytest.fixture

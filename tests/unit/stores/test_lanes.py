@@ -12,110 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from onceward.errors import StoreError
-from onceward.stores import lanes as lanes_module
 from onceward.stores.lanes import LedgerLanes
 from onceward.stores.lanes import threads as threads_module
-from onceward.stores.lanes.lane import ServerLane
 from onceward.stores.lanes.line import MOST_AHEAD, MOST_BYTES
 from onceward.stores.sql.refusals import Broken, SqlRefusal
+from stores.scripted_lanes import AwaitedLane, BlockingLane, Server, Write, asked, of_tasks, of_threads
 from waiting import until
-
-
-class Write:
-    """A request for one key."""
-
-    def __init__(self, key, kind="insert", size=10):
-        self.key, self.kind, self.rank, self.size = key, kind, int(kind != "swap"), size
-
-    def merged(self, requests):
-        return Many([one.key for one in requests], self.kind)
-
-    def reply(self, rows):
-        if isinstance(rows[self.key], Exception):
-            raise rows[self.key]
-        return rows[self.key]
-
-
-class Many:
-    """A request for many keys."""
-
-    def __init__(self, keys, kind):
-        self.keys, self.kind = keys, kind
-
-    def reply(self, rows):
-        for one in rows.values():
-            if isinstance(one, Exception):
-                raise one
-        return SimpleNamespace(replies=rows)
-
-
-def asked(request):
-    return request.kind, (request.keys if isinstance(request, Many) else [request.key]), isinstance(request, Many)
-
-
-class Server:
-    """What all lanes of a test lead to.
-
-    Attributes:
-        seen: the keys of each request, in their order.
-        poison: the errors of keys.
-        held: keys whose request waits until ``go`` is set.
-        full: the error of a lane that opens.
-
-        opened: how often one was tried to be opened.
-        unreadable: the errors of keys whose answer cannot be read.
-    """
-
-    full, opened = None, 0
-
-    def __init__(self):
-        self.seen, self.poison, self.held, self.unreadable = [], {}, set(), {}
-        self.go, self.lanes, self.closed = threading.Event(), [], 0
-
-    def answer(self, keys, many):
-        self.seen.append(keys)
-        for key in keys:
-            if (error := self.poison.get(key)) is not None and not (many and isinstance(error, KeyboardInterrupt)):
-                raise error
-        return {key: self.unreadable.get(key, f"{key} done") for key in keys}
-
-    def lane(self):
-        self.lanes.append(BlockingLane(self))
-        return self.lanes[-1]
-
-    def lane_async(self):
-        self.lanes.append(AwaitedLane(self))
-        return self.lanes[-1]
-
-    def open(self, most=1, timeout=30.0, left=frozenset()):
-        return LedgerLanes(self.lane, self.lane_async, most, timeout, left)
-
-
-class BlockingLane(ServerLane):
-    is_alive = True
-
-    def __init__(self, server):
-        self.server = server
-
-    def fetch(self, kind, keys, many):
-        if not self.server.held.isdisjoint(keys):
-            assert self.server.go.wait(60)
-        if not self.is_ready:
-            self.server.opened += 1
-            if self.server.full is not None:
-                raise self.server.full
-        self.is_ready = True
-        return self.server.answer(keys, many)
-
-    def close(self, *, friendly=False):
-        self.server.closed += 1
-
-
-class AwaitedLane(BlockingLane):
-    async def fetch(self, kind, keys, many):
-        while not (self.server.held.isdisjoint(keys) or self.server.go.is_set()):
-            await asyncio.sleep(0.001)
-        return super().fetch(kind, keys, many)
 
 
 @pytest.fixture
@@ -123,47 +25,6 @@ def server():
     server = Server()
     server.held.add("first")
     return server
-
-
-def of_threads(server, writes, lanes):
-    """Do the writes in a thread each, while the only lane is in use, and return their outcomes."""
-    outcomes = {}
-
-    def work(number, write):
-        try:
-            outcomes[number] = lanes.run(write, asked)
-        except BaseException as error:
-            outcomes[number] = error
-
-    def start(number, write):
-        thread = threading.Thread(target=work, args=(number, write))
-        thread.start()
-        return thread
-
-    threads = [start(-1, Write("first"))]
-    until(lambda: lanes._here.threads._all and not lanes._here.threads._idle)
-    for number, write in enumerate(writes):
-        threads.append(start(number, write))
-        until(lambda before=number: sum(map(len, lanes._here.threads._line._ranks)) > before)
-    server.go.set()
-    for thread in threads:
-        thread.join()
-    assert outcomes.pop(-1) == "first done"
-    return [outcomes[number] for number in range(len(writes))]
-
-
-def of_tasks(server, writes, lanes):
-    """The same, in a task each."""
-
-    async def main():
-        tasks = [asyncio.ensure_future(lanes.run_async(write, asked)) for write in (Write("first"), *writes)]
-        await asyncio.sleep(0.01)
-        server.go.set()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    first, *rest = asyncio.run(main())
-    assert first == "first done"
-    return rest
 
 
 both = pytest.mark.parametrize("run", [of_threads, of_tasks])
@@ -312,22 +173,6 @@ def test_who_waits_too_long_is_told_and_its_neighbours_go_on(server):
         thread.join()
     assert "in use for 0.2 s" in outcomes[0]
     assert (outcomes[1], server.seen) == ("first done", [["first"]])
-
-
-def test_lanes_go_with_their_loop_at_once_also_if_somebody_has_waited(server):
-    lanes = server.open()
-
-    async def work():
-        asyncio.get_running_loop().call_later(0.01, server.go.set)
-        await asyncio.gather(*(lanes.run_async(Write(key), asked) for key in ("first", "b", "c")))
-
-    gc.disable()
-    try:
-        asyncio.run(work())
-        lane = weakref.ref(server.lanes.pop())
-        assert lane() is None  # else the collector finds it, after the driver's connection has complained
-    finally:
-        gc.enable()
 
 
 def test_a_forked_child_makes_lanes_of_its_own_and_closes_none(server):
@@ -487,29 +332,6 @@ def test_a_carrier_that_is_cancelled_before_it_begins_leaves_nobody_waiting(serv
     assert stopped
 
 
-def test_no_thread_of_a_forked_child_uses_the_lanes_of_the_parent(server, monkeypatch):
-    lanes = server.open()
-    lanes.run(Write("a"), asked)
-    (parents,) = server.lanes
-    used, made = [], lanes_module.ThreadLanes
-    monkeypatch.setattr(BlockingLane, "fetch", lambda self, *_: used.append(self) or {"b": "done"})
-
-    def slow(*given):
-        """Another thread comes in while the first one makes the child's lanes."""
-        monkeypatch.setattr(lanes_module, "ThreadLanes", made)
-        thread = threading.Thread(target=lanes.run, args=(Write("b"), asked))
-        thread.start()
-        thread.join()
-        return made(*given)
-
-    monkeypatch.setattr(lanes_module, "ThreadLanes", slow)
-    child = os.getpid() + 1
-    monkeypatch.setattr(os, "getpid", lambda: child)
-    lanes.run(Write("b"), asked)
-    assert len(used) == 2
-    assert parents not in used
-
-
 def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server, monkeypatch):
     monkeypatch.setattr(threads_module, "_NAP", 0.01)
     lanes, outcomes = server.open(most=2), []
@@ -548,23 +370,6 @@ def test_a_server_that_takes_no_more_connections_costs_none_that_are_open(server
     assert sorted(outcomes) == ["first done", "fourth done", "second done", "third done"]
     assert lanes.run(Write("b"), asked) == "b done"
     assert server.closed == 1
-
-
-def test_a_task_whose_lane_cannot_open_waits_for_one_that_is_open(server):
-    lanes = server.open(most=2)
-
-    async def work():
-        server.held.clear()
-        await lanes.run_async(Write("a"), asked)
-        server.held, server.full = {"first"}, Broken("too many clients")
-        first = asyncio.create_task(lanes.run_async(Write("first"), asked))
-        second = asyncio.create_task(lanes.run_async(Write("second"), asked))
-        while server.opened < 2:
-            await asyncio.sleep(0.001)
-        server.go.set()
-        return await asyncio.gather(first, second)
-
-    assert asyncio.run(work()) == ["first done", "second done"]
 
 
 @both

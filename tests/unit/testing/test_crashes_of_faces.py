@@ -42,10 +42,6 @@ def app_of(pay):
     return app
 
 
-def pay_right(order: dict) -> dict:
-    return {"paid": bank.charge(order["id"], key=current().key("charge"))}
-
-
 async def pay_right_async(order: dict) -> dict:
     return {"paid": bank.charge(order["id"], key=current().key("charge"))}
 

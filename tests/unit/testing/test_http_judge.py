@@ -1,17 +1,11 @@
 """``http_judge`` judges servers: ours, in process and over TCP, and servers that are wrong in one way each."""
 
-import contextlib
-import threading
-
 import pytest
-import uvicorn
 
 from http_judge import check
 from onceward import Once
-from onceward.proxy import Proxy
-from onceward.web import AsgiIdempotency, Route, Rules, Scope
+from onceward.web import AsgiIdempotency, Rules, Scope
 from tables import each
-from waiting import until
 from web.payments import Payments, answer
 
 ALL = ["first", "replay", "missing", "reused", "concurrent", "scope", "longest", "too long", "refusal", "failure"]
@@ -32,40 +26,6 @@ def test_our_middleware_holds_every_point(counts, wait):
     report = judged(guarded, payments if counts else None, expect={"refusal": "replayed", "failure": "again"})
     assert [point.name for point in report.points] == ALL
     assert [point.verdict for point in report.points] == ["holds"] * len(ALL), str(report)
-
-
-def test_a_key_in_the_body_is_sent_there():
-    payments = Payments()
-    rules = Rules(Route("/", key="body.idempotency_key"), scope=Scope.CREDENTIAL, length=(1, 45))
-    report = judged(
-        AsgiIdempotency(payments, Once("memory:"), rules, name="pay"),
-        payments,
-        header="body.idempotency_key",
-        longest=45,
-    )
-    assert not report.failed, str(report)
-
-
-@contextlib.contextmanager
-def served(app):
-    """Serve an application over TCP, and give its URL."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="auto", ws="none"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    until(lambda: server.started)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
-
-
-def test_our_proxy_holds_every_point_over_tcp():
-    payments = Payments()
-    with served(payments) as upstream:
-        proxy = Proxy(upstream, Once("memory:"), Rules(scope=Scope.CREDENTIAL), name="pay", health=None)
-        with served(proxy) as url:
-            report = judged(f"{url}/payments", payments)
-    assert not report.failed, str(report)
-    assert report["failure"].evidence.startswith("again: 500")
 
 
 class Wrong:

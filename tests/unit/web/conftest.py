@@ -4,8 +4,16 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
+from onceward import Once
 from web.calls import Rules
 from web.django_site import MIDDLEWARE, VIEWS
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:")
+    yield made
+    made.close()
 
 
 @pytest.fixture

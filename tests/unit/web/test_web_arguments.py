@@ -27,11 +27,6 @@ def queue(name):
     return Queue(f"https://sqs.eu-west-1.amazonaws.com/123456789012/{name}")
 
 
-@pytest.fixture
-def once():
-    return Once("memory:")
-
-
 # --- once= ----------------------------------------------------------------------------------------------------------
 
 

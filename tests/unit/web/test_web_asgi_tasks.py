@@ -6,20 +6,12 @@ import gc
 import anyio
 import pytest
 
-from onceward import Once
 from onceward.claim import heartbeat
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from web import asgi
 from web.calls import AsgiIdempotency
 
 pytestmark = pytest.mark.sampled(waits=1)
-
-
-@pytest.fixture
-def once():
-    made = Once("memory:")
-    yield made
-    made.close()
 
 
 def keyed(key):

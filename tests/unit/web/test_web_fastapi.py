@@ -9,20 +9,15 @@ import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, WebSocket
 
-from onceward import Claim, Once, Reentrant, current
+from onceward import Claim, Reentrant, current
 from onceward.core.record import COMPLETED
 from onceward.web import AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
-from onceward.web.fastapi import IdempotentRoute, claim_or_none, unguarded
+from onceward.web.fastapi import IdempotentRoute, unguarded
 from tables import each
 from web.calls import Rules, call, guards, post
 
 idempotent, idempotent_route = guards(of_fastapi.idempotent), guards(of_fastapi.idempotent_route)
-
-
-@pytest.fixture
-def once():
-    return Once("memory:")
 
 
 @pytest.fixture
@@ -166,19 +161,6 @@ def test_methods_that_the_rules_do_not_cover_and_websockets_pass_through(once):
     assert talked(app, "/w") == ["websocket.accept", "hello", "websocket.close"]
 
 
-def test_an_endpoint_whose_key_is_not_required_may_ask_for_its_claim(once, runs):
-    router = APIRouter(route_class=idempotent_route(once, Rules(Route(required=False))))
-
-    @router.post("/a")
-    async def a(claim: Annotated[Claim | None, Depends(claim_or_none)]):
-        runs.append(None if claim is None else claim.record.key)
-
-    app = FastAPI()
-    app.include_router(router)
-    assert [one.status_code for one in call(app, post("/a"), post("/a", "k"), post("/a", "k"))] == [200, 200, 200]
-    assert runs == [None, "http:k:*"]
-
-
 # --- the middleware around ------------------------------------------------------------------------------------------
 
 
@@ -198,20 +180,6 @@ def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs, r
     assert (first.status_code, first.json()) == (second.status_code, second.json())
     assert (first.status_code, first.json()["run"], len(runs), statuses(once)) == (200, 1, 1, [COMPLETED])
     assert second.headers["idempotent-replayed"] == "true"
-
-
-def test_under_the_middleware_the_smaller_limit_of_endpoint_still_counts(once, runs):
-    router = APIRouter(route_class=idempotent_route(once, Rules(max_request=10)))
-
-    @router.post("/a")
-    async def a(what: dict):
-        runs.append("ran")
-
-    app = FastAPI()
-    app.include_router(router)
-    app.add_middleware(AsgiIdempotency, once=once, rules=Rules(), name="http")
-    (large,) = call(app, post("/a", "k", json={"id": "x" * 20}))
-    assert (large.status_code, runs) == (413, [])
 
 
 def test_a_request_under_same_key_out_of_endpoint_itself_is_still_refused(once):

@@ -6,7 +6,7 @@ import pytest
 from flask import Flask, Response, current_app, request, stream_with_context
 
 from observing import told_of
-from onceward import Once, current
+from onceward import current
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.web import flask as of_flask
 from onceward.web.flask import answer
@@ -15,13 +15,6 @@ from web.calls import Rules, guards
 idempotent = guards(of_flask.idempotent)
 
 KEY = {"Idempotency-Key": '"k"'}
-
-
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.close()
 
 
 @pytest.fixture

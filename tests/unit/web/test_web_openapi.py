@@ -6,13 +6,12 @@ from typing import Annotated
 
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, HTTPException
-from fastapi.responses import JSONResponse
 
-from onceward import Claim, Once, current
+from onceward import Claim, current
 from onceward.http.request import BadRequest, read_key
 from onceward.web import AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
-from onceward.web.fastapi import answer, document
+from onceward.web.fastapi import document
 from onceward.web.openapi import document as document_schema
 from tables import each
 from web.calls import Rules, call, guards, post
@@ -20,11 +19,6 @@ from web.calls import Rules, call, guards, post
 idempotent_route = guards(of_fastapi.idempotent_route)
 
 PROBLEM = "application/problem+json"
-
-
-@pytest.fixture
-def once():
-    return Once("memory:")
 
 
 def operation(app, path, method="post"):
@@ -118,23 +112,6 @@ def test_a_route_with_a_path_is_not_for_endpoints(once):
         idempotent_route(once, Rules(Route("/orders")))
     with pytest.raises(TypeError, match="wait=SECONDS"):
         idempotent_route(once, on_busy=3)
-
-
-def test_a_response_can_be_recorded_by_its_endpoint(once):
-    router = APIRouter(route_class=idempotent_route(once))
-
-    @router.post("/a")
-    async def make(claim: Annotated[Claim, Depends(current)]):
-        response = JSONResponse({"a": 1}, 201, {"X-A": "ä"})
-        await claim.complete_async(answer(response))
-        raise LookupError
-
-    app = FastAPI()
-    app.include_router(router)
-    with pytest.raises(LookupError):
-        call(app, post("/a", "k"))
-    (again,) = call(app, post("/a", "k"))
-    assert (again.status_code, again.json(), again.headers["x-a"]) == (201, {"a": 1}, "ä")
 
 
 # --- documents ------------------------------------------------------------------------------------------------------

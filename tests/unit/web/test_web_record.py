@@ -1,7 +1,6 @@
 """What is recorded, in every face: whether the endpoint began decides."""
 
 import asyncio
-import inspect
 from typing import Annotated
 
 import flask
@@ -11,28 +10,19 @@ from django.http import HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
-from fastapi import routing as fastapi_routing
-from fastapi.exceptions import RequestValidationError
-from litestar import Litestar
-from litestar import post as litestar_post
-from litestar.exceptions import ValidationException
-from litestar.middleware import DefineMiddleware
 from pydantic import BaseModel
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.routing import Route as StarletteRoute
 from werkzeug.test import Client as WsgiClient
 
 from onceward import Once
 from onceward.aws import on_api
 from onceward.core.record import COMPLETED, RELEASED
-from onceward.web import AsgiIdempotency, Rules, Scope, WsgiIdempotency
+from onceward.web import Answer, AsgiIdempotency, Rules, Scope, WsgiIdempotency
 from onceward.web import django as django_face
 from onceward.web import fastapi as fastapi_face
 from onceward.web import flask as flask_face
 from web.api_events import http
 
-pytestmark = pytest.mark.sampled(face=3)
+pytestmark = pytest.mark.sampled(face=3, status=2)
 
 VIEW = {}  # what Django's URLs lead to
 JSON = "application/json"
@@ -45,9 +35,9 @@ class Broken(Exception):
 class Service:
     """What the endpoint of every face does, and how often it began."""
 
-    def __init__(self, once, record):
+    def __init__(self, once, record, scope):
         more = {} if record is None else {"record": record}
-        self.once, self.rules, self.status, self.runs = once, Rules(scope=Scope.EVERYBODY, **more), 201, 0
+        self.once, self.rules, self.status, self.runs = once, Rules(scope=scope, **more), 201, 0
 
     def run(self):
         self.runs += 1
@@ -272,8 +262,8 @@ TABLE = [
 def serve():
     once = Once("memory:")
 
-    def served(face, record=None):
-        service = Service(once, record)
+    def served(face, record=None, scope=Scope.EVERYBODY):
+        service = Service(once, record, scope)
         return service, face(service)
 
     yield served
@@ -345,129 +335,23 @@ def test_a_refusal_does_not_free_the_input_of_an_earlier_run(serve):
     assert (record.attempts, record.status) == (1, RELEASED)
 
 
-# --- what only looks like a refusal -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("status", [404, 201, 500, "raises"])
+@pytest.mark.parametrize("face", [asgi, wsgi, flask_view, django_view, django_view_async, fastapi_route, function])
+def test_a_request_that_passes_gets_its_answer_and_all_but_4xx_is_logged(serve, face, status, caplog):
+    service, send = serve(face, scope=Scope.CREDENTIAL.or_pass())
+    service.status = status
+    for number in (1, 2):
+        assert send("/orders", b'{"amount": 1}') == (500 if status == "raises" else status)
+        assert service.runs == number  # nothing is replayed
+    assert statuses(service) == []
+    told = [record for record in caplog.records if record.name == "onceward"]
+    assert [record.levelname for record in told] == ([] if status == 404 else ["ERROR"] * 2)
+    assert all("ran unguarded" in record.getMessage() for record in told)
 
 
-def twice(app, runs):
-    send = with_httpx(app)
-    first, second = (send("/orders", b'{"amount": 1}') for _ in range(2))
-    assert first == second
-    assert len(runs) == 1
-    return first
-
-
-def test_a_validation_error_raised_after_an_endpoints_effect_is_recorded(serve):
-    service, _ = serve(asgi)
-    runs = []
-    app = FastAPI()
-
-    @app.post("/orders")
-    async def order():
-        runs.append(1)
-        raise RequestValidationError([{"loc": ("body",), "msg": "no such order", "type": "value_error"}])
-
-    app.add_middleware(AsgiIdempotency, once=service.once, rules=service.rules, name="n")
-    assert twice(app, runs) == 422
-
-
-@pytest.mark.parametrize("sync", [True, False])
-def test_validation_error_raised_by_litestar_after_its_effect_is_recorded(serve, sync):
-    service, _ = serve(asgi)
-    runs = []
-
-    def charge() -> None:
-        runs.append(1)
-        raise ValidationException("no such order")
-
-    async def charge_async() -> None:
-        charge()
-
-    handler = litestar_post("/orders", sync_to_thread=True)(charge) if sync else litestar_post("/orders")(charge_async)
-    guard = DefineMiddleware(AsgiIdempotency, once=service.once, rules=service.rules, name="n")
-    assert twice(Litestar([handler], middleware=[guard]), runs) == 400
-
-
-@pytest.mark.filterwarnings("ignore:.*deprecated inferred style")
-def test_a_request_that_litestar_refuses_may_be_corrected_under_its_key(serve):
-    service, _ = serve(asgi)
-    runs = []
-
-    @litestar_post("/orders")
-    async def order(amount: int) -> None:
-        runs.append(amount)
-
-    guard = DefineMiddleware(AsgiIdempotency, once=service.once, rules=service.rules, name="n")
-    send = with_httpx(Litestar([order], middleware=[guard]))
-    assert [send("/orders?amount=much", b""), send("/orders?amount=2", b"")] == [400, 201]
-    assert runs == [2]
-
-
-@pytest.mark.parametrize("status", [404, 405])
-def test_an_endpoint_behind_middleware_that_copies_the_scope_is_found(serve, status):
-    service, _ = serve(asgi)
-    runs = []
-
-    async def order(request):
-        runs.append(1)
-        raise HTTPException(status)
-
-    class Copying:
-        def __init__(self, app):
-            self.app = app
-
-        async def __call__(self, scope, receive, send):
-            await self.app(dict(scope), receive, send)
-
-    guard = Middleware(AsgiIdempotency, once=service.once, rules=service.rules, name="n")
-    app = Starlette(
-        routes=[StarletteRoute("/orders", order, methods=["POST"])], middleware=[guard, Middleware(Copying)]
-    )
-    assert twice(app, runs) == status
-
-
-def charging(service, runs):
-    router = APIRouter(route_class=fastapi_face.idempotent_route(service.once, service.rules, name="n"))
-
-    @router.post("/orders")
-    def order(payment: Payment):
-        runs.append(1)
-        raise HTTPException(404)
-
-    app = FastAPI()
-    app.include_router(router)
-    return app
-
-
-def test_an_endpoint_is_known_to_have_begun_behind_a_wrapping_integration(serve, monkeypatch):
-    make = fastapi_routing.get_request_handler
-
-    def patched(*args, **settings):
-        handler = make(*args, **settings)
-
-        async def watched(*args, **kwargs):
-            return await handler(*args, **kwargs)
-
-        return watched
-
-    monkeypatch.setattr(fastapi_routing, "get_request_handler", patched)
-    service, _ = serve(asgi)
-    runs = []
-    assert twice(charging(service, runs), runs) == 404
-
-
-def test_whether_an_endpoint_began_is_unknown_if_it_was_replaced_later(serve, monkeypatch):
-    handlers, make = [], fastapi_routing.get_request_handler
-
-    def noted(*args, **settings):
-        handlers.append(make(*args, **settings))
-        return handlers[-1]
-
-    monkeypatch.setattr(fastapi_routing, "get_request_handler", noted)
-    service, _ = serve(asgi)
-    runs = []
-    app = charging(service, runs)
-    with_httpx(app)("/nothing", b"")  # newer versions of FastAPI include routers at the first request
-    for handler in handlers:
-        dependant = inspect.getclosurevars(handler).nonlocals["dependant"]
-        dependant.call = inspect.unwrap(dependant.call)
-    assert twice(app, runs) == 404
+@pytest.mark.parametrize("face", [asgi, flask_view, django_view, django_view_async, fastapi_route, function])
+def test_a_scope_may_answer_by_itself(serve, face):
+    answer = Answer(401, [("www-authenticate", "Bearer")], b"who are you?")
+    service, send = serve(face, scope=lambda _: answer)
+    assert send("/orders", b'{"amount": 1}') == 401
+    assert (service.runs, statuses(service)) == (0, [])

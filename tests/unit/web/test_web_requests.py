@@ -6,29 +6,30 @@ import flask
 import litestar
 import pytest
 import quart
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, HTTPException
+from fastapi import routing as fastapi_routing
+from fastapi.exceptions import RequestValidationError
 from httpx import ASGITransport, AsyncClient
+from litestar import Litestar
+from litestar import post as litestar_post
+from litestar.exceptions import ValidationException
+from litestar.middleware import DefineMiddleware
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route as StarletteRoute
 from werkzeug.test import EnvironBuilder
 
-from onceward import Once
 from onceward.core.record import COMPLETED
-from onceward.stores.memory import MemoryStore
+from onceward.web import AsgiIdempotency as Guard
 from onceward.web import Route
 from onceward.web import fastapi as of_fastapi
 from tables import each
 from web import asgi, django_site, wsgi
-from web.calls import AsgiIdempotency, Rules, WsgiIdempotency, guards, on_api
+from web.calls import AsgiIdempotency, Rules, WsgiIdempotency, call, guards, on_api, post
 
 pytestmark = pytest.mark.sampled(target=2)
 
 idempotent_route = guards(of_fastapi.idempotent_route)
-
-
-@pytest.fixture
-def once():
-    made = Once(MemoryStore())
-    yield made
-    made.close()
 
 
 @each("guarded_by", ["middleware", "route"])
@@ -145,3 +146,91 @@ def test_an_effect_is_not_repeated_because_record_raises(once, caplog, shell):
         assert [handler(event)["body"] for _ in range(2)] == ["1", "1"]
     assert asgi.statuses(once) == [COMPLETED]
     assert "ZeroDivisionError" in caplog.text
+
+
+def twice(app, runs):
+    request = post("/orders", "k", json={"amount": 1})
+    first, second = (answer.status_code for answer in call(app, request, request))
+    assert first == second
+    assert len(runs) == 1
+    return first
+
+
+def test_a_validation_error_raised_after_an_endpoints_effect_is_recorded(once):
+    runs = []
+    app = FastAPI()
+
+    @app.post("/orders")
+    async def order():
+        runs.append(1)
+        raise RequestValidationError([{"loc": ("body",), "msg": "no such order", "type": "value_error"}])
+
+    app.add_middleware(Guard, once=once, rules=Rules(), name="n")
+    assert twice(app, runs) == 422
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_validation_error_raised_by_litestar_after_its_effect_is_recorded(once, sync):
+    runs = []
+
+    def charge() -> None:
+        runs.append(1)
+        raise ValidationException("no such order")
+
+    async def charge_async() -> None:
+        charge()
+
+    handler = litestar_post("/orders", sync_to_thread=True)(charge) if sync else litestar_post("/orders")(charge_async)
+    guard = DefineMiddleware(Guard, once=once, rules=Rules(), name="n")
+    assert twice(Litestar([handler], middleware=[guard]), runs) == 400
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_an_endpoint_behind_middleware_that_copies_the_scope_is_found(once, status):
+    runs = []
+
+    async def order(request):
+        runs.append(1)
+        raise HTTPException(status)
+
+    class Copying:
+        def __init__(self, app):
+            self.app = app
+
+        async def __call__(self, scope, receive, send):
+            await self.app(dict(scope), receive, send)
+
+    guard = Middleware(Guard, once=once, rules=Rules(), name="n")
+    app = Starlette(
+        routes=[StarletteRoute("/orders", order, methods=["POST"])], middleware=[guard, Middleware(Copying)]
+    )
+    assert twice(app, runs) == status
+
+
+def charging(once, runs):
+    router = APIRouter(route_class=idempotent_route(once, name="n"))
+
+    @router.post("/orders")
+    def order(payment: dict):
+        runs.append(1)
+        raise HTTPException(404)
+
+    app = FastAPI()
+    app.include_router(router)
+    return app
+
+
+def test_an_endpoint_is_known_to_have_begun_behind_a_wrapping_integration(once, monkeypatch):
+    make = fastapi_routing.get_request_handler
+
+    def patched(*args, **settings):
+        handler = make(*args, **settings)
+
+        async def watched(*args, **kwargs):
+            return await handler(*args, **kwargs)
+
+        return watched
+
+    monkeypatch.setattr(fastapi_routing, "get_request_handler", patched)
+    runs = []
+    assert twice(charging(once, runs), runs) == 404

@@ -8,18 +8,12 @@ import sys
 import pytest
 from starlette.applications import Starlette
 
-from onceward import Once
 from onceward.web import AsgiIdempotency, Scope
 from places import SOURCES, WORKERS
 from servers.needs import free_port
 from web.calls import Rules, call, post
 
 pytestmark = pytest.mark.sampled(app=1)
-
-
-@pytest.fixture
-def once():
-    return Once("memory:")
 
 
 # --- options that do not fit ------------------------------------------------------------------------------------------

@@ -2,32 +2,24 @@
 
 from typing import Annotated
 
-import flask
 import pytest
 from django.conf import settings
-from django.http import Http404, HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException
 from fastapi import Request as FastRequest
 from fastapi.security import APIKeyHeader, HTTPBearer, OAuth2PasswordBearer
 from starlette.applications import Starlette
-from starlette.authentication import AuthCredentials, AuthenticationBackend, BaseUser, SimpleUser
+from starlette.authentication import AuthCredentials, AuthenticationBackend, SimpleUser
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route as StarletteRoute
 
-from onceward import Once
-from onceward.aws import on_api
-from onceward.web import Answer, Request, Rules, Scope, WsgiIdempotency
+from onceward.web import Answer, Request, Rules, Scope
 from onceward.web import asgi as of_asgi
-from onceward.web import django as of_django
-from onceward.web import flask as of_flask
 from onceward.web.fastapi import dependency, idempotent_route
 from onceward.web.users import django_user, rest_framework_user, starlette_user
-from web import api_events as api
 from web import django_site as site
-from web import wsgi
 from web.calls import call, post
 
 from rest_framework.authentication import BaseAuthentication  # isort: skip - Django is configured by then
@@ -35,15 +27,6 @@ from rest_framework.exceptions import AuthenticationFailed  # isort: skip
 from rest_framework.permissions import IsAuthenticated  # isort: skip
 from rest_framework.response import Response  # isort: skip
 from rest_framework.viewsets import ViewSet  # isort: skip
-
-pytestmark = pytest.mark.sampled(status=2, session=1)
-
-
-@pytest.fixture
-def once(tmp_path):
-    made = Once(f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.close()
 
 
 def keys(once):
@@ -97,135 +80,13 @@ def test_starlettes_missing_user_is_refused_with_the_middlewares_order(once):
     assert runs == keys(once) == []
 
 
-def test_starlettes_user_without_an_identity_is_refused_by_default(once, monkeypatch):
-    class User(BaseUser):
-        is_authenticated, display_name = True, "Ann"
-
-        def __init__(self, number):
-            self.number = number
-
-    monkeypatch.setattr(Backend, "user", User)
-    app, runs = starlette(once, starlette_user())
-    with pytest.raises(RuntimeError, match="User has no identity"):
-        call(app, as_user("7"))
-    assert runs == []
-    app, runs = starlette(once, starlette_user(lambda user: user.number))
-    call(app, as_user("7"))
-    assert keys(once) == ['shop:k:"7"']
-
-
 # --- requests that pass -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("status", [401, 404, 201, 302, 500])
-@pytest.mark.parametrize("face", ["asgi", "wsgi", "flask", "django", "fastapi", "lambda"])
-def test_a_request_that_passes_gets_its_answer_and_all_but_4xx_is_logged(once, face, status, caplog):
-    runs = []
-    rules = Rules(scope=Scope.CREDENTIAL.or_pass())
-    for number in (1, 2):
-        assert FACES[face](once, rules, status, runs) == status
-        assert len(runs) == number  # nothing is replayed
-    assert keys(once) == []
-    told = [record for record in caplog.records if record.name == "onceward"]
-    assert [record.levelname for record in told] == ([] if 400 <= status < 500 else ["ERROR"] * 2)
-    assert all("ran unguarded" in record.getMessage() for record in told)
-
-
-def by_asgi(once, rules, status, runs):
-    async def pay(request):
-        runs.append(1)
-        return JSONResponse({}, status)
-
-    app = Starlette(routes=[StarletteRoute("/pay", pay, methods=["POST"])])
-    (answer,) = call(of_asgi.AsgiIdempotency(app, once, rules, name="shop"), post("/pay", "k"))
-    return answer.status_code
-
-
-def by_wsgi(once, rules, status, runs):
-    shop = wsgi.Shop(f"{status} Told")
-    answer = wsgi.ask(WsgiIdempotency(shop, once, rules, name="shop"))
-    runs += [1] * shop.runs
-    return answer.status
-
-
-def by_flask(once, rules, status, runs):
-    app = flask.Flask(__name__)
-
-    @app.post("/pay")
-    @of_flask.idempotent(once, rules, name="shop")
-    def pay():
-        runs.append(1)
-        flask.abort(status) if status in {401, 404} else None
-        return "", status
-
-    return app.test_client().post("/pay", headers={"Idempotency-Key": "k"}).status_code
-
-
-def by_django(once, rules, status, runs):
-    def pay(request, number):
-        runs.append(1)
-        if status == 404:
-            raise Http404
-        return HttpResponse(status=status)
-
-    site.VIEWS["now"] = of_django.idempotent(once, rules, name="shop")(pay)
-    return site.post(key="k").status_code
-
-
-def by_fastapi(once, rules, status, runs):
-    router = APIRouter(route_class=idempotent_route(once, rules, name="shop"))
-
-    @router.post("/pay")
-    async def pay():
-        runs.append(1)
-        if status in {401, 404}:
-            raise HTTPException(status)
-        return JSONResponse({}, status)
-
-    app = FastAPI()
-    app.include_router(router)
-    return call(app, post("/pay", "k"))[0].status_code
-
-
-def by_lambda(once, rules, status, runs):
-    def pay(event, context):
-        runs.append(1)
-        return {"statusCode": status}
-
-    return on_api(once, rules)(pay)(api.keyed(api.http), None)["statusCode"]
-
-
-FACES = {
-    "asgi": by_asgi,
-    "wsgi": by_wsgi,
-    "flask": by_flask,
-    "django": by_django,
-    "fastapi": by_fastapi,
-    "lambda": by_lambda,
-}
 
 
 @pytest.fixture(autouse=True)
 def _urls():
     with override_settings(MIDDLEWARE=[]):
         yield
-
-
-def test_a_request_that_passes_and_makes_the_application_fail_is_logged(once, caplog):
-    def pay(event, context):
-        raise LookupError("its own")
-
-    with pytest.raises(LookupError):
-        on_api(once, Rules(scope=lambda _: Scope.PASS))(pay)(api.keyed(api.http), None)
-    assert "ran unguarded" in caplog.text
-
-
-def test_a_scope_may_answer_by_itself(once):
-    runs = []
-    answer = Answer(401, [("www-authenticate", "Bearer")], b"who are you?")
-    for face in set(FACES) - {"wsgi"}:
-        assert FACES[face](once, Rules(scope=lambda _: answer), 201, runs) == 401
-    assert runs == keys(once) == []
 
 
 def test_a_request_passes_only_for_want_of_a_caller():
@@ -452,11 +313,6 @@ def test_who_runs_while_the_dependencies_are_open(payments, once, is_async):
     assert [answer.status_code for answer in call(app, as_user("ann", json={}), as_user("ann", json={}))] == [200, 200]
     assert keys(once) == ["shop:k:acme"]
     assert opened == []
-
-
-def test_who_that_is_not_callable_is_refused():
-    with pytest.raises(TypeError, match="give a callable"):
-        dependency(current_user, "id")
 
 
 def test_a_dependency_in_the_middleware_is_refused_beforehand(once):

@@ -1,6 +1,5 @@
 """Deliveries as senders sign them: vectors of their own libraries and documents. Each is taken, and every change of it is refused."""
 
-import asyncio
 import base64
 import binascii
 import datetime as dt
@@ -15,7 +14,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from onceward import Once
-from onceward.http.answer import Answer
 from onceward.web.webhooks import (
     Adyen,
     CloudEvents,
@@ -372,23 +370,6 @@ def test_all_events_of_a_delivery_are_handled_whatever_becomes_of_one():
     assert hook.answer({}, b"a held bad c").status == 200
     assert handled == ["a", "bad", "b", "bad", "c", "held"]
     assert hook.answer({}, b"").status == 200
-
-
-def test_the_same_for_a_coroutine():
-    handled = []
-
-    async def handle(event):
-        handled.append(event.id)
-        if event.id == "bad":
-            raise RuntimeError("bad")
-        return Answer(201, (), event.id.encode())
-
-    hook = WebhookReceiver(Once("memory:"), Several(), handle, name="several")
-    with pytest.raises(RuntimeError):
-        asyncio.run(hook.answer_async({}, b"a bad b"))
-    assert handled == ["a", "bad", "b"]
-    assert asyncio.run(hook.answer_async({}, b"a b")) == Answer(201, (), b"a")
-    assert handled == ["a", "bad", "b"]
 
 
 def test_a_sender_of_your_own_is_a_row():

@@ -58,18 +58,6 @@ def test_the_environment_needs_no_botocore():
     subprocess.run([sys.executable, "-c", code], env={**os.environ, **keys}, check=True)
 
 
-def test_the_environment_is_read_again_when_its_credentials_have_expired(monkeypatch):
-    clock = Time()
-    environment(monkeypatch, token="old")
-    source = CredentialSource(clock=clock)
-    first = source.at_hand()
-    environment(monkeypatch, token="new")
-    assert source.at_hand() is first
-    clock.now += 2
-    assert source.expire()
-    assert source.at_hand() == Credentials("AKIAENV", "env-secret", "new")
-
-
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
 def test_a_line_end_in_a_key_is_refused_and_not_shown(monkeypatch, name):
     environment(monkeypatch, token="token")

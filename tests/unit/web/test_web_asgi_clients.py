@@ -1,0 +1,327 @@
+"""The middleware for ASGI, whose clients leave and whose requests are cancelled."""
+
+import asyncio
+import gc
+
+import anyio
+import pytest
+
+from onceward import Once
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.stores.memory import MemoryStore
+from web.asgi import PATIENCE, Client, answer, ask, read, run, scope, statuses
+from web.calls import AsgiIdempotency, Rules
+
+
+def asked(guarded, *requests, times=1):
+    """Send requests one after another, and return the clients."""
+
+    async def main():
+        return [await ask(guarded, **how) for how in (requests or ({},)) * times]
+
+    return run(main())
+
+
+async def served(guarded, client=None, **how):
+    """Serve one request as long as it takes; returns its client."""
+    client = client or Client()
+    await guarded(scope(**how), client.receive, client.send)
+    return client
+
+
+def streaming(chunks, headers=(), before=None):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for number, chunk in enumerate(chunks):
+            if before is not None:
+                await before(number)
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    return app
+
+
+def test_a_handler_is_not_told_that_its_client_left_before_it_answered(once):
+    async def app(scope, receive, send):
+        await read(receive)
+        told = asyncio.create_task(receive())
+        client.gone.set()
+        await asyncio.sleep(0.1)
+        seen.append(told.done())
+        await answer(send)
+        seen.append((await told)["type"])
+
+    async def main():
+        nonlocal client
+        client = Client()
+        await AsgiIdempotency(app, once)(scope(), client.receive, client.send)
+
+    client, seen = None, []
+    run(main())
+    assert seen == [False, "http.disconnect"]
+    assert statuses(once) == [COMPLETED]
+
+
+def test_a_handler_whose_request_is_cancelled_goes_on_and_is_recorded(once):
+    async def app(scope, receive, send):
+        nonlocal runs
+        runs += 1
+        begun.set()
+        await asyncio.sleep(0.2)
+        await answer(send)
+        done.set()
+
+    async def main():
+        nonlocal begun, done
+        begun, done = asyncio.Event(), asyncio.Event()
+        client = Client()
+        request = asyncio.create_task(guarded(scope(), client.receive, client.send))
+        await begun.wait()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        gc.collect()
+        await done.wait()
+        assert client.sent == []  # the server takes no more of it
+        again = await ask(guarded)
+        assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
+
+    runs, begun, done = 0, None, None
+    guarded = AsgiIdempotency(app, once)
+    run(main())
+    assert runs == 1
+
+
+def test_a_handler_that_fails_after_its_request_was_cancelled_is_logged(once, caplog):
+    async def app(scope, receive, send):
+        begun.set()
+        await asyncio.sleep(0.05)
+        raise LookupError("nobody waits for me")
+
+    async def main():
+        nonlocal begun
+        begun = asyncio.Event()
+        client = Client()
+        request = asyncio.create_task(AsgiIdempotency(app, once)(scope(), client.receive, client.send))
+        await begun.wait()
+        request.cancel()
+        while statuses(once) != [RELEASED] or not caplog.records:
+            await asyncio.sleep(0.01)
+
+    begun = None
+    run(main())
+    assert "http:k:*: raised after its client had left" in caplog.text
+    assert "nobody waits for me" in caplog.text
+
+
+def test_a_request_cancelled_while_it_waits_for_another_runs_nothing(once):
+    async def app(scope, receive, send):
+        nonlocal runs
+        runs += 1
+        begun.set()
+        await release.wait()
+        raise LookupError  # so that a waiting one would run
+
+    async def main():
+        nonlocal begun, release
+        begun, release = asyncio.Event(), asyncio.Event()
+        first, second = Client(), Client()
+        holder = asyncio.create_task(guarded(scope(), first.receive, first.send))
+        await begun.wait()
+        waiting = asyncio.create_task(guarded(scope(), second.receive, second.send))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        release.set()
+        with pytest.raises(LookupError):
+            await holder
+        await asyncio.sleep(0.3)
+        assert statuses(once) == [RELEASED]
+
+    runs, begun, release = 0, None, None
+    guarded = AsgiIdempotency(app, once, wait=PATIENCE)
+    run(main())
+    assert runs == 1
+
+
+def test_a_handler_that_its_server_stops_with_the_loop_leaves_key_claimed(once):
+    async def app(scope, receive, send):
+        begun.set()
+        await asyncio.sleep(PATIENCE)
+
+    async def main():
+        nonlocal begun
+        begun = asyncio.Event()
+        client = Client()
+        request = asyncio.create_task(AsgiIdempotency(app, once)(scope(), client.receive, client.send))
+        await begun.wait()
+        request.cancel()
+
+    begun = None
+    run(main())
+    assert statuses(once) == [IN_PROGRESS]  # what it began may have taken effect
+
+
+def test_a_client_that_the_server_cannot_write_to_costs_nothing(once):
+    def watch(message):
+        raise ConnectionResetError
+
+    guarded = AsgiIdempotency(streaming([b"a", b"b", b"c"]), once)
+    assert asked(guarded, {"watch": watch}, {})[1].body == b"abc"
+
+
+EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
+
+
+async def events(scope, receive, send):
+    """Stream for ever, as Starlette does: until it is told that the client has left."""
+    await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+    await read(receive)
+    told = asyncio.create_task(receive())
+    while not told.done():
+        await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+        await asyncio.sleep(0.01)
+    assert told.result()["type"] == "http.disconnect"
+
+
+def test_server_sent_events_end_with_their_client_and_do_not_begin_again(once):
+    async def main():
+        def watch(message):
+            if len(client.sent) == 3:
+                client.gone.set()
+
+        client = Client(watch=watch)
+        await guarded(scope(), client.receive, client.send)
+        assert len(client.sent) > 3
+        again = await ask(guarded)
+        assert (again.status, again.problem) == (409, "unavailable")
+        assert b"not sent to its end" in again.body
+
+    guarded = AsgiIdempotency(events, once)
+    run(main())
+
+
+def test_a_stream_too_long_to_be_recorded_ends_when_its_client_leaves(once):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await read(receive)
+        told = asyncio.create_task(receive())
+        while not told.done():
+            await send({"type": "http.response.body", "body": bytes(100), "more_body": True})
+            await asyncio.sleep(0)
+
+    async def main():
+        client = Client()
+        client.gone.set()
+        await AsgiIdempotency(app, once, Rules(max_response=1000))(scope(), client.receive, client.send)
+        assert len(client.sent) >= 12  # told after 1000 bytes, and not before
+        assert statuses(once) == [COMPLETED]
+
+    run(main())
+
+
+class SlowStore(MemoryStore):
+    """A store that is asked over a network: the one who awaits it can be cancelled meanwhile."""
+
+    async def exchange_async(self, request):
+        await asyncio.sleep(0.02)
+        return self.exchange(request)
+
+
+def test_an_answer_is_recorded_though_its_framework_cancels_it_at_the_end():
+    once = Once(SlowStore())
+    runs = []
+
+    async def app(scope, receive, send):  # as Starlette sends a stream
+        runs.append(1)
+        await read(receive)
+        loop = asyncio.get_running_loop()
+        async with anyio.create_task_group() as group:
+
+            async def watch():
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch)
+            await send({"type": "http.response.start", "status": 201, "headers": []})
+            await send({"type": "http.response.body", "body": b"x" * 11, "more_body": True})
+            loop.call_later(0.01, client.gone.set)
+            await send({"type": "http.response.body", "body": b""})
+            group.cancel_scope.cancel()
+
+    guarded = AsgiIdempotency(app, once, Rules(max_response=10))
+    client = Client()
+
+    async def main():
+        await guarded(scope(), client.receive, client.send)
+        assert (await ask(guarded)).problem == "unavailable"
+
+    run(main())
+    assert statuses(once) == [COMPLETED]
+    assert runs == [1]
+    once.close()
+
+
+@pytest.mark.parametrize("in_a_task_of_its_own", [False, True])
+def test_a_request_cancelled_while_a_part_of_its_answer_waits_goes_on(once, in_a_task_of_its_own):
+    runs, waiting = [], asyncio.Event()
+
+    async def stream(send):
+        await send({"type": "http.response.start", "status": 201, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async def app(scope, receive, send):
+        runs.append(1)
+        if in_a_task_of_its_own:
+            async with anyio.create_task_group() as group:
+                group.start_soon(stream, send)
+        else:
+            await stream(send)
+
+    async def stuck(message):  # as the stream of a middleware whose other end is gone
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def main():
+        guarded = AsgiIdempotency(app, once)
+        task = asyncio.ensure_future(guarded(scope(), Client().receive, stuck))
+        await waiting.wait()
+        task.cancel()
+        await asyncio.wait((task,))
+        for _ in range(200):
+            if statuses(once) == [COMPLETED]:
+                break
+            await asyncio.sleep(0.01)
+        again = await ask(guarded)
+        return again.status, again.body
+
+    assert run(main()) == (201, b"ab")
+    assert runs == [1]
+
+
+def test_events_that_begin_after_their_request_was_cancelled_come_to_end(once):
+    begun = asyncio.Event()
+
+    async def app(scope, receive, send):
+        begun.set()
+        await asyncio.sleep(0.05)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        while True:
+            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+            await asyncio.sleep(0.001)
+
+    async def main():
+        client = Client()
+        task = asyncio.ensure_future(AsgiIdempotency(app, once)(scope(), client.receive, client.send))
+        await begun.wait()
+        task.cancel()
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if statuses(once) == [COMPLETED]:
+                break
+        return statuses(once)  # before the loop is closed, which ends everything
+
+    assert run(main()) == [COMPLETED]
