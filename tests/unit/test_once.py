@@ -1,11 +1,9 @@
 """Once: what it opens, hands out and costs."""
 
-import contextvars
 import json
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -92,21 +90,6 @@ def test_a_missing_key_never_becomes_an_unprotected_call(key):
         with pytest.raises(onceward.KeyMissing):
             call()
     assert once.store.records == {}
-
-
-def test_a_handler_in_a_copied_context_is_a_handler_of_the_same_claim():
-    once = Once(MemoryStore())
-
-    def handle():
-        seen = []
-        thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(lambda: seen.append(current().record.key),)
-        )
-        thread.start()
-        thread.join()
-        return seen == [current().record.key]
-
-    assert once.run("k", handle) is True
 
 
 PREFORK = """

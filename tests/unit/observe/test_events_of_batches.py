@@ -121,9 +121,6 @@ def test_an_observer_of_a_batch_may_use_the_ledger_and_its_interrupts_give_keys_
     once.close()
 
 
-# --- checkpoints --------------------------------------------------------------------------------------------------
-
-
 def fill(once, flush, items, awaiting, **options):
     async def flush_async(held):
         flush(held)

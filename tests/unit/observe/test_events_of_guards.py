@@ -82,9 +82,6 @@ def boom():
     raise ValueError("the payload")
 
 
-# --- a claim that is won ------------------------------------------------------------------------------------------
-
-
 def test_a_first_call_is_claimed_and_completed_and_a_duplicate_replayed(house):
     def handle():
         house.clock.advance(2)
@@ -187,9 +184,6 @@ def test_a_busy_key_is_told_with_the_lease_left_and_the_time_waited(house):
     assert (busy.left, busy.waited, type(busy.error)) == (39, 0, Busy)
 
 
-# --- by hand ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("verb", "args", "kind", "error"),
     [
@@ -218,9 +212,6 @@ def test_a_claim_that_was_taken_over_is_lost_once(house, verb):
     assert house.heard[3].fence == house.heard[0].fence
 
 
-# --- the store is away --------------------------------------------------------------------------------------------
-
-
 def faulty(plan, **options):
     heard = Heard()
     store = Faults(MemoryStore(), at(plan))
@@ -241,9 +232,6 @@ def test_a_result_that_is_not_recorded_is_told():
     assert heard.kinds == ["claimed", "not_recorded"]
 
 
-# --- heartbeats ---------------------------------------------------------------------------------------------------
-
-
 def test_a_heartbeat_that_finds_another_owner_tells_that_lease_is_lost():
     store, heard = MemoryStore(), Heard()
     once = Once(store, name="n", observe=[heard], lease=2, heartbeat=0.05)
@@ -260,9 +248,6 @@ def test_a_heartbeat_that_finds_another_owner_tells_that_lease_is_lost():
     with pytest.raises(LeaseLost):
         once.run("k", handle)
     assert [kind for kind in heard.kinds if kind != "renewed"] == ["claimed", "lost"]
-
-
-# --- transactions -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -293,9 +278,6 @@ def test_a_transaction_is_told_when_it_is_over(shop):
     with pytest.raises(Completed), once.transaction("k", connection):
         pass
     assert heard.kinds[2:] == ["claimed", "completed", "replayed"]
-
-
-# --- who hears ----------------------------------------------------------------------------------------------------
 
 
 def test_an_observer_that_raises_changes_nothing_and_is_told_of_once(house, caplog):
@@ -344,9 +326,6 @@ def test_a_store_tells_of_each_request(house):
     assert [request.action for request in house.heard.requests] == ["insert", "swap", "insert"]
     assert all(request.seconds >= 0 and request.error == "" for request in house.heard.requests)
     assert {request.store for request in house.heard.requests} == {house.store.url}
-
-
-# --- the log ------------------------------------------------------------------------------------------------------
 
 
 def test_a_log_line_stays_one_line_without_controls(house, caplog):

@@ -72,9 +72,6 @@ def labels(**given):
     return tuple(sorted(given.items()))
 
 
-# --- Prometheus ---------------------------------------------------------------------------------------------------
-
-
 def test_prometheus_counts_what_the_events_say(registry):
     metrics = PrometheusMetrics(registry)
     for event in SCRIPT:
@@ -115,9 +112,6 @@ def test_namespaces_beyond_the_limit_share_one_label(registry):
     assert found["onceward_calls_total", labels(handler=OTHER, outcome="completed")] == 50
     assert len([one for one in found if one[0] == "onceward_calls_total"]) == MOST_NAMES + 1
     assert len(metrics.plans) == MOST_NAMES
-
-
-# --- the gauges of a ledger ---------------------------------------------------------------------------------------
 
 
 def parked_once(**options):
@@ -197,9 +191,6 @@ def test_a_ledger_that_hangs_holds_up_no_other_metric(registry):
     assert gauges.read(patience=None)[KEYS]["parked",] == 0
 
 
-# --- OpenTelemetry ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def reader():
     return InMemoryMetricReader()
@@ -246,9 +237,6 @@ def test_the_least_lease_is_that_since_the_last_export(reader):
     assert points(reader)["onceward.lease.left.min", "n"].value == 3
     metrics(Event("completed", "k", "n", left=5.0))
     assert points(reader)["onceward.lease.left.min", "n"].value == 5
-
-
-# --- CloudWatch ---------------------------------------------------------------------------------------------------
 
 
 class Lines(io.StringIO):
@@ -324,9 +312,6 @@ def test_an_invocation_of_a_lambda_handler_writes_one_line():
     handle(sqs({"id": 1}, {"id": 2}))
     (line,) = lines.told
     assert checked(line)["Completed"] == 2
-
-
-# --- JSON lines ---------------------------------------------------------------------------------------------------
 
 
 def test_each_event_is_a_line_without_the_payload():

@@ -269,9 +269,6 @@ def test_a_message_carries_the_current_trace_if_there_is_room(traced, outgoing, 
     assert carried or message == outgoing
 
 
-# --- steps and messages of a handler ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("awaiting", [False, True])
 def test_a_step_has_a_span_within_that_of_its_call(once, traced, awaiting):
     def handle():
@@ -350,9 +347,6 @@ def test_a_handler_with_many_messages_has_room_for_all_of_them(once):
     assert len(carried) == 300
     assert carried == sorted(carried, reverse=True)
     assert 40 < sum(carried) < 300
-
-
-# --- requests of HTTP ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("host", "instrumented"), [("asgi", True), ("wsgi", False)])

@@ -48,9 +48,6 @@ def send(url, body='{"order": 1}', **more):
     return told
 
 
-# --- what is sent -----------------------------------------------------------------------------------------------------
-
-
 def test_a_message_is_a_post_with_its_key(endpoint):
     server = endpoint()
     assert send(f"{server.url}/charges?dry=1", headers={"X-Tenant": "a b", "onceward-root": 'shop:"é 100%"'}) is None
@@ -118,9 +115,6 @@ def test_headers_that_cannot_be_made_are_asked_for_again(endpoint):
     assert [type(one) for one in told] == [KeyError]
 
 
-# --- what an answer means ---------------------------------------------------------------------------------------------
-
-
 @each("status", [200, 201, 202, 204, 299])
 def test_a_2xx_is_sent(endpoint, status):
     assert send(endpoint(answer(status)).url) is None
@@ -163,9 +157,6 @@ def test_a_retry_after_says_how_long_to_wait(endpoint, headers, seconds):
     assert told.retry_after == seconds
 
 
-# --- no answer --------------------------------------------------------------------------------------------------------
-
-
 @each(
     "script",
     [once(), once(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"), once(b"220 mail.example ESMTP\r\n\r\n"), slow],
@@ -201,9 +192,6 @@ def test_ssl_cert_file_says_whom_to_trust_and_aws_ca_bundle_does_not(endpoint, t
     assert server.requests == []
     monkeypatch.setenv("SSL_CERT_FILE", str(chain))
     assert send(server.url) is None
-
-
-# --- what can never be sent -------------------------------------------------------------------------------------------
 
 
 @each(

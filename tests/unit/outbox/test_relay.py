@@ -199,9 +199,6 @@ def test_a_ledger_without_the_index_has_no_relay_and_no_error(tmp_path, caplog):
     once.close()
 
 
-# --- what a person decides ------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def refused(once, box, crashed, clock):
     """The first message of a key is refused, the second is sent."""
@@ -213,19 +210,15 @@ def refused(once, box, crashed, clock):
     return once.ledger
 
 
-def test_a_refused_message_waits_for_a_person(refused, once, box):
+def test_a_refused_message_waits_for_a_person_who_puts_it_back(refused, once, box):
     assert box.bodies == ["b"]
     assert [record.key for record, _ in refused.records(status="REFUSED")] == ["n:k"]
     assert list(refused.records(status="UNSENT")) == []
     assert refused.stats()["refused"] == 1
     assert Relay(once).look().taken == 0
-
-
-def test_a_refused_message_is_put_back(refused, once, box):
     (entry,) = retry_refused(refused, "n:k")
     assert (entry.to, entry.body) == (box.address, "a")
     assert "too old" in entry.refused
-    assert [record.key for record, _ in refused.records(status="UNSENT")] == ["n:k"]
     assert Relay(once).look().taken == 1
     drained()
     assert box.bodies == ["b", "a"]

@@ -287,25 +287,6 @@ def test_messages_of_a_rolled_back_transaction_are_forgotten(box, tmp_path):
     assert box.bodies == ["before", "after"]
 
 
-@pytest.mark.parametrize("claimed", [True, False])
-def test_messages_leave_with_a_transaction(box, tmp_path, claimed):
-    once = Once(f"sqlite:///{tmp_path}/l.db")
-    connection = sqlite3.connect(f"{tmp_path}/l.db")
-    connection.execute("CREATE TABLE effects (n INTEGER)")
-    if claimed:
-        with once.claim("7") as claim, claim.transaction(connection):
-            connection.execute("INSERT INTO effects VALUES (1)")
-            claim.send(box.address, 1)
-    else:
-        with once.transaction("7", connection) as transaction:
-            connection.execute("INSERT INTO effects VALUES (1)")
-            onceward.current().send(box.address, 1)
-            assert transaction.claim is not None
-    drained()
-    assert box.bodies == ["1"]
-    assert record_of(once).unsent is None
-
-
 def test_a_message_within_a_step_is_refused_for_a_later_attempt_would_not_send_it(once, box):
     def handle():
         claim = onceward.current()

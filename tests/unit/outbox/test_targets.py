@@ -18,6 +18,12 @@ def test_an_address_of_no_known_scheme_is_refused(address):
         open_target(address)
 
 
+@each("scheme", ["", "Mail", "mail:", "7up", "sqs"])
+def test_a_scheme_that_cannot_begin_an_address_or_is_ours_is_refused(scheme):
+    with pytest.raises(ValueError, match=r"lower-case letters|one of onceward's own"):
+        register(scheme, lambda _: RecordedTarget())
+
+
 def test_a_registered_scheme_opens_one_target_for_each_address_until_it_is_registered_again():
     opened = []
     register("one-each", lambda address: opened.append(address) or RecordedTarget())
@@ -26,17 +32,6 @@ def test_a_registered_scheme_opens_one_target_for_each_address_until_it_is_regis
     assert opened == ["one-each:a", "one-each:b"]
     register("one-each", lambda _: RecordedTarget())
     assert open_target("one-each:a") is not first
-
-
-@each("scheme", ["", "Mail", "mail:", "7up"])
-def test_a_scheme_that_cannot_begin_an_address_is_refused(scheme):
-    with pytest.raises(ValueError, match="lower-case letters"):
-        register(scheme, lambda _: RecordedTarget())
-
-
-def test_a_scheme_of_our_own_cannot_be_replaced():
-    with pytest.raises(ValueError, match="one of onceward's own"):
-        register("sqs", lambda _: RecordedTarget())
 
 
 def test_a_child_that_is_forked_while_a_target_is_opened_opens_others():

@@ -114,8 +114,6 @@ def test_errors_about_the_claim_are_never_forgiven(pipelines):
     assert pipelines.handle({"id": 1}).status == "failed"
 
 
-# --- an attempt that ended inside a step ------------------------------------------------------------------------------
-
 DIES = """
 import asyncio
 from onceward import current

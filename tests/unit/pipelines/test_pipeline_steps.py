@@ -127,9 +127,6 @@ def test_a_result_is_the_same_now_and_from_the_record(pipelines):
     assert pipelines.made == [[1, "2026-01-02", {"3": 4}]] * 2
 
 
-# --- run --------------------------------------------------------------------------------------------------------------
-
-
 def test_a_value_fills_a_whole_argument_and_no_shell_sees_it(pipelines):
     steps = (
         "steps: [{run: {command: [printf, '%s|', --, {value: message.id}, {value: message.n}, '$(id)']}, into: got}]"

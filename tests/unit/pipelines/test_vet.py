@@ -202,8 +202,6 @@ def test_no_yaml_breaks_the_check(tmp_path, text):
     assert [one for one in mistakes if not one.is_warning]
 
 
-# --- fuzzed -----------------------------------------------------------------------------------------------------------
-
 WORDS = st.sampled_from(
     [
         *[
@@ -283,9 +281,6 @@ def test_what_the_check_takes_the_schema_takes(tmp_path, data):
     pipeline, _ = examine(file, ledger="memory:")
     if pipeline is not None and "${" not in file.read_text():
         jsonschema.Draft202012Validator(schema()).validate(tree)
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from dramatiq.middleware import AsyncIO, CurrentMessage, Middleware, MiddlewareE
 from dramatiq.results import ResultFailure, Results
 from dramatiq.results.backends import StubBackend
 
-from onceward import Busy, Claim, Once, ResultNotRecorded, StoreError
+from onceward import Claim, Once, ResultNotRecorded, StoreError
 from onceward.dramatiq import exactly
 from onceward.testing.faults import Faults, fail_before, when
 
@@ -80,20 +80,6 @@ def test_a_message_that_comes_twice_runs_once(broker, once, work):
 
     assert runs == [{"id": 1}]
     assert result(message, broker) == 1
-
-
-def test_a_coroutine_function_runs_once_in_the_event_loop_of_dramatiq(broker, once, work):
-    runs = []
-
-    async def charge(order):
-        runs.append(order)
-        return len(runs)
-
-    guarded = actor(broker, once, charge, key="order")
-    messages = [guarded.send(1), guarded.send(1)]
-    work()
-
-    assert [result(message, broker) for message in messages] == [1, 1]
 
 
 def test_a_busy_message_comes_again_and_uses_up_no_retry(broker, once, work):
@@ -195,31 +181,6 @@ def test_a_time_limit_leaves_the_key_claimed_and_counts_as_a_retry(broker, once,
 
     assert seen == [0, 1]
     assert not dead(broker)
-
-
-def test_a_pipeline_gets_the_recorded_result_and_its_next_actor_runs_once(broker, once, work):
-    runs, totals = [], []
-    first = actor(broker, once, lambda order: runs.append(order) or 7)
-    second = exactly(once, name="book")(
-        dramatiq.actor(lambda amount: totals.append(amount) or amount, broker=broker, actor_name="book")
-    )
-    pipe = dramatiq.pipeline([first.message(42), second.message()], broker=broker)
-    pipe.run()
-    broker.enqueue(pipe.messages[0])
-    work()
-
-    assert (runs, totals) == ([42], [7])
-
-
-def test_an_actor_can_be_called_as_a_function(broker, once):
-    runs = []
-    guarded = actor(broker, once, lambda order: runs.append(order) or "paid", key="order", name="charge")
-
-    assert [guarded(1), guarded(1)] == ["paid", "paid"]
-    assert runs == [1]
-    once.acquire(2, name="charge")
-    with pytest.raises(Busy):
-        guarded(2)
 
 
 def test_a_message_whose_success_was_not_recorded_does_not_come_again_by_retry(broker, once, work):

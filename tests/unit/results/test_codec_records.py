@@ -18,8 +18,6 @@ from onceward.results.codec import Codec, decode_exception, encode_exception
 from onceward.stores.memory import MemoryStore
 from tables import each
 
-# --- what stands in the store -----------------------------------------------------------------------------------------
-
 
 def test_values_are_stored_so_that_a_person_can_read_them():
     assert Codec().encode({"id": 7, "ok": True, "name": "ü"}) == '{"id":7,"ok":true,"name":"ü"}'
@@ -181,9 +179,6 @@ class MoreOptions(Options, extra="allow"):
     inner: Options = Options()
 
 
-# --- what else an object is --------------------------------------------------------------------------------------------
-
-
 def with_attribute(value, name, given):
     object.__setattr__(value, name, given)
     return value
@@ -224,9 +219,6 @@ def test_a_model_recorded_by_an_earlier_version_replays():
     assert (back.retries, back.other, back.model_fields_set) == (1, 2, {"retries", "other"})
 
 
-# --- annotations --------------------------------------------------------------------------------------------------------
-
-
 class NotEncodable:
     pass
 
@@ -249,9 +241,6 @@ def test_annotations_that_leave_the_type_open_are_accepted(annotation):
     handle.__annotations__["return"] = annotation
     guarded = Once(MemoryStore())(key="order")(handle)
     assert guarded((1, 2)) == guarded((1, 2)) == (1, 2)
-
-
-# --- exceptions -----------------------------------------------------------------------------------------------------------
 
 
 class Declined(Exception):
@@ -317,9 +306,6 @@ def test_an_exception_is_only_raised_again_if_it_is_one_of_the_final_ones():
     text = encode_exception(ValueError(1))
     with pytest.raises(NotReplayable, match="not among"):
         decode_exception(text, [KeyError])
-
-
-# --- through a guard ---------------------------------------------------------------------------------------------------
 
 
 @each("result", [object(), Hostile(), "x" * 300_000, "ü" * 140_000])

@@ -56,9 +56,6 @@ def check_nothing_is_plain(once):
         assert CARD not in "".join(file.iterdump())
 
 
-# --- single calls -----------------------------------------------------------------------------------------------------
-
-
 @SEALS
 @pytest.mark.parametrize("value", [CARD, {"card": CARD, "amount": 5}, None, 0, "", (CARD, b"x"), "ü\ud800"])
 def test_a_result_is_sealed_in_the_ledger_and_replayed_as_it_was(once, seal, value):
@@ -135,9 +132,6 @@ def test_what_a_claim_is_given_back_or_parked_with_is_sealed(once):
         sealing.acquire("b")
     assert told.value.last_error == f"card {CARD} is stolen"
     check_nothing_is_plain(once)
-
-
-# --- a seal that fails ------------------------------------------------------------------------------------------------
 
 
 def broken(data):
@@ -241,24 +235,6 @@ def test_a_seal_that_is_no_pair_of_functions_is_refused(seal, told):
     assert "SECRET" not in str(refused.value)
 
 
-# --- cache, batches, checkpoints, transactions ------------------------------------------------------------------------
-
-
-def test_the_cache_holds_what_is_sealed(once):
-    opened = []
-
-    def open_(token):
-        opened.append(token)
-        return fernet.decrypt(token)
-
-    @once(key="number", seal=(fernet.encrypt, open_), cache=10)
-    def pay(number):
-        return CARD
-
-    assert [pay(1) for _ in range(3)] == [CARD] * 3
-    assert len(opened) == 2
-
-
 def test_batches_are_sealed(once):
     def pay(number):
         if number == 2:
@@ -291,9 +267,6 @@ def test_a_result_that_commits_with_its_effect_is_sealed(once, url):
     check_nothing_is_plain(once)
 
 
-# --- HTTP -------------------------------------------------------------------------------------------------------------
-
-
 def test_answers_over_http_are_sealed(once):
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 201, "headers": []})
@@ -315,8 +288,6 @@ def test_answers_over_http_are_sealed(once):
     assert [record.status for record in records(once)] == [COMPLETED] * 3
     check_nothing_is_plain(once)
 
-
-# --- docs/reference/records.md --------------------------------------------------------------------------------------------------
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", section("docs/reference/records.md", "Encrypt results"), re.DOTALL)
 

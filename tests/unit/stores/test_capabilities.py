@@ -28,9 +28,6 @@ def toy(monkeypatch):
     sys.modules.pop("toy_store", None)
 
 
-# --- asking ------------------------------------------------------------------------------------------------------------
-
-
 @each("scheme", STORES)
 def test_each_capability_of_a_store_is_there_and_asked_for(scheme):
     told = importlib.import_module(STORES[scheme]).CAPABILITIES
@@ -52,9 +49,6 @@ def test_a_capability_that_a_store_lacks_is_none_or_a_clear_error():
 def test_every_capability_is_documented():
     told = section("docs/explanation/architecture.md", "A store of your own")
     assert [name for name in NAMES if f"\n| `{name}` |" not in told] == []
-
-
-# --- a store of another package ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

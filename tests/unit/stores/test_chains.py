@@ -130,9 +130,6 @@ def test_a_chain_with_more_keys_than_asked_for_is_cut(store):
     assert len(chain.tops[0].children) == 9
 
 
-# --- SQLite -----------------------------------------------------------------------------------------------------------
-
-
 def sql(path, statement, *values):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(statement, values).fetchall()

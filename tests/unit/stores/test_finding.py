@@ -87,20 +87,6 @@ def test_sqlite_finds_what_python_finds(store, criteria):
     assert found(store, criteria) == wanted
 
 
-@each(
-    ("states", "within"),
-    [
-        ((), False),
-        (("PARKED",), True),
-        (("LAPSED",), False),
-        (("PARKED", "EXPIRED"), False),
-        (("RELEASED", "PARKED"), True),
-    ],
-)
-def test_an_index_is_used_only_if_it_has_every_record_that_is_meant(states, within):
-    assert Criteria(states).are_within(frozenset({"PARKED", "RELEASED"})) == within
-
-
 @pytest.mark.parametrize("make", [MemoryStore, None], ids=["memory", "sqlite"])
 def test_the_ledger_finds_by_several_statuses_and_an_age(make, tmp_path, clock):
     once = Once(make(clock) if make else SqliteStore(tmp_path / "a.db", clock=clock), name="n", clock=clock)
@@ -121,9 +107,6 @@ def test_an_unknown_status_and_a_senseless_age_are_refused(criteria, clock):
     once = Once(MemoryStore(clock))
     with pytest.raises(ValueError, match=r"there are COMPLETED|give from 0 s to 100 years"):
         next(once.ledger.pages("", *criteria))
-
-
-# --- the index ------------------------------------------------------------------------------------------------------
 
 
 def indexes(path):

@@ -64,12 +64,6 @@ def test_a_key_that_is_not_there_is_not_found(once, ledger, key):
     assert len(list(ledger.records())) == 1
 
 
-def test_clear_lets_the_next_delivery_run_again(once, ledger):
-    once.acquire("k").complete(1)
-    assert ledger.clear("claim:k").result == "1"
-    assert once.acquire("k").attempt == 1
-
-
 @pytest.mark.parametrize("verb", ["clear", "park"])
 def test_what_a_worker_holds_is_refused_unless_told_and_then_its_result_is(once, ledger, verb):
     claim = once.acquire("k")
@@ -169,9 +163,6 @@ def test_a_change_that_somebody_else_makes_meanwhile_is_seen(once, ledger, monke
         ledger.park("claim:k", live=True)
 
 
-# --- settling by hand -------------------------------------------------------------------------------------------------
-
-
 def unsettled(once, clock, how):
     """Leave the key "k" in one of the states that a person can settle."""
     if how == "parked":
@@ -200,14 +191,6 @@ def test_settle_gives_duplicates_the_result(once, ledger, clock, how):
     assert (last.outcome, last.worker) == ("COMPLETED", "by hand")
     if how != "released":
         assert ledger.attempts("claim:k")[0].outcome in {"PARKED", "LAPSED"}
-
-
-@pytest.mark.parametrize("value", [None, 0, False, "", [], {"$onceward": 1}, (1, 2)])
-def test_a_settled_value_comes_back_equal(once, ledger, value):
-    ledger.settle(parked(once, "k"), value)
-    with pytest.raises(Completed) as done:
-        once.acquire("k")
-    assert (done.value.result, type(done.value.result)) == (value, type(value))
 
 
 def test_settle_refuses_what_is_live_or_completed(once, ledger):
@@ -291,9 +274,6 @@ def test_a_retried_key_stays_as_long_as_its_record_says_or_longer(once, ledger, 
 
     place(1)
     assert ledger.retry("shop:1", "mail").expires_at == (None if days is None else clock() + days * 86400)
-
-
-# --- which parked keys are in doubt -----------------------------------------------------------------------------------
 
 
 def stopped(once, **policy):

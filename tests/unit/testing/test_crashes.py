@@ -32,9 +32,6 @@ class Bank:
         return order in self.charges
 
 
-# --- handlers that are right ----------------------------------------------------------------------------------------------
-
-
 @shop(key="order.id")
 def with_a_derived_key(order: dict, bank) -> str:
     return bank.charge(order["id"], key=current().key("charge"))
@@ -107,9 +104,6 @@ def test_a_step_that_finds_out_passes_unless_a_worker_is_paused_in_it():
         REAL.charges.clear()
         crash.deliver(with_a_step_that_finds_out, ORDER, crash.downstream(REAL, "charge"))
         crash.happened_once()
-
-
-# --- faults that are planted ----------------------------------------------------------------------------------------------
 
 
 @shop(key="order.id")
@@ -223,9 +217,6 @@ def test_a_handler_that_differs_each_time_is_told():
     with pytest.raises(AssertionError, match="did not come to their point"):
         for crash in Crashes():
             crash.deliver(sometimes, ORDER, crash.downstream(Bank(), by="key"))
-
-
-# --- what a run is --------------------------------------------------------------------------------------------------------
 
 
 def test_runs_come_in_the_same_order_each_time():

@@ -82,9 +82,6 @@ def test_a_fastapi_endpoint_that_charges_twice_is_found(monkeypatch):
             crash.happened_once()
 
 
-# --- events and batches ---------------------------------------------------------------------------------------------------
-
-
 @on_sqs(shop, key="order.id")
 def on_order(order: dict) -> None:
     bank.charge(order["id"], key=current().key("charge"))
@@ -125,9 +122,6 @@ def test_a_worker_is_killed_in_its_threads_too(monkeypatch):
             charged(crash, monkeypatch)
             crash.deliver(in_a_thread, {"id": "a"})
             assert bank.charges == ["a"]
-
-
-# --- messages that leave with a record ------------------------------------------------------------------------------------
 
 
 @shop(key="order.id")

@@ -119,9 +119,6 @@ def test_claim_effect_and_completion_in_one_write_keep_every_invariant(capsys, l
     assert seen.states > 1_000
 
 
-# --- what it catches ----------------------------------------------------------------------------------------------
-
-
 def finds(capsys, label: str, **options) -> set[str]:
     seen = seen_by(capsys, f"broken: {label}", workers=2, stop_at_first=True, **options)
     assert seen.violations
@@ -259,8 +256,6 @@ def test_a_claim_that_assumes_its_failed_write_was_not_made_is_caught(capsys):
 
     assert finds(capsys, "failed claim taken for not made", parts=Parts(claim=claim))
 
-
-# --- steps of a handler -----------------------------------------------------------------------------------------------
 
 STEPS = {
     "one step": {

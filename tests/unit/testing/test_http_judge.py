@@ -77,15 +77,6 @@ class Wrong:
         self.answers[place] = (body, sent)
 
 
-def test_a_server_that_replays_failures_holds_every_point_and_the_report_says_so():
-    server = Wrong(None)
-    report = judged(server, server.payments)
-    assert not report.failed, str(report)
-    assert report["failure"].evidence.startswith("replayed: 500")
-    contradicted = judged(Wrong(None), expect={"failure": "again"})
-    assert [point.name for point in contradicted.failed] == ["failure"]
-
-
 @each(
     ("fault", "fails"),
     [

@@ -27,9 +27,6 @@ def queue(name):
     return Queue(f"https://sqs.eu-west-1.amazonaws.com/123456789012/{name}")
 
 
-# --- once= ----------------------------------------------------------------------------------------------------------
-
-
 @each(
     ("give", "example"),
     [
@@ -68,8 +65,6 @@ def test_djangos_settings_say_it_as_they_are_written():
         of_django._configured({"once": URL})
 
 
-# --- rules= and wait= -----------------------------------------------------------------------------------------------
-
 GUARDS = [
     lambda once, **options: AsgiIdempotency(None, once, **options),
     lambda once, **options: WsgiIdempotency(None, once, **options),
@@ -103,9 +98,6 @@ def test_a_guard_without_a_name_is_refused(guard, once):
     guard(once.using(name="shop"), rules=Rules())
 
 
-# --- hooks ----------------------------------------------------------------------------------------------------------
-
-
 async def hook(*args):
     return True
 
@@ -120,9 +112,6 @@ class Hook:
 def test_a_hook_that_nobody_would_await_is_refused(option, given):
     with pytest.raises(TypeError, match=f"^{option}= is a coroutine function, and nobody would await it"):
         Rules(**{option: given})
-
-
-# --- options --------------------------------------------------------------------------------------------------------
 
 
 @each(
@@ -163,9 +152,6 @@ def test_methods_may_be_any_tokens():
     assert Route(methods={"purge", "M-SEARCH"}).covers("PURGE", "/a")
 
 
-# --- what a scope returns -------------------------------------------------------------------------------------------
-
-
 def begun(scope):
     request = Request("POST", "/orders", headers=[("idempotency-key", "k")])
     return Rules(scope=lambda _: scope).begin(request)
@@ -193,9 +179,6 @@ def test_a_scope_that_is_to_be_awaited_is_told_so():
 
     with pytest.raises(TypeError, match=r"^scope= returned a coroutine"):
         begun(user())
-
-
-# --- frameworks that are not there ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

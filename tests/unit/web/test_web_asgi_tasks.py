@@ -38,9 +38,6 @@ def run(main):
         assert messages == []
 
 
-# --- what handlers wait for -----------------------------------------------------------------------------------------
-
-
 def test_handlers_that_begin_together_may_wait_for_one_and_the_same_thing(once):
     async def main():
         connected = asyncio.get_running_loop().create_future()
@@ -92,9 +89,6 @@ def test_a_request_that_is_cancelled_with_its_handler_before_that_begins_renews_
     assert all(claim() is None for claim in heartbeat.HEARTBEAT._claims.values())
 
 
-# --- what its server sees of it -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("waits", [0, 1])
 def test_an_exit_reaches_the_server_as_without_the_middleware(once, waits):
     async def app(scope, receive, send):
@@ -136,27 +130,20 @@ def test_errors_leave_nothing_to_the_garbage_collector(once, waits, error):
             await asyncio.sleep(0)
         raise error
 
-    async def receive():
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message):
-        pass
-
-    async def ask(guarded, key):
+    async def ask(key):
         try:
-            await guarded(asgi.scope(headers=keyed(key)), receive, send)
+            await serve(AsgiIdempotency(app, once), headers=keyed(key))
         except error:
             pass
 
     async def main():
-        guarded = AsgiIdempotency(app, once)
-        await ask(guarded, 0)
+        await ask(0)
         await asyncio.sleep(0.01)
         gc.collect()
         gc.disable()
         try:
             for key in range(1, 20):
-                await ask(guarded, key)
+                await ask(key)
             await asyncio.sleep(0.01)
             return gc.collect()
         finally:

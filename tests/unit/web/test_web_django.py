@@ -36,9 +36,6 @@ def once(tmp_path):
     made.close()
 
 
-# --- the middleware -----------------------------------------------------------------------------------------------
-
-
 def test_a_request_that_is_sent_again_gets_the_first_response(site, once):
     order = Order()
     site(order)
@@ -99,9 +96,6 @@ FITTING = {"once": Once("memory:"), "name": "http", "rules": Rules()}
 def test_settings_that_do_not_fit_are_told(given, told):
     with override_settings(ONCEWARD=given), pytest.raises(ImproperlyConfigured, match=told):
         IdempotencyMiddleware(lambda request: None)
-
-
-# --- streamed responses -------------------------------------------------------------------------------------------
 
 
 def test_a_streamed_response_ends_when_it_is_recorded(site, once):
@@ -272,9 +266,6 @@ def test_under_asgi_a_stream_that_nobody_begins_to_take_is_made_anyway(site, onc
     assert (log, statuses(once)) == (["effect"], [COMPLETED])
 
 
-# --- the decorator ------------------------------------------------------------------------------------------------
-
-
 def called(guarded, data=b"{}", **headers):
     request = RequestFactory().post(
         "/orders/7", data, "application/json", headers={"Idempotency-Key": '"k"', **headers}
@@ -339,9 +330,6 @@ def test_what_a_decorated_view_wrote_before_it_was_so_answered_is_undone(once, a
     assert called(idempotent(once)(missing)).status_code == 404
     assert "left_behind" not in connection.introspection.table_names()
     assert statuses(once) == [COMPLETED]
-
-
-# --- transactions -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -30,9 +30,6 @@ def header_of(described):
     return parameter
 
 
-# --- endpoints ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def runs():
     return []
@@ -112,9 +109,6 @@ def test_a_route_with_a_path_is_not_for_endpoints(once):
         idempotent_route(once, Rules(Route("/orders")))
     with pytest.raises(TypeError, match="wait=SECONDS"):
         idempotent_route(once, on_busy=3)
-
-
-# --- documents ------------------------------------------------------------------------------------------------------
 
 
 def check_documented(described, success):

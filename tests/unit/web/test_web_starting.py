@@ -16,9 +16,6 @@ from web.calls import Rules, call, post
 pytestmark = pytest.mark.sampled(app=1)
 
 
-# --- options that do not fit ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("app", ["starlette", "fastapi"])
 def test_a_lease_that_is_too_short_fails_when_the_server_starts(app, tmp_path):

@@ -41,9 +41,6 @@ def as_user(who, **more):
     return post("/pay", "k", **more) | {"headers": {"Idempotency-Key": "k", "Authorization": who}}
 
 
-# --- Starlette --------------------------------------------------------------------------------------------------------
-
-
 class Backend(AuthenticationBackend):
     user = SimpleUser
 
@@ -80,9 +77,6 @@ def test_starlettes_missing_user_is_refused_with_the_middlewares_order(once):
     assert runs == keys(once) == []
 
 
-# --- requests that pass -----------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(autouse=True)
 def _urls():
     with override_settings(MIDDLEWARE=[]):
@@ -98,9 +92,6 @@ def test_a_request_passes_only_for_want_of_a_caller():
 
 def wsgi_request(*headers):
     return Request("POST", "/pay", headers=[("idempotency-key", "k"), *headers])
-
-
-# --- Django and its REST framework ------------------------------------------------------------------------------------
 
 
 class User:
@@ -215,9 +206,6 @@ def test_the_rest_frameworks_nobody_may_pass_to_the_views_own_401(once, monkeypa
     with override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=[site.MIDDLEWARE], ONCEWARD=given):
         assert (site.post().status_code, Orders.runs, keys(once)) == (401, 0, [])
     assert "unguarded" not in caplog.text
-
-
-# --- FastAPI's dependencies -------------------------------------------------------------------------------------------
 
 
 def current_user(authorization: Annotated[str | None, Header()] = None, tenant: str = "none"):

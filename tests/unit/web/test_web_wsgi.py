@@ -33,9 +33,6 @@ def streaming(*parts, headers=JSON, log=None, status="200 OK"):
     return app
 
 
-# --- once ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_repeated_request_gets_the_first_answer_and_pep_3333_is_kept(once):
     shop = Shop(headers=[*JSON, ("Set-Cookie", "a=b"), ("X-Order", "7")])
 
@@ -150,9 +147,6 @@ def test_of_requests_at_the_same_time_one_is_carried_out_and_others_wait(once):
     assert [answer.sent for answer in answers] == [b"done"] * 5
     assert sum(answer.replayed for answer in answers) == 4
     assert runs == [1]
-
-
-# --- what an application may do ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("leaves", [False, True])
@@ -298,9 +292,6 @@ def test_an_answer_that_no_server_can_send_completes_the_claim_without_it(once, 
     assert runs == [1]
 
 
-# --- streamed answers --------------------------------------------------------------------------------------------
-
-
 def test_a_streamed_answer_is_sent_as_made_and_ends_when_it_is_recorded(once):
     log = []
     exchange = Exchange(WsgiIdempotency(streaming(b"a", b"b", b"c", b"d", log=log), once))
@@ -385,9 +376,6 @@ def test_a_long_answer_is_sent_in_bounded_memory_and_recorded_bodiless(once):
 def test_what_is_beyond_the_content_length_is_sent_to_nobody(once):
     app = WsgiIdempotency(streaming(b"abc", b"def", b"ghi", headers=[("Content-Length", "4")]), once)
     assert [ask(app).sent, ask(app).sent] == [b"abcd"] * 2
-
-
-# --- a ledger that fails -----------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_has_lost_its_claim_midway_does_not_end_its_answer(once):

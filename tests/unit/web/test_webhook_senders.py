@@ -340,9 +340,6 @@ def test_cloudevents_senders_ask_first():
     assert shake(WebhookRequest("POST", {}, asked, b"")) is None
 
 
-# --- a delivery with several events -----------------------------------------------------------------------------------
-
-
 class Several:
     """A verifier of deliveries that name their events."""
 

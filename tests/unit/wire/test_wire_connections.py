@@ -287,16 +287,6 @@ def test_each_event_loop_has_its_own_connections_until_it_is_closed():
     assert len(server.requests) == 3
 
 
-def test_closing_closes_connections_and_the_next_call_opens_others(carrier):
-    with Server(serve(answer())) as server:
-        made = carrier.wire(server.url)
-        carrier.send(made)
-        made.close()
-        assert server.ended.acquire(timeout=60)
-        carrier.send(made)
-    assert server.connections == 2
-
-
 def test_a_wire_that_is_gone_leaves_no_connection(carrier):
     with Server(serve(answer())) as server:
         made = carrier.wire(server.url)
