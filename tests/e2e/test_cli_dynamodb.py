@@ -106,13 +106,6 @@ def test_init_switches_ttl_on_in_somebody_elses_table_only_when_told_to(cli, dyn
     assert (told.returncode, told.stdout.decode().splitlines()[-1]) == (0, "made: TTL on expires_at")
 
 
-def test_init_says_what_stands_when_recovery_cannot_be_had(cli, fresh):
-    result = cli.run("init", "--store", fresh, "--pitr")
-    assert result.returncode == 1
-    assert "point-in-time recovery was not enabled. Done so far: table" in result.stderr
-    assert cli.run("stats", "--store", fresh).returncode == 0
-
-
 @each("kind", FORMS)
 def test_init_prints_code_without_credentials_or_network(cli, kind):
     for name in [name for name in cli.env if name.startswith("AWS_")]:
@@ -138,13 +131,9 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
             "memory: cannot be made ahead of its first use. Use a store that can: dynamodb, ",
         ),
         (["--ttl"], "--ttl means nothing for this ledger"),
+        (["--store", "dynamodb://orders", "--pitr"], "--pitr means nothing for this ledger"),
+        (["--store", "dynamodb://orders", "--kms-key", KEY], "--function are for --print"),
         (["--store", "dynamodb://orders", "--ttl", "--print", "terraform"], "--ttl is for a table that exists"),
-        (["--store", "dynamodb://orders", "--reads", "5", "--print", "terraform"], "needs both --reads and --writes"),
-        (
-            ["--store", "dynamodb://orders", "--reads", "9-5", "--writes", "5", "--print", "terraform"],
-            "--reads 9-5: give a",
-        ),
-        (["--store", "dynamodb://orders", "--reads", "5", "--writes", "5"], "--function are for --print"),
         (
             ["--store", "dynamodb://orders", "--queue", "arn:aws:sqs:x", "--print", "terraform"],
             "give its ARN, and --function",
@@ -166,10 +155,6 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
         *(
             (["--store", "dynamodb://orders", "--print", "terraform", "--function", "f", *option], "give its ARN")
             for option in (["--queue", TOPIC], ["--alarms", QUEUE], ["--alarms", "arn:"])
-        ),
-        (
-            ["--store", "dynamodb://orders", "--reads", "5-", "--writes", "5", "--print", "terraform"],
-            "--reads 5-: give a",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from typer import Option
 from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, JsonOption, StoreOption, ledger_at, looking_at
 from onceward.core.drivers import drive
-from onceward.stores.capabilities import DOCUMENT, MIGRATE, PROVISION, TEMPLATE, TableWanted, Units
+from onceward.stores.capabilities import DOCUMENT, MIGRATE, PROVISION, TEMPLATE, TableWanted
 from onceward.stores.contract import Part, Store
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ _FORMS: Final = {
     "--alarms": (_ARN.format("sns", r"[\w-]+"), "its ARN, and --function: arn:aws:sns:REGION:ACCOUNT:NAME"),
     "--function": (r"[\w-]{1,64}", "the function's name alone: at most 64 letters, digits, hyphens and underscores"),
 }
-_UNITS: Final = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 
 
 def init(
@@ -33,8 +32,6 @@ def init(
     pitr: bool = False,
     ttl: bool = False,
     print_: Annotated[str | None, Option("--print")] = None,
-    reads: str | None = None,
-    writes: str | None = None,
     kms_key: str | None = None,
     function: str | None = None,
     timeout: Annotated[int, Option(min=1, max=900)] = 30,
@@ -47,12 +44,9 @@ def init(
     A DynamoDB table with items gets a TTL only if you pass --ttl, because TTL would also delete items that are not onceward's.
 
     Options:
-        pitr: DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.
+        pitr: With --print, of DynamoDB: with point-in-time recovery. AWS charges for it by the table's size.
         ttl: DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired.
         print_ (F): Print a definition, and make nothing. DynamoDB: cloudformation, terraform or sam. SQL stores: sql.
-        reads (N[-MAX]): With --print: provisioned read units a second, with --writes. With a MAX they scale. By default: on
-            demand.
-        writes (N[-MAX]): With --print: provisioned write units a second, of the table and of each index. By default: on demand.
         kms_key (ARN): With --print: your key that encrypts the table.
         function (NAME): With --print: also make the event source mapping of this Lambda function, and its queue.
         timeout (S): With --function: the function's timeout in seconds. A message stays hidden six times as long.
@@ -61,29 +55,17 @@ def init(
     """
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl)) if given}
     with ledger_at(store) as once:
-        aws = TableWanted(options, _units("--reads", reads), _units("--writes", writes), _formed("--kms-key", kms_key))
+        aws = TableWanted(options, _formed("--kms-key", kms_key))
         consumer = _consumer(function, timeout, queue, alarms)
         if print_ is not None:
             typer.echo(_printed(once.store, print_, aws, consumer), nl=False)
             return
         if consumer is not None or aws != TableWanted(options):
-            raise ValueError(
-                "--reads, --writes, --kms-key and --function are for --print; init alone makes a table on demand"
-            )
+            raise ValueError("--kms-key and --function are for --print")
         make = PROVISION.needed(once.store) if options else PROVISION.of(once.store)
         parts = [] if make is None else drive(make(options), once.store)
     lines = [f"{'made' if part.made else 'was there'}: {part.what}" for part in parts]
     _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
-
-
-def _units(option: str, text: str | None) -> Units | None:
-    if text is None:
-        return None
-    given = _UNITS.fullmatch(text)
-    least, most = (int(given[1]), int(given[2] or given[1])) if given else (0, 0)
-    if not 0 < least <= most:
-        raise ValueError(f"{option} {text}: give a number of units such as 100, or a range such as 100-4000")
-    return Units(least, most)
 
 
 def _formed(option: str, value: str | None) -> str | None:
@@ -109,7 +91,7 @@ def _printed(store: Store, form: str, aws: TableWanted, consumer: "Consumer | No
     described = DOCUMENT.of(store)
     if described is None:
         if consumer is not None or aws != TableWanted(aws.options):
-            raise ValueError(f"{store.url}: --reads, --writes, --kms-key and --function are for a ledger in DynamoDB")
+            raise ValueError(f"{store.url}: --kms-key and --function are for a ledger in DynamoDB")
         if TEMPLATE.of(store) is None and form != "sql":
             DOCUMENT.needed(store)  # its error names the stores that can
         return TEMPLATE.needed(store)(form, aws.options)

@@ -145,19 +145,10 @@ PROVISION: Final[Capability[Callable[[AbstractSet[str]], Steps[list[Part]]]]] = 
 )
 
 
-class Units(NamedTuple):
-    """A provisioned capacity a second. If ``most`` is above ``least``, it scales between them."""
-
-    least: int
-    most: int
-
-
 class TableWanted(NamedTuple):
     """What `onceward init --print` was asked for, of a ledger in AWS."""
 
-    options: AbstractSet[str] = frozenset()  # those of PROVISION
-    reads: Units | None = None  # both are None on demand
-    writes: Units | None = None
+    options: AbstractSet[str] = frozenset()
     kms_key: str | None = None  # the ARN of a key that encrypts it
 
 

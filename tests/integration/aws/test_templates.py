@@ -87,18 +87,10 @@ def test_terraform_makes_as_many_of_each_as_cloudformation(case):
         "aws_sqs_queue": "AWS::SQS::Queue",
         "aws_cloudwatch_metric_alarm": "AWS::CloudWatch::Alarm",
         "aws_lambda_event_source_mapping": "AWS::Lambda::EventSourceMapping",
-        "aws_appautoscaling_target": "AWS::ApplicationAutoScaling::ScalableTarget",
-        "aws_appautoscaling_policy": "AWS::ApplicationAutoScaling::ScalingPolicy",
     }
     blocks = [name.split(".")[1] for name, _ in Hcl(text_of(case, "terraform")).blocks if name.startswith("resource")]
     ours = [one["Type"] for one in document(case)["Resources"].values()]
     assert sorted(kinds[kind] for kind in blocks if kind in kinds) == sorted(ours)
-
-
-def test_terraform_leaves_what_autoscaling_sets():
-    table = dict(dict(Hcl(text_of("full", "terraform")).blocks)["resource.aws_dynamodb_table.ledger"])
-    ignored = dict(table["lifecycle"])["ignore_changes"]
-    assert ignored == ["read_capacity", "write_capacity", "global_secondary_index"]
 
 
 @pytest.mark.parametrize("form", ["cloudformation", "sam"])
@@ -112,29 +104,7 @@ def test_the_outputs_name_the_table_and_the_policies(form):
     }
 
 
-# --- capacity and keys ----------------------------------------------------------------------------------------------
-
-
-def test_provisioned_capacity_is_that_of_the_table_and_of_its_index():
-    (table,) = of_type(document("full"), "AWS::DynamoDB::Table").values()
-    given = [one["ProvisionedThroughput"] for one in (table, *table["GlobalSecondaryIndexes"])]
-    assert table["BillingMode"] == "PROVISIONED"
-    assert given == [{"ReadCapacityUnits": 10, "WriteCapacityUnits": 100}] * 2
-
-
-def test_reads_and_writes_of_table_and_index_scale_between_their_bounds():
-    scaled = of_type(document("full"), "AWS::ApplicationAutoScaling::ScalableTarget").values()
-    told = {
-        (one["ResourceId"]["Fn::Sub"], one["ScalableDimension"], one["MinCapacity"], one["MaxCapacity"])
-        for one in scaled
-    }
-    places = {"table/${Ledger}": "table", "table/${Ledger}/index/onceward_due": "index"}
-    bounds = {"Read": (10, 100), "Write": (100, 4000)}
-    assert told == {
-        (place, f"dynamodb:{what}:{kind}CapacityUnits", *bounds[kind])
-        for place, what in places.items()
-        for kind in bounds
-    }
+# --- keys ----------------------------------------------------------------------------------------------
 
 
 def test_a_key_of_yours_is_used_and_handlers_may_decrypt_with_it():

@@ -225,37 +225,6 @@ def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dyno
     assert sent(proxy, "UpdateTimeToLive") == []
 
 
-# --- point-in-time recovery -----------------------------------------------------------------------------------------
-
-
-def test_recovery_that_the_server_does_not_have_is_told_and_table_stands(store, dynoxide, name):
-    with pytest.raises(StoreError, match=r"recovery was not enabled. Done so far: table .* and TTL on expires_at"):
-        drive(provision(store, {"pitr"}), store)
-    assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
-
-
-def recovering(proxy, busy=0):
-    """Answer as a server that has point-in-time recovery, and is busy with a new table for a while."""
-    left = [busy]
-
-    def rule(seen):
-        if seen.action == "DescribeContinuousBackups":
-            return Refuse("", status=200)
-        if seen.action == "UpdateContinuousBackups":
-            left[0] -= 1
-            return Refuse("ContinuousBackupsUnavailableException") if left[0] >= 0 else Refuse("", status=200)
-
-    proxy.rule = rule
-
-
-def test_recovery_is_enabled_when_asked_for(store, proxy, name):
-    recovering(proxy)
-    assert made(drive(provision(store, {"pitr"}), store)) == [True, True, True, True]
-    assert sent(proxy, "UpdateContinuousBackups") == [
-        {"TableName": name, "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True}}
-    ]
-
-
 # --- what no test server does: driven by hand -----------------------------------------------------------------------
 
 
@@ -351,11 +320,10 @@ def template(store, kind, options):
     return printed(kind, document(store, TableWanted(frozenset(options))))
 
 
-def what_init_sent(store, proxy, options=("pitr",)):
-    recovering(proxy)
-    drive(provision(store, set(options)), store)
-    (table,), (ttl,), (pitr,) = (sent(proxy, a) for a in ("CreateTable", "UpdateTimeToLive", "UpdateContinuousBackups"))
-    return table, ttl["TimeToLiveSpecification"], pitr["PointInTimeRecoverySpecification"]
+def what_init_sent(store, proxy):
+    drive(provision(store, set()), store)
+    (table,), (ttl,) = (sent(proxy, action) for action in ("CreateTable", "UpdateTimeToLive"))
+    return table, ttl["TimeToLiveSpecification"]
 
 
 @pytest.mark.parametrize("options", LAYOUTS)
@@ -363,14 +331,14 @@ def test_cloudformation_says_what_init_sends(options, proxy, name):
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
     printed = yaml.safe_load(template(store, "cloudformation", {"pitr"}))
     assert proxy.seen == []
-    table, ttl, pitr = what_init_sent(store, proxy)
+    table, ttl = what_init_sent(store, proxy)
     ledger = printed["Resources"]["Ledger"]
     assert ledger["Type"] == "AWS::DynamoDB::Table"
     assert ledger["Properties"] == {
         **table,
         "DeletionProtectionEnabled": True,
         "TimeToLiveSpecification": ttl,
-        "PointInTimeRecoverySpecification": pitr,
+        "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
     }
 
 
@@ -379,7 +347,7 @@ def test_terraform_says_what_init_sends(options, proxy, name):
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
     entries = dict(Hcl(template(store, "terraform", {"pitr"})).blocks)["resource.aws_dynamodb_table.ledger"]
     assert proxy.seen == []
-    table, ttl, pitr = what_init_sent(store, proxy)
+    table, ttl = what_init_sent(store, proxy)
     said = dict(entries)
     assert (said["name"], said["billing_mode"]) == (table["TableName"], table["BillingMode"])
     kinds = [(kind, said[name]) for kind, name in (("HASH", "hash_key"), ("RANGE", "range_key")) if name in said]
@@ -393,7 +361,7 @@ def test_terraform_says_what_init_sends(options, proxy, name):
     projected = ("projection_type", index["Projection"]["ProjectionType"])
     assert list(said["global_secondary_index"]) == [("name", index["IndexName"]), *keys, projected]
     assert dict(said["ttl"]) == {"attribute_name": ttl["AttributeName"], "enabled": ttl["Enabled"]}
-    assert dict(said["point_in_time_recovery"]) == {"enabled": pitr["PointInTimeRecoveryEnabled"]}
+    assert dict(said["point_in_time_recovery"]) == {"enabled": True}
 
 
 def test_templates_keep_the_table_when_the_stack_goes(store):

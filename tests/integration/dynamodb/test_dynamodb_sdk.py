@@ -1,33 +1,32 @@
-"""Calls through a client of boto3 or aiobotocore that the user made."""
+"""Calls through a client of boto3 that the user made."""
 
 import asyncio
 import json
 import threading
 import time
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import aiobotocore.session
 import boto3
 import pytest
-from aiobotocore.config import AioConfig
 from botocore.config import Config
 
-from onceward import Busy, Once, current
+from onceward.core.clock import boottime
 from onceward.errors import StoreError
-from onceward.stores.dynamodb import open_table, sdk
+from onceward.stores.dynamodb import open_table
 from onceward.stores.dynamodb.requests import DYNAMODB
-from onceward.stores.dynamodb.sdk import AsyncSdkWire, through
-from onceward.wire.calls import Call, ObjectCall
+from onceward.stores.dynamodb.sdk import through
+from onceward.wire.calls import Call
 
-pytestmark = pytest.mark.sampled(carrier=1)
+pytestmark = pytest.mark.sampled(send=1)
 
 GET = Call(DYNAMODB, "GetItem", {"TableName": "ledger", "Key": {"key": {"S": "k"}}})
 PUT = Call(DYNAMODB, "PutItem", {"TableName": "ledger", "Item": {"key": {"S": "k"}, "result": {"B": b"\x00\xff"}}})
 
 
 class Service(BaseHTTPRequestHandler):
-    """Answers as its server's ``answers`` say, by action or method: a status and a document or bytes."""
+    """Answers as its server's ``answers`` say, by action: a status and a document or bytes."""
 
     protocol_version = "HTTP/1.1"
 
@@ -39,12 +38,12 @@ class Service(BaseHTTPRequestHandler):
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response_only(status)
         self.send_header("Date", "Fri, 21 Nov 2025 13:16:00 GMT")
-        self.send_header("x-amz-request-id" if self.command != "POST" else "x-amzn-RequestId", "1")
+        self.send_header("x-amzn-RequestId", "1")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_PUT = do_POST = answer
+    do_POST = answer
 
     def log_message(self, *args):
         pass
@@ -80,56 +79,34 @@ def boto(service, name="dynamodb", **more):
     client.close()
 
 
-@asynccontextmanager
-async def aioboto(service, name="dynamodb"):
-    made = options(service.url)
-    made["config"] = AioConfig(retries={"total_max_attempts": 1}, connect_timeout=1, read_timeout=0.3)
-    async with aiobotocore.session.get_session().create_client(name, **made) as client:
-        yield client
+@pytest.fixture(params=["blocking", "in threads"])
+def send(request, service):
+    """Sends calls in one of the two ways."""
 
-
-class Carrier:
-    """One of the three ways, called by blocking."""
-
-    def __init__(self, kind, service):
-        self.kind, self.service = kind, service
-
-    def send(self, *calls, objects=False):
-        if self.kind == "aiobotocore":
-            return asyncio.run(self.asynchronous(calls, objects))
-        with boto(self.service) as client, boto(self.service, "s3") if objects else nullcontext() as s3:
-            opened = through(client, objects=s3)
-            if self.kind == "boto3":
-                return [opened[0]().send(call, 0.0) for call in calls]
-            wire = opened[1]()
-            assert isinstance(wire, AsyncSdkWire)
+    def sent(*calls):
+        with boto(service) as client:
+            wires = through(client, boottime)
+            if request.param == "blocking":
+                return [wires.send(call, 0.0) for call in calls]
 
             async def main():
-                return [await wire.send(call, 0.0) for call in calls]
+                return [await wires.send_async(call, 0.0) for call in calls]
 
             return asyncio.run(main())
 
-    async def asynchronous(self, calls, objects):
-        async with aioboto(self.service) as client, aioboto(self.service, "s3") if objects else nullcontext() as s3:
-            wire = through(client, objects=s3)[1]()
-            return [await wire.send(call, 0.0) for call in calls]
+    return sent
 
 
-@pytest.fixture(params=["boto3", "boto3 in threads", "aiobotocore"])
-def carrier(request, service):
-    return Carrier(request.param, service)
-
-
-def test_answer_has_status_document_with_bytes_date_and_times_around_it(carrier, service):
+def test_answer_has_status_document_with_bytes_date_and_times_around_it(send, service):
     service.answers = {"GetItem": (200, {"Item": {"result": {"B": "AP8="}}}), "PutItem": (200, {})}
-    got, put = carrier.send(GET, PUT)
+    got, put = send(GET, PUT)
     assert got[:3] == (200, {"Item": {"result": {"B": b"\x00\xff"}}}, 1763730960.0)
     assert got.sent <= got.received
     assert put[:2] == (200, {})
     assert json.loads(service.seen[1][1])["Item"] == {"key": {"S": "k"}, "result": {"B": "AP8="}}
 
 
-def test_error_is_answer_with_its_code_its_message_and_what_else_it_says(carrier, service):
+def test_error_is_answer_with_its_code_its_message_and_what_else_it_says(send, service):
     kind = "com.amazonaws.dynamodb.v20120810#"
     refused = {"__type": f"{kind}ConditionalCheckFailedException", "message": "no", "Item": {"key": {"S": "k"}}}
     service.answers = {
@@ -144,7 +121,7 @@ def test_error_is_answer_with_its_code_its_message_and_what_else_it_says(carrier
         ),
         "GetItem": (502, b"<html>Bad Gateway"),
     }
-    put, transact, get = carrier.send(
+    put, transact, get = send(
         PUT, Call(DYNAMODB, "TransactWriteItems", {"TransactItems": [{"Put": dict(PUT.body)}]}), GET
     )
     assert put[:3] == (
@@ -158,44 +135,24 @@ def test_error_is_answer_with_its_code_its_message_and_what_else_it_says(carrier
     assert get.status == 502
 
 
-def test_objects_go_through_a_client_for_s3(carrier, service):
-    service.answers = {"PUT": (200, b""), "GET": (200, b"\x00\xff")}
-    put, get = carrier.send(ObjectCall("PUT", "b", "a/k", b"\x00\xff"), ObjectCall("GET", "b", "a/k"), objects=True)
-    assert put.status == 200
-    assert get[:3] == (200, b"\x00\xff", 1763730960.0)
-    assert b"\x00\xff" in service.seen[0][1]
-    service.answers["GET"] = (404, b"<Error><Code>NoSuchKey</Code><Message>gone</Message></Error>")
-    (missing,) = carrier.send(ObjectCall("GET", "b", "a/k"), objects=True)
-    assert missing[:2] == (404, {"__type": "NoSuchKey", "message": "gone"})
+def test_nobody_listening_is_a_passing_error(send, service):
+    service.url = "http://127.0.0.1:1"
+    with pytest.raises(StoreError, match="GetItem through the given client") as caught:
+        send(GET)
+    assert caught.value.transient
+    assert caught.value.__cause__ is not None
 
 
-def test_without_a_client_for_s3_objects_are_refused(carrier):
-    with pytest.raises(StoreError, match="client for S3") as caught:
-        carrier.send(ObjectCall("GET", "b", "k"))
-    assert not caught.value.transient
-
-
-def test_an_object_over_the_limit_is_a_lasting_error(carrier, service, monkeypatch):
-    monkeypatch.setattr(sdk, "LIMIT", 10)
-    service.answers = {"GET": (200, b"x" * 11)}
-    with pytest.raises(StoreError, match="the limit is 10") as caught:
-        carrier.send(ObjectCall("GET", "b", "k"), objects=True)
-    assert not caught.value.transient
-
-
-def test_no_answer_in_time_is_a_passing_error(carrier, service):
+def test_an_answer_that_takes_too_long_is_a_passing_error(send, service):
     class Slow(dict):
         def __getitem__(self, action):
             time.sleep(0.6)
             return 200, {}
 
     service.answers = Slow()
-    for url in (service.url, "http://127.0.0.1:1"):  # where nobody listens
-        service.url = url
-        with pytest.raises(StoreError, match="GetItem through the given client") as caught:
-            carrier.send(GET)
-        assert caught.value.transient
-        assert caught.value.__cause__ is not None
+    with pytest.raises(StoreError) as caught:
+        send(GET)
+    assert caught.value.transient
 
 
 def test_no_credentials_are_a_lasting_error(service, monkeypatch, tmp_path):
@@ -206,7 +163,7 @@ def test_no_credentials_are_a_lasting_error(service, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     client = boto3.session.Session().client("dynamodb", **options(service.url, keys=False))
     with pytest.raises(StoreError, match="credentials") as caught:
-        through(client)[0]().send(GET, 0.0)
+        through(client, boottime).send(GET, 0.0)
     assert not caught.value.transient
     client.close()
 
@@ -221,131 +178,30 @@ def test_threads_carry_the_calls_of_coroutines_side_by_side(service):
 
     service.answers = Together()
 
-    async def main(wire):
-        return await asyncio.gather(*(wire.send(GET, 0.0) for _ in range(3)))
+    async def main(wires):
+        return await asyncio.gather(*(wires.send_async(GET, 0.0) for _ in range(3)))
 
     with boto(service) as client:
-        assert [answer.status for answer in asyncio.run(main(through(client)[1]()))] == [200] * 3
-
-
-# --- blocking calls through a client of aiobotocore ------------------------------------------------------------------
-
-
-def test_blocking_calls_are_carried_by_event_loop_that_client_is_used_in(service):
-    service.answers = {"GetItem": (200, {}), "PutItem": (400, {"__type": "x#Refused", "message": "no"})}
-
-    async def main():
-        async with aioboto(service) as client:
-            blocking, awaiting = (open_wire() for open_wire in through(client))
-            await awaiting.send(GET, 0.0)
-            answers = [await asyncio.to_thread(blocking.send, call, 0.0) for call in (GET, PUT)]
-            service.answers = {}
-            with pytest.raises(StoreError) as caught:
-                await asyncio.to_thread(blocking.send, GET, 0.0)
-            blocking.close()
-            assert caught.value.transient
-            return answers
-
-    got, refused = asyncio.run(main())
-    assert got[:3] == (200, {}, 1763730960.0)
-    assert (refused.status, refused.body["__type"]) == (400, "Refused")
-
-
-def test_without_an_event_loop_to_carry_them_blocking_calls_are_refused(service):
-    service.answers = {"GetItem": (200, {})}
-
-    async def main():
-        async with aioboto(service) as client:
-            blocking, awaiting = (open_wire() for open_wire in through(client))
-            with pytest.raises(TypeError, match=r"this client is asynchronous.*boto3\.client"):
-                await asyncio.to_thread(blocking.send, GET, 0.0)
-            await awaiting.send(GET, 0.0)
-            with pytest.raises(TypeError, match="would wait for itself"):
-                blocking.send(GET, 0.0)
-            return blocking
-
-    blocking = asyncio.run(main())
-    with pytest.raises(TypeError, match="this client is asynchronous"):
-        blocking.send(GET, 0.0)
-    assert len(service.seen) == 1
-
-
-def test_an_event_loop_that_ends_with_the_call_under_way_is_passing_error(service):
-    gate = threading.Event()
-
-    class Slow(dict):
-        def __getitem__(self, action):
-            if len(service.seen) > 1:
-                gate.set()
-                time.sleep(0.2)
-            return 200, {}
-
-    service.answers = Slow()
-    errors = []
-
-    def ask(wire):
-        try:
-            wire.send(GET, 0.0)
-        except StoreError as error:
-            errors.append(error)
-
-    async def main():
-        async with aioboto(service) as client:
-            blocking, awaiting = (open_wire() for open_wire in through(client))
-            await awaiting.send(GET, 0.0)
-            thread = threading.Thread(target=ask, args=(blocking,))
-            thread.start()
-            await asyncio.to_thread(gate.wait)
-            return thread
-
-    asyncio.run(main()).join()
-    assert [error.transient for error in errors] == [True]
-
-
-def test_clients_of_both_kinds_are_refused(service):
-    async def main():
-        async with aioboto(service) as client:
-            with boto(service, "s3") as s3, pytest.raises(TypeError, match="both of boto3 or both of aiobotocore"):
-                through(client, objects=s3)
-
-    asyncio.run(main())
+        assert [answer.status for answer in asyncio.run(main(through(client, boottime)))] == [200] * 3
 
 
 def test_what_is_not_a_client_for_dynamodb_is_refused(service):
     resource = boto3.resource("dynamodb", **options(service.url))
+    creator = aiobotocore.session.get_session().create_client("dynamodb")
+    creator._coro.close()  # it is never entered
     with boto(service, "s3") as s3, boto(service) as client:
-        creator = aiobotocore.session.get_session().create_client("dynamodb")
-        creator._coro.close()  # it is never entered
-        for wrong in (s3, "dynamodb", creator):
+        for wrong in (s3, "dynamodb", creator, resource, resource.Table("ledger")):
             with pytest.raises(TypeError, match="not a client for dynamodb"):
-                through(wrong)
-        with pytest.raises(TypeError, match="not a client for s3"):
-            through(client, objects=client)
-        for wrong in (resource, resource.Table("ledger")):
-            with pytest.raises(TypeError, match=r'is a resource: pass boto3\.client\("dynamodb"\)'):
-                through(wrong)
-        with pytest.raises(TypeError, match="rewrites attribute values"):
-            through(resource.meta.client)
+                through(wrong, boottime)
+        with pytest.raises(ValueError, match="blobs= does not go with client="):
+            open_table("ledger", client=client, blobs="s3://bucket")
     resource.meta.client.close()
 
 
-def test_a_coroutine_through_a_client_of_aiobotocore_keeps_its_claim(proxy, url, table):
-    other, ran = Once(url, lease=3).using(name="n"), []
-
-    async def handle(who):
-        ran.append(who)
-        await asyncio.sleep(6)
-        return current().lost
-
+def test_a_client_of_aiobotocore_is_refused(service):
     async def main():
-        session = aiobotocore.session.get_session()
-        async with session.create_client("dynamodb", region_name="eu-west-1", endpoint_url=proxy.url) as client:
-            once = Once(open_table(table, client=client), lease=3).using(name="n")
-            first = asyncio.create_task(once.run_async("k", handle, "first"))
-            await asyncio.sleep(5)
-            with pytest.raises(Busy):
-                await other.run_async("k", handle, "second")
-            return await first
+        async with aiobotocore.session.get_session().create_client("dynamodb", **options(service.url)) as client:
+            with pytest.raises(TypeError, match="not a client for dynamodb"):
+                through(client, boottime)
 
-    assert asyncio.run(main()) is False
-    assert ran == ["first"]
+    asyncio.run(main())

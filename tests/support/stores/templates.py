@@ -2,7 +2,7 @@
 
 from onceward.aws.templates import Consumer, printed
 from onceward.stores import open_store
-from onceward.stores.capabilities import DOCUMENT, TableWanted, Units
+from onceward.stores.capabilities import DOCUMENT, TableWanted
 
 KEY = "arn:aws:kms:eu-west-1:111111111111:key/1"
 TOPIC = "arn:aws:sns:eu-west-1:111111111111:oncall"
@@ -12,7 +12,7 @@ CASES = {
     "mapped": ("dynamodb://orders?blobs=s3://bucket/results", TableWanted(), Consumer("charge", 10, QUEUE)),
     "full": (
         "dynamodb://orders",
-        TableWanted(frozenset({"pitr"}), Units(10, 100), Units(100, 4000), KEY),
+        TableWanted(frozenset({"pitr"}), KEY),
         Consumer("charge", 30, None, TOPIC),
     ),
 }

@@ -95,9 +95,7 @@ def _resource(names: _Names, name: str, one: Values) -> list[str]:
         return _policy(names, names.local(name), one["Properties"])
     values, blocks = kind.body(names, one["Properties"])
     if one.get("DeletionPolicy") == "Retain":
-        blocks.append(
-            _kept(one["Properties"], scaled=f"{name}WriteScaling" in names.types or f"{name}ReadScaling" in names.types)
-        )
+        blocks.append(Block("lifecycle", {"prevent_destroy": True}))
     if "DependsOn" in one:
         values["depends_on"] = _Raw(
             f"[{', '.join(f'aws_iam_role_policy_attachment.{names.local(on)}' for on in one['DependsOn'])}]"
@@ -142,14 +140,14 @@ def _hcl(value: object) -> str:
 
 
 def _table(_: _Names, made: Values) -> Body:
-    values = {"name": made["TableName"], "billing_mode": made["BillingMode"], **_keys(made), **_capacity(made)}
+    values = {"name": made["TableName"], "billing_mode": made["BillingMode"], **_keys(made)}
     values["deletion_protection_enabled"] = made["DeletionProtectionEnabled"]
     blocks = [
         Block("attribute", {"name": part["AttributeName"], "type": part["AttributeType"]})
         for part in made["AttributeDefinitions"]
     ]
     for index in made.get("GlobalSecondaryIndexes", []):
-        told = {"name": index["IndexName"], **_keys(index), **_capacity(index)}
+        told = {"name": index["IndexName"], **_keys(index)}
         told["projection_type"] = index["Projection"]["ProjectionType"]
         blocks.append(Block("global_secondary_index", told))
     expiry = made["TimeToLiveSpecification"]
@@ -164,27 +162,6 @@ def _table(_: _Names, made: Values) -> Body:
 
 def _keys(made: Values) -> dict[str, str]:
     return {f"{one['KeyType'].lower()}_key": one["AttributeName"] for one in made["KeySchema"]}
-
-
-def _capacity(made: Values) -> dict[str, int]:
-    given = made.get("ProvisionedThroughput")
-    return (
-        {}
-        if given is None
-        else {f"{kind}_capacity": given[f"{kind.title()}CapacityUnits"] for kind in ("read", "write")}
-    )
-
-
-def _kept(table: Values, *, scaled: bool) -> Block:
-    values: dict[str, Any] = {"prevent_destroy": True}
-    if scaled:  # Terraform would otherwise undo what autoscaling has set
-        ignored = [
-            "read_capacity",
-            "write_capacity",
-            *(["global_secondary_index"] if "GlobalSecondaryIndexes" in table else []),
-        ]
-        values["ignore_changes"] = _Raw(f"[{', '.join(ignored)}]")
-    return Block("lifecycle", values)
 
 
 def _policy(names: _Names, name: str, made: Values) -> list[str]:
@@ -220,19 +197,6 @@ def _alarm(names: _Names, made: Values) -> Body:
     return {**values, "dimensions": _Raw(f"{{ {pairs} }}")}, []
 
 
-def _scaling(names: _Names, made: Values) -> Body:
-    # The target's own attributes; its id is not what a policy asks for.
-    target = names.address(made["ScalingTargetId"]["Ref"]).removesuffix(".id")
-    taken = {name: _Raw(f"{target}.{name}") for name in ("service_namespace", "resource_id", "scalable_dimension")}
-    tracking = made["TargetTrackingScalingPolicyConfiguration"]
-    metric = tracking["PredefinedMetricSpecification"]["PredefinedMetricType"]
-    inner = Block("predefined_metric_specification", {"predefined_metric_type": metric})
-    block = Block(
-        "target_tracking_scaling_policy_configuration", {"target_value": tracking["TargetValue"], "metric": inner}
-    )
-    return {"name": made["PolicyName"], "policy_type": made["PolicyType"], **taken}, [block]
-
-
 def _none(_: _Names, __: Values) -> Body:
     raise AssertionError("a policy is two resources")
 
@@ -240,8 +204,6 @@ def _none(_: _Names, __: Values) -> Body:
 KINDS: Final = {
     "AWS::DynamoDB::Table": ResourceType("aws_dynamodb_table", "name", _table),
     "AWS::IAM::ManagedPolicy": ResourceType("aws_iam_policy", "arn", _none),
-    "AWS::ApplicationAutoScaling::ScalableTarget": ResourceType("aws_appautoscaling_target", "id", _renamed()),
-    "AWS::ApplicationAutoScaling::ScalingPolicy": ResourceType("aws_appautoscaling_policy", "arn", _scaling),
     "AWS::CloudWatch::Alarm": ResourceType("aws_cloudwatch_metric_alarm", "arn", _alarm),
     "AWS::Lambda::EventSourceMapping": ResourceType("aws_lambda_event_source_mapping", "arn", _renamed()),
     "AWS::SQS::Queue": ResourceType(

@@ -11,7 +11,7 @@ from onceward.stores import StoreUrl
 from onceward.stores.dynamodb.blobs import Blobs
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.store import DynamoStore
-from onceward.wire.wires import Wires, opened
+from onceward.wire.wires import opened
 
 __all__ = ["CAPABILITIES", "open_table", "open_url"]
 
@@ -26,7 +26,6 @@ def open_table(
     region: str | None = None,
     endpoint: str | None = None,
     client: object = None,
-    s3_client: object = None,
     preset: str | None = None,
     partition: str | None = None,
     sort: str | None = None,
@@ -42,9 +41,8 @@ def open_table(
         table: the table's name; ``onceward init`` creates it.
         region: the AWS region; default from AWS_REGION, AWS_DEFAULT_REGION or the profile.
         endpoint: a URL instead of the region's own, as for a test server.
-        client: a boto3 or aiobotocore DynamoDB client for all requests. Its settings and credentials replace region,
-            endpoint and timeout.
-        s3_client: with ``client`` and ``blobs``, a client of the same SDK for S3.
+        client: a boto3 DynamoDB client for all requests, as for an HTTP proxy. Its settings and credentials replace region,
+            endpoint and timeout. It takes no ``blobs``.
         preset: "powertools": the table is, or was, one of Powertools (docs/how-to/migrate.md).
         partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``. In a URL, a ``+`` is
             a plus, and you write ``#`` as ``%23``: ``partition=pk=a+b%23{key}``.
@@ -63,8 +61,8 @@ def open_table(
     """
     if probe not in {None, "read"}:
         raise ValueError(f'probe={probe!r}: give "read", or leave it out')
-    if client is not None and blobs is not None and s3_client is None:
-        raise ValueError("blobs= with client= needs s3_client=, a client of the same SDK for S3")
+    if client is not None and blobs is not None:
+        raise ValueError("blobs= does not go with client=, which reaches DynamoDB alone")
     check_type("open_table(table)", table, str, "the table's name")
     if not table:
         raise ValueError("the table has no name: write dynamodb://TABLE?region=REGION")
@@ -86,7 +84,9 @@ def open_table(
     if client is None:
         wires = opened(region, timeout=timeout, clock=clock, dynamodb=endpoint, s3=None)
     else:
-        wires = _wires(client, s3_client, clock)
+        from onceward.stores.dynamodb.sdk import through
+
+        wires = through(client, clock)
     return DynamoStore(
         table,
         wires,
@@ -120,9 +120,3 @@ def open_url(parts: StoreUrl, options: dict[str, str]) -> DynamoStore:
         raise ValueError(f"{url!r}: timeout must be a number of seconds") from None
     given: dict[str, Any] = {name: options[name] for name in OPTIONS if name in options}
     return open_table(parts.netloc, **{**given, "names": names or None, "timeout": timeout})
-
-
-def _wires(client: object, s3_client: object, clock: Clock) -> Wires:
-    from onceward.stores.dynamodb.sdk import through
-
-    return Wires(*through(client, clock, s3_client))

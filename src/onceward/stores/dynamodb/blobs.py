@@ -20,7 +20,6 @@ ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside 
 # Seconds before an object is written again. A record does not wait longer for S3.
 _PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
 _AWAY: Final = 10.0  # seconds without requests to S3 after a failure, so that a retry does not wait again
-_REMEMBERED: Final = 100
 # The start of the content's SHA-256, at the end of a name
 _DIGEST: Final = re.compile(r"-([0-9a-f]{16,64})\.json\Z").search
 
@@ -44,7 +43,6 @@ class Blobs:
         if scheme != "s3" or not self.bucket:
             raise ValueError(f"blobs={shown_url(url)!r}: write s3://bucket/prefix")
         self.prefix = prefix.strip("/")
-        self._written: dict[str, None] = {}  # recent objects: after a heartbeat the same completion is written again
         self._away: tuple[float, StoreError] | None = None
 
     def kept(self, ask: Ask, record: Record) -> Steps[Value]:
@@ -58,29 +56,24 @@ class Blobs:
         digest = sha256(content).hexdigest()
         name = f"{sha256(record.key.encode()).hexdigest()}/{record.fence}-{record.owner}-{digest}.json"
         key = f"{self.prefix}/{name}" if self.prefix else name
-        if key not in self._written:
-            yield from self._write(ask, ObjectCall("PUT", self.bucket, key, content))
-            self._written[key] = None
-            for old in list(self._written)[:-_REMEMBERED]:
-                self._written.pop(old, None)
+        yield from self._write(ask, ObjectCall("PUT", self.bucket, key, content))
         return {"M": {"bucket": {"S": self.bucket}, "key": {"S": key}}}
 
     def _write(self, ask: Ask, call: ObjectCall) -> Steps[None]:
         if self._away is not None and boottime() < self._away[0]:
             raise self._away[1]
         began = boottime()
-        for pause in (*_PAUSES, None):
+        for pause in (*_PAUSES, 0.0):
             try:
                 yield from ask(call)
             except StoreError as error:
-                over = pause is None or boottime() - began > sum(_PAUSES)  # as after an unanswered request
-                if error.transient and over:
+                if not error.transient:
+                    raise
+                if not pause or boottime() - began > sum(_PAUSES):  # as after an unanswered request
                     self._away = boottime() + _AWAY, error
-                if not error.transient or over:
                     raise
             else:
                 return
-            assert pause is not None
             yield jittered(pause)
 
 

@@ -28,8 +28,6 @@ _WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between checks of
 _MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
 _LIMIT: Final = "LimitExceeded"  # DynamoDB builds one index of a table at a time
 _CAPACITIES: Final = ("ReadCapacityUnits", "WriteCapacityUnits")
-KNOWN: Final = frozenset({"pitr", "ttl"})  # options
-_BACKUPS_LATER = "ContinuousBackupsUnavailable"  # a new table's answer until its backups work
 
 
 def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]]:
@@ -37,21 +35,19 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
 
     A table that was there gets the index, too. It has only items with unsent messages, so others cost nothing.
 
-    The option "pitr" keeps continuous backups, from which you can restore the table as of any second. "ttl" switches on the TTL
-    of an existing table that has items. DynamoDB then deletes each item, also of other programs, whose number in that attribute
-    is a time in the past.
+    The option "ttl" switches on the TTL of an existing table that has items. DynamoDB then deletes each item, also of other
+    programs, whose number in that attribute is a time in the past.
 
     Raises:
         StoreError: the existing table has another key, another TTL attribute, or items and no TTL; or a request was
             refused. The message says which parts are done.
     """
-    check_options(store.url, options, KNOWN)
+    check_options(store.url, options, {"ttl"})
     parts: list[Part] = []
     steps: list[Callable[[], Steps[Part]]] = [
         lambda: _table(store),
         lambda: _indexed(store, parts),
         lambda: _expiry(store, any_items="ttl" in options or parts[0].made),
-        *([lambda: _recovery(store)] if "pitr" in options else []),
     ]
     for step in steps:
         try:
@@ -98,11 +94,6 @@ def _schema(names: Sequence[str]) -> list[Body]:
 def expiry_of(layout: Layout) -> Body:
     """Return the TimeToLiveSpecification."""
     return {"AttributeName": layout.expiry, "Enabled": True}
-
-
-def recovery() -> Body:
-    """Return the PointInTimeRecoverySpecification."""
-    return {"PointInTimeRecoveryEnabled": True}
 
 
 def _table(store: DynamoTable) -> Steps[Part]:
@@ -226,26 +217,6 @@ def _check_empty(store: DynamoTable, attribute: str) -> Steps[None]:
         )
 
 
-def _recovery(store: DynamoTable) -> Steps[Part]:
-    table = {"TableName": store.requests.table}
-    update = Call(DYNAMODB, "UpdateContinuousBackups", {**table, "PointInTimeRecoverySpecification": recovery()})
-    part = Part("point-in-time recovery", made=False)
-    answer: ServiceAnswer | None = None
-    try:
-        for pause in _PAUSES:
-            answer = yield from _asked(store, Call(DYNAMODB, "DescribeContinuousBackups", table), _MISSING)
-            if recovers(cast("Document", answer.body)):
-                return part
-            answer = yield from _asked(store, update, _BACKUPS_LATER)
-            if answer.status == 200:
-                return part._replace(made=True)
-            yield Sleep(pause)
-        assert answer is not None
-        raise store.failure(update, answer)
-    except StoreError as error:
-        raise StoreError(f"{error}. {part.what} was not enabled", transient=error.transient) from error
-
-
 def _asked(store: DynamoTable, call: Call, *expected: str) -> Steps[ServiceAnswer]:
     """Send a call and return its answer, which may be an ``expected`` error. Retry errors that pass by themselves."""
     for pause in (*_PAUSES, None):
@@ -286,9 +257,3 @@ def written(keys: Keys) -> str:
 def is_on_demand(described: Document) -> bool:
     """Return whether it is billed by request. A table that never was has no summary."""
     return bool(described.get("BillingModeSummary", {}).get("BillingMode") == "PAY_PER_REQUEST")
-
-
-def recovers(told: Document) -> bool:
-    """Return whether an answer of DescribeContinuousBackups says that point-in-time recovery is on."""
-    found = told.get("ContinuousBackupsDescription", {}).get("PointInTimeRecoveryDescription", {})
-    return bool(found.get("PointInTimeRecoveryStatus") == "ENABLED")

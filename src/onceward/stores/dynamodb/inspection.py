@@ -12,7 +12,6 @@ from onceward.stores.dynamodb.create import (
     Keys,
     is_on_demand,
     keys_of,
-    recovers,
     written,
 )
 from onceward.stores.dynamodb.requests import DYNAMODB
@@ -20,7 +19,6 @@ from onceward.stores.dynamodb.table import DynamoTable
 from onceward.stores.inspection import Finding, Gaps, Level, Unanswered
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of
-from onceward.wire.credentials import client_of
 
 _TTL: Final = "DynamoDB Developer Guide, Using time to live (TTL) in DynamoDB"
 _CAPACITY: Final = "DynamoDB Developer Guide, Managing throughput capacity automatically with DynamoDB auto scaling"
@@ -42,7 +40,6 @@ class Table(NamedTuple):
     keys: Keys = (("key", "S"),)  # its key attributes with their types, HASH first
     wanted: Keys = (("key", "S"),)  # the ledger's key attributes
     on_demand: bool = True  # whether it is billed by request
-    scaled: bool | None = None  # whether provisioned capacity is scaled; None if unknown
     ttl: str | None = "expires_at"  # the attribute of its TTL; "" if it is off, None if unknown
     expiry: str = "expires_at"  # the attribute by which the ledger's records expire
     times: frozenset[str] = frozenset()  # attributes of the ledger's records that hold other times
@@ -107,14 +104,13 @@ def _expiry(ledger: Table) -> Iterator[Finding]:
 
 
 def _capacity(ledger: Table) -> Iterator[Finding]:
-    if ledger.on_demand or ledger.scaled:
-        yield Finding("ok", "capacity", "on demand" if ledger.on_demand else "provisioned, and scaled")
+    if ledger.on_demand:
+        yield Finding("ok", "capacity", "on demand")
         return
-    unless = "" if ledger.scaled is False else ", and whether it is scaled is not known"
-    says = f"the table of {ledger.url} has provisioned capacity{unless}"
+    says = f"the table of {ledger.url} has provisioned capacity"
     why = "when it is used up, no handler can begin, and results wait to be recorded until leases end"
     yield Finding(
-        "warning", "capacity", says, why, "bill it by request (PAY_PER_REQUEST), or have it scaled", _CAPACITY
+        "warning", "capacity", says, why, "bill it by request (PAY_PER_REQUEST); if it is scaled, leave it", _CAPACITY
     )
 
 
@@ -124,9 +120,7 @@ def _recovery(ledger: Table) -> Iterator[Finding]:
         yield Finding("ok", check, "on")
     elif ledger.recovers is False:
         why = "when it is deleted or damaged, everything that was done can be done again"
-        how = f"`onceward init --pitr --store {shlex.quote(ledger.url)}`"
-        if ledger.ttl != ledger.expiry:  # init would stop at the TTL
-            how = f"`aws dynamodb update-continuous-backups` for the table {ledger.name} of this region"
+        how = f"`aws dynamodb update-continuous-backups` for the table {ledger.name} of this region"
         fix = f"switch it on with {how}; it is charged by the table's size"
         yield Finding("warning", check, f"the table of {ledger.url} has none", why, fix, _RESTORE)
 
@@ -168,32 +162,18 @@ def inspect(store: DynamoTable) -> Table:
     if not answer:
         return table
     described = answer["Table"]
-    on_demand = is_on_demand(described)
     ttl = asked("TTL", "DescribeTimeToLive")
     backups = asked("point-in-time recovery", "DescribeContinuousBackups", needed=False)
     return table._replace(
         status=described["TableStatus"],
         keys=keys_of(described),
-        on_demand=on_demand,
-        scaled=None if on_demand else _scaled(described["TableArn"]),
+        on_demand=is_on_demand(described),
         ttl=None if ttl is None else _ttl(ttl),
-        recovers=None if not backups else recovers(backups),
+        recovers=None if not backups else _recovers(backups),
         regions=_lagging(described),
         gaps=tuple(gaps.found),
         skew=(time.time() - store.clock.latest(), time.time() - store.clock.earliest()),
     )
-
-
-def _scaled(arn: str) -> bool | None:
-    """Return whether a table's capacity is scaled, or None if unknown."""
-    try:
-        client = client_of("application-autoscaling", arn)
-        told = client.describe_scalable_targets(
-            ServiceNamespace="dynamodb", ResourceIds=[f"table/{arn.rpartition('/')[2]}"]
-        )
-    except Exception:  # no botocore, permission or credentials: reported as unknown
-        return None
-    return bool(told["ScalableTargets"])
 
 
 def _answer(store: DynamoTable, action: str, body: Document) -> Steps[Document]:
@@ -217,6 +197,11 @@ def _ttl(told: Document) -> str:
     """Return the attribute that a TTL is on, or "" when it is off."""
     described = told.get("TimeToLiveDescription", {})
     return str(described.get("AttributeName", "")) if described.get("TimeToLiveStatus") in SWITCHED_ON else ""
+
+
+def _recovers(told: Document) -> bool:
+    found = told.get("ContinuousBackupsDescription", {}).get("PointInTimeRecoveryDescription", {})
+    return bool(found.get("PointInTimeRecoveryStatus") == "ENABLED")
 
 
 def _lagging(described: Document) -> tuple[str, ...]:

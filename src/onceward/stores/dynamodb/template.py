@@ -6,8 +6,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from onceward.stores.capabilities import TableWanted, Units, check_options
-from onceward.stores.dynamodb.create import KNOWN, expiry_of, recovery, table_of
+from onceward.stores.capabilities import TableWanted, check_options
+from onceward.stores.dynamodb.create import expiry_of, table_of
 from onceward.stores.dynamodb.indexes import MESSAGES
 from onceward.stores.dynamodb.requests import Body
 from onceward.stores.dynamodb.store import DynamoStore
@@ -22,7 +22,6 @@ OPERATOR: Final = (
 )
 LEDGER: Final = "Ledger"  # the table's name in the document
 _ARN: Final = {"Fn::GetAtt": [LEDGER, "Arn"]}
-_TARGET: Final = 70  # percent of the capacity in use that autoscaling aims at: the service's own default
 
 
 class Grant(NamedTuple):
@@ -40,9 +39,7 @@ def document(store: DynamoStore, wanted: TableWanted) -> Body:
     """
     if "ttl" in wanted.options:
         raise ValueError("--ttl is for a table that exists; what --print prints has a TTL in any case")
-    check_options(store.url, wanted.options, KNOWN)
-    if (wanted.reads is None) is not (wanted.writes is None):
-        raise ValueError("provisioned capacity needs both --reads and --writes; without them the table is on demand")
+    check_options(store.url, wanted.options, {"pitr"})
     name = store.requests.table.rpartition("/")[2]
     properties: Body = {
         **table_of(name, store.layout),
@@ -50,7 +47,7 @@ def document(store: DynamoStore, wanted: TableWanted) -> Body:
         "DeletionProtectionEnabled": True,
     }
     if "pitr" in wanted.options:
-        properties["PointInTimeRecoverySpecification"] = recovery()
+        properties["PointInTimeRecoverySpecification"] = {"PointInTimeRecoveryEnabled": True}
     if wanted.kms_key is not None:
         key = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": wanted.kms_key}
         properties["SSESpecification"] = key
@@ -74,7 +71,7 @@ def document(store: DynamoStore, wanted: TableWanted) -> Body:
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"The ledger {name} of onceward, as onceward init makes it, and policies for those who use it",
-        "Resources": {LEDGER: table, **_scaled(properties, wanted), **policies},
+        "Resources": {LEDGER: table, **policies},
         "Outputs": {name: {"Description": told, "Value": value} for name, (told, value) in outputs.items()},
     }
 
@@ -115,54 +112,5 @@ def _policy(role: str, table: str, granted: Sequence[Grant]) -> Body:
         "Properties": {
             "Description": f"onceward: what {role.lower()} may do to the ledger {table}",
             "PolicyDocument": {"Version": "2012-10-17", "Statement": statements},
-        },
-    }
-
-
-def _scaled(table: Body, wanted: TableWanted) -> Body:
-    """Give the table and its index their capacity; return the resources that scale it. Nothing on demand."""
-    reads, writes = wanted.reads, wanted.writes
-    if reads is None or writes is None:
-        return {}
-    given = {"ReadCapacityUnits": reads.least, "WriteCapacityUnits": writes.least}
-    table["BillingMode"] = "PROVISIONED"
-    table["ProvisionedThroughput"] = given
-    indexes = [{**one, "ProvisionedThroughput": given} for one in table.get("GlobalSecondaryIndexes", [])]
-    if indexes:
-        table["GlobalSecondaryIndexes"] = indexes
-    resources: Body = {}
-    for kind, units in (("Read", reads), ("Write", writes)):
-        if units.most == units.least:
-            continue
-        resources |= _scaling(LEDGER, f"${{{LEDGER}}}", "table", kind, units)
-        if indexes:
-            resources |= _scaling("Messages", f"${{{LEDGER}}}/index/{MESSAGES}", "index", kind, units)
-    return resources
-
-
-def _scaling(name: str, path: str, what: str, kind: str, units: Units) -> Body:
-    target = f"{name}{kind}Scaling"
-    return {
-        target: {
-            "Type": "AWS::ApplicationAutoScaling::ScalableTarget",
-            "Properties": {
-                "ServiceNamespace": "dynamodb",
-                "ResourceId": {"Fn::Sub": f"table/{path}"},
-                "ScalableDimension": f"dynamodb:{what}:{kind}CapacityUnits",
-                "MinCapacity": units.least,
-                "MaxCapacity": units.most,
-            },
-        },
-        f"{target}Policy": {
-            "Type": "AWS::ApplicationAutoScaling::ScalingPolicy",
-            "Properties": {
-                "PolicyName": f"onceward-{name}-{kind}".lower(),
-                "PolicyType": "TargetTrackingScaling",
-                "ScalingTargetId": {"Ref": target},
-                "TargetTrackingScalingPolicyConfiguration": {
-                    "TargetValue": _TARGET,
-                    "PredefinedMetricSpecification": {"PredefinedMetricType": f"DynamoDB{kind}CapacityUtilization"},
-                },
-            },
         },
     }
