@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
 from xdist.remote import Producer
 
 from schedule import Scheduling, is_of, left_out
@@ -100,9 +99,3 @@ def test_two_tests_have_all_values_of_a_sampled_parameter():
     kept = [one for one in items if one not in left]
     assert len(kept) == 2
     assert {one.callspec.params["layout"] for one in kept} == set(layouts)
-
-
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
-def test_a_test_that_names_its_values_has_these(store):
-    mark = pytest.mark.sampled("sqlite").mark
-    assert (left_out([Item("test_a", [mark], store=store)]) == set()) == (store == "sqlite")

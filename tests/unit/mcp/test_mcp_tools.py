@@ -8,7 +8,7 @@ import mcp_types as types
 import pytest
 
 from commands.mcp_tools import called, mark, text
-from onceward import Claim, Once, ResultWarning
+from onceward import Claim, Once
 from onceward.mcp import ToolFailed, ToolKey, ToolScope, exactly
 from onceward.stores import open_store
 from onceward.testing.faults import Faults, fail_before, settling, when
@@ -105,30 +105,6 @@ def test_the_same_key_with_other_arguments_is_refused(shop, once):
     assert "give a new key" in text(other)
 
 
-def test_a_tool_whose_key_is_busy_says_when_to_call_again(shop, once):
-    async def main():
-        entered, go = asyncio.Event(), asyncio.Event()
-
-        @shop.server.tool()
-        @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, lease=30)
-        async def slow(order: str) -> str:
-            entered.set()
-            await go.wait()
-            return "done"
-
-        async with shop.session() as session:
-            first = asyncio.create_task(called(session, "slow", {"order": "o", **ONE}))
-            await entered.wait()
-            busy = await called(session, "slow", {"order": "o", **ONE})
-            assert (busy.is_error, mark(busy, "refused")) == (True, "busy")
-            assert 1 <= mark(busy, "retryAfter") <= 30
-            assert "with the same key" in text(busy)
-            go.set()
-            assert text(await first) == "done"
-
-    asyncio.run(main())
-
-
 def test_a_duplicate_can_wait_for_the_result_and_its_client_gets_progress(shop, once):
     async def main():
         entered, go, told = asyncio.Event(), asyncio.Event(), []
@@ -155,7 +131,7 @@ def test_a_duplicate_can_wait_for_the_result_and_its_client_gets_progress(shop, 
     asyncio.run(main())
 
 
-def test_a_client_that_cancels_does_not_free_the_key(shop, once):
+def test_a_client_that_cancels_does_not_free_the_key_and_is_told_when_to_call_again(shop, once):
     async def main():
         entered, cancelled, ran = asyncio.Event(), asyncio.Event(), []
 
@@ -178,8 +154,10 @@ def test_a_client_that_cancels_does_not_free_the_key(shop, once):
             with pytest.raises(asyncio.CancelledError):
                 await first
             await asyncio.wait_for(cancelled.wait(), 30)  # the server has heard of it
-            again = await called(session, "slow", {"order": "o", **ONE})
-            assert (mark(again, "refused"), ran) == ("busy", ["o"])
+            busy = await called(session, "slow", {"order": "o", **ONE})
+            assert (busy.is_error, mark(busy, "refused"), ran) == (True, "busy", ["o"])
+            assert 1 <= mark(busy, "retryAfter") <= 30
+            assert "with the same key" in text(busy)
 
     asyncio.run(main())
 
@@ -338,22 +316,6 @@ def test_a_name_that_no_argument_or_meta_can_have_is_refused():
         ToolKey.argument("the-key")
     with pytest.raises(ValueError, match="give names in _meta"):
         ToolKey.meta()
-
-
-def test_a_result_that_is_too_large_to_keep_is_no_reason_to_run_again(shop, once):
-    ran = []
-
-    @shop.server.tool()
-    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY, max_result=200)
-    async def report(order: str) -> str:
-        ran.append(order)
-        return "x" * 1000
-
-    with pytest.warns(ResultWarning):
-        assert text(shop.call("report", order="o", **ONE)) == "x" * 1000
-    again = shop.call("report", order="o", **ONE)
-    assert (again.is_error, mark(again, "refused"), ran) == (True, "unavailable", ["o"])
-    assert "Already done" in text(again)
 
 
 def test_a_tool_whose_key_was_taken_from_it_does_not_claim_to_be_done(shop, once):

@@ -196,14 +196,6 @@ def test_a_task_that_a_relay_could_not_import_is_refused(once):
     assert list(once.ledger.records()) == []
 
 
-@pytest.mark.parametrize("task", [charge, paid, open_ended, ship, notify, rq_job, rq_open_ended])
-def test_arguments_that_fit_are_recorded(once, task, monkeypatch):
-    monkeypatch.setattr("onceward.outbox.sender.send_soon", lambda *_: None)
-    assert once.enqueue(task, 7, key="k")
-    ((record, _),) = once.ledger.records(status=["UNSENT"])
-    assert '"body":"{\\"order\\":7}"' in record.unsent
-
-
 def test_a_coroutine_that_has_queued_its_job_has_sent_it_so_that_its_loop_can_end(once):
     async def queue():
         return [await once.enqueue_async(ship, 7, key=key) for key in ("loop 1", "loop 2", "loop 1")]

@@ -4,42 +4,15 @@ import pytest
 
 from onceward import Once
 from onceward.core.drivers import drive
-from onceward.outbox import OutboxMessage, register
+from onceward.outbox import drain
 from onceward.stores.memory import MemoryStore
 from onceward.testing import ManualClock
+from queues.boxes import Box
 from tables import each
 
 FAILS = "def pay(order):\n    made.append(order['id'])\n    raise OSError('card declined')\n"
 STEP = "steps:\n  - name: pay\n    call: {function: SHOP:pay}\n    into: paid\n"
 PRINT = "sinks: [{stdout: null}]\n"
-
-
-class Box:
-    """A target that keeps what is sent."""
-
-    batch = 10
-
-    def __init__(self):
-        self.messages = []
-
-    def check(self, message: OutboxMessage):
-        pass
-
-    def send(self, messages):
-        self.messages += messages
-        return [None] * len(messages)
-
-    def close(self):
-        pass
-
-
-@pytest.fixture
-def box(request):
-    scheme = "box" + "".join(c for c in request.node.name if c.isalnum()).lower()
-    found = Box()
-    found.address = f"{scheme}:dead"
-    register(scheme, lambda _: found)
-    return found
 
 
 @pytest.mark.parametrize("on_error", ["fail", "continue"])
@@ -94,8 +67,8 @@ def test_an_error_of_a_step_ends_the_message_as_the_file_says(pipelines, on_erro
     assert pipelines.made == [1] * runs
 
 
-def test_a_dead_letter_leaves_with_the_completion(pipelines, box):
-    from onceward.outbox import drain
+def test_a_dead_letter_leaves_with_the_completion(pipelines):
+    box = Box()
 
     pipelines.functions(FAILS)
     pipelines.write(f"dead_letters: {box.address}\n{STEP}    on_error: dead_letter\n{PRINT}")
@@ -103,7 +76,7 @@ def test_a_dead_letter_leaves_with_the_completion(pipelines, box):
     once = Once(pipelines.ledger)
     drain(60)
     once.close()
-    (letter,) = box.messages
+    (letter,) = box.target.sent
     assert letter.body == '{"id":1}'
     assert letter.headers["onceward-reason"] == "pay: OSError: card declined"
 

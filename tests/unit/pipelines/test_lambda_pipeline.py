@@ -67,13 +67,6 @@ def test_a_record_that_fails_is_reported_alone(deployed):
     assert call(event) == {"batchItemFailures": [{"itemIdentifier": failed}]}
 
 
-def test_the_guards_key_counts_for_every_trigger(deployed):
-    made = deployed(guard="guard: {key: message.id}\n")
-    for event in (events.sqs({"id": 7}), events.sns({"id": 7}), {"id": 7}):
-        call(event)
-    assert made() == [{"id": 7}]
-
-
 def test_firehose_gets_what_stdout_gets_and_drops_the_rest(deployed):
     deployed(steps="  - filter: {where: message.keep}\n", sinks="sinks: [{stdout: }]\n")
     answer = call(events.firehose({"id": 1, "keep": True}, {"id": 2, "keep": False}))
@@ -86,13 +79,6 @@ def test_an_event_of_no_known_trigger_is_refused_unless_it_is_asked_for(deployed
     deployed(source=source, effect="raise AssertionError")
     with pytest.raises(OncewardError, match="an event with body, requestContext is of no trigger that pipeline orders"):
         call({"requestContext": {}, "body": "secret"})
-
-
-@pytest.mark.parametrize("source", ["lambda: {}", "sqs: {queue: orders}"])
-def test_input_cannot_be_held_in_lambda(deployed, aws, source):
-    deployed(source=source, guard="hold: {key: maintenance}\n")
-    with pytest.raises(OncewardError, match=r":4:1: AWS Lambda calls a pipeline when it likes"):
-        call(events.sqs({"id": 1}))
 
 
 def test_a_pipeline_of_lambda_does_not_run_elsewhere(deployed, tmp_path):

@@ -28,12 +28,6 @@ def test_a_map_changes_the_message(pipelines, settings, data, left):
     assert result(pipelines, f"steps: [{{map: {{{settings}}}}}]", {"id": 0, **data}) in ([left], [{"id": 0, **left}])
 
 
-def test_a_field_of_no_object_cannot_be_set(pipelines):
-    outcome = pipelines.write("steps: [{map: {set: {id.number: message.id}}}]\n").handle({"id": 1})
-    assert outcome.status == "failed"
-    assert "id.number cannot be put into int" in str(outcome.error)
-
-
 @pytest.mark.parametrize(
     ("value", "passes"), [(0, True), ("", False), ([], False), ({}, False), (None, False), (False, False), ("x", True)]
 )
@@ -108,13 +102,6 @@ def test_a_retry_is_for_errors_by_their_pattern(pipelines, errors, calls):
     steps = f"steps: [{{retry: {{tries: 3, pause: 1ms, {errors} steps: [{{call: {{function: SHOP:ask}}}}]}}}}]"
     assert pipelines.write(steps).handle({"id": 1}).status == "failed"
     assert len(pipelines.made) == calls
-
-
-def test_a_function_may_be_async_and_take_names(pipelines):
-    pipelines.functions("async def pay(n, *, to):\n    made.append((n, to))\n")
-    steps = "steps: [{call: {function: SHOP:pay, arguments: [message.n], named: {to: message.to}}}]\n"
-    assert pipelines.write(steps).handle({"id": 1, "n": 5, "to": "x"}).ok
-    assert pipelines.made == [(5, "x")]
 
 
 def test_a_result_is_the_same_now_and_from_the_record(pipelines):

@@ -12,13 +12,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from commands.pipeline_runs import opened
-from onceward import current
-from onceward.outbox import register, relay, sender
+from onceward.outbox import relay
 from onceward.pipelines import PipelineInvalid, load
 from onceward.pipelines.pipeline import PipelineRun
 from onceward.pipelines.sources import schedule
 from onceward.pipelines.sources.calendars import CronCalendar
 from onceward.pipelines.sources.schedule import ScheduleRuns
+from queues.boxes import Box, left_by_a_crash
 from tables import each
 
 PATIENCE = 60
@@ -58,40 +58,14 @@ async def run_until(runs, holds):
 
 
 def test_a_run_sends_what_a_killed_one_has_left(made, monkeypatch):
-    sent = []
+    box = Box()
     monkeypatch.setattr(relay, "EVERY", 0.05)
-    monkeypatch.setattr(sender, "send_soon", lambda *_: True)  # the process was killed before it could send
-    register("heard", lambda _: Heard(sent))
     file, _ = made({"every": "1000d"})
-    ledger = load(file).once
-    ledger.run("order-7", pay)
+    left_by_a_crash(load(file).once, monkeypatch, "order-7", (box.address, "paid"))
     with contextlib.closing(sqlite3.connect(file.parent / "ledger.db")) as connection, connection:
         connection.execute("UPDATE onceward SET due_at = due_at - 1000")
-    asyncio.run(run_until(PipelineRun(load(file)), lambda: sent))
-    assert sent == ["paid"]
-
-
-def pay():
-    current().send("heard:", "paid")
-
-
-class Heard:
-    """A target of the outbox."""
-
-    batch = 1
-
-    def __init__(self, sent):
-        self._sent = sent
-
-    def check(self, message):
-        pass
-
-    def send(self, messages):
-        self._sent += [message.body for message in messages]
-        return [None] * len(messages)
-
-    def close(self):
-        pass
+    asyncio.run(run_until(PipelineRun(load(file)), lambda: box.bodies))
+    assert box.bodies == ["paid"]
 
 
 def test_two_machines_run_a_window_once(made):

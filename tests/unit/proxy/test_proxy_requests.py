@@ -126,16 +126,6 @@ def test_a_path_that_only_some_servers_see_among_the_routes_is_refused(once, pat
     with_upstream()(main)
 
 
-def test_the_rules_see_the_path_that_is_sent(once):
-    async def main(upstream):
-        proxy = upstream.proxy(once, Rules(Route("/orders")))
-        found = await ask(proxy, headers=[], raw_path=b"http://front.example/orders", path="http://front.example/other")
-        assert found.status == 400  # it is guarded, and has no key
-        assert upstream.requests == []
-
-    with_upstream()(main)
-
-
 def test_a_proxy_that_is_its_own_upstream_says_so(once):
     async def main(upstream):
         proxy = upstream.proxy(once)

@@ -2,7 +2,6 @@
 
 import contextlib
 import sqlite3
-import sys
 
 import pytest
 
@@ -95,30 +94,6 @@ def test_forged_headers_that_make_a_circle_end(store, key):
     (top, *rest) = shown(key, store)
     assert "self" in [top, *rest]
     assert str([top, *rest]).count("'b'") == 1
-
-
-@pytest.mark.slow
-def test_a_chain_of_five_thousand_keys_is_one_tree(store):
-    drive(
-        store.insert_many(
-            [
-                claim_of(
-                    f"k{n}",
-                    "a",
-                    origin=provenance_in({"onceward-parent": f"k{n - 1}", "onceward-root": "k0"}.get).origin,
-                )
-                for n in range(1, 5000)
-            ]
-        ),
-        store,
-    )
-    put(store, "k0")
-    chain = chain_of("k4999", [Ledger(store)], limit=10_000)
-    depth, node = 0, chain.tops[0]
-    while node.children:
-        depth, node = depth + 1, node.children[0]
-    assert (depth, len(chain.tops), chain.cut) == (4999, 1, False)
-    assert sys.getrecursionlimit() < 5000
 
 
 def test_a_chain_with_more_keys_than_asked_for_is_cut(store):

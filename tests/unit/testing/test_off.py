@@ -12,7 +12,7 @@ from starlette.routing import Route as Endpoint
 
 from onceward import Once, current
 from onceward.aws import on_sqs
-from onceward.testing import Crashes, off
+from onceward.testing import off
 from onceward.web import AsgiIdempotency, Route, Rules, Scope
 
 with warnings.catch_warnings():  # of httpx, whose successor Starlette prefers
@@ -90,12 +90,6 @@ def test_each_call_runs_without_a_key_and_afterwards_all_is_guarded_again(caplog
 
 def record(order: dict) -> None:
     ran.append(order)
-
-
-def test_a_crash_test_within_it_is_refused():
-    with off(), pytest.raises(RuntimeError, match="no guard to test"):
-        for _ in Crashes():
-            pass
 
 
 @pytest.mark.slow

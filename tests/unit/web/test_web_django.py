@@ -10,7 +10,7 @@ from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionD
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connection, transaction
 from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpResponse
-from django.test import Client, RequestFactory, override_settings
+from django.test import RequestFactory, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
@@ -49,19 +49,6 @@ def test_a_request_that_is_sent_again_gets_the_first_response(site, once):
     )
     assert ("a" in first.cookies, "a" in second.cookies) == (True, False)
     assert (order.bodies, statuses(once)) == ([b"{}"], [COMPLETED])
-
-
-def test_requests_are_refused_by_the_rules(site, once):
-    order = Order()
-    site(order, rules=Rules(Route("/orders/{id}"), max_request=10))
-    assert problem(post(key=None)) == "missing"
-    assert problem(post(data=b"x" * 11)) == "too-large"
-    assert post(data=b"x").status_code == 201
-    assert problem(post(data=b"y")) == "reused"
-    assert problem(post(data=b"x", query_params={"a": "1"})) == "reused"
-    assert Client().get("/orders/7").status_code == 201
-    assert post("/other", key=None).status_code == 404
-    assert order.bodies == [b"x", b""]
 
 
 def test_a_request_whose_sender_left_before_its_end_is_not_carried_out(site, once):

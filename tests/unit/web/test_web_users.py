@@ -264,16 +264,6 @@ def test_a_dependency_may_read_the_body(payments, once):
     assert large.status_code == 413
 
 
-def test_a_dependency_may_read_the_path_and_be_replaced(payments, once):
-    app, _runs = payments(dependency(current_user, lambda user: user[0]), prefix="/{tenant}")
-    sent = as_user("ann", json={"a": 1}) | {"url": "/acme/pay"}
-    assert [answer.json()["run"] for answer in call(app, sent, sent)] == [1, 1]
-    assert keys(once) == ["shop:k:acme"]
-    app.dependency_overrides[current_user] = lambda: ("test", "user")
-    call(app, as_user("ann", json={}) | {"url": "/acme/pay"})
-    assert keys(once) == ["shop:k:acme", "shop:k:test"]
-
-
 @pytest.mark.parametrize("is_async", [False, True])
 def test_who_runs_while_the_dependencies_are_open(payments, once, is_async):
     opened = []
