@@ -17,7 +17,6 @@ from onceward.outbox.targets import open_target
 from queues import lambda_events
 from servers.needs import numbers
 from servers.proxy import Fault, Refuse
-from tables import each
 
 pytestmark = pytest.mark.sampled(passing=3)
 
@@ -342,71 +341,6 @@ def test_a_missing_queue_topic_or_stream_is_sent_later(placed, address, says):
     (told,) = open_target(address).send([message()])
     assert type(told) is MessageNotSent
     assert says in str(told)
-
-
-# --- what can never be taken ------------------------------------------------------------------------------------------
-
-
-@each(
-    ("kind", "fifo", "wrong", "says"),
-    [
-        ("sqs", False, {"body": "a\x00b"}, "U\\+0000"),
-        ("sqs", False, {"body": ""}, "is empty"),
-        ("sqs", False, {"body": "a" * 1_048_577}, "bytes with its attributes"),
-        ("sqs", False, {"delay": 901}, "delay=901"),
-        ("sqs", False, {"group": "a b"}, "group='a b'"),
-        ("sqs", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SQS takes 10"),
-        ("sqs", False, {"headers": {"AWS.x": "x"}}, "does not begin with"),
-        ("sqs", False, {"headers": {"onceward-key": "mine"}}, "onceward itself"),
-        ("sqs", True, {"group": None}, "give group="),
-        ("sqs", True, {"delay": 1}, "takes no delay="),
-        ("sns", False, {"delay": 1}, "no delay="),
-        ("sns", False, {"body": "a\x01"}, "U\\+0001"),
-        ("sns", False, {"body": "a" * 1_048_577}, "SNS takes 1048576"),
-        ("sns", False, {"headers": {f"h{n}": "x" for n in range(10)}}, "SNS passes on 10"),
-        ("sns", False, {"headers": {"a..b": "x"}}, "single dots"),
-        ("sns", True, {"group": None}, "give group="),
-        ("eventbridge", False, {"body": "text"}, "is a JSON object"),
-        ("eventbridge", False, {"body": '{"onceward": 1}'}, "a member 'onceward'"),
-        ("eventbridge", False, {"body": json.dumps({"a": "a" * 262_144})}, "EventBridge takes 262144"),
-        ("eventbridge", False, {"delay": 1}, "no delay="),
-        ("eventbridge", False, {"group": "g"}, "no group="),
-        ("kinesis", False, {"body": "text"}, "to Kinesis is a JSON object"),
-        ("kinesis", False, {"body": json.dumps({"a": "a" * 1_048_576})}, "Kinesis takes 1048576"),
-        ("kinesis", False, {"group": "g" * 257}, "give 1 to 256"),
-        ("firehose", False, {"body": "[1]"}, "to Firehose is a JSON object"),
-        ("firehose", False, {"body": json.dumps({"a": "a" * 1_024_000})}, "Firehose takes 1024000"),
-    ],
-)
-def test_what_can_never_be_taken_is_refused_without_a_request(placed, kind, fifo, wrong, says):
-    place = placed(kind, fifo=fifo)
-    bad = place.message(**({"body": '{"a": 1}'} | wrong))
-    with pytest.raises(ValueError, match=says):
-        place.target.check(bad)
-    assert kinds(place.target.send([bad])) == [MessageRefused]
-    assert place.front.seen == []
-
-
-@each(
-    "address",
-    [
-        "sqs:",
-        "sqs:a b",
-        "sqs:orders?wait=1",
-        "sqs:arn:aws:sqs:eu-west-1:000000000000:orders?region=eu-west-2",
-        "sns:arn:aws:sqs:eu-west-1:000000000000:orders",
-        "eventbridge:?source=shop&detail-type=Paid",
-        "eventbridge:orders?source=aws.shop&detail-type=Paid",
-        f"eventbridge:orders?source=shop&detail-type={'a' * 129}",
-        "kinesis:",
-        "kinesis:arn:aws:kinesis:eu-west-1:000000000000:stream/a?region=eu-west-1",
-        "kinesis:arn:aws:sqs:eu-west-1:000000000000:a",
-        "firehose:arn:aws:firehose:eu-west-1:000000000000:deliverystream/a",
-    ],
-)
-def test_an_address_that_is_not_valid_is_refused(address, aws):
-    with pytest.raises(ValueError, match=r"queue|topic|bus|stream|after the|region=|source"):
-        open_target(address)
 
 
 # --- from a handler to a worker ---------------------------------------------------------------------------------------

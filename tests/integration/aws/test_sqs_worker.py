@@ -22,7 +22,6 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, delay
 from servers.needs import numbers
 from servers.proxy import Refuse
-from tables import each
 from waiting import PATIENCE, until
 from waiting import working as at_work
 
@@ -256,26 +255,6 @@ def test_messages_stay_invisible_while_a_handler_blocks_the_event_loop(once, mad
     assert set(changes(front)) == {2}
 
 
-# --- how much is held -------------------------------------------------------------------------------------------------
-
-
-def test_no_more_is_held_than_can_begin_soon(once, made, ministack):
-    queue, go = made(*numbered(30)), threading.Event()
-    running = []
-
-    def handler(order):
-        running.append(order)
-        go.wait(PATIENCE)
-
-    with working(once, queue, handler, concurrency=3) as worker:
-        until(lambda: len(running) == 3)
-        time.sleep(0.3)
-        assert worker.in_flight == 3
-        assert int(ministack.queue_attributes(queue)["ApproximateNumberOfMessagesNotVisible"]) == 3
-        go.set()
-        until(lambda: ministack.left(queue) == 0)
-
-
 # --- stopping ---------------------------------------------------------------------------------------------------------
 
 
@@ -381,22 +360,6 @@ def test_while_the_ledger_is_away_nothing_runs_and_one_message_is_tried(made, fr
 
 
 # --- what is said before anything runs --------------------------------------------------------------------------------
-
-
-@each(
-    ("options", "says"),
-    [
-        ({"visibility": 0}, "visibility=0"),
-        ({"wait": 21}, "wait=21"),
-        ({"backoff": (5, 1)}, "backoff="),
-        ({"grace": -1}, "grace=-1"),
-        ({"concurrency": 0}, "concurrency=0"),
-        ({"unwrap": "s3"}, "unwrap='s3'"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_told_when_the_worker_is_made(once, aws, options, says):
-    with pytest.raises(ValueError, match=says.replace("(", "\\(")):
-        SqsWorker(once, "orders", print, **options)
 
 
 def test_a_queue_whose_messages_would_never_be_invisible_is_refused(once, made, front):

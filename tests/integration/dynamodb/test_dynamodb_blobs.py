@@ -346,11 +346,8 @@ def test_a_silent_s3_holds_up_a_batch_of_short_leases_for_one_request(proxy, url
     with warnings.catch_warnings(action="ignore"):
         outcomes = batch.run([{"id": f"k{n}"} for n in range(3)], time_left=3)
     assert [outcome.status for outcome in outcomes] == ["done"] * 3
-    assert objects.actions in (
-        ["PUT"],
-        ["PUT"] * 2,
-        ["PUT"] * 3,
-    )  # a busy machine may record ends in more batches, each of which asks once
+    # A busy machine may record ends in more batches, each of which asks once.
+    assert objects.actions in (["PUT"], ["PUT"] * 2, ["PUT"] * 3)
     assert len(proxy.seen) < 40, "renewals came so fast that no completion got in between"
 
 

@@ -276,9 +276,8 @@ def test_keys_that_were_not_read_back_are_asked_for_again(bench, mode):
     table = desk.table
 
     def fewer(body):
-        return {
-            "RequestItems": {table: {**body["RequestItems"][table], "Keys": body["RequestItems"][table]["Keys"][:1]}}
-        }
+        asked = body["RequestItems"][table]
+        return {"RequestItems": {table: {**asked, "Keys": asked["Keys"][:1]}}}
 
     left = []
 
@@ -286,13 +285,8 @@ def test_keys_that_were_not_read_back_are_asked_for_again(bench, mode):
         if seen.action != "BatchGetItem" or len(left) >= 2:
             return None
         left.append(seen.body["RequestItems"][table]["Keys"][1:])
-        return Fault(
-            edit_request=fewer,
-            edit_reply=lambda answer: {
-                **answer,
-                "UnprocessedKeys": {table: {"Keys": left[-1], "ConsistentRead": True}},
-            },
-        )
+        unread = {"UnprocessedKeys": {table: {"Keys": left[-1], "ConsistentRead": True}}}
+        return Fault(edit_request=fewer, edit_reply=lambda answer: answer | unread)
 
     bench.proxy.rule = rule
     each_has_one_owner(desk, claim_many(desk, None))

@@ -3,20 +3,17 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import yaml
 
 from onceward import Once, StoreError
-from onceward.aws.templates import printed
 from onceward.core.drivers import Sleep, drive
 from onceward.stores import open_store
-from onceward.stores.capabilities import OUTBOX, TableWanted
+from onceward.stores.capabilities import OUTBOX
 from onceward.stores.dynamodb.create import index_of, provision
-from onceward.stores.dynamodb.template import HANDLER, OPERATOR, document
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import Call, ServiceAnswer
 from servers.needs import numbers
 from servers.proxy import Refuse
-from stores.hcl import Hcl
+from stores.templates import sent
 
 _NUMBERS = numbers()
 
@@ -32,11 +29,6 @@ def store(proxy, name):
     made = open_store(f"dynamodb://{name}?endpoint={proxy.url}")
     yield made
     made.close()
-
-
-def sent(proxy, action):
-    """The bodies of all requests of one action."""
-    return [seen.body for seen in proxy.seen if seen.action == action]
 
 
 def made(parts):
@@ -304,138 +296,3 @@ def test_what_init_gives_up_is_told_with_what_to_do(store, answers, says, transi
             request = steps.send(answers[request.action] if isinstance(request, Call) else None)
     assert told.value.transient is transient
     assert (60 < slept < 300) is transient
-
-
-# --- the templates --------------------------------------------------------------------------------------------------
-
-
-LAYOUTS = [
-    "",
-    "&partition=pk%3DONCE%23{key}&sort=sk%3DLOCK",
-    "&name.expires_at=gone%20%22at%22%20%24{x}%20%C3%BC%3A%23",
-]
-
-
-def template(store, kind, options):
-    return printed(kind, document(store, TableWanted(frozenset(options))))
-
-
-def what_init_sent(store, proxy):
-    drive(provision(store, set()), store)
-    (table,), (ttl,) = (sent(proxy, action) for action in ("CreateTable", "UpdateTimeToLive"))
-    return table, ttl["TimeToLiveSpecification"]
-
-
-@pytest.mark.parametrize("options", LAYOUTS)
-def test_cloudformation_says_what_init_sends(options, proxy, name):
-    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
-    printed = yaml.safe_load(template(store, "cloudformation", {"pitr"}))
-    assert proxy.seen == []
-    table, ttl = what_init_sent(store, proxy)
-    ledger = printed["Resources"]["Ledger"]
-    assert ledger["Type"] == "AWS::DynamoDB::Table"
-    assert ledger["Properties"] == {
-        **table,
-        "DeletionProtectionEnabled": True,
-        "TimeToLiveSpecification": ttl,
-        "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
-    }
-
-
-@pytest.mark.parametrize("options", LAYOUTS)
-def test_terraform_says_what_init_sends(options, proxy, name):
-    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
-    entries = dict(Hcl(template(store, "terraform", {"pitr"})).blocks)["resource.aws_dynamodb_table.ledger"]
-    assert proxy.seen == []
-    table, ttl = what_init_sent(store, proxy)
-    said = dict(entries)
-    assert (said["name"], said["billing_mode"]) == (table["TableName"], table["BillingMode"])
-    kinds = [(kind, said[name]) for kind, name in (("HASH", "hash_key"), ("RANGE", "range_key")) if name in said]
-    assert kinds == [(key["KeyType"], key["AttributeName"]) for key in table["KeySchema"]]
-    attributes = [dict(body) for block, body in entries if block == "attribute"]
-    assert [{"AttributeName": a["name"], "AttributeType": a["type"]} for a in attributes] == table[
-        "AttributeDefinitions"
-    ]
-    (index,) = table["GlobalSecondaryIndexes"]
-    keys = [(f"{key['KeyType'].lower()}_key", key["AttributeName"]) for key in index["KeySchema"]]
-    projected = ("projection_type", index["Projection"]["ProjectionType"])
-    assert list(said["global_secondary_index"]) == [("name", index["IndexName"]), *keys, projected]
-    assert dict(said["ttl"]) == {"attribute_name": ttl["AttributeName"], "enabled": ttl["Enabled"]}
-    assert dict(said["point_in_time_recovery"]) == {"enabled": True}
-
-
-def test_templates_keep_the_table_when_the_stack_goes(store):
-    ledger = yaml.safe_load(template(store, "cloudformation", set()))["Resources"]["Ledger"]
-    assert (ledger["DeletionPolicy"], ledger["UpdateReplacePolicy"]) == ("Retain", "Retain")
-    entries = dict(Hcl(template(store, "terraform", set())).blocks)["resource.aws_dynamodb_table.ledger"]
-    assert dict(dict(entries)["lifecycle"]) == {"prevent_destroy": True}
-
-
-def statements(kind, store, options=frozenset()):
-    """Who may do what, as both templates say it: role → [(actions, resource)]."""
-    text = template(store, kind, options)
-    if kind == "cloudformation":
-        found = {}
-        for name, one in yaml.safe_load(text)["Resources"].items():
-            if one["Type"] == "AWS::IAM::ManagedPolicy":
-                body = one["Properties"]["PolicyDocument"]["Statement"]
-                assert {s["Effect"] for s in body} == {"Allow"}
-                found[name.removesuffix("Policy").lower()] = [
-                    (s["Action"], next(iter(s["Resource"].values()))) for s in body
-                ]
-        return found
-    return {
-        block.rpartition(".")[2]: [(dict(s)["actions"], dict(s)["resources"][0]) for _, s in body]
-        for block, body in Hcl(text).blocks
-        if block.startswith("data.aws_iam_policy_document")
-    }
-
-
-TABLE = {"cloudformation": ["Ledger", "Arn"], "terraform": "aws_dynamodb_table.ledger.arn"}
-INDEX = {
-    "cloudformation": (["dynamodb:Query"], "${Ledger.Arn}/index/onceward_due"),
-    "terraform": (["dynamodb:Query"], "${aws_dynamodb_table.ledger.arn}/index/onceward_due"),
-}
-PARTITION = {"cloudformation": "${AWS::Partition}", "terraform": "${data.aws_partition.here.partition}"}
-
-
-@pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
-def test_templates_grant_the_least_rights_on_the_table_alone(kind, store):
-    assert statements(kind, store) == {
-        "handlers": [([f"dynamodb:{action}" for action in HANDLER], TABLE[kind]), INDEX[kind]],
-        "operators": [([f"dynamodb:{action}" for action in OPERATOR], TABLE[kind]), INDEX[kind]],
-    }
-
-
-@pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
-def test_templates_grant_rights_on_results_in_s3_when_the_ledger_has_them(kind, proxy, name):
-    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&blobs=s3://bucket/results")
-    arn = f"arn:{PARTITION[kind]}:s3:::bucket"
-    told = statements(kind, store)
-    assert told["handlers"][2:] == [(["s3:GetObject", "s3:PutObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
-    assert told["operators"][2:] == [(["s3:GetObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
-
-
-def test_handlers_and_operators_need_no_right_that_templates_do_not_grant(store, proxy):
-    drive(provision(store, set()), store)
-    proxy.clear()
-    once = Once(store, name="n")
-    once.run("a", lambda: None)
-    claim = once.acquire("b", lease=30)
-    claim.extend()
-    claim.release()
-    drive(store.insert_many([claim_of(f"many {n}", "owner") for n in range(3)]), store)
-    batches = {"BatchExecuteStatement": {"PartiQLInsert", "PartiQLUpdate"}}
-    used = set().union(*(batches.get(action, {action}) for action in proxy.actions))
-    assert used <= set(HANDLER)
-
-    proxy.clear()
-    ledger = once.ledger
-    keys = [record.key for record, _ in ledger.records()]
-    ledger.show(keys[0])
-    ledger.park("n:b")
-    ledger.unpark("n:b")
-    ledger.clear("n:b")
-    ledger.purge()
-    drive(provision(store, set()), store)
-    assert set(proxy.actions) <= set(OPERATOR)

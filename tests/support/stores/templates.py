@@ -22,3 +22,8 @@ def text_of(case: str, form: str) -> str:
     """Return one of the cases in a form."""
     url, wanted, consumer = CASES[case]
     return printed(form, DOCUMENT.needed(open_store(url))(wanted), consumer)
+
+
+def sent(proxy, action):
+    """Return the bodies of all requests of one action."""
+    return [seen.body for seen in proxy.seen if seen.action == action]

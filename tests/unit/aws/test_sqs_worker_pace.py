@@ -3,11 +3,16 @@
 import asyncio
 import time
 
+import pytest
+
+from onceward import Once
+from onceward.aws import SqsWorker
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import QueueError
 from onceward.aws.sqs.visibility import Visibility
 from onceward.consumers.delivery import Backoff
 from onceward.consumers.polling import Polls
+from tables import each
 from waiting import PATIENCE
 
 
@@ -129,3 +134,19 @@ def test_polls_that_wait_for_room_go_on_when_other_polls_bring_nothing():
         await running
 
     asyncio.run(main())
+
+
+@each(
+    ("options", "says"),
+    [
+        ({"visibility": 0}, "visibility=0"),
+        ({"wait": 21}, "wait=21"),
+        ({"backoff": (5, 1)}, "backoff="),
+        ({"grace": -1}, "grace=-1"),
+        ({"concurrency": 0}, "concurrency=0"),
+        ({"unwrap": "s3"}, "unwrap='s3'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_told_when_the_worker_is_made(aws, options, says):
+    with pytest.raises(ValueError, match=says.replace("(", "\\(")):
+        SqsWorker(Once("memory:"), "orders", print, **options)

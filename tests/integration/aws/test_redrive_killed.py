@@ -1,0 +1,161 @@
+"""A redrive that is killed at any of its exchanges, or whose ledger, target or answers fail: no message is lost or doubled."""
+
+import itertools
+import threading
+import time
+
+import pytest
+from test_redrive import Scene, outcomes
+
+from onceward import Once
+from onceward.aws.dead_letters import redrive as module
+from onceward.aws.dead_letters.redrive import Redrive
+from onceward.aws.sqs.queue import Queue, QueueError
+from onceward.errors import StoreError
+from servers.proxy import Fault, Proxy, Refuse
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(module, "WAIT", 0)  # the server is one, and answers at once whether it has any
+
+
+@pytest.fixture
+def scene(ministack, aws, tmp_path):
+    made = Scene(ministack, f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.once.close()
+
+
+@pytest.fixture
+def between(ministack):
+    """A proxy in front of the queues."""
+    made = Proxy(ministack.port)
+    yield made
+    made.stop()
+
+
+def test_a_message_that_was_sent_although_nobody_knew_takes_effect_once(scene, between):
+    first = scene.dead()
+    scene.park(first)
+    between.rule = lambda seen: Fault(lose_reply=True) if seen.action == "SendMessage" else None
+    (fate,) = scene.run(endpoint=between.url)
+    assert fate.outcome == "failed"
+    assert outcomes(scene.run()) == ["moved"]
+    assert scene.aws.left(scene.target) >= 2
+    scene.consume()
+    assert scene.effects == [first]
+
+
+def test_a_target_that_takes_nothing_ends_the_run_early(scene, between):
+    keys = {scene.dead() for _ in range(40)}
+    between.rule = lambda seen: Refuse("AccessDeniedException", 403) if seen.action == "SendMessage" else None
+    fates = []
+    with pytest.raises(QueueError, match="allow sqs:SendMessage"):
+        fates.extend(scene.redrive(endpoint=between.url).run())
+    assert len(between.actions) < 40
+    assert set(scene.there()) == keys
+
+
+def test_a_ledger_that_fails_ends_run_and_all_messages_are_shown_again(scene, monkeypatch):
+    keys = {scene.dead() for _ in range(25)}
+    run = scene.redrive()
+
+    def fail(request):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(scene.once.store, "exchange", fail)
+    with pytest.raises(StoreError, match="the disk is full"):
+        list(run.run())
+    assert set(scene.there()) == keys
+
+
+def test_two_runs_at_once_move_each_message_once(scene):
+    for _ in range(30):
+        scene.dead()
+    runs = [scene.redrive().run() for _ in range(2)]
+    fates = [fate for pair in itertools.zip_longest(*runs) for fate in pair if fate is not None]
+    assert outcomes(fates) == ["moved"] * 30
+    assert scene.aws.left(scene.target) == 30
+
+
+class Killed(SystemExit):
+    """What a kill looks like from inside: from that point on nothing of the process reaches anybody."""
+
+
+class Lifetime:
+    """Lets so many exchanges out, and kills at the next: before it is made, or after, with its reply lost."""
+
+    def __init__(self, exchanges, *, after):
+        self.left, self.after, self.dead = exchanges, after, False
+
+    def of(self, exchange):
+        def guarded(request):
+            if self.dead:
+                # The thread that keeps messages invisible has nobody to hand this on to; it is dead all the same.
+                raise Killed if threading.current_thread().name != "onceward-visibility" else RuntimeError("killed")
+            self.left -= 1
+            if self.left >= 0:
+                return exchange(request)
+            self.dead = True
+            if self.after:
+                exchange(request)
+            raise Killed
+
+        return guarded
+
+
+def _killed(scene, point, *, after):
+    """Redrive until the kill; return whether there was one."""
+    once = Once(scene.url)
+    source, target = Queue(scene.dlq), Queue(scene.target)
+    life = Lifetime(point, after=after)
+    for part in (once.store, source._steps, target._steps):
+        part.exchange = life.of(part.exchange)
+    try:
+        list(Redrive(once, source, target, name="shop", completed="rerun", visibility=1).run())
+    except Killed:
+        return True
+    return False
+
+
+@pytest.fixture(params=["before", "after"])
+def after(request):
+    """Whether the last exchange before the kill is still made."""
+    return request.param == "after"
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize("at_once", [False, True], ids=["later", "at once"])
+def test_killed_at_any_exchange_nothing_is_lost_or_doubled(ministack, tmp_path, monkeypatch, after, at_once):
+    monkeypatch.setattr(module, "_AT_ONCE", 1)
+    killed = []
+    for point in itertools.count():
+        scene = Scene(ministack, f"sqlite:///{tmp_path}/{point}.db")
+        keys = [scene.dead() for _ in range(3)]
+        scene.park(keys[0])
+        scene.complete(keys[1])
+        scene.effects.clear()
+        if not _killed(scene, point, after=after):
+            break
+        if at_once:
+            scene.consume()  # the copy has run before anybody looks at the original again
+        killed.append((point, scene, keys))
+    assert len(killed) > 30
+    time.sleep(1.1)  # visibility and leases of the killed are over
+    for point, scene, keys in killed:
+        left = [fate for fate in scene.run(completed="rerun", visibility=1) if not fate.gone]
+        assert left == [], point
+        scene.consume()
+        assert sorted(scene.effects) == sorted(keys), point
+        assert scene.aws.left(scene.dlq) == 0, point
+        scene.once.close()
+
+
+def test_a_message_that_comes_twice_in_one_answer_is_moved_once(scene, monkeypatch):
+    first = scene.dead()
+    run = scene.redrive()
+    receive = run._source.receive
+    monkeypatch.setattr(run._source, "receive", lambda *arguments: 2 * receive(*arguments))
+    assert [(fate.outcome, fate.message.id) for fate in run.run()] == [("moved", first)]
+    assert (scene.aws.left(scene.dlq), scene.aws.left(scene.target)) == (0, 1)
