@@ -32,7 +32,7 @@ class KafkaWorker(Worker[KafkaMessage]):
     Args:
         once: the ledger and the defaults of the policy.
         topic: its name.
-        handler: takes the value: decoded JSON, None for a tombstone. A plain function is called in threads.
+        handler: takes the value: decoded JSON, None for a deleted key. A plain function is called in threads.
         servers: ``host:port,host:port``; by default those of KAFKA_SERVERS, else localhost:9092.
         group: the consumer group; by default the namespace of the keys. Two handlers must not share one.
         order: whether the records of a partition are handled in order, one after the other.

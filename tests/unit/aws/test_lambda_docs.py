@@ -22,7 +22,7 @@ CALLS = {
         "thumbnails": (events.s3("a"), None),
         "invoice": ({"customer": 1, "month": 2}, {"number": "1-2"}),
     },
-    3: {"lambda_handler": ({"id": 1}, "charged and mailed")},
+    3: {"charge": ({"id": 1}, "charged and mailed")},
 }
 
 

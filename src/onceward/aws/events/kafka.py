@@ -23,7 +23,7 @@ def on_kafka(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a topic's records, each handled once, and those of a partition in order.
 
-    The payload is the decoded value, None for a tombstone. By default the key is the header ``Idempotency-Key``. Without
+    The payload is the decoded value, None for a deleted key. By default the key is the header ``Idempotency-Key``. Without
     that header it is the cluster, the topic, the partition, the offset and the record's timestamp.
 
     Args:
