@@ -88,6 +88,33 @@ def run(main):
     return asyncio.run(asyncio.wait_for(main, PATIENCE))
 
 
+def asked(app, *requests, times=1):
+    """Send requests one after another, each as often, and return the clients."""
+
+    async def main():
+        return [await ask(app, **how) for how in (requests or ({},)) * times]
+
+    return run(main())
+
+
+async def served(app, client=None, **how):
+    """Serve one request as long as it takes, and return its client."""
+    client = client or Client()
+    await app(scope(**how), client.receive, client.send)
+    return client
+
+
+async def cancelled(app, begun, client=None):
+    """Cancel a request when ``begun`` is set, and return its client."""
+    client = client or Client()
+    request = asyncio.create_task(served(app, client))
+    await begun.wait()
+    request.cancel()
+    await asyncio.wait((request,))
+    assert request.cancelled()
+    return client
+
+
 async def read(receive):
     body = b""
     while True:
@@ -101,6 +128,18 @@ async def read(receive):
 async def answer(send, status=201, body=b"{}", headers=JSON):
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def streaming(chunks, headers=(), before=None):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for number, chunk in enumerate(chunks):
+            if before is not None:
+                await before(number)
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    return app
 
 
 class Counter:

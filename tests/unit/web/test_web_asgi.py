@@ -12,24 +12,23 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Route
 from tables import each
-from web.asgi import JSON, KEY, Client, Counter, answer, ask, read, records, run, scope, statuses
+from web.asgi import (
+    JSON,
+    KEY,
+    Client,
+    Counter,
+    answer,
+    ask,
+    asked,
+    read,
+    records,
+    run,
+    scope,
+    served,
+    statuses,
+    streaming,
+)
 from web.calls import AsgiIdempotency, Rules
-
-
-def asked(guarded, *requests, times=1):
-    """Send requests one after another, and return the clients."""
-
-    async def main():
-        return [await ask(guarded, **how) for how in (requests or ({},)) * times]
-
-    return run(main())
-
-
-async def served(guarded, client=None, **how):
-    """Serve one request as long as it takes; returns its client."""
-    client = client or Client()
-    await guarded(scope(**how), client.receive, client.send)
-    return client
 
 
 @each(
@@ -197,18 +196,6 @@ def test_without_a_ledger_nothing_runs(caplog):
     client = run(ask(AsgiIdempotency(app, once)))
     assert (client.status, client.problem, app.runs) == (503, "unready", 0)
     assert "POST *" in caplog.text
-
-
-def streaming(chunks, headers=(), before=None):
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for number, chunk in enumerate(chunks):
-            if before is not None:
-                await before(number)
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body"})
-
-    return app
 
 
 @each(

@@ -9,36 +9,8 @@ import pytest
 from onceward import Once
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
-from web.asgi import PATIENCE, Client, answer, ask, read, run, scope, statuses
+from web.asgi import PATIENCE, Client, answer, ask, asked, cancelled, read, run, scope, served, statuses, streaming
 from web.calls import AsgiIdempotency, Rules
-
-
-def asked(guarded, *requests, times=1):
-    """Send requests one after another, and return the clients."""
-
-    async def main():
-        return [await ask(guarded, **how) for how in (requests or ({},)) * times]
-
-    return run(main())
-
-
-async def served(guarded, client=None, **how):
-    """Serve one request as long as it takes; returns its client."""
-    client = client or Client()
-    await guarded(scope(**how), client.receive, client.send)
-    return client
-
-
-def streaming(chunks, headers=(), before=None):
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for number, chunk in enumerate(chunks):
-            if before is not None:
-                await before(number)
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body"})
-
-    return app
 
 
 def test_a_handler_is_not_told_that_its_client_left_before_it_answered(once):
@@ -51,45 +23,32 @@ def test_a_handler_is_not_told_that_its_client_left_before_it_answered(once):
         await answer(send)
         seen.append((await told)["type"])
 
-    async def main():
-        nonlocal client
-        client = Client()
-        await AsgiIdempotency(app, once)(scope(), client.receive, client.send)
-
-    client, seen = None, []
-    run(main())
+    client, seen = Client(), []
+    run(served(AsgiIdempotency(app, once), client))
     assert seen == [False, "http.disconnect"]
     assert statuses(once) == [COMPLETED]
 
 
 def test_a_handler_whose_request_is_cancelled_goes_on_and_is_recorded(once):
     async def app(scope, receive, send):
-        nonlocal runs
-        runs += 1
+        runs.append(1)
         begun.set()
         await asyncio.sleep(0.2)
         await answer(send)
         done.set()
 
     async def main():
-        nonlocal begun, done
-        begun, done = asyncio.Event(), asyncio.Event()
-        client = Client()
-        request = asyncio.create_task(guarded(scope(), client.receive, client.send))
-        await begun.wait()
-        request.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await request
+        client = await cancelled(guarded, begun)
         gc.collect()
         await done.wait()
         assert client.sent == []  # the server takes no more of it
         again = await ask(guarded)
         assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
 
-    runs, begun, done = 0, None, None
+    runs, begun, done = [], asyncio.Event(), asyncio.Event()
     guarded = AsgiIdempotency(app, once)
     run(main())
-    assert runs == 1
+    assert runs == [1]
 
 
 def test_a_handler_that_fails_after_its_request_was_cancelled_is_logged(once, caplog):
@@ -99,16 +58,11 @@ def test_a_handler_that_fails_after_its_request_was_cancelled_is_logged(once, ca
         raise LookupError("nobody waits for me")
 
     async def main():
-        nonlocal begun
-        begun = asyncio.Event()
-        client = Client()
-        request = asyncio.create_task(AsgiIdempotency(app, once)(scope(), client.receive, client.send))
-        await begun.wait()
-        request.cancel()
+        await cancelled(AsgiIdempotency(app, once), begun)
         while statuses(once) != [RELEASED] or not caplog.records:
             await asyncio.sleep(0.01)
 
-    begun = None
+    begun = asyncio.Event()
     run(main())
     assert "http:k:*: raised after its client had left" in caplog.text
     assert "nobody waits for me" in caplog.text
@@ -116,19 +70,15 @@ def test_a_handler_that_fails_after_its_request_was_cancelled_is_logged(once, ca
 
 def test_a_request_cancelled_while_it_waits_for_another_runs_nothing(once):
     async def app(scope, receive, send):
-        nonlocal runs
-        runs += 1
+        runs.append(1)
         begun.set()
         await release.wait()
         raise LookupError  # so that a waiting one would run
 
     async def main():
-        nonlocal begun, release
-        begun, release = asyncio.Event(), asyncio.Event()
-        first, second = Client(), Client()
-        holder = asyncio.create_task(guarded(scope(), first.receive, first.send))
+        holder = asyncio.create_task(served(guarded))
         await begun.wait()
-        waiting = asyncio.create_task(guarded(scope(), second.receive, second.send))
+        waiting = asyncio.create_task(served(guarded))
         await asyncio.sleep(0.1)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -139,10 +89,10 @@ def test_a_request_cancelled_while_it_waits_for_another_runs_nothing(once):
         await asyncio.sleep(0.3)
         assert statuses(once) == [RELEASED]
 
-    runs, begun, release = 0, None, None
+    runs, begun, release = [], asyncio.Event(), asyncio.Event()
     guarded = AsgiIdempotency(app, once, wait=PATIENCE)
     run(main())
-    assert runs == 1
+    assert runs == [1]
 
 
 def test_a_handler_that_its_server_stops_with_the_loop_leaves_key_claimed(once):
@@ -150,16 +100,8 @@ def test_a_handler_that_its_server_stops_with_the_loop_leaves_key_claimed(once):
         begun.set()
         await asyncio.sleep(PATIENCE)
 
-    async def main():
-        nonlocal begun
-        begun = asyncio.Event()
-        client = Client()
-        request = asyncio.create_task(AsgiIdempotency(app, once)(scope(), client.receive, client.send))
-        await begun.wait()
-        request.cancel()
-
-    begun = None
-    run(main())
+    begun = asyncio.Event()
+    run(cancelled(AsgiIdempotency(app, once), begun))
     assert statuses(once) == [IN_PROGRESS]  # what it began may have taken effect
 
 
@@ -211,14 +153,11 @@ def test_a_stream_too_long_to_be_recorded_ends_when_its_client_leaves(once):
             await send({"type": "http.response.body", "body": bytes(100), "more_body": True})
             await asyncio.sleep(0)
 
-    async def main():
-        client = Client()
-        client.gone.set()
-        await AsgiIdempotency(app, once, Rules(max_response=1000))(scope(), client.receive, client.send)
-        assert len(client.sent) >= 12  # told after 1000 bytes, and not before
-        assert statuses(once) == [COMPLETED]
-
-    run(main())
+    client = Client()
+    client.gone.set()
+    run(served(AsgiIdempotency(app, once, Rules(max_response=1000)), client))
+    assert len(client.sent) >= 12  # told after 1000 bytes, and not before
+    assert statuses(once) == [COMPLETED]
 
 
 class SlowStore(MemoryStore):
@@ -268,37 +207,28 @@ def test_an_answer_is_recorded_though_its_framework_cancels_it_at_the_end():
 def test_a_request_cancelled_while_a_part_of_its_answer_waits_goes_on(once, in_a_task_of_its_own):
     runs, waiting = [], asyncio.Event()
 
-    async def stream(send):
-        await send({"type": "http.response.start", "status": 201, "headers": []})
-        await send({"type": "http.response.body", "body": b"a", "more_body": True})
-        await send({"type": "http.response.body", "body": b"b"})
-
     async def app(scope, receive, send):
         runs.append(1)
+        stream = streaming([b"a", b"b"])
         if in_a_task_of_its_own:
             async with anyio.create_task_group() as group:
-                group.start_soon(stream, send)
+                group.start_soon(stream, scope, receive, send)
         else:
-            await stream(send)
+            await stream(scope, receive, send)
 
-    async def stuck(message):  # as the stream of a middleware whose other end is gone
-        waiting.set()
-        await asyncio.Event().wait()
+    class Stuck(Client):
+        async def send(self, message):  # as the stream of a middleware whose other end is gone
+            waiting.set()
+            await asyncio.Event().wait()
 
     async def main():
         guarded = AsgiIdempotency(app, once)
-        task = asyncio.ensure_future(guarded(scope(), Client().receive, stuck))
-        await waiting.wait()
-        task.cancel()
-        await asyncio.wait((task,))
-        for _ in range(200):
-            if statuses(once) == [COMPLETED]:
-                break
+        await cancelled(guarded, waiting, Stuck())
+        while statuses(once) != [COMPLETED]:
             await asyncio.sleep(0.01)
-        again = await ask(guarded)
-        return again.status, again.body
+        return (await ask(guarded)).body
 
-    assert run(main()) == (201, b"ab")
+    assert run(main()) == b"ab"
     assert runs == [1]
 
 
@@ -308,20 +238,14 @@ def test_events_that_begin_after_their_request_was_cancelled_come_to_end(once):
     async def app(scope, receive, send):
         begun.set()
         await asyncio.sleep(0.05)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
         while True:
             await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
             await asyncio.sleep(0.001)
 
     async def main():
-        client = Client()
-        task = asyncio.ensure_future(AsgiIdempotency(app, once)(scope(), client.receive, client.send))
-        await begun.wait()
-        task.cancel()
-        for _ in range(100):
+        await cancelled(AsgiIdempotency(app, once), begun)
+        while statuses(once) != [COMPLETED]:  # before the loop is closed, which ends everything
             await asyncio.sleep(0.01)
-            if statuses(once) == [COMPLETED]:
-                break
-        return statuses(once)  # before the loop is closed, which ends everything
 
-    assert run(main()) == [COMPLETED]
+    run(main())

@@ -18,12 +18,6 @@ def keyed(key):
     return [(b"idempotency-key", b'"%d"' % key)]
 
 
-async def serve(guarded, **how):
-    client = asgi.Client()
-    await guarded(asgi.scope(**how), client.receive, client.send)
-    return client
-
-
 def run(main):
     messages = []
 
@@ -47,7 +41,7 @@ def test_handlers_that_begin_together_may_wait_for_one_and_the_same_thing(once):
             await asgi.answer(send)
 
         guarded = AsgiIdempotency(app, once)
-        requests = [asyncio.ensure_future(serve(guarded, headers=keyed(key))) for key in range(3)]
+        requests = [asyncio.ensure_future(asgi.served(guarded, headers=keyed(key))) for key in range(3)]
         await asyncio.sleep(0)
         connected.set_result(None)
         return [(await request).status for request in requests]
@@ -63,7 +57,7 @@ def test_a_scope_cancelled_as_its_handler_has_just_begun_ends_there(once):
         await asgi.answer(send, body=b"gave up")
 
     async def main():
-        return (await serve(AsgiIdempotency(app, once))).body
+        return (await asgi.served(AsgiIdempotency(app, once))).body
 
     assert run(main()) == b"gave up"
     assert asgi.statuses(once) == [COMPLETED]
@@ -75,7 +69,7 @@ def test_a_request_that_is_cancelled_with_its_handler_before_that_begins_renews_
         pytest.fail("it went on")
 
     async def main():
-        request = asyncio.ensure_future(serve(AsgiIdempotency(app, once)))
+        request = asyncio.ensure_future(asgi.served(AsgiIdempotency(app, once)))
         await asyncio.sleep(0)
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         assert len(tasks) == 2
@@ -98,7 +92,7 @@ def test_an_exit_reaches_the_server_as_without_the_middleware(once, waits):
 
     async def main():
         with pytest.raises(SystemExit):
-            await serve(AsgiIdempotency(app, once))
+            await asgi.served(AsgiIdempotency(app, once))
         await asyncio.sleep(0.01)  # and the loop goes on
 
     run(main())
@@ -111,7 +105,7 @@ def test_an_exit_that_no_server_waits_for_reaches_who_runs_the_loop(once):
         raise SystemExit
 
     async def main():
-        request = asyncio.ensure_future(serve(AsgiIdempotency(app, once)))
+        request = asyncio.ensure_future(asgi.served(AsgiIdempotency(app, once)))
         await asyncio.sleep(0)
         request.cancel()
         await asyncio.sleep(10)
@@ -132,7 +126,7 @@ def test_errors_leave_nothing_to_the_garbage_collector(once, waits, error):
 
     async def ask(key):
         try:
-            await serve(guarded, headers=keyed(key))
+            await asgi.served(guarded, headers=keyed(key))
         except error:
             pass
 
