@@ -36,6 +36,26 @@ def left_by_a_crash(once, monkeypatch, key, *messages):
         once.run(key, handle)
 
 
+def drained(seconds=5.0):
+    assert sender.SENDER.drain(seconds) == 0
+
+
+def record_of(once):
+    ((record, _),) = once.ledger.records()
+    return record
+
+
+def place(box, *bodies):
+    """Return a handler that sends these."""
+
+    def handler():
+        for body in bodies:
+            current().send(box.address, body)
+        return "placed"
+
+    return handler
+
+
 class JournalTarget:
     """Appends a line for each message to a file that several processes share: its key and its body."""
 

@@ -13,3 +13,8 @@ def box():
 @pytest.fixture
 def once():
     return Once(MemoryStore())
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr("onceward.outbox.sending.FIRST_PAUSE", 0.02)

@@ -15,7 +15,9 @@ from onceward.outbox.sender import Sender
 from onceward.stores.contract import HasUnsent
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before
-from queues.boxes import Box, left_by_a_crash
+from queues.boxes import Box, drained, left_by_a_crash
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture
@@ -28,21 +30,12 @@ def once(store, clock):
     return Once(store, name="n")
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr("onceward.outbox.sending.FIRST_PAUSE", 0.02)
-
-
 @pytest.fixture
 def crashed(once, monkeypatch):
     def crash(key, *messages, **options):
         left_by_a_crash(once.using(**options) if options else once, monkeypatch, key, *messages)
 
     return crash
-
-
-def drained(seconds=5.0):
-    assert senders.SENDER.drain(seconds) == 0
 
 
 def test_messages_of_a_crashed_process_are_sent_when_their_lease_is_over(once, box, crashed, clock):

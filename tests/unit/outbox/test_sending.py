@@ -11,26 +11,13 @@ import onceward
 from onceward import Once, OncewardError
 from onceward.core.policy import Policy
 from onceward.outbox import MessageNotSent, MessageRefused
-from onceward.outbox import sender as senders
 from onceward.results.message_entries import unsent_of
 from onceward.stores.memory import MemoryStore
-from queues.boxes import Box
+from queues.boxes import Box, drained, place, record_of
 from queues.recorded_target import RecordedTarget
 from waiting import until
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr("onceward.outbox.sending.FIRST_PAUSE", 0.02)
-
-
-def drained(seconds=5.0):
-    assert senders.SENDER.drain(seconds) == 0
-
-
-def record_of(once, prefix=""):
-    ((record, _),) = once.ledger.records(prefix)
-    return record
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def test_a_message_leaves_with_the_completion(once, box):
@@ -263,15 +250,6 @@ def test_sealed_messages_are_not_readable_in_the_ledger(box):
     assert box.target.sent[0].headers["to"] == "secretary"
     assert not [text for text in (*seen, record_of(once).unsent) if "secret" in text]
     assert "MessageRefused: sealed" in record_of(once).unsent
-
-
-def place(box, *bodies):
-    def handler():
-        for body in bodies:
-            onceward.current().send(box.address, body)
-        return "placed"
-
-    return handler
 
 
 def test_messages_of_a_rolled_back_transaction_are_forgotten(box, tmp_path):

@@ -26,22 +26,10 @@ from onceward.outbox.sending import SendingRecord
 from onceward.results.message_entries import unsent_of
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
-from queues.boxes import JournalTarget
+from queues.boxes import JournalTarget, drained, place, record_of
 from waiting import until
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr("onceward.outbox.sending.FIRST_PAUSE", 0.02)
-
-
-def drained(seconds=5.0):
-    assert senders.SENDER.drain(seconds) == 0
-
-
-def record_of(once, prefix=""):
-    ((record, _),) = once.ledger.records(prefix)
-    return record
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture
@@ -55,15 +43,6 @@ def crashing(monkeypatch):
             yield
 
     return crash
-
-
-def place(box, *bodies):
-    def handler():
-        for body in bodies:
-            onceward.current().send(box.address, body)
-        return "placed"
-
-    return handler
 
 
 def test_a_duplicate_sends_what_a_crash_has_left(box, crashing):

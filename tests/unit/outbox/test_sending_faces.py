@@ -11,15 +11,11 @@ import onceward
 from onceward.aws import on_invoke, on_sqs
 from onceward.outbox import drain
 from queues import lambda_events as events
+from queues.boxes import record_of
 from web.api_events import http, keyed
 from web.calls import AsgiIdempotency, Rules, call, on_api, post
 
 ALL = Rules(record=lambda status: True)
-
-
-def record_of(once):
-    ((record, _),) = once.ledger.records()
-    return record
 
 
 def answers(box, how):

@@ -88,13 +88,22 @@ RIGHT = [with_a_derived_key, with_a_derived_key_async, with_steps, that_parks, w
 
 @each("handler", RIGHT)
 def test_right_handlers_pass(handler):
-    with Crashes(depth=2 if handler is with_a_derived_key else 1) as crashes:
+    with Crashes() as crashes:
         for crash in crashes:
             bank = crash.downstream(Bank(), "charge", "charge_async", by="key")
             crash.deliver(handler, ORDER, bank)
             crash.happened_once()
             assert crash.error is None or crash.parked
     assert crashes.runs > 20
+
+
+def test_the_recovery_from_a_crash_can_be_struck_too():
+    with Crashes(depth=2, mishaps=[Mishap.KILLED_AFTER, Mishap.PAUSED]) as crashes:
+        for crash in crashes:
+            bank = crash.downstream(Bank(), "charge", by="key")
+            crash.deliver(with_a_derived_key, ORDER, bank)
+            crash.happened_once()
+    assert crashes.runs > 50
 
 
 def test_a_step_that_finds_out_passes_unless_a_worker_is_paused_in_it():
