@@ -28,16 +28,6 @@ def kind_of(response):
     return json.loads(response["body"])["type"].partition("#")[2]
 
 
-@pytest.fixture
-def once():
-    return Once("memory:")
-
-
-@pytest.fixture
-def shop():
-    return Shop()
-
-
 @source
 def test_a_request_that_is_sent_again_takes_effect_once(once, shop, source):
     handler = served(once, shop)
@@ -275,7 +265,7 @@ def test_bad_options_are_refused_when_decorating(once, shop):
         (lambda: on_api(once, on_busy="skip"), TypeError, "wait=SECONDS"),
         (lambda: on_api(Once("memory:", on_busy="skip"), name="shop")(shop), ValueError, "wait=SECONDS"),
         (lambda: on_api(once, name="shop", wait=-1)(shop), ValueError, "wait=-1"),
-        (lambda: on_api(once)(lambda event, context: None), ValueError, "lambda"),
+        (lambda: on_api(Once("memory:"))(lambda event, context: None), ValueError, "lambda"),
     ):
         with pytest.raises(error, match=says):
             make()

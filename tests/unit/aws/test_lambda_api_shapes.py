@@ -23,16 +23,6 @@ from web.lambda_shop import SOURCES, Context, Shop, header, records, served
 pytestmark = pytest.mark.sampled(once=1)
 
 
-@pytest.fixture
-def once():
-    return Once("memory:")
-
-
-@pytest.fixture
-def shop():
-    return Shop()
-
-
 def with_authorizer(event, authorizer):
     event["requestContext"]["authorizer"] = authorizer
     return event

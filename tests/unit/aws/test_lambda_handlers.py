@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from observing import note_outcomes
-from onceward import Busy, Mismatch, Once, Parked, current
+from onceward import Busy, Mismatch, Parked, current
 from onceward.aws import (
     DROPPED,
     BatchFailed,
@@ -37,11 +37,6 @@ pytestmark = pytest.mark.sampled(once=1)
 
 class Failure(Exception):
     pass
-
-
-@pytest.fixture
-def once():
-    return Once("memory:", name="n")
 
 
 def statuses(once):

@@ -43,18 +43,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.sampled(other=2)
 
 
-@pytest.fixture
-def once():
-    return Once(MemoryStore(), name="n")
-
-
-@pytest.fixture
-def outcomes():
-    told = []
-    note_outcomes(told.append)
-    return told
-
-
 WRAPPERS = {
     on_sqs: events.sqs({"id": 1}),
     on_sqs_fifo: events.fifo(("a", {"id": 1})),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from observing import note_outcomes
 from onceward import Once
 from onceward.aws import (
     BatchFailed,
@@ -53,18 +52,6 @@ HASHED = base64.b64decode(
 
 
 EMPTY = base64.b64decode("84mawgoBYRoECAAaAN9EM4XPcJcEGOuQRHOK2JE=")
-
-
-@pytest.fixture
-def once():
-    return Once(MemoryStore(), name="n")
-
-
-@pytest.fixture
-def outcomes():
-    told = []
-    note_outcomes(told.append)
-    return told
 
 
 def test_sqs_gives_json_or_text_and_keys_by_message_id(once):

@@ -1,7 +1,6 @@
 """Batches: claimed together, run in each form, recorded together, and what goes wrong with one harms no other."""
 
 import asyncio
-import logging
 import threading
 import time
 
@@ -15,12 +14,10 @@ from onceward import (
     Once,
     OncewardError,
     Parked,
-    ResultUnavailable,
     current,
 )
 from onceward.batch.recorder import LINGER
-from onceward.core.record import COMPLETED, PARKED, RELEASED
-from onceward.stores.memory import MemoryStore
+from onceward.core.record import COMPLETED, RELEASED
 from onceward.testing.faults import Faults
 from queues.batch_forms import FORMS, Form, never
 from queues.batches import batch_of, orders, standing, statuses
@@ -33,18 +30,8 @@ def form(request):
     return Form(request.param)
 
 
-@pytest.fixture
-def once():
-    return Once(MemoryStore(), lease=10)
-
-
 def counted(once):
     return Once(Faults(once.store, lambda ask: None), lease=10)
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL + 1, "onceward")
 
 
 def test_each_runs_once_and_replays_in_order(form, once):
@@ -98,71 +85,26 @@ def test_each_kind_of_trouble_is_its_own_records(form, once):
     assert type(form.run(batch, records[1:2])[0].error) is Parked
 
 
-def test_lapsed_claims_are_taken_over_or_parked_by_the_policy(form, once):
-    short = once.using(lease=0.05)
-    fences = {key: short.acquire(key, name="b").fence for key in ("x", "y")}
-    time.sleep(0.06)
-    seen = {}
-
-    def handle(order):
-        seen[order["id"]] = (current().fence, current().attempt)
-
-    assert statuses(form.run(form.batch(once, handle), orders("x"))) == ["done"]
-    assert seen["x"][0] > fences["x"]
-    assert seen["x"][1] == 2
-    assert statuses(form.run(form.batch(once, handle, on_lapse="park"), orders("y"))) == ["parked"]
-    assert standing(once, "y").status == PARKED
-    assert "y" not in seen
-
-
-@pytest.mark.filterwarnings("default::onceward.ResultWarning")
-def test_a_result_that_cannot_be_stored_completes_all_the_same(form, once):
-    made = object()
-    (outcome, other) = form.run(form.batch(once, lambda order: made if order["id"] == "x" else 1), orders("x", "y"))
-    assert (outcome.status, outcome.value) == ("done", made)
-    assert other.ok
-    (again,) = form.run(form.batch(once, never), orders("x"))
-    assert again.status == "replayed"
-    assert type(again.error) is ResultUnavailable
-
-
-def test_a_key_twice_in_a_batch_runs_once_and_replays(form, once):
+def test_a_key_twice_in_a_batch_runs_once_and_shares_the_fate_of_the_first(form, once):
     ran = []
 
     def handle(order):
         ran.append(order["id"])
-        return [order["id"]]
-
-    batch = form.batch(once, handle)
-    outcomes = form.run(batch, orders("a", "b", "a", "a"))
-    assert statuses(outcomes) == ["done", "done", "replayed", "replayed"]
-    assert [outcome.value for outcome in outcomes] == [["a"], ["b"], ["a"], ["a"]]
-    assert outcomes[2].value is not outcomes[3].value
-    assert outcomes[2].value is not outcomes[0].value
-    assert sorted(ran) == ["a", "b"]
-    assert statuses(form.run(form.batch(once, never), orders("a", "a"))) == ["replayed", "replayed"]
-
-
-def test_a_duplicate_shares_the_fate_of_the_first(form, once):
-    def handle(order):
         if order["id"] == "bad":
             raise ValueError
-        return 1
+        return [order["id"]]
 
-    held = once.acquire("busy", name="b")
-    outcomes = form.run(form.batch(once, handle), orders("bad", "busy", "bad", "busy"))
-    assert statuses(outcomes) == ["failed", "busy", "failed", "busy"]
-    assert standing(once, "bad").attempts == 1
-    held.release()
-
-
-def test_a_duplicate_with_another_input_is_a_mismatch(form, once):
-    batch = form.batch(once, lambda order: 1, fingerprint="order.sum")
-    outcomes = form.run(batch, [{"id": "a", "sum": 1}, {"id": "a", "sum": 2}, {"id": "a", "sum": 1}])
-    assert statuses(outcomes) == ["done", "mismatch", "replayed"]
-    assert type(outcomes[1].error) is Mismatch
-    outcomes = form.run(batch, [{"id": "a", "sum": 1}, {"id": "a", "sum": 2}])
-    assert statuses(outcomes) == ["replayed", "mismatch"]
+    once.acquire("busy", name="b")
+    outcomes = form.run(form.batch(once, handle), orders("a", "b", "a", "a", "bad", "busy", "bad", "busy"))
+    assert statuses(outcomes) == ["done", "done", "replayed", "replayed", "failed", "busy", "failed", "busy"]
+    assert [outcome.value for outcome in outcomes[:4]] == [["a"], ["b"], ["a"], ["a"]]
+    assert len({id(outcome.value) for outcome in outcomes[:4]}) == 4
+    assert sorted(ran) == ["a", "b", "bad"]
+    assert statuses(form.run(form.batch(once, never), orders("a", "a"))) == ["replayed", "replayed"]
+    marked = form.batch(once, lambda order: 1, fingerprint="order.sum")
+    records = [{"id": "m", "sum": 1}, {"id": "m", "sum": 2}, {"id": "m", "sum": 1}]
+    assert statuses(form.run(marked, records)) == ["done", "mismatch", "replayed"]
+    assert statuses(form.run(marked, records[:2])) == ["replayed", "mismatch"]
 
 
 def test_a_batch_is_one_claim_and_one_recording(form, once):

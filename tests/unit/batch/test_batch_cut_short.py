@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import gc
-import logging
 import os
 import time
 import weakref
@@ -29,16 +28,6 @@ from queues.batches import (
 )
 
 pytestmark = pytest.mark.sampled(awaiting=1)
-
-
-@pytest.fixture
-def once():
-    return Once(MemoryStore(), lease=10)
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL + 1, "onceward")
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import gc
-import logging
 import threading
 import time
 from unittest.mock import AsyncMock
@@ -18,16 +17,6 @@ from queues.batches import PATIENCE, batch_of, orders, standing, statuses, withi
 from tables import each
 
 pytestmark = pytest.mark.sampled(awaiting=1)
-
-
-@pytest.fixture
-def once():
-    return Once(MemoryStore(), lease=10)
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL + 1, "onceward")
 
 
 def test_a_plain_handler_that_raises_stop_iteration_does_not_hang_batch(once):

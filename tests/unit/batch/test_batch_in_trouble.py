@@ -1,7 +1,6 @@
 """Batches whose time, leases, ledger or process come to an end: what goes wrong with one harms no other."""
 
 import json
-import logging
 import threading
 import time
 
@@ -31,16 +30,6 @@ pytestmark = pytest.mark.sampled(form=1)
 @pytest.fixture(params=FORMS)
 def form(request):
     return Form(request.param)
-
-
-@pytest.fixture
-def once():
-    return Once(MemoryStore(), lease=10)
-
-
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL + 1, "onceward")
 
 
 def test_what_cannot_begin_in_time_is_handed_back(form, once):

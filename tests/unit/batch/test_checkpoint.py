@@ -26,16 +26,6 @@ def form(request):
         made.runner.close()
 
 
-@pytest.fixture
-def once():
-    return Once("memory:")
-
-
-@pytest.fixture
-def sink():
-    return Sink()
-
-
 def status(once, number):
     found = once.ledger.show(f"{NAME}:{number}")
     return found[0].status

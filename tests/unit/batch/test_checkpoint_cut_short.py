@@ -14,11 +14,6 @@ from queues.batches import PATIENCE, within_patience
 from tables import each
 
 
-@pytest.fixture
-def once():
-    return Once(MemoryStore(), lease=10)
-
-
 def item(name):
     return {"id": name}
 

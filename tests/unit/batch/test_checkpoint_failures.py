@@ -24,16 +24,6 @@ def form(request):
         made.runner.close()
 
 
-@pytest.fixture
-def once():
-    return Once("memory:")
-
-
-@pytest.fixture
-def sink():
-    return Sink()
-
-
 def attempts(once):
     return {record.attempts for record, _ in once.ledger.records()}
 

@@ -15,17 +15,13 @@ from tables import each
 
 pytestmark = pytest.mark.sampled(started=1)
 
-HOUR = 3600.0
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
-
 
 @pytest.fixture
 def once(clock):
     return Once(MemoryStore(clock), clock=clock)
+
+
+HOUR = 3600.0
 
 
 class Job:

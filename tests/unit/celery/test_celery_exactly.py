@@ -12,11 +12,6 @@ from onceward.testing.faults import Faults, fail_before, when
 
 
 @pytest.fixture
-def once():
-    return Once("memory:")
-
-
-@pytest.fixture
 def app():
     before = current_app._get_current_object()
     made = Celery("shop", broker="memory://", backend="cache+memory://")

@@ -10,7 +10,6 @@ from onceward.core.drivers import drive
 from onceward.core.protocol import completed, last_write
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.errors import StoreError
-from onceward.stores.memory import MemoryStore
 from tables import each
 
 LOST = StoreError("the reply to the COMMIT was lost", transient=True)
@@ -26,11 +25,6 @@ def drive_apart(generator, store):
 
 
 @pytest.fixture
-def once():
-    return Once(MemoryStore())
-
-
-@pytest.fixture
 def claim(once):
     """A claim whose transaction has renewed it and completed it, as far as its connection knows."""
     claim = once.acquire("k")
@@ -42,13 +36,10 @@ def claim(once):
     return claim
 
 
-def test_a_completion_in_the_ledger_was_committed(once, claim):
+def test_a_completion_in_the_ledger_was_committed_also_if_a_relay_has_struck_out_its_messages(once, claim):
     once.store.records[claim.record.key] = done = claim.record._replace(lease_until=5.0, updated_at=5.0)
     assert drive_apart(claim.transacted.was_committed(LOST), once.store) is True
     assert claim.record == done
-
-
-def test_a_completion_whose_messages_a_relay_has_struck_out_was_committed(once, claim):
     once.store.records[claim.record.key] = claim.record._replace(beat=claim.record.beat + 3)
     assert drive_apart(claim.transacted.was_committed(LOST), once.store) is True
 

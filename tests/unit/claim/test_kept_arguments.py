@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from cryptography.fernet import Fernet
 
-from onceward import Claim, InputNotKept, Once
+from onceward import Claim, InputNotKept
 from onceward.claim.inputs import LONGEST, InputCodec, read_input
 from onceward.core import protocol
 from onceward.core.record import Record
@@ -39,11 +39,6 @@ class Connection:
 
 
 CONNECTION = Connection()
-
-
-@pytest.fixture
-def once():
-    return Once("memory:")
 
 
 def kept(once):

@@ -4,14 +4,7 @@ import asyncio
 
 import pytest
 
-from onceward import Once
-
 pytestmark = pytest.mark.sampled(once=1, call=2)
-
-
-@pytest.fixture
-def once():
-    return Once("memory:")
 
 
 @pytest.fixture(params=["decorated", "decorated_async", "run", "run_async"])

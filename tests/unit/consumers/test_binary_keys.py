@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
-
 from onceward.aws.events import amazon_mq, kafka
 from onceward.faststream.on_rabbit import RabbitSettlement
 from onceward.kafka.partitions import Partition, received
@@ -40,12 +38,9 @@ def from_lambda_rabbitmq(key):
     return amazon_mq._deliveries({"eventSource": "aws:rmq", "rmqMessagesByQueue": {"q::/": [message]}})[0]
 
 
-@pytest.mark.parametrize("source", [from_kafka, from_rabbitmq, from_redis, from_lambda_kafka, from_lambda_rabbitmq])
-def test_two_keys_of_bytes_are_two_keys(source):
-    assert len({source(key).key for key in NUMBERS}) == 2
-
-
-def test_two_fields_of_bytes_are_two_values():
+def test_two_keys_of_bytes_are_two_keys():
+    for source in (from_kafka, from_rabbitmq, from_redis, from_lambda_kafka, from_lambda_rabbitmq):
+        assert len({source(key).key for key in NUMBERS}) == 2
     assert len({from_redis(key).data["order"] for key in NUMBERS}) == 2
 
 

@@ -78,19 +78,6 @@ def test_a_task_runs_once_for_its_id_or_its_arguments():
     assert [end.result() for end in ends] == [3, 3, 3]
 
 
-def test_a_coroutine_function_runs_once_for_its_id():
-    async def charge(order):
-        return order["id"]
-
-    task = task_of(charge)
-
-    async def twice():
-        return [await task.call_async(call({"id": 7})), await task.call_async(call({"id": 8}))]
-
-    assert task.is_async
-    assert [end.result() for end in asyncio.run(twice())] == [7, 7]
-
-
 @each(("known_for", "seconds"), [(None, 40), (0.1, 1), (8, 8), (99, 40)])
 def test_a_busy_key_comes_again_when_it_is_known_twice_as_long(known_for, seconds):
     def charge():
@@ -211,39 +198,28 @@ def test_a_task_that_postpones_itself_gives_its_key_back(is_async):
 
 
 @each("way", WAYS)
-def test_a_step_that_was_not_recorded_lets_the_task_come_again_however_that_is_raised(way):
+def test_what_was_not_recorded_or_lost_decides_the_end_however_that_is_raised(way):
     once, broken = breakable()
 
-    async def charge(claim: Claim):
+    async def steps(claim: Claim):
         await way(lambda: claim.step_async("pay", broken.append, 1))
 
-    end = asyncio.run(task_of(charge, once, final=(Declined,)).call_async(call()))
-
-    assert (end.status, type(end.error)) == ("again", StepNotRecorded)
-
-
-@each("way", WAYS)
-def test_a_task_that_is_completed_in_vain_does_not_come_again_however_that_is_raised(way):
-    once, broken = breakable()
-
-    async def charge(claim: Claim):
+    async def completes(claim: Claim):
         broken.append(1)
         await way(lambda: claim.complete_async("paid"))
 
-    end = asyncio.run(task_of(charge, once).call_async(call()))
-
-    assert (end.status, end.result()) == ("done", "paid")
-
-
-@each("way", WAYS)
-def test_a_lost_lease_lets_the_task_come_again_however_that_is_raised(way):
-    async def charge(claim: Claim):
+    async def loses(claim: Claim):
         claim.lose()  # as a heartbeat does that finds another owner
         await way(lambda: claim.step_async("pay", print))
 
-    end = asyncio.run(task_of(charge).call_async(call()))
-
-    assert (end.status, type(end.error)) == ("again", LeaseLost)
+    for function, status, error in (
+        (steps, "again", StepNotRecorded),
+        (completes, "done", None),
+        (loses, "again", LeaseLost),
+    ):
+        broken.clear()
+        end = asyncio.run(task_of(function, once, name=function.__name__, final=(Declined,)).call_async(call()))
+        assert (end.status, type(end.error) if error else end.result()) == (status, error or "paid")
 
 
 @each("is_async", [False, True])

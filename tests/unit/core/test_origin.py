@@ -9,17 +9,11 @@ def origin_in(headers):
     return provenance_in(headers.get).origin
 
 
-def test_the_first_handler_is_root_and_parent():
+def test_the_first_handler_is_root_and_a_later_one_passes_it_on():
     assert headers_for("shop:1", None) == {"onceward-root": "shop:1", "onceward-parent": "shop:1"}
-
-
-def test_a_later_handler_passes_the_root_on():
     first = origin_in(headers_for("shop:1", None))
     assert headers_for("payments:1", first) == {"onceward-root": "shop:1", "onceward-parent": "payments:1"}
     assert read_origin(origin_in(headers_for("payments:1", first))) == CallOrigin("shop:1", "payments:1")
-
-
-def test_without_a_root_the_parent_is_the_root():
     assert read_origin(origin_in({"onceward-parent": "shop:1"})) == CallOrigin("shop:1", "shop:1")
 
 

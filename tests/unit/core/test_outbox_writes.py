@@ -43,27 +43,20 @@ def test_a_completion_with_messages_never_expires_and_has_the_send_lease(record)
     assert (record.expires_at, record.due_at) == (None, 1010.0)
     assert not may_send(record, 1009.9)
     assert may_send(record, 1010.0)
+    assert protocol.retried(record, "[]") is None
+    patient = Policy(lease=900.0)  # which does not delay messages for longer than half a minute
+    assert last_write(record, completed("1")._replace(unsent="m"), patient).due == 30.0
 
 
-def test_a_long_lease_does_not_delay_messages_for_longer_than_half_a_minute(store, clock):
-    won = drive(claim(store, Bid("k", "me", None, Policy(lease=900.0), clock)), store)
-    write = last_write(won.record, completed("1")._replace(unsent="m"), Policy(lease=900.0))
-    assert write.due == 30.0
-
-
-def test_a_send_lease_is_believed_in_for_less_than_the_store_grants(store, clock, record):
+def test_of_two_senders_one_gets_the_send_lease_and_believes_in_less_than_it_is(store, clock, record):
     clock.advance(20.0)
-    sending = note(store, clock, record, "m by me", due=5.0)
-    assert isinstance(sending, Won)
-    assert 1024.9 < sending.until < sending.record.due_at == 1025.0
-    assert sending.record.result == "1"
-
-
-def test_of_two_senders_one_gets_the_send_lease(store, clock, record):
-    first = note(store, clock, record, "m by a")
-    second = note(store, clock, record, "m by b")
-    assert isinstance(first, Won)
-    assert second == Lost(first.record)
+    first = note(store, clock, record, "m by a", due=5.0)
+    assert note(store, clock, record, "m by b") == Lost(first.record)
+    assert 1024.9 < first.until < first.record.due_at == 1025.0
+    assert first.record.result == "1"
+    refused = note(store, clock, first.record, "refused", due=NEVER_DUE).record  # for good, and found
+    assert has_messages(refused)
+    assert not may_send(refused, 5e9)
 
 
 def test_striking_out_keeps_the_time_of_completion_and_the_retention(store, clock, record):
@@ -72,12 +65,6 @@ def test_striking_out_keeps_the_time_of_completion_and_the_retention(store, cloc
     assert (done.unsent, done.due_at, done.result) == (None, None, "1")
     assert (done.lease_until, done.expires_at, done.updated_at) == (1000.0, 1100.0, 1020.0)
     assert not has_messages(done)
-
-
-def test_what_was_refused_for_good_is_found_but_never_due(store, clock, record):
-    refused = note(store, clock, record, "refused", due=NEVER_DUE).record
-    assert has_messages(refused)
-    assert not may_send(refused, 5e9)
 
 
 @pytest.mark.parametrize("unsent", ["m by me", None])
@@ -104,7 +91,3 @@ def test_after_a_new_life_of_the_key_nothing_is_struck_out(store, clock, record)
     won = drive(claim(store, Bid("k", "other", None, POLICY, clock)), store)
     assert isinstance(note(store, clock, record, None), Lost)
     assert drive(store.load("k"), store).record == won.record
-
-
-def test_a_key_with_unsent_messages_is_not_retried(record):
-    assert protocol.retried(record, "[]") is None

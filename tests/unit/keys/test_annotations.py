@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from onceward import Once
 from tables import each
 
 TEXT = "8e03978e-40d5-43e8-bc93-6894a57f9324"
@@ -26,11 +25,6 @@ class Size(StrEnum):
 @dataclass
 class Order:
     id: UUID
-
-
-@pytest.fixture
-def once():
-    return Once("memory:")
 
 
 def handler(once, annotation, key="value"):
@@ -74,14 +68,6 @@ def test_an_argument_that_makes_the_annotated_types_key_is_not_warned_of(once, a
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         handler(once, annotation)(given)
-
-
-def test_a_field_of_an_annotated_argument_counts_as_well(once):
-    @once(key="order.id")
-    def ship(order: Order): ...
-
-    with pytest.warns(UserWarning, match="order.id is annotated"):
-        ship({"id": TEXT})
 
 
 def test_a_key_that_is_made_a_text_is_one_for_both_types_and_is_not_warned_of(once):

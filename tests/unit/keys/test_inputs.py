@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from onceward import Claim, KeyMissing, Mismatch, Once, current
-from onceward.stores.memory import MemoryStore
+from onceward import Claim, KeyMissing, Mismatch, current
 from tables import each
 
 if TYPE_CHECKING:
     from decimal import Context
 
     from nowhere import Nothing
-
-
-@pytest.fixture
-def once():
-    return Once(MemoryStore())
 
 
 ORDER = {"id": 7, "shop": {"id": "a"}, "lines": [{"sku": "x"}], "note": None, "empty": "", "none": []}

@@ -15,11 +15,6 @@ from places import DOCS
 from tables import each
 
 
-@pytest.fixture
-def once():
-    return Once(MemoryStore())
-
-
 def sender(channel, sent):
     def send(n: int) -> str:
         sent.append((channel, n))

@@ -35,11 +35,6 @@ SOURCES = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def once():
-    return Once(MemoryStore())
-
-
 def charge(order, region="eu"):
     return order["id"]
 

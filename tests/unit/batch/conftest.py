@@ -1,0 +1,16 @@
+"""What batches and checkpoints are tested with."""
+
+import pytest
+
+from onceward import Once
+from queues.checkpoints import Sink
+
+
+@pytest.fixture
+def once():
+    return Once("memory:", lease=10)
+
+
+@pytest.fixture
+def sink():
+    return Sink()
