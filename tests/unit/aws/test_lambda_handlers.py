@@ -31,6 +31,7 @@ from onceward.aws import (
     on_sqs_fifo,
 )
 from queues import lambda_events as events
+from tables import each
 
 pytestmark = pytest.mark.sampled(once=1)
 
@@ -392,18 +393,16 @@ def test_each_call_of_a_coroutine_function_has_its_own_callers_context(once):
         TENANT.set("left behind")
         return found
 
-    answers = []
     for name in ("one", "two"):
         TENANT.set(name)
-        answers.append(tenant({"id": name}))
-    assert answers == ["one", "two"]
+        assert tenant({"id": name}) == name
 
 
-@pytest.mark.parametrize("before", [[], [("a", {"id": "bad"})]], ids=["that failed", "that was not begun"])
-def test_a_duplicate_of_another_groups_message_stops_its_own_group_too(once, effects, before):
+@each("before", [[], [("a", {"id": "bad"})]])
+def test_a_duplicate_of_a_message_that_failed_or_was_not_begun_stops_its_own_group_too(once, effects, before):
     effects.failing = {1, "bad"}
     sent = [*before, ("a", {"id": 1}), ("b", {"id": 1}), ("b", {"id": 2})]
-    answer = on_sqs_fifo(once, key="order.id")(effects.make)(events.fifo(*sent))
+    answer = on_sqs_fifo(once, key="order.id", name=f"n{len(before)}")(effects.make)(events.fifo(*sent))
     assert failed(answer) == [f"m-{number}" for number in range(len(sent))]
     assert effects == []
 

@@ -90,8 +90,7 @@ def test_methods_of_every_kind_are_guarded(name):
 
 
 class Callable:
-    def __init__(self):
-        self.runs = 0
+    runs = 0
 
     def __call__(self, order):
         self.runs += 1
@@ -256,10 +255,9 @@ def test_a_handler_that_asks_for_its_own_key_is_told_at_once(once, on_busy):
         if on_busy != "skip":
             with pytest.raises(Reentrant), once.claim(1, name="n", on_busy=on_busy):
                 pass
-        return "ok"
 
     start = time.monotonic()
-    assert handle(1) == "ok"
+    handle(1)
     assert time.monotonic() - start < 25, "it waited for itself"
 
 

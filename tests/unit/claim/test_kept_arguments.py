@@ -156,13 +156,18 @@ def test_a_seal_that_fails_runs_and_records_nothing(once, seal):
     assert (ran, list(once.ledger.records())) == ([], [])
 
 
-def test_a_type_that_cannot_be_kept_is_refused_when_decorating(once):
+def test_what_cannot_be_kept_is_refused_when_decorating(once):
+    class Shop:
+        def place(self, n: int): ...
+
     def place(n: int, connection: Connection): ...
 
-    with pytest.raises(
-        TypeError, match=r"place: keep_input=True cannot keep the argument 'connection' of type .*Connection"
+    for function, says in (
+        (place, r"place: keep_input=True cannot keep the argument 'connection' of type .*Connection"),
+        (Shop.place, r"cannot keep self.*once\.using\(keep_input=True\)\.run"),
     ):
-        once(key="n", keep_input=True)(place)
+        with pytest.raises(TypeError, match=says):
+            once(key="n", keep_input=True)(function)
 
 
 def test_a_value_that_cannot_be_kept_is_refused_before_anything_runs(once):
@@ -193,14 +198,6 @@ def test_arguments_over_the_limit_are_refused_before_anything_runs(once):
     assert len(list(once.ledger.records())) == 1
 
 
-def test_self_cannot_be_kept(once):
-    class Shop:
-        def place(self, n: int): ...
-
-    with pytest.raises(TypeError, match=r"cannot keep self.*once\.using\(keep_input=True\)\.run"):
-        once(key="n", keep_input=True)(Shop.place)
-
-
 @each("function", [lambda n: n, partial(lambda currency, n: n, "EUR")])
 def test_a_function_without_a_name_of_its_own_is_refused(once, function):
     keeping = once.using(keep_input=True, name="shop")
@@ -226,26 +223,21 @@ def test_what_is_no_call_of_a_function_refuses_the_option(once, use):
         use(once.using(keep_input=True))
 
 
+def of_text(n: str): ...
+def of_number(n: int): ...
+
+
 @each(
-    ("today", "why"),
+    ("before", "today", "why"),
     [
-        (lambda number: None, "its call had an argument 'n', which shop.f does not take today"),
-        (lambda n, more: None, "its call does not fit shop.f today: missing a required argument: 'more'"),
+        (of_number, lambda number: None, "its call had an argument 'n', which shop.f does not take today"),
+        (of_number, lambda n, more: None, "its call does not fit shop.f today: missing a required argument: 'more'"),
+        (of_text, of_number, "its argument 'n' cannot be read: Expected `int`, got `str`"),
     ],
 )
-def test_a_call_that_does_not_fit_todays_function_says_why(today, why):
-    text = codec(lambda n: None).encode((7,), {})
+def test_a_call_that_does_not_fit_todays_function_says_why(before, today, why):
+    text = codec(before).encode((7 if before is of_number else "seven",), {})
     with pytest.raises(NotReplayable, match=why):
-        codec(today).decode(read_input(text, None))
-
-
-def test_an_argument_that_does_not_fit_todays_type_says_which():
-    def before(n: str): ...
-
-    def today(n: int): ...
-
-    text = codec(before).encode(("seven",), {})
-    with pytest.raises(NotReplayable, match="its argument 'n' cannot be read: Expected `int`, got `str`"):
         codec(today).decode(read_input(text, None))
 
 

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event
 
 import pytest
@@ -309,31 +310,25 @@ def test_a_key_is_not_given_back_while_work_of_a_cancelled_step_may_go_on(effect
 
 @pytest.mark.parametrize("on_lapse", ["retry", "park"])
 def test_a_step_that_outlives_its_handler_does_not_open_the_completed_key_again(once, effects, on_lapse):
+    def slow():
+        begun.set()
+        goes_on.wait(30)
+        effects.append("slow")
+
     @once(key="n", name="place")
     def place(n, claim: Claim):
-        begun = threading.Event()
-
-        def slow():
-            begun.set()
-            goes_on.wait(30)
-            effects.append("slow")
-
-        def beside():
-            with pytest.raises(LeaseLost, match="record its step 'slow'"):
-                claim.step("slow", slow, on_lapse=on_lapse)
-            refused.append(claim)
-
-        threads.append(threading.Thread(target=beside))
-        threads[0].start()
+        late.append(threads.submit(claim.step, "slow", slow, on_lapse=on_lapse))
         begun.wait(30)
         return "done"
 
-    goes_on, threads, refused = threading.Event(), [], []
-    assert place(1) == "done"
-    completed = record(once)
-    goes_on.set()
-    threads[0].join()
-    assert (len(refused), effects, record(once), completed.status) == (1, ["slow"], completed, "COMPLETED")
+    begun, goes_on, late = Event(), Event(), []
+    with ThreadPoolExecutor(1) as threads:
+        assert place(1) == "done"
+        completed = record(once)
+        goes_on.set()
+    with pytest.raises(LeaseLost, match="record its step 'slow'"):
+        late[0].result()
+    assert (effects, record(once), completed.status) == (["slow"], completed, "COMPLETED")
 
 
 def test_a_thread_that_gives_a_key_back_while_it_is_completed_does_not_open_it_again(once, monkeypatch):
@@ -351,12 +346,12 @@ def test_a_thread_that_gives_a_key_back_while_it_is_completed_does_not_open_it_a
     assert (held.status, held.unsent is None) == ("COMPLETED", False)
 
 
-@pytest.mark.parametrize(("end", "status"), [("complete", "COMPLETED"), ("release", "RELEASED"), ("park", "PARKED")])
-def test_a_step_that_ends_its_claim_does_not_open_the_key_again(once, end, status):
-    claim = once.acquire("k", name="place")
-    with pytest.raises(LeaseLost, match="record its step 'last'"):
-        claim.step("last", lambda: getattr(claim, end)(None))
-    assert record(once, "place:k").status == status
+def test_a_step_that_ends_its_claim_does_not_open_the_key_again(once):
+    for end, status in (("complete", "COMPLETED"), ("release", "RELEASED"), ("park", "PARKED")):
+        claim = once.acquire(end, name="place")
+        with pytest.raises(LeaseLost, match="record its step 'last'"):
+            claim.step("last", partial(getattr(claim, end), None))
+        assert record(once, f"place:{end}").status == status
 
 
 def test_a_child_forked_in_a_step_records_nothing(once):

@@ -171,25 +171,19 @@ def test_a_success_in_vain_is_not_released_for_another_run_but_can_be_parked(for
     assert [record.status for record in store.store.records.values()] == [PARKED]
 
 
-@pytest.mark.parametrize("form", ["run", "run_async", "batch", "checkpoint"])
+@pytest.mark.parametrize("form", ["run", "run_async", "batch", "checkpoint", "release", "park"])
 def test_a_failure_is_not_tried_to_be_recorded_for_longer(form):
     def act(_):
         with pytest.raises(ZeroDivisionError) as raised:
             call(Once(no_end(), name="n", lease=LEASE), form, fails)
         assert any("throttled" in note for note in raised.value.__notes__)
 
-    within(LEASE * 3, act, least=LEASE * 1.3)
-
-
-@pytest.mark.parametrize("act", ["release", "park"])
-def test_a_claim_in_the_hand_is_not_tried_to_be_ended_for_longer(act):
-    def attempt(_):
-        once = Once(no_end(), name="n", lease=LEASE)
-        with pytest.raises(StoreError, match="throttled"), once.claim("k") as claim:
+    def by_hand(_):
+        with pytest.raises(StoreError, match="throttled"), Once(no_end(), name="n", lease=LEASE).claim("k") as claim:
             try:
-                getattr(claim, act)()
+                getattr(claim, form)()
             finally:
                 claim.let_go()
                 claim.settled = "given up"
 
-    within(LEASE * 3, attempt, least=LEASE * 1.3)
+    within(LEASE * 3, by_hand if form in {"release", "park"} else act, least=LEASE * 1.3)

@@ -9,7 +9,6 @@ import pytest
 
 from onceward import Busy, Once, Parked
 from onceward.aws import on_invoke
-from onceward.http.problem import refused
 from onceward.stores.memory import MemoryStore
 
 HERE = f"{os.uname().nodename}/{os.getpid()}"
@@ -41,12 +40,6 @@ def test_busy_and_parked_name_the_worker(once):
     with pytest.raises(Parked, match=f"the last by {HERE}") as parked:
         once.acquire("k")
     assert busy.value.worker == parked.value.worker == HERE
-
-
-def test_no_http_answer_tells_the_worker():
-    for error in (Busy("k", 3.0, "secret-host/1"), Parked("k", 3, "error", "secret-host/1")):
-        assert "secret-host" in str(error)
-        assert "secret-host" not in str(refused(error))
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])

@@ -236,10 +236,10 @@ ROUTE = "POST /orders"
 @each(
     ("error", "status", "kind"),
     [
-        (Busy("k", 40.0), 409, "in-flight"),
+        (Busy("k", 40.0, "secret-host/1"), 409, "in-flight"),
         (LeaseLost("k", "record its result"), 409, "in-flight"),
         (Mismatch("k"), 422, "reused"),
-        (Parked("k-secret", 3, "secret"), 409, "stopped"),
+        (Parked("k-secret", 3, "secret", "secret-host/1"), 409, "stopped"),
         (ResultUnavailable("secret", "secret"), 409, "unavailable"),
         (StoreError("secret", transient=True), 503, "unready"),
         (StoreError("no such table of secret"), 503, "unready"),
