@@ -99,9 +99,6 @@ def test_what_is_no_name_is_refused(given):
         without_ledger(*given)
 
 
-# --- a ledger that the metadata declares --------------------------------------------------------------------------
-
-
 @pytest.fixture
 def models():
     made = MetaData()

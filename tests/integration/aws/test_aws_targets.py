@@ -131,9 +131,6 @@ def kinds(told):
     return [None if one is None else type(one) for one in told]
 
 
-# --- what is taken ----------------------------------------------------------------------------------------------------
-
-
 def test_messages_arrive_with_key_and_headers_in_one_request(place):
     sent = [place.message(f'{{"order": {n}}}', headers={"onceward-parent": f"shop:{n}"}) for n in range(10)]
     for one in sent:
@@ -164,9 +161,6 @@ def test_a_delay_is_the_queues(placed, ministack):
     place = placed("sqs")
     assert place.target.send([place.message(delay=899.5)]) == [None]
     assert ministack.queue_attributes(place.queue)["ApproximateNumberOfMessagesDelayed"] == "1"
-
-
-# --- what is not ------------------------------------------------------------------------------------------------------
 
 
 def refusing(body, code):
@@ -341,9 +335,6 @@ def test_a_missing_queue_topic_or_stream_is_sent_later(placed, address, says):
     (told,) = open_target(address).send([message()])
     assert type(told) is MessageNotSent
     assert says in str(told)
-
-
-# --- from a handler to a worker ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("raw", [True, False])

@@ -35,9 +35,6 @@ def bad(facts):
     return [(finding.level, finding.check) for finding in diagnosis(facts) if finding.level != "ok"]
 
 
-# --- rules ----------------------------------------------------------------------------------------------------------
-
-
 def test_of_safe_settings_everything_is_ok():
     assert bad(SAFE) == []
     assert {finding.check for finding in diagnosis(SAFE)} >= {
@@ -203,16 +200,6 @@ def test_what_is_just_safe_enough_is_ok(facts):
     assert bad(facts) == []
 
 
-def test_settings_are_read_also_where_a_tool_wrote_numbers_as_text():
-    attributes = {"QueueArn": ARN, "VisibilityTimeout": "30", "MessageRetentionPeriod": "60"}
-    attributes["RedrivePolicy"] = json.dumps({"deadLetterTargetArn": "d", "maxReceiveCount": "7"})
-    read = QueueSettings.read(attributes)
-    assert (read.name, read.receives, read.dead_letters, read.fifo, read.allows) == ("orders", 7, "d", False, {})
-
-
-# --- real queues, functions and ledgers -----------------------------------------------------------------------------
-
-
 @pytest.fixture
 def endpoint(aws, ministack, monkeypatch):
     """Let botocore find the server, as AWS's SDKs are told to."""
@@ -299,23 +286,6 @@ def test_a_missing_permission_is_named_and_ends_with_status_2(cli, endpoint, ord
     between.stop()
     assert result.returncode == 2
     assert b"allow sqs:GetQueueAttributes on the queue" in result.stdout
-
-
-@pytest.mark.nightly
-def test_without_botocore_only_a_function_that_was_named_is_missed(cli, orders, tmp_path):
-    (tmp_path / "botocore.py").write_text("raise ImportError('not installed')\n")
-    cli.env["PYTHONPATH"] = f"{tmp_path}:{cli.env['PYTHONPATH']}"
-    result = cli.run("doctor", "--queue", orders)
-    lines = result.stdout.decode().splitlines()
-    assert result.returncode == 0
-    assert lines[0] == "skipped  event source mapping: doctor cannot read Lambda's mappings without botocore"
-    assert lines[-1].startswith("skipped 1, ok ")
-    assert not any(line.startswith("ok ") and "event source mapping" in line for line in lines)
-    skipped = told(cli.run("doctor", "--queue", orders, "--json"))["skipped", "event source mapping"]
-    assert skipped["why"] == "it was not looked at"
-    result = cli.run("doctor", "--queue", orders, "--function", "charge")
-    assert result.returncode == 2
-    assert b"fix: pip install botocore" in result.stdout
 
 
 def test_a_table_is_looked_at(cli, dynoxide, table):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from aws_durable_execution_sdk_python import DurableContext, durable_execution
-from aws_durable_execution_sdk_python.config import CompletionConfig, Duration, MapConfig
+from aws_durable_execution_sdk_python.config import Duration
 from aws_durable_execution_sdk_python.exceptions import InvocationError
 from aws_durable_execution_sdk_python.lambda_service import InvocationStatus
 from aws_durable_execution_sdk_python_testing.runner import DurableFunctionTestRunner
@@ -128,29 +128,6 @@ def test_an_execution_that_fails_gives_its_key_back(once, face):
     assert run(handler).status is InvocationStatus.FAILED
     assert record(once).status == "RELEASED"
     assert json.loads(run(handler, "second").result) == "done"
-
-
-def test_two_branches_of_an_execution_with_one_key_make_one_effect(once):
-    effects = []
-
-    @once(key="order")
-    def charge(context, order):
-        context.step(lambda _: effects.append(order), name="charge")
-        context.wait(Duration.from_seconds(1))
-        return f"receipt of {order}"
-
-    @durable_execution
-    def handler(event, context: DurableContext):
-        every = MapConfig(completion_config=CompletionConfig(tolerated_failure_count=9))
-        batch = context.map(["o-1", "o-2", "o-1"], lambda branch, order, *_: charge(branch, order), config=every)
-        return [one.result or one.error.type for one in batch.all]
-
-    answers = json.loads(run(handler).result)
-    assert sorted(effects) == ["o-1", "o-2"]
-    assert sorted(answers) in (
-        ["onceward.errors.Busy", "receipt of o-1", "receipt of o-2"],
-        ["receipt of o-1"] * 2 + ["receipt of o-2"],
-    )
 
 
 def test_the_function_of_the_page_charges_an_event_that_comes_twice_once(tmp_path):

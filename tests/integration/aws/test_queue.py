@@ -69,9 +69,6 @@ def of(proxy, action):
     return [seen.body for seen in proxy.seen if seen.action == action]
 
 
-# --- messages ---------------------------------------------------------------------------------------------------------------
-
-
 def test_a_message_comes_out_as_it_went_in_until_it_is_deleted(ask, ministack):
     queue = ask.queue()
     given = {"text": "ü", "whole": 7, "part": 2.5, "raw": b"\x00\xff", "own": Attribute("Number.int", "12")}
@@ -166,9 +163,6 @@ def test_a_message_that_arrives_damaged_is_left_out_and_logged(ask, front, caplo
     assert "1 message(s) arrived damaged, and come again" in caplog.text
 
 
-# --- waiting ----------------------------------------------------------------------------------------------------------------
-
-
 def test_a_try_after_a_cut_long_poll_waits_only_for_what_is_left(ask, front):
     queue = ask.queue()
     front.rule = first(1, Fault(delay=1.2, lose_request=True))
@@ -195,8 +189,6 @@ def test_cancelled_receive_leaves_no_connection_that_would_mix_up_answers(front,
 
     asyncio.run(main())
 
-
-# --- failures ---------------------------------------------------------------------------------------------------------------
 
 PASSING = [
     Refuse("RequestThrottled"),
@@ -362,9 +354,6 @@ def test_a_machine_with_a_wrong_clock_signs_with_the_services(ask, front, ahead)
     assert ask(queue, "receive", wait=0) == []
     assert ask(queue, "receive", wait=0) == []
     assert front.actions == ["ReceiveMessage"] * 3
-
-
-# --- the queue itself -------------------------------------------------------------------------------------------------------
 
 
 def test_a_queue_is_found_by_its_url_its_arn_or_its_name(ask, front, ministack):

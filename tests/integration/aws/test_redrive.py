@@ -91,9 +91,6 @@ def outcomes(fates):
     return [fate.outcome for fate in fates]
 
 
-# --- what the ledger says -------------------------------------------------------------------------------------------
-
-
 def test_a_message_without_a_record_is_moved_unchanged_under_its_first_id(scene):
     attributes = {
         "n": {"DataType": "Number.int", "StringValue": "1"},
@@ -128,18 +125,6 @@ def test_a_key_whose_effect_may_be_made_waits_for_a_person(scene):
     assert scene.effects == [first]
 
 
-def test_attempts_of_a_released_key_and_of_a_lapsed_one_are_given_back(scene):
-    released, lapsed = scene.dead(), scene.dead()
-    scene.once.acquire(released).release("timeout")
-    scene.once.acquire(lapsed, lease=0.05)
-    time.sleep(0.1)
-    assert outcomes(scene.run()) == ["moved", "moved"]
-    assert [scene.record(key).attempts for key in (released, lapsed)] == [0, 0]
-    assert scene.record(released).error == "timeout"
-    scene.consume()
-    assert sorted(scene.effects) == sorted([released, lapsed])
-
-
 @pytest.mark.parametrize(
     ("body", "attributes", "options", "why"),
     [
@@ -169,9 +154,6 @@ def test_a_message_in_an_envelope_of_sns_has_the_key_that_is_in_there(scene):
     scene.park("from-sns")
     (fate,) = scene.run(unwrap="sns", where="body.id == 'a'")
     assert (fate.outcome, fate.key) == ("moved", "shop:from-sns")
-
-
-# --- which messages -------------------------------------------------------------------------------------------------
 
 
 def test_where_is_over_the_body_and_the_others_stay_and_are_met_once(scene):
@@ -228,9 +210,6 @@ def test_messages_stay_hidden_from_others_for_as_long_as_the_run_takes(scene):
         time.sleep(0.1)
     run.close()
     assert [message.id for message in other.receive(wait=0)] == [kept]
-
-
-# --- order ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -299,9 +278,6 @@ def cli(tmp_path, aws):
     return Cli(tmp_path)
 
 
-# --- the command ----------------------------------------------------------------------------------------------------
-
-
 def test_the_command_finds_the_namespace_and_tells_each_message_and_sum(scene, cli):
     keys = [scene.dead() for _ in range(3)]
     scene.park(keys[0])
@@ -350,9 +326,6 @@ def test_the_command_stops_when_told_and_shows_again_what_it_holds(scene, cli):
     assert process.returncode == 1
     assert b"; stopped" in err
     until(lambda: set(scene.there()) == keys)
-
-
-# --- inputs that are compared, sizes, and a queue that hands over twice ---------------------------------------------
 
 
 @pytest.fixture

@@ -94,9 +94,6 @@ def once_key(message):
     return message["MessageAttributes"]["onceward-key"]["StringValue"]
 
 
-# --- what goes well ---------------------------------------------------------------------------------------------------
-
-
 def test_a_message_is_sent_once_for_its_key_and_duplicates_get_its_id(send, once, target):
     first = send(target.queue, "hello", key="order-42", **target.group)
     assert [send(target.queue, text, key="order-42", **target.group) for text in ("hello", "other")] == [first, first]
@@ -105,14 +102,6 @@ def test_a_message_is_sent_once_for_its_key_and_duplicates_get_its_id(send, once
     (record,) = records(once).values()
     assert record.key == f"send:({target.name},order-42)"
     assert (record.status, json.loads(record.result)) == (COMPLETED, first)
-
-
-def test_a_url_and_a_name_say_which_queue_it_is(send, target, ministack, monkeypatch):
-    first = send(target.url, "hello", key=1, **target.group)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", ministack.url)
-    assert send(target.name, "hello", key=1, **target.group) == first
-    assert send(target.name, "hello", key=2, **target.group) != first
-    assert len(target.messages) == 2
 
 
 def test_the_derived_key_is_in_the_message_and_the_same_on_every_attempt(standard):
@@ -155,9 +144,6 @@ def test_what_is_no_text_is_sent_as_json(once, standard):
     assert sent == {'{"id":1,"at":"2026-01-01T00:00:00Z"}', "[1,null]", '{"number":5}', "7", "text", '"text"'}
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------
-
-
 def test_a_refused_send_gives_the_key_back_and_the_retry_sends(send, once, target):
     target.front.rule = lambda seen: Refuse("AccessDenied") if seen.action == "SendMessage" else None
     with pytest.raises(QueueError, match="AccessDenied"):
@@ -192,9 +178,6 @@ def test_what_was_sent_but_not_recorded_says_so_with_the_id(send, target):
     assert caught.value.result == target.messages[0]["MessageId"]
 
 
-# --- what cannot be sent ----------------------------------------------------------------------------------------------
-
-
 @each(
     ("message", "options", "error"),
     [
@@ -219,9 +202,6 @@ def test_a_fifo_queue_needs_a_group_and_takes_no_delay(send, once, options, erro
     with pytest.raises(ValueError, match=error):
         send("orders.fifo", "hello", key=1, **options)
     assert records(once) == {}
-
-
-# --- processes --------------------------------------------------------------------------------------------------------
 
 
 def test_a_producer_killed_after_the_send_leaves_one_effect_for_consumers(standard, tmp_path):

@@ -8,18 +8,16 @@ import pytest
 
 from commands.command_line import Cli
 from observing import note_outcomes
-from onceward import Mismatch, Once, Parked, StoreError
+from onceward import Once, Parked, StoreError
 from onceward.aws import SqsWorker
 from onceward.aws.dead_letters import redrive
 from onceward.aws.dead_letters.letters import Refusal, unpark_to
 from onceward.aws.dead_letters.redrive import Redrive
-from onceward.aws.sqs.message import Attribute, kept_text, read_kept
+from onceward.aws.sqs.message import kept_text, read_kept
 from onceward.aws.sqs.queue import Queue
-from onceward.aws.sqs.settings import QueueSettings
 from onceward.consumers.broker import ATTEMPTS
 from onceward.consumers.keeping import KeepOutcome, Place
 from onceward.core.drivers import drive
-from onceward.core.policy import Policy
 from onceward.core.record import PARKED, RELEASED
 from onceward.errors import OncewardError
 from onceward.stores.contract import KeepsMessage
@@ -75,9 +73,6 @@ def fails(order):
     raise OSError("poison")
 
 
-# --- the text ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_message_is_kept_as_readable_json_and_reads_back_unchanged():
     told = json.loads(TEXT)["message"]
     assert (told["id"], told["queue"], told["group"], told["body"]) == ("m-1", ARN, None, 'not "JSON" é\n')
@@ -93,9 +88,6 @@ def test_a_message_is_kept_as_readable_json_and_reads_back_unchanged():
 def test_a_text_that_is_no_message_is_refused(text):
     with pytest.raises(OncewardError, match="not a message of a queue"):
         read_kept(text)
-
-
-# --- a worker of a queue without a dead-letter queue --------------------------------------------------------------------
 
 
 def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, ministack, tmp_path, caplog):
@@ -170,13 +162,6 @@ def test_with_a_redrive_policy_nothing_is_kept_and_attempts_have_no_end(once, ma
     assert (told.count("failed"), told.count("malformed"), len(told)) == (12, 12, 24)
     assert ministack.left(dead) == 2
     assert {record.status for record, _ in once.ledger.records()} == {RELEASED}
-
-
-@each(("given", "used"), [(None, 10), (3, 3), (50, 50)])
-def test_without_a_redrive_policy_and_max_attempts_there_is_a_default(given, used):
-    policy = Policy(max_attempts=given)
-    assert QueueSettings("orders", ARN).bounded(policy).max_attempts == used
-    assert QueueSettings("orders", ARN, dead_letters=f"{ARN}-dlq", receives=5).bounded(policy).max_attempts == given
 
 
 def test_the_same_message_again_is_deleted_and_another_one_stays(once, made, ministack, caplog):
@@ -266,9 +251,6 @@ def test_a_table_keeps_what_fits_into_an_item_and_says_why_key_is_parked(url):
     once.close()
 
 
-# --- a kept message is no result ----------------------------------------------------------------------------------------
-
-
 def test_a_kept_message_is_replayed_to_nobody(once):
     key = parked(once, "a")
     runs = []
@@ -283,18 +265,6 @@ def test_a_kept_message_is_replayed_to_nobody(once):
     assert kept(once, key).body == MESSAGE.body
 
 
-def test_a_parked_key_that_keeps_a_message_still_compares_inputs(once):
-    guarded = once(key="order.id", fingerprint="order", max_attempts=1)(fails)
-    with pytest.raises(OSError, match="poison"):
-        guarded({"id": 1})
-    (key,) = (record.key for record, _ in once.ledger.records())
-    drive(keeping(once.store, Place(key), TEXT), once.store)
-    with pytest.raises(Parked):
-        guarded({"id": 1})
-    with pytest.raises(Mismatch):
-        guarded({"id": 1, "total": 2})
-
-
 def test_redrive_leaves_a_message_whose_key_keeps_one(once, made, ministack, monkeypatch):
     monkeypatch.setattr(redrive, "WAIT", 0)
     dead, target = made(), made()
@@ -304,9 +274,6 @@ def test_redrive_leaves_a_message_whose_key_keeps_one(once, made, ministack, mon
     assert (fate.outcome, fate.waits) == ("refused", True)
     assert "keeps a message, which goes first: `onceward unpark KEY --to QUEUE`" in fate.reason
     assert kept(once, "shop:a").body == MESSAGE.body
-
-
-# --- killed, and replies that are lost ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda f: f.kind.name)
@@ -329,30 +296,12 @@ def test_a_lost_reply_to_any_exchange_of_a_worker_loses_no_message(made, minista
         assert kept(once, "shop:1").body == '{"id": 1}', number
 
 
-# --- what is refused ----------------------------------------------------------------------------------------------------
-
-
 def test_a_queue_of_another_kind_is_refused(once, made):
     key, queue = parked(once), Queue(made(fifo=True))
     with pytest.raises(Refusal, match="give a queue of the same kind"):
         unpark_to(once.ledger, key, queue)
     assert record_of(once, key).status == PARKED
     queue.close()
-
-
-def test_message_without_room_for_its_key_is_refused_where_its_id_is_key(once, made, ministack):
-    ten = {f"a{number}": Attribute("String", "x") for number in range(10)}
-    queue = Queue(made())
-    full = kept_text(MESSAGE._replace(user_attributes=ten), ARN)
-    by_id, by_body = parked(once, "m-1", full), parked(once, "a", full)
-    with pytest.raises(Refusal, match="there is no room for onceward-key"):
-        unpark_to(once.ledger, by_id, queue)
-    assert record_of(once, by_id).status == PARKED
-    assert unpark_to(once.ledger, by_body, queue).status == RELEASED
-    queue.close()
-
-
-# --- the commands -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

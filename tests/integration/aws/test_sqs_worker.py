@@ -82,38 +82,21 @@ def changes(front):
     return [entry["VisibilityTimeout"] for body in asked for entry in body["Entries"]]
 
 
-# --- what is handled --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("kind", "concurrency"), [("async", 10), ("plain", 1)])
-def test_each_message_is_handled_once_and_deleted(once, made, ministack, kind, concurrency):
-    queue, ran = made(*numbered(25)), []
-
-    async def on_loop(order):
-        await asyncio.sleep(0)
-        ran.append(order["id"])
-
-    outcomes = drain(
-        once, queue, on_loop if kind == "async" else lambda order: ran.append(order["id"]), concurrency=concurrency
-    )
-
-    assert sorted(ran) == list(range(25))
-    assert Counter(outcome.status for outcome in outcomes) == {"done": 25}
-    assert ministack.left(queue) == 0
-
-
-def test_a_message_costs_a_tenth_of_a_request_of_each_kind(once, made, front):
-    queue = made(*numbered(200))
+def test_each_message_is_handled_once_and_costs_a_tenth_of_a_request_of_each_kind(once, made, front, ministack):
+    queue, ran = made(*numbered(200)), []
 
     async def handler(order):
         await asyncio.sleep(0.002)
+        ran.append(order["id"])
 
-    drain(once, queue, handler)
-
+    outcomes = drain(once, queue, handler)
+    assert sorted(ran) == list(range(200))
+    assert Counter(outcome.status for outcome in outcomes) == {"done": 200}
     asked = Counter(front.actions)
     assert asked["DeleteMessageBatch"] <= 24
     assert asked["ReceiveMessage"] <= 32  # some more ask an empty queue
     assert "ChangeMessageVisibilityBatch" not in asked
+    assert ministack.left(queue) == 0
 
 
 @dataclass
@@ -172,9 +155,6 @@ def test_a_message_whose_delete_was_lost_replays_and_is_deleted(once, made, fron
     assert told == ["done", "replayed"]
 
 
-# --- what goes back ---------------------------------------------------------------------------------------------------
-
-
 def test_a_message_that_fails_comes_again_after_pauses_that_double(once, made, front, ministack):
     queue, ran = made({"id": 1}), []
 
@@ -207,9 +187,6 @@ def test_a_busy_message_comes_again_when_the_other_workers_lease_ends(once, made
     held.release()
 
 
-# --- order ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_fifo_queue_keeps_the_order_of_each_group_when_messages_fail(once, made, ministack):
     sent = [{"id": number, "group": "abc"[number % 3]} for number in range(30)]
     queue = made(*sent, fifo=True)
@@ -235,9 +212,6 @@ def test_a_fifo_queue_keeps_the_order_of_each_group_when_messages_fail(once, mad
     assert "deferred" in {outcome.status for outcome in told}
 
 
-# --- visibility -------------------------------------------------------------------------------------------------------
-
-
 def test_messages_stay_invisible_while_a_handler_blocks_the_event_loop(once, made, front, ministack):
     queue, receives = made(*numbered(3)), []
 
@@ -253,9 +227,6 @@ def test_messages_stay_invisible_while_a_handler_blocks_the_event_loop(once, mad
 
     assert receives == ["1", "1", "1"]
     assert set(changes(front)) == {2}
-
-
-# --- stopping ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_stop_finishes_what_runs_and_gives_back_the_rest_uncounted(once, made, ministack):
@@ -315,9 +286,6 @@ def test_what_the_last_poll_brings_after_a_stop_is_given_back_at_once(once, made
     assert len(ministack.messages(queue)) == 1
 
 
-# --- trouble ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_queue_that_is_not_there_is_told_before_anything(once, front):
     with pytest.raises(QueueError, match="there is no such queue"):
         SqsWorker(once, f"absent-{next(NAMES)}", print).run()
@@ -359,9 +327,6 @@ def test_while_the_ledger_is_away_nothing_runs_and_one_message_is_tried(made, fr
     ledger.close()
 
 
-# --- what is said before anything runs --------------------------------------------------------------------------------
-
-
 def test_a_queue_whose_messages_would_never_be_invisible_is_refused(once, made, front):
     with pytest.raises(ValueError, match="visibility timeout is 0"):
         SqsWorker(once, made({"id": 1}, VisibilityTimeout=0), print).run()
@@ -387,8 +352,6 @@ def test_what_is_unsafe_about_a_queue_is_said_at_the_start(made, caplog, attribu
     assert says in caplog.text
     assert bool(says) == bool(caplog.text)
 
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 MODULE = """
 import pathlib, time

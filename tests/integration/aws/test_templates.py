@@ -44,9 +44,6 @@ def of_type(document, kind):
     return {name: one["Properties"] for name, one in document["Resources"].items() if one["Type"] == kind}
 
 
-# --- each form ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("form", ["cloudformation", "sam"])
 def test_cfn_lint_finds_nothing(form, tmp_path):
     files = []
@@ -97,29 +94,12 @@ def test_terraform_makes_as_many_of_each_as_cloudformation(case):
     assert sorted(kinds[kind] for kind in blocks if kind in kinds) == sorted(ours)
 
 
-@pytest.mark.parametrize("form", ["cloudformation", "sam"])
-def test_the_outputs_name_the_table_and_the_policies(form):
-    outputs = yaml.safe_load(text_of("plain", form))["Outputs"]
-    assert outputs.keys() == {"LedgerName", "LedgerArn", "LedgerUrl", "HandlersPolicyArn", "OperatorsPolicyArn"}
-    told = dict(Hcl(text_of("plain", "terraform")).blocks)
-    assert {name for name in told if name.startswith("output")} == {
-        f"output.{name}"
-        for name in ("ledger_name", "ledger_arn", "ledger_url", "handlers_policy_arn", "operators_policy_arn")
-    }
-
-
-# --- keys ----------------------------------------------------------------------------------------------
-
-
 def test_a_key_of_yours_is_used_and_handlers_may_decrypt_with_it():
     (table,) = of_type(document("full"), "AWS::DynamoDB::Table").values()
     key = table["SSESpecification"]["KMSMasterKeyId"]
     policies = of_type(document("full"), "AWS::IAM::ManagedPolicy").values()
     granted = [one for policy in policies for one in policy["PolicyDocument"]["Statement"] if one["Sid"] == "Key"]
     assert [one["Resource"] for one in granted] == [key, key]
-
-
-# --- what feeds a function ------------------------------------------------------------------------------------------
 
 
 @each("case", ["mapped", "full"])
@@ -145,9 +125,6 @@ def test_all_alarms_of_the_runbook_are_made_and_tell_the_topic():
     made = of_type(document("full"), "AWS::CloudWatch::Alarm")
     assert made.keys() == {one.name for one in ALARMS} | {"DeadLetters"}
     assert {tuple(one["AlarmActions"]) for one in made.values()} == {(TOPIC,)}
-
-
-# --- made by a server -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -206,9 +183,6 @@ def test_a_ledger_that_a_stack_made_works_and_doctor_has_no_objection(stack, fun
     look = Inspection(Policy(), function)
     look.queue(stack["QueueUrl"])
     assert [finding for finding in diagnosis(look.facts) if finding.level in {"error", "warning"}] == []
-
-
-# --- what init sends, and what the templates of a ledger say ----------------------------------------------------------
 
 
 @pytest.fixture

@@ -96,8 +96,6 @@ def test_what_is_deferred_is_given_back_with_one_request(run, url, proxy):
     assert records["b:k0"].status == COMPLETED
 
 
-# --- one bad key harms no other ----------------------------------------------------------------------------------------
-
 THROTTLED = Refuse("ThrottlingException", 400, "Rate exceeded")
 
 

@@ -63,9 +63,6 @@ def test_the_dynamodb_store_on_the_servers_own_clock_conforms(check, dynoxide, p
     )
 
 
-# --- what is sent -------------------------------------------------------------------------------------------------
-
-
 def charge(order):
     return {"receipt": order}
 
@@ -132,9 +129,6 @@ def test_a_takeover_is_three_requests(url, proxy, make):
     assert proxy.actions == ["PutItem", "UpdateItem", "UpdateItem"]
 
 
-# --- what is stored -----------------------------------------------------------------------------------------------
-
-
 def test_a_record_is_readable_in_the_console(once, dynoxide, table):
     once.run("order-42", charge, 7)
     (item,) = [i for i in dynoxide.items(table) if "order-42" in i["key"]["S"]]
@@ -179,9 +173,6 @@ def test_transact_cannot_pass_a_busy_key_over_and_says_so(url):
         asyncio.run(once.using(on_busy="skip").transact_async("k", []))
 
 
-# --- what went wrong on the way -----------------------------------------------------------------------------------
-
-
 @each(
     ("code", "says"),
     [
@@ -219,12 +210,6 @@ def test_a_lease_shorter_than_the_clock_can_tell_is_refused(url):
         Once(url).acquire("k", lease=1)
 
 
-# --- members of a batch -------------------------------------------------------------------------------------------
-
-
-# --- opening ------------------------------------------------------------------------------------------------------
-
-
 @each(
     ("url", "says"),
     [
@@ -253,9 +238,6 @@ def test_opening_sends_nothing(url, proxy):
     assert proxy.actions == []
 
 
-# --- the cost -----------------------------------------------------------------------------------------------------
-
-
 def requests_to(told):
     return lambda event: told.append(event) if event.kind == "store_request" else None
 
@@ -276,20 +258,6 @@ def test_every_request_tells_what_it_cost(proxy, table, awaiting):
     run("k")
     assert (told[-1].units, told[-1].error) == (None, "ConditionalCheckFailed")
     assert all(0 < one.seconds < 5 and one.store.startswith(f"dynamodb://{table}") for one in told)
-
-
-@pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "async"])
-def test_each_request_that_is_sent_beside_others_tells_what_it_cost(proxy, table, awaiting):
-    told = []
-    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
-    once.run("first", charge, 1)  # which asks for the time
-    told.clear()
-    batch = once.batch(charge, key="order", name="b")
-    orders = list(range(30))  # more than one request takes
-    asyncio.run(batch.run_async(orders)) if awaiting else batch.run(orders)
-    writes = [one for one in told if one.action == "dynamodb:BatchExecuteStatement"]
-    assert len(told) == len(proxy.seen) - 3
-    assert sum(one.units for one in writes) == 2 * len(orders)
 
 
 def test_a_throttled_or_lost_request_is_told_each_time(proxy, table):

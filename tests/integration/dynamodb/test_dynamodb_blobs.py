@@ -107,9 +107,6 @@ def stands(dynoxide, table):
     return read
 
 
-# --- kept and fetched ---------------------------------------------------------------------------------------------
-
-
 def test_a_large_result_is_replayed_from_its_object(once, objects, stands, stored):
     assert once.run("k", large) == LARGE
     assert once.run("k", never) == LARGE
@@ -136,8 +133,6 @@ def test_a_bucket_that_is_gone_does_not_make_the_handler_run(url, objects, stand
     with pytest.raises(ResultUnavailable, match="NoSuchBucket"):
         once.run("k", never)
 
-
-# --- S3 away ------------------------------------------------------------------------------------------------------
 
 FAULTS = {
     "the request is lost": Fault(lose_request=True),
@@ -207,9 +202,6 @@ def test_a_request_to_s3_that_was_signed_at_another_time_is_signed_again(clocked
     assert first < second
 
 
-# --- zombies ------------------------------------------------------------------------------------------------------
-
-
 def test_a_zombies_late_object_does_not_overwrite_its_successors(clocked, clock, objects):
     zombie = clocked.acquire("k")
 
@@ -225,9 +217,6 @@ def test_a_zombies_late_object_does_not_overwrite_its_successors(clocked, clock,
         zombie.complete("zombie" + LARGE)
     assert objects.deliver() == 1
     assert clocked.run("k", never) == "heir" + LARGE
-
-
-# --- many, and with effects ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -270,9 +259,6 @@ def test_while_s3_is_away_a_transaction_is_made_without_its_result(once, objects
     with pytest.raises(ResultUnavailable, match="s3:PutObject"):
         once.transact("k", [adding(money)], LARGE)
     assert spent() == 1
-
-
-# --- fetched by who asks for the value, and only then -----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -380,9 +366,6 @@ def test_a_result_stays_where_it_is_while_messages_are_noted(once, stored):
         record = reply.record
     assert once.run("k", lambda: "again") == LARGE
     assert stored() == objects
-
-
-# --- beside messages and steps ------------------------------------------------------------------------------------
 
 
 def test_messages_leave_room_for_no_large_result_in_the_item(once, stored, stands):

@@ -16,8 +16,6 @@ from onceward.testing.clock import EPOCH, ManualClock
 from onceward.wire.calls import Many, ServiceAnswer
 from onceward.wire.clock import ServerClock
 
-# --- the interval that holds the server's time --------------------------------------------------------------------
-
 TINY = 1e-3  # seconds that floats of this size may be off
 latencies, quick = st.floats(0, 5), st.floats(0, 0.1)
 gaps = st.one_of(st.floats(0, 3), st.floats(0, 300))
@@ -95,9 +93,6 @@ def test_an_answer_without_a_date_tells_nothing():
     assert not clock.known
     assert clock.earliest() == -math.inf, "no lease has lapsed by a clock that nobody has seen"
     assert clock.signing() == pytest.approx(time.time(), abs=60)
-
-
-# --- leases, on clocks that start anywhere, run at different speeds, and stand still ------------------------------
 
 
 class World:

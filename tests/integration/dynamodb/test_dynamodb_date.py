@@ -16,8 +16,6 @@ from onceward.wire.calls import ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from servers.proxy import Fault, Refuse
 
-# --- an answer without the time -----------------------------------------------------------------------------------
-
 
 def test_without_a_date_in_the_answers_nothing_runs(url, proxy):
     proxy.dateless = True
@@ -35,9 +33,6 @@ def test_one_answer_without_a_date_changes_nothing(url, proxy):
     assert once.acquire("k").remaining == pytest.approx(60, abs=3)
     with pytest.raises(Busy):
         once.acquire("k")
-
-
-# --- requests that are refused because of their time --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("off", [-3600, 3600])
@@ -95,18 +90,12 @@ def test_a_signature_that_is_refused_for_good_is_tried_twice(url, proxy):
     assert len(proxy.seen) == 2
 
 
-# --- renewals -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("options", [{"lease": 3.0}, {"lease": 60.0, "heartbeat": 1.0}], ids=str)
 def test_a_claim_is_renewed_at_its_interval_and_not_all_the_time(url, proxy, options):
     began = time.monotonic()
     with Once(url).claim("k", **options):
         time.sleep(1.5)
     assert len(proxy.actions) <= 4 + (time.monotonic() - began), "its time and claim, one renewal a second, its end"
-
-
-# --- answers that are not DynamoDB's own, and times that do not agree ---------------------------------------------
 
 
 def page(status, at):
@@ -174,9 +163,6 @@ def test_a_renewal_never_lowers_a_lease_though_server_shows_another_time(url, pr
     with pytest.raises(Busy):
         Once(url).acquire("k")
     claim.complete()
-
-
-# --- machines that were frozen --------------------------------------------------------------------------------------
 
 
 def test_a_transaction_after_a_two_hour_freeze_has_the_servers_time(dynoxide, proxy, table):

@@ -94,9 +94,6 @@ def test_any_fault_of_any_request_changes_nothing_for_caller_or_record(bench, na
                     raise
 
 
-# --- the store away for good --------------------------------------------------------------------------------------
-
-
 def away(bench, kind, from_number):
     """From this request on nothing gets through, or everything does and no reply comes back; meanwhile time goes by."""
 
@@ -177,9 +174,6 @@ def test_without_the_store_transaction_fails_and_later_truth_is_found_out(bench,
     assert desk.spent() == 1
 
 
-# --- a request that comes too late --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("verb", ["complete", "release", "park", "extend"])
 def test_zombies_request_that_arrives_after_its_successor_changes_nothing(bench, mode, verb):
     desk = Desk(bench, mode)
@@ -214,8 +208,6 @@ def test_a_zombies_transaction_that_arrives_late_changes_nothing(bench, mode):
     heir.transact([desk.effect()], "heir")
     assert desk.spent() == 1
 
-
-# --- members of a batch -------------------------------------------------------------------------------------------
 
 PASSING = ["ThrottlingError", "ProvisionedThroughputExceeded", "InternalServerError", "TransactionConflict"]
 OTHER = ["RequestLimitExceeded", "ValidationError", "ResourceNotFound", "ItemCollectionSizeLimitExceeded"]
@@ -339,8 +331,6 @@ def test_a_refused_member_whose_record_is_gone_when_read_back_is_told_so(bench, 
     assert (replies[0].won, replies[0].record) == (False, None)
 
 
-# --- answers that are broken --------------------------------------------------------------------------------------
-
 OWN = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\n"
 BROKEN = {
     "two lengths": OWN + b"Content-Length: 2\r\nContent-Length: 1\r\n\r\n{}",
@@ -366,9 +356,6 @@ def test_a_write_whose_answer_is_broken_is_asked_again_and_recognised(bench, mod
         ran_once(desk, value)
         assert desk.record().attempts == 1
         back(bench)
-
-
-# --- answers that tell too little -----------------------------------------------------------------------------------
 
 
 def without_item(body):

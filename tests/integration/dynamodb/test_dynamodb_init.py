@@ -35,9 +35,6 @@ def made(parts):
     return [part.made for part in parts]
 
 
-# --- what is made ---------------------------------------------------------------------------------------------------
-
-
 def test_the_table_is_on_demand_has_the_layouts_key_and_expires(store, name, dynoxide):
     parts = drive(provision(store, set()), store)
     assert [part.what for part in parts] == [
@@ -103,9 +100,6 @@ def test_what_is_throttled_is_asked_again(store, proxy):
     assert not throttled
 
 
-# --- the index of messages in a table that was there ----------------------------------------------------------------
-
-
 @pytest.fixture
 def former(dynoxide, name):
     """A table as a former version made it."""
@@ -166,8 +160,6 @@ def test_an_index_of_provisioned_capacity_gets_that_of_the_table(store, proxy, d
     assert update["Create"]["ProvisionedThroughput"] == {"ReadCapacityUnits": 5, "WriteCapacityUnits": 7}
 
 
-# --- the TTL of a table that was there ------------------------------------------------------------------------------
-
 FOREIGN = {"key": {"S": "a customer"}, "expires_at": {"N": "1"}}
 
 
@@ -204,9 +196,6 @@ def test_an_init_interrupted_before_the_ttl_is_finished_by_the_next(store, proxy
     assert ttl_of(dynoxide, name) == "ENABLED"
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
-
-
 def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dynoxide, name):
     dynoxide.table(name)
     dynoxide.ask(
@@ -215,9 +204,6 @@ def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dyno
     with pytest.raises(StoreError, match=r"TTL is on gone_at.*expire by expires_at.*name\.expires_at=gone_at"):
         drive(provision(store, set()), store)
     assert sent(proxy, "UpdateTimeToLive") == []
-
-
-# --- what no test server does: driven by hand -----------------------------------------------------------------------
 
 
 def answered(steps, request, answer):

@@ -62,9 +62,6 @@ def test_a_store_conforms_whatever_its_layout(check, mode, layout, opened):
     check.run(bench)
 
 
-# --- keys of two parts, prefixes and names ------------------------------------------------------------------------
-
-
 def do(store, steps):
     return drive(steps, store)
 
@@ -155,9 +152,6 @@ def test_a_layout_that_cannot_be_is_an_error(options, message):
 def test_a_table_of_powertools_that_cannot_be_is_an_error(args, message):
     with pytest.raises(ValueError, match=message):
         Powertools(*args)
-
-
-# --- compressed results ---------------------------------------------------------------------------------------------
 
 
 def packed(content):

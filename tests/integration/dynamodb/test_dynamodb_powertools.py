@@ -222,9 +222,6 @@ def test_what_a_takeover_has_seen_must_still_be_there(shop, many):
     assert swap(now).won is False
 
 
-# --- a Powertools worker that is still there ------------------------------------------------------------------------
-
-
 def claimed(shop):
     return shop.once.acquire(KEY)
 
@@ -270,9 +267,6 @@ def test_a_late_powertools_worker_does_not_end_our_claim(shop):
     completed_late(shop)
     claim.complete({"by": "ours"})
     assert shop.run() == {"by": "ours"}
-
-
-# --- tables -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,6 @@ def opening(money):
     }
 
 
-# --- once.transact ------------------------------------------------------------------------------------------------
-
-
 def test_claim_effect_and_completion_are_one_request_and_are_replayed(once, money, balance, proxy):
     once.transact("warm", [])
     proxy.seen.clear()
@@ -131,19 +128,6 @@ def test_an_effect_that_dynamodb_refuses_is_an_error_that_says_which(once, money
     assert balance() == 0
 
 
-# --- claim.transact -----------------------------------------------------------------------------------------------
-
-
-def test_a_handler_commits_its_effect_with_its_completion(once, money, balance, proxy):
-    def handler(amount):
-        return current().transact([adding(money, amount)], {"added": amount})
-
-    assert once.run("k", handler, 7) == {"added": 7}
-    assert proxy.actions[-2:] == ["PutItem", "TransactWriteItems"]
-    assert once.run("k", handler, 8) == {"added": 7}
-    assert balance() == 7
-
-
 def test_a_heartbeat_in_between_does_not_matter(once, money, balance):
     claim = once.acquire("k")
     before = claim.record
@@ -167,9 +151,6 @@ def test_a_refused_effect_leaves_the_claim_to_the_handler(once, money, balance):
     with pytest.raises(EffectRefused):
         once.run("j", handler)
     assert balance() == 100
-
-
-# --- bad input ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -211,9 +192,6 @@ def test_another_ledger_cannot_do_it(tmp_path):
         TypeError, match=r"cannot commit other writes together with a record. Use a store that can: dynamodb$"
     ):
         once.transact("k", [])
-
-
-# --- rare ways to be wrong ------------------------------------------------------------------------------------------
 
 
 def test_a_conflict_on_the_record_is_not_taken_for_a_refused_effect(url, proxy, money, balance):

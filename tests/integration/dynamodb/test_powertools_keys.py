@@ -194,9 +194,6 @@ def test_every_record_of_powertools_has_a_key(name):
     assert id_of(Powertools().key_in({"id": {"S": f"{name}#{KEY}"}})) == f"{name}#{KEY}"
 
 
-# --- docs/how-to/migrate.md --------------------------------------------------------------------------------------
-
-
 def example(name):
     (found,) = [one for one in blocks("docs/how-to/migrate.md", "From Powertools") if one.title == f"{name}.py"]
     return found.text

@@ -95,24 +95,6 @@ def test_a_retry_that_cannot_be_sent_at_once_is_not_lost(broker, failures, work)
     assert not failures
 
 
-def test_a_pipeline_goes_on_although_its_next_message_cannot_be_sent_at_once(broker, failures, work):
-    queue, shipped = f"q{uuid.uuid4().hex}", []
-
-    def charge(order):
-        failures.extend([True] * TRIES)
-        return order
-
-    def ship(order):
-        shipped.append(order)
-
-    messages = [actor(broker, charge, queue).message(1), actor(broker, ship, queue).message()]
-    dramatiq.pipeline(messages, broker=broker).run()
-    work(broker)
-
-    until(lambda: shipped == [1])
-    assert not failures
-
-
 def test_a_message_is_not_acknowledged_in_the_place_of_another_after_a_reconnection(rabbitmq, work, monkeypatch):
     monkeypatch.setattr("dramatiq.worker.QUEUE_PREFETCH", 4)
     queue, first, others, runs = f"q{uuid.uuid4().hex}", threading.Event(), threading.Event(), []

@@ -33,8 +33,6 @@ class Desk:
         self.key = f"k{next(NUMBERS)}"
         self.runs = 0
 
-    # --- what it does, in either mode -----------------------------------------------------------------------------
-
     def run(self, function, *args):
         """Guard a handler; in async mode it is a coroutine function."""
         once = self.once.using(name="n")
@@ -73,8 +71,6 @@ class Desk:
     def handler(self):
         self.runs += 1
         return {"run": self.runs}
-
-    # --- what is left ---------------------------------------------------------------------------------------------
 
     def record(self, key: str | None = None):
         got = self.server.ask("GetItem", TableName=self.table, Key={"key": {"S": f"n:{key or self.key}"}})
@@ -133,9 +129,6 @@ class Bench:
 
     def opened(self, url):
         return Once(open_table(self.table, endpoint=url, clock=self.clock), clock=self.clock, lease=LEASE)
-
-
-# --- the cases ----------------------------------------------------------------------------------------------------
 
 
 class Case(NamedTuple):

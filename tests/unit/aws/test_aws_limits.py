@@ -116,8 +116,6 @@ def test_numbers_that_sqs_does_not_know_are_told_before_anything_is_sent(aws, me
         getattr(Queue(OWN, endpoint=NOBODY), method)(**arguments)
 
 
-# --- targets of the outbox --------------------------------------------------------------------------------------------
-
 ADDRESSES = {
     "sqs": "sqs:orders",
     "sns": "sns:arn:aws:sns:eu-west-1:000000000000:orders",
