@@ -40,10 +40,3 @@ def test_a_value_of_another_type_is_refused_with_what_to_give(name, value):
     with pytest.raises((TypeError, ValueError), match=r"give|a secret is missing") as refused:
         MADE[name](value)
     assert "bytes'" not in str(refused.value)  # the value can be a secret
-
-
-@each("value", [None, "text", {"a": 1}])
-def test_what_is_no_response_is_no_answer(value):
-    for answer in (fastapi.answer, flask.answer):
-        with pytest.raises(TypeError, match="give a response"):
-            answer(value)

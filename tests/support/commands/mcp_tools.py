@@ -27,7 +27,6 @@ class Shop:
     def __init__(self, library: str) -> None:
         self.is_sdk = library == "sdk"
         self.server = MCPServer("shop") if self.is_sdk else fastmcp.FastMCP("shop")
-        self.context = mcp.server.mcpserver.Context if self.is_sdk else fastmcp.Context
 
     def client(self):
         return mcp.Client(self.server) if self.is_sdk else fastmcp.Client(self.server)

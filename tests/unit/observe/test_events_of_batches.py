@@ -7,8 +7,6 @@ import pytest
 
 from onceward import Once
 from onceward.observe import Event
-from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before, settling, when
 
 pytestmark = pytest.mark.sampled(url=1, awaiting=1)
 
@@ -96,13 +94,6 @@ def test_what_is_claimed_and_not_begun_is_given_back(once, heard, awaiting):
         ("b:1", "interrupted"),
         ("b:2", "released"),
     ]
-
-
-def test_an_end_that_is_not_recorded_is_told_once(heard, awaiting):
-    store = Faults(MemoryStore(), when(settling, fail_before()))
-    once = Once(store, name="n", observe=[heard.append], lease=0.3, heartbeat=0)
-    run(once, work, [{"id": 1}], awaiting)
-    assert told(heard) == [("b:1", "claimed"), ("b:1", "not_recorded")]
 
 
 def test_an_observer_of_a_batch_may_use_the_ledger_and_its_interrupts_give_keys_back(url, awaiting):

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from onceward import Completed, LeaseLost, Mismatch, Once, current
+from onceward import LeaseLost, Mismatch, Once, current
 from onceward.aws import on_sqs
 from onceward.aws.sqs.message import Outgoing
 from onceward.aws.sqs.producer import _traced
@@ -148,25 +148,6 @@ def test_a_lease_that_is_lost_is_an_error_and_its_takeover_says_so(traced, clock
     assert taker.attributes["onceward.taken_over"] is True
     assert loser.attributes["onceward.outcome"] == "lost"
     assert loser.status.status_code is StatusCode.ERROR
-
-
-@pytest.mark.parametrize("awaiting", [False, True])
-def test_a_block_has_a_current_span(once, traced, awaiting):
-    async def block():
-        async with once.claim("k", name="n"):
-            return here()
-
-    def blocking():
-        with once.claim("k", name="n"):
-            return here()
-
-    seen = asyncio.run(block()) if awaiting else blocking()
-    assert here() is None
-    with pytest.raises(Completed), once.claim("k", name="n"):
-        pass
-    first, replay = traced.spans
-    assert seen == of(first)
-    assert links(replay) == [of(first)]
 
 
 @pytest.mark.parametrize("form", ["blocking", "threads", "tasks", "tasks over threads"])

@@ -113,13 +113,3 @@ def test_a_connection_that_cannot_commit_the_message_is_refused(once, box, tmp_p
     assert records(once) == []
     with pytest.raises(TypeError, match="cannot commit a transaction of yours"):
         Once(MemoryStore()).outbox(None)
-
-
-def test_a_message_is_sealed(once, connection, box):
-    flip = lambda data: bytes(byte ^ 1 for byte in data)
-    once.outbox(connection, seal=(flip, flip)).send(box.address, "secret", headers={"a": "secretary"})
-    (text,) = connection.execute("SELECT unsent FROM onceward").fetchone()
-    assert "secret" not in text
-    connection.commit()
-    assert drain(5) == 0
-    assert box.bodies == ["secret"]

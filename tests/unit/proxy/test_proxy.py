@@ -198,19 +198,6 @@ def test_an_answer_that_cannot_be_decoded_is_repeated_as_it_was(once, data):
     with_upstream(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(data) + data)(main)
 
 
-@pytest.mark.parametrize("status", [204, 304])
-def test_an_answer_without_a_body_ends_with_its_head(once, status):
-    async def main(upstream):
-        proxy = upstream.proxy(once)
-        for headers in KEY, [(b"idempotency-key", b"l")]:
-            client = await ask(proxy, headers=headers)
-            assert (client.status, client.body) == (status, b"")
-            assert "content-length" not in client.headers
-        assert upstream.connections == 1  # it could be used again
-
-    with_upstream(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)(main)
-
-
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("PUT", 204), ("PUT", 304)])
 def test_a_body_that_must_not_be_is_no_answer_to_another(once, method, status):
     async def with_body(reader, writer):

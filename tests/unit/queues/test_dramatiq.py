@@ -167,22 +167,6 @@ def test_a_shutdown_is_no_failure_and_leaves_the_key_claimed(broker, once, work)
     assert time.monotonic() - began > 1  # the lease of the first run
 
 
-@pytest.mark.slow
-def test_a_time_limit_leaves_the_key_claimed_and_counts_as_a_retry(broker, once, work):
-    seen = []
-
-    def charge(order):
-        seen.append(CurrentMessage.get_current_message().options.get("retries", 0))
-        while len(seen) < 2:
-            time.sleep(0.01)
-
-    actor(broker, once, charge, time_limit=2000).send(42)
-    work()
-
-    assert seen == [0, 1]
-    assert not dead(broker)
-
-
 def test_a_message_whose_success_was_not_recorded_does_not_come_again_by_retry(broker, once, work):
     broken, runs = [], []
     faulty = Once(Faults(once.store, when(lambda ask: bool(broken), fail_before(StoreError))), lease=3)

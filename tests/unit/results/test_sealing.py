@@ -206,15 +206,6 @@ def test_what_was_recorded_before_there_was_a_seal_is_replayed(once):
     assert once.using(seal=FERNET).run("k", pay) == CARD
 
 
-def test_a_result_is_measured_as_it_is_sealed(once):
-    def pay():
-        return "x" * 100
-
-    sealing = once.using(seal=(lambda plain: plain * 10, bytes), max_result=900)
-    with pytest.warns(ResultWarning, match=r"it takes 1\d\d\d bytes"):
-        sealing.run("k", pay)
-
-
 async def later(data): ...
 
 

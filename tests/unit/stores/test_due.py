@@ -15,7 +15,6 @@ from onceward.stores.sqlite import finding
 from onceward.stores.sqlite.schema import DUE_INDEX
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.bench import claim_of
-from onceward.testing.clock import ManualClock
 
 
 @pytest.fixture
@@ -73,14 +72,3 @@ def test_a_row_that_is_no_record_is_named_and_hides_no_other(store, clock):
     page = found(store)
     assert [record.key for record in page.records] == ["k0", "k2"]
     assert [one.key for one in page.damaged] == ["k1"]
-
-
-def test_a_clock_that_is_moved_by_hand_decides(tmp_path):
-    clock = ManualClock()
-    store = SqliteStore(tmp_path / "a.db", clock=clock)
-    complete(store, "k", 30.0)
-    assert found(store).records == []
-    assert found(store).wait == pytest.approx(30.0)
-    clock.advance(30.0)
-    assert [record.key for record in found(store).records] == ["k"]
-    store.close()

@@ -45,15 +45,6 @@ def test_a_prefix_is_taken_as_it_is(once, ledger, prefix):
     assert list(ledger.records(prefix)) == []
 
 
-def test_a_ledger_of_many_pages_is_listed_completely(once, ledger, monkeypatch):
-    monkeypatch.setattr("onceward.stores.ledger_reader.PAGE", 7)
-    for number in range(50):
-        once.acquire(number).complete()
-    keys = [record.key for record, _ in ledger.records()]
-    assert len(keys) == 50
-    assert keys == sorted(set(keys))
-
-
 @pytest.mark.parametrize("key", ["claim:none", "", "\udcff", "x" * 100_000, "a\x00b", "'; DROP TABLE onceward"])
 def test_a_key_that_is_not_there_is_not_found(once, ledger, key):
     once.acquire("k")

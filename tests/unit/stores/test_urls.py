@@ -61,30 +61,6 @@ def test_the_url_of_a_store_opens_the_same_file(tmp_path, name):
     again.close()
 
 
-@each(
-    "url",
-    [
-        "memory:",
-        "sqlite:///orders.db",
-        "sqlite:////var/orders.db?timeout=3",
-        "dynamodb://orders?region=eu-west-1&endpoint=http%3A//localhost%3A8000",
-        "postgresql:///orders",
-        "postgresql://me:word@[::1]:5433/orders?sslmode=require",
-    ],
-)
-def test_the_parts_of_a_url_give_the_url_again(url, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        stores, "import_module", lambda name: type("M", (), {"open_url": lambda *given: seen.append(given)})
-    )
-
-    stores.open_store(url)
-
-    ((parts, _),) = seen
-    assert parts.geturl() == url
-    assert parts.scheme == url.partition(":")[0]
-
-
 @pytest.mark.parametrize("scheme", ["mysql", "postgresql"])
 def test_what_an_error_of_a_server_advises_to_set_is_an_option_of_the_url(scheme):
     module = import_module(stores.STORES[scheme])

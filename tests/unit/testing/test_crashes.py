@@ -262,20 +262,3 @@ def test_a_killed_worker_does_nothing_more():
         bank = crash.downstream(Bank(), by="key")
         crash.deliver(stubborn, ORDER, bank)
         assert bank.charges == ["order-1"]
-
-
-def test_a_function_is_a_downstream_too():
-    sent = []
-
-    def mail(to):
-        sent.append(to)
-
-    for crash in Crashes():
-        sent.clear()
-        mail = crash.downstream(mail)
-        crash.deliver(shop.run, "m", send_mail, mail)
-        assert len(sent) == len(crash.effects) >= 1
-
-
-def send_mail(mail) -> None:
-    mail("a@shop.example")

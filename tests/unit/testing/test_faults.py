@@ -6,7 +6,6 @@ import pytest
 
 from onceward import StoreError
 from onceward.core.drivers import drive, drive_async
-from onceward.core.selections import ByKey
 from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
 from onceward.testing.bench import claim_of, next_of
@@ -81,14 +80,3 @@ def test_random_plans_repeat_with_their_seed(memory):
 
     assert faults(1) == faults(1) != faults(2)
     assert 20 < sum(fault is not None for fault in faults(1)) < 80
-
-
-def test_other_verbs_pass_through(do, memory):
-    store = Faults(memory, lambda ask: None)
-    held = do(store.insert_many([claim_of("a"), claim_of("b", lease=0.0, keep=0.0)]), store)[0].record
-    assert [record.key for record in do(store.select(ByKey(), None, 10), store).records] == ["a", "b"]
-    assert do(store.purge(10), store).gone == 1
-    assert do(store.delete(held), store).won
-    store.close()
-    assert (store.url, store.resolution, store.poll) == (memory.url, memory.resolution, memory.poll)
-    assert store.max_result == memory.max_result

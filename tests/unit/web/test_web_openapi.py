@@ -104,13 +104,6 @@ def test_an_endpoints_key_may_be_optional_or_in_its_body(once, runs):
     assert PROBLEM in operation(app, "/a")["responses"]["422"]["content"]
 
 
-def test_a_route_with_a_path_is_not_for_endpoints(once):
-    with pytest.raises(ValueError, match="the endpoint has one"):
-        idempotent_route(once, Rules(Route("/orders")))
-    with pytest.raises(TypeError, match="wait=SECONDS"):
-        idempotent_route(once, on_busy=3)
-
-
 def check_documented(described, success):
     header = header_of(described)
     assert (header["name"], header["required"]) == ("Idempotency-Key", True)

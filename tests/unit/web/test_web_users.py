@@ -307,13 +307,3 @@ def test_a_dependency_that_only_reads_a_credential_is_refused(scheme):
     with pytest.raises(TypeError, match=r"only reads the credential.*scope=Scope\.CREDENTIAL"):
         dependency(scheme)
     assert dependency(scheme, lambda credential: 7) is not None
-
-
-def test_a_method_in_small_letters_gets_405_with_a_dependency_too(payments, once):
-    app, runs = payments(dependency(current_user))
-
-    async def small(scope, receive, send):
-        await app({**scope, "method": scope["method"].lower()}, receive, send)
-
-    (refused,) = call(small, as_user("ann", json={}))
-    assert (refused.status_code, runs) == (405, [])
