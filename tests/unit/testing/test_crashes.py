@@ -191,7 +191,7 @@ def test_effects_that_get_lost_are_found(handler):
 def test_what_swallows_a_lost_lease_or_uses_a_key_again_is_found():
     assert "Bank.charge('an apology') happened once instead of 0 times" in complaint(that_swallows_a_lost_lease)
 
-    @shop(key="order.id", name="one key")
+    @shop(key="order.id", name="one-key")
     def with_one_key_for_two_effects(order: dict, bank) -> str:
         bank.charge(order["id"], key=current().key())
         return bank.charge("a letter", key=current().key())
