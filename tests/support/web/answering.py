@@ -1,6 +1,7 @@
 """A server that answers as it is told, and remembers what reached it."""
 
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 LOST = "lost"  # the answer is lost
@@ -13,6 +14,7 @@ class Answering:
     def __init__(self):
         self.answers = []  # (status, headers) or LOST; 200 when there are no more
         self.came = []  # method, path, headers, body
+        self.pause = 0.0  # seconds before each answer
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -22,6 +24,7 @@ class Answering:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 server.came.append((self.command, self.path, self.headers, body))
                 answer = server.answers.pop(0) if server.answers else (200, {})
+                time.sleep(server.pause)
                 if answer is LOST:
                     self.close_connection = True
                     self.connection.shutdown(2)

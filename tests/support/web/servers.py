@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from onceward import Once
-from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.core.record import COMPLETED
 from places import EXAMPLES, SOURCES, WORKERS
 from servers.needs import free_port, listens
 from servers.orphans import watched
@@ -157,19 +157,6 @@ def pay_all(server, count, timeout, disturb):
         assert first == second
         assert json.loads(first)["order"] == f"order-{number}"
     return seen
-
-
-def kill_one_that_pays(ledger, killed, least):
-    """Kill a process of the server that holds a claim, unless so many are killed, and a key was taken over."""
-    time.sleep(0.05)
-    records = [record for record, _ in ledger.records()]
-    if len(killed) >= least and any(record.attempts > 1 for record in records):
-        return
-    paying = {int(record.worker.rpartition("/")[2]) for record in records if record.status == IN_PROGRESS} - killed
-    for pid in list(paying)[:1]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        killed.add(pid)
 
 
 def check_charged_once(url, references, count):

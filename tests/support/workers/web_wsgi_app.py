@@ -1,7 +1,4 @@
-"""WSGI applications that take their time, for tests that leave them in the middle. LOG is a file with a line for each effect.
-
-The ledger is opened when this is imported, which with gunicorn's --preload is before its workers are forked.
-"""
+"""WSGI applications that take their time, for tests that leave them in the middle. LOG is a file with a line for each effect."""
 
 import os
 import time
@@ -11,7 +8,6 @@ from onceward import Once
 from onceward.web import Rules, Scope, WsgiIdempotency
 
 once = Once(os.environ["LEDGER"], lease=float(os.environ.get("LEASE", "30")))
-assert once.run(f"opened-{os.getpid()}", os.getpid) == os.getpid()
 
 
 def effect(what):
@@ -21,24 +17,11 @@ def effect(what):
 
 def streamed(environ, start_response):
     """Stream five lines, and take effect after the last."""
-    headers = [("Content-Type", "text/plain")]
-    if environ["QUERY_STRING"] == "length":
-        headers.append(("Content-Length", "35"))
-    start_response("200 OK", headers)
+    start_response("200 OK", [("Content-Type", "text/plain")])
     for number in range(5):
         yield b"line %d\n" % number
         time.sleep(0.2)
     effect("streamed")
-
-
-def written(environ, start_response):
-    """As above, with write()."""
-    write = start_response("200 OK", [("Content-Type", "text/plain")])
-    for number in range(5):
-        write(b"line %d\n" % number)
-        time.sleep(0.2)
-    effect("written")
-    return []
 
 
 def told(environ, start_response):
@@ -58,7 +41,7 @@ def failing(environ, start_response):
     raise LookupError("its own")
 
 
-VIEWS = {"/streamed": streamed, "/written": written, "/told": told, "/failing": failing}
+VIEWS = {"/streamed": streamed, "/told": told, "/failing": failing}
 
 
 def routed(environ, start_response):
