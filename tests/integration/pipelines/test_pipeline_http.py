@@ -5,7 +5,6 @@ import json
 import pytest
 
 from commands import pipeline_runs
-from onceward.outbox import sender
 from web.answering import LOST, Answering
 
 
@@ -103,15 +102,3 @@ def test_a_value_that_would_leave_its_part_of_the_path_is_refused(shop, pipeline
     (outcome,) = pipeline_runs.run(pipeline(parts, {"id": ".."}))
     assert "cannot be a part of a path" in str(outcome.error)
     assert shop.came == []
-
-
-def test_a_sink_posts_when_the_key_is_completed(shop, pipeline):
-    parts = f"sinks:\n  - http: {{url: {shop.url}/hook, message: message.body, headers: {{X-Id: message.id, X-No: message.no}}}}\n"
-    file = pipeline(parts, {"id": 7, "body": {"a": 1}})
-    pipeline_runs.run(file)
-    pipeline_runs.run(file)
-    assert sender.SENDER.drain(60) == 0
-    ((_, path, headers, body),) = shop.came
-    assert (path, json.loads(body), headers["X-Id"]) == ("/hook", {"a": 1}, "7")
-    assert "X-No" not in headers
-    assert len(headers["Idempotency-Key"]) == 38
