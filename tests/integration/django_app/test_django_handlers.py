@@ -26,6 +26,26 @@ def outcome(function, *args):
 def guarded(function):
     return once(key="key", name="t", on_error="release", lease=30)(atomic(function))
 """
+WEB = """
+from django.http import HttpResponse
+from django.test import AsyncClient, Client, override_settings
+from django.urls import path
+from onceward.django import atomic, idempotent, once
+from onceward.web import Route, Rules, Scope
+from shop.models import Order
+
+RULES, KEY = Rules(scope=Scope.EVERYBODY), {"headers": {"Idempotency-Key": '"k"'}}
+
+def served(view, **settings):
+    return override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("pay", view)]}), **settings)
+
+def told(answer):
+    return answer.status_code, answer.headers.get("Idempotent-Replayed")
+
+def pay(request):
+    Order.objects.create(reference="a", amount=1)
+    return HttpResponse(status=201)
+"""
 
 
 def test_an_effect_commits_with_its_record(shop):
@@ -100,14 +120,10 @@ print(outcome(commits, "b"), state("t:b"), outcome(order, "c"), state("t:c"))
 
 def test_atomic_on_a_function_without_a_guard_of_its_own_runs_nothing(small):
     told = small.run(
-        GUARDED
+        WEB
+        + GUARDED
         + """
-from django.http import HttpResponse
-from django.test import Client, override_settings
-from django.urls import path
-from onceward.django import idempotent
 from onceward.django.test import LedgerTestCase
-from onceward.web import Rules, Scope
 
 @atomic
 def helper(key):
@@ -121,7 +137,7 @@ def order(key):
 def joined(key):
     return key, helper(key)
 
-@idempotent(Rules(scope=Scope.EVERYBODY), name="t")
+@idempotent(RULES, name="t")
 def view(request):
     return HttpResponse(helper("c"))
 
@@ -131,12 +147,9 @@ def refusal(function, *args):
     except Exception as error:
         return type(error).__name__, str(error)[:39]
 
-def post(place):
-    return Client().post(place, headers={"Idempotency-Key": '"c"'})
-
-with override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("pay", view)]})):
-    for told in refusal(order, "a"), refusal(joined, "b"), refusal(post, "/pay"), refusal(helper, "d"):
-        print(told)
+with served(view):
+    for one in refusal(order, "a"), refusal(joined, "b"), refusal(lambda: Client().post("/pay", **KEY)), refusal(helper, "d"):
+        print(one)
 print([record.status for record, _ in once.ledger.records()], Order.objects.count())
 
 class Memory(LedgerTestCase):
@@ -151,213 +164,138 @@ Memory().run()
     assert told.splitlines() == [refused] * 4 + [states, f"{refused} {refused}"]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("is_middleware", [False, True])
-def test_atomic_on_a_method_of_a_view_commits_its_answer(small, is_middleware):
+def test_atomic_on_a_view_or_its_method_commits_its_answer(small, is_middleware):
     told = small.run(
-        f"""
-        from django.http import HttpResponse
-        from django.test import Client, override_settings
-        from django.urls import path
-        from django.utils.decorators import method_decorator
-        from django.views import View
-        from onceward import current
-        from onceward.django import atomic, idempotent
-        from onceward.web import Rules, Scope
-        from rest_framework.decorators import api_view
-        from rest_framework.viewsets import ViewSet
-        from shop.models import Order
+        WEB
+        + f"""
+from django.utils.decorators import method_decorator
+from django.views import View
+from rest_framework.decorators import api_view
+from rest_framework.viewsets import ViewSet
 
-        rules = Rules(scope=Scope.EVERYBODY)
-        guard = (lambda view: view) if {is_middleware} else idempotent(rules, name="t")
+guard = (lambda view: view) if {is_middleware} else idempotent(RULES, name="t")
 
-        def pay(request):
-            Order.objects.create(reference=request.path, amount=1)
-            return HttpResponse(status=201)
+@guard
+@atomic
+def plain(request):
+    return pay(request)
 
-        class Plain(View):
-            @atomic
-            def post(self, request):
-                return pay(request)
+class Plain(View):
+    @atomic
+    def post(self, request):
+        return pay(request)
 
-        @method_decorator(guard, name="dispatch")
-        class Dispatched(View):
-            @method_decorator(atomic)
-            def post(self, request):
-                return pay(request)
+@method_decorator(guard, name="dispatch")
+class Dispatched(View):
+    @method_decorator(atomic)
+    def post(self, request):
+        return pay(request)
 
-        @method_decorator(guard, name="dispatch")
-        class Rest(ViewSet):
-            @atomic
-            def create(self, request):
-                return pay(request)
+@method_decorator(guard, name="dispatch")
+class Rest(ViewSet):
+    @atomic
+    def create(self, request):
+        return pay(request)
 
-        @guard
-        @api_view(["POST"])
-        @atomic
-        def listed(request):
-            return pay(request)
+@guard
+@api_view(["POST"])
+@atomic
+def listed(request):
+    return pay(request)
 
-        rest = Rest.as_view({{"post": "create"}})
-        views = [guard(Plain.as_view()), Dispatched.as_view(), rest, listed]
-        urls = type("urls", (), {{"urlpatterns": [path(str(place), view) for place, view in enumerate(views)]}})
-        given = {{"DATABASE": "default", "rules": rules, "name": "site"}}
-        middleware = ["onceward.web.django.IdempotencyMiddleware"] * {is_middleware}
-        with override_settings(ROOT_URLCONF=urls, ONCEWARD=given, MIDDLEWARE=middleware):
-            for place in range(len(views)):
-                answers = [Client().post(f"/{{place}}", headers={{"Idempotency-Key": f'"{{place}}"'}}) for _ in "ab"]
-                print([(answer.status_code, answer.headers.get("Idempotent-Replayed")) for answer in answers])
-        print(Order.objects.count())
-        """
+given = {{"DATABASE": "default", "rules": RULES, "name": "site"}}
+middleware = ["onceward.web.django.IdempotencyMiddleware"] * {is_middleware}
+for number, view in enumerate([plain, guard(Plain.as_view()), Dispatched.as_view(), Rest.as_view({{"post": "create"}}), listed]):
+    with served(view, ONCEWARD=given, MIDDLEWARE=middleware):
+        key = {{"Idempotency-Key": str(number)}}
+        print([told(Client().post("/pay", headers=key)) for _ in "ab"], Order.objects.count() == number + 1)
+"""
     )
-    assert told.splitlines() == ["[(201, None), (201, 'true')]"] * 4 + ["4"]
+    assert told.splitlines() == ["[(201, None), (201, 'true')] True"] * 5
 
 
 def test_coroutines_are_guarded_and_atomic_refuses_them(small):
     told = small.run(
-        """
-        import asyncio
-        from asgiref.sync import sync_to_async
-        from django.http import HttpResponse
-        from django.test import AsyncClient, override_settings
-        from django.urls import path
-        from onceward.django import atomic, idempotent, once
-        from onceward.web import Rules, Scope
-        from shop.models import Order
+        WEB
+        + """
+import asyncio
 
-        @idempotent(Rules(scope=Scope.EVERYBODY), name="http")
-        async def view(request):
-            await Order.objects.acreate(reference="a", amount=1)
-            return HttpResponse("paid", status=201)
+@idempotent(RULES, name="http")
+async def view(request):
+    await Order.objects.acreate(reference="a", amount=1)
+    return HttpResponse("paid", status=201)
 
-        @once(key="key", name="t")
-        async def order(key):
-            await Order.objects.acreate(reference=key, amount=1)
-            return key
+@once(key="key", name="t")
+async def order(key):
+    await Order.objects.acreate(reference=key, amount=1)
+    return key
 
-        async def main():
-            print(await order("a"), await order("a"), await Order.objects.acount())
-            with override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("pay", view)]})):
-                for _ in range(2):
-                    answer = await AsyncClient().post("/pay", headers={"Idempotency-Key": '"k"'})
-                    print(answer.status_code, answer.headers.get("Idempotent-Replayed"), await Order.objects.acount())
+async def main():
+    print(await order("a"), await order("a"), await Order.objects.acount())
+    with served(view):
+        for _ in "ab":
+            print(told(await AsyncClient().post("/pay", **KEY)), await Order.objects.acount())
 
-        asyncio.run(main())
-        try:
-            atomic(main)
-        except TypeError as error:
-            print(error)
-        """
+asyncio.run(main())
+try:
+    atomic(main)
+except TypeError as error:
+    print(error)
+"""
     )
     lines = told.splitlines()
-    assert lines[:3] == ["a a 1", "201 None 2", "201 true 2"]
+    assert lines[:3] == ["a a 1", "(201, None) 2", "(201, 'true') 2"]
     assert "is a coroutine function" in lines[3]
-
-
-def test_a_view_commits_its_answer_with_its_effect(shop):
-    told = shop.run(
-        """
-        import json
-        from django.test import Client, override_settings
-        from django.urls import path
-        from onceward import current
-        from onceward.django import atomic, idempotent, once
-        from onceward.web import Rules, Scope
-        from rest_framework.decorators import api_view
-        from rest_framework.response import Response
-        from django.http import JsonResponse
-        from shop.models import Order
-
-        rules = Rules(scope=Scope.EVERYBODY)
-
-        @idempotent(rules, name="plain")
-        @atomic
-        def plain(request):
-            Order.objects.create(reference="a", amount=1)
-            return JsonResponse({"paid": 1}, status=201)
-
-        @idempotent(rules, name="rest")
-        @api_view(["POST"])
-        def rest(request):
-            return Response({"paid": Order.objects.create(reference="b", amount=1).reference}, 201)
-
-        urls = type("urls", (), {"urlpatterns": [path("plain", plain), path("rest", rest)]})
-        with override_settings(ROOT_URLCONF=urls):
-            for place in ("/plain", "/rest"):
-                for _ in range(2):
-                    answer = Client().post(place, headers={"Idempotency-Key": '"k"'})
-                    print(answer.status_code, answer.content, answer.headers.get("Idempotent-Replayed"))
-        print(Order.objects.count())
-        """
-    )
-    plain, rest = """b'{"paid": 1}'""", """b'{"paid":"b"}'"""
-    lines = [f"201 {plain} None", f"201 {plain} true", f"201 {rest} None", f"201 {rest} true", "2"]
-    assert told.splitlines() == lines
 
 
 @pytest.mark.nightly
 def test_an_operation_of_ninja_answers_once(small):
     python = environment("ninja", ["django==5.2.19", "django-ninja==1.7.1"])
     told = small.run(
-        """
-        import json
-        from django.test import Client, override_settings
-        from django.urls import path
-        from ninja import NinjaAPI, Schema
-        from ninja.decorators import decorate_view
-        from onceward.django import atomic, idempotent
-        from onceward.web import Rules, Scope
-        from shop.models import Order
+        WEB
+        + """
+from ninja import NinjaAPI, Schema
+from ninja.decorators import decorate_view
 
-        class Payment(Schema):
-            amount: int
+class Payment(Schema):
+    amount: int
 
-        api = NinjaAPI()
+api = NinjaAPI()
 
-        @api.post("/pay", response={201: dict})
-        @decorate_view(atomic, idempotent(Rules(scope=Scope.EVERYBODY), name="ninja"))
-        def pay(request, payment: Payment):
-            return 201, {"order": Order.objects.create(reference="n", amount=payment.amount).pk}
+@api.post("", response={201: dict})
+@decorate_view(atomic, idempotent(RULES, name="ninja"))
+def operation(request, payment: Payment):
+    return 201, {"order": Order.objects.create(reference="n", amount=payment.amount).pk}
 
-        with override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("api/", api.urls)]})):
-            for _ in range(2):
-                answer = Client().post("/api/pay", {"amount": 5}, "application/json", headers={"Idempotency-Key": '"k"'})
-                print(answer.status_code, answer.content, answer.headers.get("Idempotent-Replayed"))
-        print(Order.objects.count())
-        """,
+with override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("pay", api.urls)]})):
+    for _ in "ab":
+        answer = Client().post("/pay", {"amount": 5}, "application/json", **KEY)
+        print(told(answer), answer.content)
+print(Order.objects.count())
+""",
         python=python,
     )
-    assert told.splitlines() == ["201 b'{\"order\": 1}' None", "201 b'{\"order\": 1}' true", "1"]
+    assert told.splitlines() == ["(201, None) b'{\"order\": 1}'", "(201, 'true') b'{\"order\": 1}'", "1"]
 
 
-@pytest.mark.parametrize("setting", ["None", "True"])
-def test_the_middleware_takes_the_projects_ledger(small, setting):
+@pytest.mark.parametrize(
+    ("database", "lines"), [({}, ["ImproperlyConfigured", "0"]), ({"DATABASE": "default"}, ["[201, 201]", "1"])]
+)
+def test_the_middleware_takes_the_projects_ledger(small, database, lines):
     told = small.run(
-        f"""
-        from django.http import HttpResponse
-        from django.test import Client, override_settings
-        from django.urls import path
-        from onceward.web import Route, Rules, Scope
-        from shop.models import Order
-
-        def view(request):
-            Order.objects.create(reference="a", amount=1)
-            return HttpResponse(status=201)
-
-        urls = type("urls", (), {{"urlpatterns": [path("pay", view)]}})
-        given = {{"DATABASE": "default", "rules": Rules(Route("/pay"), scope=Scope.EVERYBODY), "name": "site"}}
-        if {setting} is None:
-            del given["DATABASE"]
-        middleware = ["onceward.web.django.IdempotencyMiddleware"]
-        with override_settings(ROOT_URLCONF=urls, ONCEWARD=given, MIDDLEWARE=middleware):
-            try:
-                print([Client().post("/pay", headers={{"Idempotency-Key": '"k"'}}).status_code for _ in "ab"])
-            except Exception as error:
-                print(type(error).__name__)
-        print(Order.objects.count())
-        """
+        WEB
+        + f"""
+given = {{"rules": Rules(Route("/pay"), scope=Scope.EVERYBODY), "name": "site", **{database}}}
+with served(pay, ONCEWARD=given, MIDDLEWARE=["onceward.web.django.IdempotencyMiddleware"]):
+    try:
+        print([Client().post("/pay", **KEY).status_code for _ in "ab"])
+    except Exception as error:
+        print(type(error).__name__)
+print(Order.objects.count())
+"""
     )
-    assert told.splitlines() == (["[201, 201]", "1"] if setting == "True" else ["ImproperlyConfigured", "0"])
+    assert told.splitlines() == lines
 
 
 def test_the_test_cases_begin_with_an_empty_ledger(bare):
