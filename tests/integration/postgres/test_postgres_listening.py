@@ -66,6 +66,14 @@ def until_listened_to(once, keys=1):
     until(lambda: sum(one.number is not None and bool(one.wakes) for one in list(ear._keys.values())) == keys)
 
 
+def met(holder, peer):
+    """Return a claim, and one that waits for its key and is listened to."""
+    claim = holder.acquire("k")
+    waiting = Waiting(peer)
+    until_listened_to(peer)
+    return claim, waiting
+
+
 @pytest.mark.usefixtures("told_only")
 @pytest.mark.parametrize(("end", "got"), [("complete", ["done"]), ("release", ["its own"])])
 def test_waiters_are_told_of_an_end(holder, peer, end, got):
@@ -137,9 +145,7 @@ def test_nobody_is_notified_when_nobody_waits(holder, peer, postgres):
 
 def test_a_listener_that_is_cut_off_leaves_nobody_waiting(holder, peer, postgres, monkeypatch):
     monkeypatch.setattr(listening, "DEAF", 0.1)
-    claim = holder.acquire("k")
-    waiting = Waiting(peer)
-    until_listened_to(peer)
+    claim, waiting = met(holder, peer)
     listeners = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_try_advisory_lock_shared%'"
     )
@@ -171,9 +177,7 @@ def test_through_a_pooler_nobody_listens_and_waiters_look(postgres15, caplog):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.usefixtures("told_only")
 def test_a_forked_child_listens_for_itself(holder, peer):
-    claim = holder.acquire("k")
-    waiting = Waiting(peer)
-    until_listened_to(peer)
+    claim, waiting = met(holder, peer)
     child = os.fork()
     if not child:
         os._exit(0 if peer.run("k", lambda: "its own") == "done" else 1)
@@ -255,9 +259,7 @@ def test_a_process_with_many_open_files_listens(holder, peer):
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1030)]
     try:
-        claim = holder.acquire("k")
-        waiting = Waiting(peer)
-        until_listened_to(peer)
+        claim, waiting = met(holder, peer)
         claim.complete("done")
         assert waiting.ended() == ["done"]
     finally:

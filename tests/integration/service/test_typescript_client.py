@@ -67,13 +67,6 @@ def told(process):
     return json.loads(line)
 
 
-def test_it_is_small_and_has_no_dependencies():
-    source = (SOURCE / "onceward.ts").read_text()
-    assert len(source.splitlines()) < 200
-    assert "import" not in source
-    assert "dependencies" not in json.loads((SOURCE / "package.json").read_text())
-
-
 @pytest.mark.nightly
 def test_a_wrong_type_does_not_compile(compiled, tmp_path):
     for file in ("onceward.ts", "tsconfig.json"):

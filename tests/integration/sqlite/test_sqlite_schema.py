@@ -82,14 +82,6 @@ def test_a_file_of_a_higher_minor_works_and_stays_what_it_is(once, path):
     assert sql(path, "SELECT value FROM onceward_meta WHERE name = 'layout'") == [("99",)]
 
 
-def test_another_major_version_is_refused_and_left_as_it_is(once, path):
-    sql(path, "UPDATE onceward_meta SET value = '2' WHERE name = 'version'")
-    before = columns(path)
-    with pytest.raises(StoreError, match="schema is version '2'"):
-        once.run("k", pytest.fail)
-    assert columns(path) == before
-
-
 def test_a_user_who_may_only_read_is_told_to_migrate(once, path, monkeypatch):
     monkeypatch.setattr(place, "may_write", lambda path: False)
     with pytest.raises(StoreError, match="call `onceward migrate --store sqlite:///"):

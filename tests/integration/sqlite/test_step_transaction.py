@@ -1,18 +1,14 @@
 """A step whose effect is in the ledger's own file: effect and entry commit together, and the handler goes on."""
 
-import os
-import signal
 import sqlite3
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
 import pytest
 
 from onceward import Busy, Claim, Once, OncewardError, Parked, ResultWarning, StepMade, StoreError
-from onceward.claim.stepping.handler_steps import HandlerSteps
 from onceward.core import steps
 from onceward.core.drivers import drive
 from onceward.core.steps import Lost
@@ -128,31 +124,6 @@ def test_a_transaction_within_it_is_refused_and_frees_nothing(once, path, effect
             claim.complete(5)
     assert effects() == ["effect"]
     second.close()
-
-
-def test_of_two_threads_with_one_name_one_makes_the_step(once, path, effects, monkeypatch):
-    both, begin = threading.Barrier(2, timeout=30), HandlerSteps.begin
-
-    def begins(*args, **options):
-        found = begin(*args, **options)
-        both.wait()  # neither has begun its transaction
-        return found
-
-    monkeypatch.setattr(HandlerSteps, "begin", begins)
-
-    def make(claim):
-        connection = sqlite3.connect(path, isolation_level=None)
-        try:
-            with claim.step_transaction("stock", connection):
-                act(connection)
-        finally:
-            connection.close()
-
-    with once.claim("k") as claim, ThreadPoolExecutor(2) as pool:
-        made = [pool.submit(make, claim).exception for _ in range(2)]
-        (refused,) = [error for exception in made if (error := exception()) is not None]
-    assert "two steps of this attempt have the name 'stock'" in str(refused)
-    assert effects() == ["effect"]
 
 
 def test_a_step_that_ends_beside_it_is_recorded_after_it(once, path, connection):
@@ -284,27 +255,6 @@ def test_a_result_that_cannot_be_stored_is_warned_of_after_the_commit(once, path
     with pytest.raises(Parked, match="'stock'"), once.claim("k") as claim, claim.step_transaction("stock", connection):
         act(connection, "twice")
     assert effects() == ["effect"]
-
-
-def test_a_killed_worker_leaves_both_or_neither(once, path, effects):
-    for moment in ("before", "after"):
-        child = os.fork()
-        if not child:
-            own = sqlite3.connect(path, isolation_level=None)
-            with Once(f"sqlite:///{path}").claim(moment, lease=0.3) as claim:
-                with claim.step_transaction("stock", own):
-                    act(own, moment)
-                    if moment == "before":
-                        os.kill(os.getpid(), signal.SIGKILL)
-                os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(child, 0)
-    time.sleep(0.4)
-    connection = sqlite3.connect(path, isolation_level=None)
-    for moment in ("before", "after"):
-        with once.claim(moment) as claim, suppress(StepMade), claim.step_transaction("stock", connection):
-            act(connection, f"{moment}, again")
-    connection.close()
-    assert effects() == ["after", "before, again"]
 
 
 def test_a_ledger_that_cannot_commit_with_a_record_says_which_can(connection):

@@ -334,27 +334,22 @@ def test_a_commit_that_fails_counts_the_attempt_of_a_key_claimed_with_it(once, p
 IO_ERROR = sqlite3.OperationalError("disk I/O error")
 
 
+@pytest.mark.parametrize("at_commit", [commits_and_raises, rolls_back_and_raises, raises])
 @pytest.mark.parametrize("error", [IO_ERROR, KeyboardInterrupt()], ids=["error", "interrupt"])
-def test_a_commit_that_was_made_though_it_raised_counts(once, path, effects, error):
-    connection = Commits(sqlite3.connect(path, isolation_level=None), commits_and_raises(error))
+def test_trouble_at_the_commit_leaves_the_claim_completed_or_as_it_was(once, path, effects, at_commit, error):
+    connection, made = (
+        Commits(sqlite3.connect(path, isolation_level=None), at_commit(error)),
+        at_commit is commits_and_raises,
+    )
     claim = once.acquire("k")
-    with contextlib.suppress(KeyboardInterrupt), claim.transaction(connection) as tx:
+    told = contextlib.nullcontext() if made and error is IO_ERROR else pytest.raises((StoreError, KeyboardInterrupt))
+    with told, claim.transaction(connection) as tx:
         act(tx)
+    if not made:
+        assert (claim.settled, effects(), status(once)) == (None, [], [("IN_PROGRESS", 1)])
+        claim.complete()
     assert claim.settled == "COMPLETED"
-    assert (effects(), status(once)) == (["effect"], [("COMPLETED", 1)])
-    connection.close()
-
-
-@pytest.mark.parametrize("at_commit", [rolls_back_and_raises, raises])
-@pytest.mark.parametrize("error", [IO_ERROR, KeyboardInterrupt()], ids=["error", "interrupt"])
-def test_a_commit_that_was_not_made_leaves_the_claim_as_it_was(once, path, effects, at_commit, error):
-    connection = Commits(sqlite3.connect(path, isolation_level=None), at_commit(error))
-    claim = once.acquire("k")
-    with pytest.raises((StoreError, KeyboardInterrupt)), claim.transaction(connection) as tx:
-        act(tx)
-    assert (claim.settled, effects(), status(once)) == (None, [], [("IN_PROGRESS", 1)])
-    claim.complete()
-    assert status(once) == [("COMPLETED", 1)]
+    assert (effects(), status(once)) == (["effect"] * made, [("COMPLETED", 1)])
     connection.close()
 
 
@@ -364,11 +359,15 @@ def test_a_commit_that_was_not_made_leaves_the_claim_as_it_was(once, path, effec
         {"row_factory": sqlite3.Row},
         {"row_factory": lambda _cursor, row: row[0], "text_factory": bytes},
         {"text_factory": lambda text: text.decode("latin-1").upper()},
+        {"detect_types": sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES},
     ],
 )
-def test_a_connection_may_have_factories_of_its_own(once, path, effects, settings):
-    connection = sqlite3.connect(path)
-    for name, value in settings.items():
+def test_a_connection_may_have_factories_and_converters_of_its_own(once, path, effects, settings):
+    for declared in ("TEXT", "REAL", "INTEGER"):  # for connections that detect types
+        sqlite3.register_converter(declared, lambda value: ("converted", value))
+    connection = sqlite3.connect(path, detect_types=settings.get("detect_types", 0))
+    own = {name: value for name, value in settings.items() if name != "detect_types"}
+    for name, value in own.items():
         setattr(connection, name, value)
     with once.transaction("k", connection) as tx:
         act(tx)
@@ -378,26 +377,6 @@ def test_a_connection_may_have_factories_of_its_own(once, path, effects, setting
     with pytest.raises(Completed) as done, once.transaction("k", connection):
         pass
     assert done.value.result == "told"
-    assert all(getattr(connection, name) is value for name, value in settings.items())
+    assert all(getattr(connection, name) is value for name, value in own.items())
     assert effects() == ["effect", "effect"]
     connection.close()
-
-
-def test_a_connection_may_have_converters_of_its_own(once, path, effects, monkeypatch):
-    monkeypatch.setattr(sqlite3, "converters", {})
-    before = dict(sqlite3.converters)
-    for declared in ("TEXT", "REAL", "INTEGER"):
-        sqlite3.register_converter(declared, lambda value: ("converted", value))
-    try:
-        connection = sqlite3.connect(path, detect_types=sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES)
-        for _ in range(2):
-            with contextlib.suppress(Completed), once.transaction("k", connection) as tx:
-                act(tx)
-        with once.acquire("held").transaction(connection) as tx:
-            act(tx)
-        assert effects() == ["effect", "effect"]
-        connection.close()
-    finally:
-        for declared in ("TEXT", "REAL", "INTEGER"):
-            sqlite3.converters.pop(declared, None)
-        sqlite3.converters.update(before)

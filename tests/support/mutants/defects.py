@@ -407,7 +407,7 @@ DEFECTS = (
         "stores/sqlite/clock.py",
         "return self._start + boottime() if self.boot else time.time()",
         "return time.time()",
-        "processes/test_sqlite_clock.py integration/sqlite/test_sqlite.py",
+        "processes/test_sqlite_clock.py",
         5,
     ),
     Defect(
