@@ -2,9 +2,7 @@
 
 import asyncio
 
-from onceward import (
-    Once,
-)
+from onceward import Once
 from onceward.core import steps
 from onceward.core.drivers import Sleep
 from onceward.core.policy import Policy

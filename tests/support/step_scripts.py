@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from onceward import (
-    Claim,
-)
+from onceward import Claim
 
 
 @dataclass

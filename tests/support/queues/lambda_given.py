@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from onceward.aws import (
-    Delivery,
-)
+from onceward.aws import Delivery
 from queues import lambda_events as events
 
 

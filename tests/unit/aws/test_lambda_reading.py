@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from onceward import Once
 from onceward.aws import (
     BatchFailed,
     MalformedRecord,
@@ -27,7 +26,6 @@ from onceward.aws import (
     on_sqs_fifo,
 )
 from onceward.aws.events.kpl import user_records
-from onceward.stores.memory import MemoryStore
 from queues import lambda_events as events
 from queues.lambda_events import changed
 from queues.lambda_given import given, keys, refusing
@@ -353,13 +351,9 @@ def test_a_stream_record_without_a_number_fails_the_invocation_at_once(once):
     assert {key: record.status for key, record in once.store.records.items()} == {"n:1": "COMPLETED", "n:3": "RELEASED"}
 
 
-def test_what_is_not_needed_may_be_missing():
+def test_what_is_not_needed_may_be_missing_and_a_fifo_message_needs_its_group(once):
     for name in ("eventSource", "eventSourceARN", "messageAttributes", "attributes", "receiptHandle"):
         event = changed(events.sqs("x"), "Records", 0, name)
-        assert given(Once(MemoryStore(), name="n"), on_sqs, event)[0] == ["x"]
-
-
-def test_a_fifo_message_without_a_group_is_malformed(once):
+        assert given(once, on_sqs, event, name=name)[0] == ["x"]
     event = changed(events.fifo(("a", "x"), ("a", "y")), "Records", 0, "attributes", "MessageGroupId")
-    handle = on_sqs_fifo(once)(lambda payload: None)
-    assert handle(event) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
+    assert on_sqs_fifo(once)(lambda payload: None)(event) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}

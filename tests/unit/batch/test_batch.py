@@ -6,16 +6,7 @@ import time
 
 import pytest
 
-from onceward import (
-    Busy,
-    Claim,
-    KeyMissing,
-    Mismatch,
-    Once,
-    OncewardError,
-    Parked,
-    current,
-)
+from onceward import Busy, Claim, KeyMissing, Mismatch, Once, OncewardError, Parked, current
 from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.testing.faults import Faults

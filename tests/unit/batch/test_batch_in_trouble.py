@@ -7,15 +7,7 @@ import time
 import pytest
 
 from faults.processes import lines, workers
-from onceward import (
-    LeaseLost,
-    Once,
-    OncewardError,
-    ResultNotRecorded,
-    ResultUnavailable,
-    StoreError,
-    current,
-)
+from onceward import LeaseLost, Once, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError, current
 from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore

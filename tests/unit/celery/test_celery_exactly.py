@@ -137,20 +137,18 @@ def test_what_does_not_fit_is_refused_when_decorating(app, once):
 
     def charge(order): ...
 
-    with pytest.raises(TypeError, match="Celery cannot await it"):
-        exactly(once, key="order")(coroutine)
-    with pytest.raises(TypeError, match="their broker keeps the arguments"):
-        exactly(once, key="order", keep_input=True)(charge)
-    with pytest.raises(ValueError, match="names no parameter"):
-        exactly(once, key="other")(charge)
-    with pytest.raises(TypeError, match="write @exactly"):
-        exactly(once, key="order")(app.task(charge, shared=False))
-    with pytest.raises(TypeError, match="is not a task yet"):
-        exactly(once, key="order")(charge)("a")
-    with pytest.raises(TypeError, match="give the task its ledger"):
-        app.task(charge, shared=False, base=OnceTask, lazy=False, name="other")
-    with pytest.raises(TypeError, match="give an Once"):
-        exactly("sqlite:///orders.db", key="order")(charge)
+    by_order = exactly(once, key="order")
+    for make, error, says in (
+        (lambda: by_order(coroutine), TypeError, "Celery cannot await it"),
+        (lambda: exactly(once, key="order", keep_input=True)(charge), TypeError, "their broker keeps the arguments"),
+        (lambda: exactly(once, key="other")(charge), ValueError, "names no parameter"),
+        (lambda: by_order(app.task(charge, shared=False)), TypeError, "write @exactly"),
+        (lambda: by_order(charge)("a"), TypeError, "is not a task yet"),
+        (lambda: app.task(charge, base=OnceTask, lazy=False, name="other"), TypeError, "give the task its ledger"),
+        (lambda: exactly("sqlite:///orders.db", key="order")(charge), TypeError, "give an Once"),
+    ):
+        with pytest.raises(error, match=says):
+            make()
 
 
 def test_a_key_completed_in_vain_is_not_given_back_for_a_retry(app, once):

@@ -6,12 +6,7 @@ import sqlite3
 import pytest
 
 import onceward
-from onceward import (
-    LeaseLost,
-    Made,
-    Once,
-    Parked,
-)
+from onceward import LeaseLost, Made, Once, Parked
 from onceward.stores.memory import MemoryStore
 from step_scripts import Charge, Script, Smtp, crashed, failing, only, record, step, stopping
 

@@ -11,12 +11,7 @@ from threading import Event
 import pytest
 
 import onceward
-from onceward import (
-    Claim,
-    LeaseLost,
-    Once,
-    OncewardError,
-)
+from onceward import Claim, LeaseLost, Once, OncewardError
 from onceward.results.step_entries import LONGEST
 from onceward.stores.memory import MemoryStore
 from step_scripts import Script, Smtp, record, step

@@ -6,15 +6,7 @@ import warnings
 import pytest
 
 import onceward
-from onceward import (
-    LeaseLost,
-    Once,
-    OncewardError,
-    Parked,
-    ResultWarning,
-    StepNotRecorded,
-    StoreError,
-)
+from onceward import LeaseLost, Once, OncewardError, Parked, ResultWarning, StepNotRecorded, StoreError
 from onceward.claim.stepping import handler_steps
 from onceward.claim.stepping.writer import StepWriter
 from onceward.results.step_entries import LONGEST

@@ -1,28 +1,13 @@
-"""What an installation needs: the library two packages, the command line two more."""
+"""What an installation without typer and rich can do, and what the command says then."""
 
 import os
-import re
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 
 import pytest
 
 from onceward import cli
 from tables import each
-
-PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-
-
-def names(requirements):
-    return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
-
-
-def test_the_library_needs_msgspec_and_jmespath_and_nothing_else():
-    assert names(PROJECT["dependencies"]) == {"msgspec", "jmespath"}
-    assert names(PROJECT["optional-dependencies"]["cli"]) == {"typer", "rich"}
-    assert PROJECT["optional-dependencies"]["dev"][0].startswith("onceward[cli,")
 
 
 @pytest.fixture

@@ -5,14 +5,7 @@ from contextvars import Context
 
 import pytest
 
-from onceward import (
-    Busy,
-    LeaseLost,
-    Once,
-    OncewardError,
-    StoreError,
-    current,
-)
+from onceward import Busy, LeaseLost, Once, OncewardError, StoreError, current
 from onceward.core import protocol, steps
 from onceward.core.drivers import Sleep, drive
 from onceward.core.policy import Policy

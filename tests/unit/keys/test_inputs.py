@@ -118,6 +118,10 @@ def test_input_that_is_not_what_was_expected_is_key_missing(once):
     for order in (None, "", b"\xff\xfe", 7, [], object(), "x" * 1_000_000, {"id": {}}, {"\ud800": 1}, loop):
         with pytest.raises((KeyMissing, TypeError)):
             key_of(once, "order.id", order)
+    paths = "[order.shop.id, order.gone]", "[order.shop.id, order.items[0]]", "{shop: order.shop.id, id: order.gone}"
+    for key, named in zip(paths, ("order.gone", "part 2", "order.gone"), strict=True):
+        with pytest.raises(KeyMissing, match=rf"handler.*{named}|{named}.*handler"):
+            once(key=key)(handler)(ORDER)
 
 
 def test_arguments_that_do_not_fit_are_a_type_error_before_anything_runs(once):
