@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from cryptography.fernet import Fernet
@@ -13,6 +14,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, fail_after, fail_before
+from printed.pages import run
 from tables import each
 
 pytestmark = pytest.mark.sampled(form=1, number=2)
@@ -313,3 +315,16 @@ def test_a_function_that_cannot_be_completed_is_refused():
         with pytest.raises(error, match=says):
             call()
     assert once.complete_lapsed(one.pay, one.pay) == Sweep()
+
+
+def test_the_examples_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made = []
+    space = {
+        "bank": SimpleNamespace(pay=lambda key, total: made.append(total) or {"id": f"ch_{total}"}),
+        "send_mail": lambda order: made.append("mail"),
+    }
+    run("docs/how-to/runbook.md", space, title="Finish half-done work")
+    assert capsys.readouterr().out == "Sweep(completed=0, failed=0, parked=0, taken=0, left=0)\n"
+    assert made == [1250, "mail"]
+    space["once"].close()

@@ -2,10 +2,15 @@
 
 import json
 
+import pytest
+
+from onceward import Once
 from onceward.aws.dead_letters.letters import Letters
 from onceward.aws.sqs.message import Message
 from onceward.consumers.redriving import planned
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.kafka import KafkaRedrive
+from onceward.rabbitmq import RabbitRedrive
 from onceward.testing.bench import claim_of
 from tables import each
 
@@ -56,3 +61,10 @@ def test_where_is_true_in_the_sense_of_jmespath(body, where, meant):
 )
 def test_what_is_done_about_a_message(record, completed, begun, step):
     assert planned(record, 100.0, completed, "keep", begun=begun).step == step
+
+
+@each("redrive", [KafkaRedrive, RabbitRedrive])
+@each("options", [{"limit": 0}, {"limit": -1}, {"completed": "rerun"}, {"in_doubt": "drop"}])
+def test_wrong_options_are_refused(redrive, options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        redrive(Once("memory:"), "orders", **options)

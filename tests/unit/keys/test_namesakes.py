@@ -127,17 +127,12 @@ APPLIED = {
 
 @pytest.mark.slow
 @each("apply", APPLIED.values())
-def test_wherever_a_function_gives_its_name_a_namesake_is_refused(once, apply):
+def test_wherever_a_function_gives_its_name_a_namesake_and_a_partial_are_refused(once, apply):
+    def send(channel, n): ...
+
     kept = [apply(once, sender("sms", []))]
     with pytest.raises(ValueError, match="name="):
         kept.append(apply(once, sender("email", [])))
-
-
-@each("apply", APPLIED.values())
-def test_a_partial_needs_a_name_as_a_lambda_does(once, apply):
-    def send(channel, n):
-        return channel
-
     with pytest.raises(ValueError, match=r"partial.*give name="):
         apply(once, functools.partial(send, "sms"))
 
@@ -203,23 +198,18 @@ def test_module_loaded_again_while_its_functions_are_in_use_keeps_working(once, 
     assert (kept(1), module.job(1), module.job(2), kept(3)) == (1, 1, 22, 1)
 
 
-def application(once, settings, connection):
-    """As an application factory makes its handlers."""
-
-    @once(key="order")
-    def charge(order: int, claim: Claim) -> str:
-        connection.append((order, claim.attempt, once.store.url))
-        return settings["currency"]
-
-    return charge
-
-
 def test_an_application_made_again_after_the_first_is_gone_keeps_working(once):
+    def application(connection):
+        @once(key="order")
+        def charge(order: int) -> str:
+            connection.append(order)
+            return "EUR"
+
+        charge.itself = charge  # a cycle, as applications are
+        return charge
+
     for connection in ([], ["used"], []):
-        app = application(once, {"currency": "EUR"}, connection)
-        assert app(len(once.store.records)) == "EUR"
-        app.itself = app  # a cycle, as applications are
-        del app
+        assert application(connection)(len(once.store.records)) == "EUR"
 
 
 def test_a_function_that_calls_itself_is_guarded(once):
@@ -259,11 +249,7 @@ def test_an_application_that_its_handlers_lead_to_is_made_again(once):
 
 
 class Sender:
-    def __init__(self):
-        self.sent = []
-
     def send(self, n: int, claim: Claim) -> str:
-        self.sent.append(n)
         return type(self).__name__
 
     @classmethod

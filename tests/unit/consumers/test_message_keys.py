@@ -1,12 +1,18 @@
-"""Bytes that are not UTF-8, such as a long of Java, are keys, too: two of them are never one key."""
+"""The keys of messages: bytes that are not UTF-8 are never one key, and a CloudEvent has one whichever form it comes in."""
 
 from types import SimpleNamespace
 
+import pytest
+
 from onceward.aws.events import amazon_mq, kafka
+from onceward.cloudevents import cloud_event_key
+from onceward.consumers.delivery import Delivery
+from onceward.errors import KeyMissing
 from onceward.faststream.on_rabbit import RabbitSettlement
 from onceward.kafka.partitions import Partition, received
 from onceward.rabbitmq.message import message_delivery
 from onceward.redis_streams.message import StreamEntry, entry_delivery
+from tables import each
 
 NUMBERS = [number.to_bytes(8, "big") for number in (200, 201)]
 
@@ -49,3 +55,29 @@ def test_an_empty_header_is_no_text():
     settlement = SimpleNamespace(source="q")
     (delivery,) = RabbitSettlement.deliveries(settlement, SimpleNamespace(raw_message=raw, message_id="1"))
     assert (delivery.header("order"), delivery.header("shop")) == (None, "a")
+
+
+def delivery(headers=(), data=None):
+    made = Delivery("queue", None)
+    made.id, made.header, made.data = "m", dict(headers).get, data
+    return made
+
+
+def test_binary_http_and_nats_encode_their_headers_and_have_the_key_of_the_structured_form():
+    structured = delivery(data={"specversion": "1.0", "source": "/café", "id": "7 %"})
+    encoded = delivery({"ce-source": "/caf%C3%A9", "ce-id": "7%20%25"})
+    plain = delivery({"ce_source": "/café", "ce_id": "7 %"})
+    assert {cloud_event_key(each) for each in (structured, encoded, plain)} == {"/café 7 %"}
+
+
+@each("space", [" ", "\t", "\u00a0"])
+def test_white_space_in_a_source_is_refused_because_another_event_could_have_its_key(space):
+    source = f"/shop{space}eu"
+    for event in (
+        delivery({"ce_source": source, "ce_id": "7"}),
+        delivery({"ce-source": "/shop%20eu", "ce-id": "7"}),
+        delivery(data={"specversion": "1.0", "source": source, "id": "7"}),
+    ):
+        with pytest.raises(KeyMissing, match="white space"):
+            cloud_event_key(event)
+    assert cloud_event_key(delivery({"ce_source": "/shop", "ce_id": "eu 7"})) == "/shop eu 7"
