@@ -12,7 +12,7 @@ from waiting import working
 
 @pytest.fixture
 def once():
-    made = Once("memory:", name="shop")
+    made = Once("memory:", name="shop", lease=20)
     yield made
     made.close()
 

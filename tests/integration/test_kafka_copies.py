@@ -11,7 +11,6 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from observing import note_outcomes
-from onceward import Once
 from onceward.consumers.retry_topics import configs_of
 from onceward.core.record import PARKED
 from onceward.kafka import KafkaRedrive
@@ -20,13 +19,6 @@ from queues.kafka_runs import PATIENCE, drain, headers, order, retries, working
 from servers.needs import missing
 from servers.wrong_clocks import library, wrong_clock
 from waiting import until
-
-
-@pytest.fixture
-def once():
-    made = Once("memory:", name="shop", lease=20)
-    yield made
-    made.close()
 
 
 def send(kafka, topic, value, key=None, headers=(), **settings):

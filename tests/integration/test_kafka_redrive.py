@@ -3,19 +3,9 @@
 import json
 from contextlib import closing
 
-import pytest
-
 from observing import note_outcomes
-from onceward import Once
 from onceward.core.record import COMPLETED, PARKED
 from onceward.kafka import KafkaRedrive, KafkaWorker
-
-
-@pytest.fixture
-def once():
-    made = Once("memory:", name="shop", lease=20)
-    yield made
-    made.close()
 
 
 def order(number, **more):

@@ -2,17 +2,10 @@
 
 import pytest
 
-from onceward import Claim, Once
+from onceward import Claim
 from onceward.kafka import KafkaTarget, KafkaWorker, send
 from onceward.outbox import MessageRefused, OutboxMessage
 from tables import each
-
-
-@pytest.fixture
-def once():
-    made = Once("memory:", name="shop")
-    yield made
-    made.close()
 
 
 @pytest.fixture

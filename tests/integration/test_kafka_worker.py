@@ -6,20 +6,12 @@ import time
 import pytest
 
 from observing import note_outcomes
-from onceward import Once
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.delivery import Delivery
 from onceward.core.record import COMPLETED, PARKED
 from onceward.kafka import KafkaWorker
 from queues.kafka_runs import PATIENCE, QUICK, drain, headers, order, retries, working
 from waiting import until
-
-
-@pytest.fixture
-def once():
-    made = Once("memory:", name="shop", lease=20)
-    yield made
-    made.close()
 
 
 def test_the_default_key_is_the_header_or_else_where_the_record_is(once, kafka, topic):

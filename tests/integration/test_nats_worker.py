@@ -13,7 +13,7 @@ from onceward.nats import NatsWorker
 from onceward.nats.settings import takes
 from queues.shops import NatsShop
 from tables import each
-from waiting import PATIENCE, until, working
+from waiting import until, working
 
 
 @pytest.fixture
@@ -190,26 +190,15 @@ def test_a_missing_stream_and_a_server_that_is_away_are_told(nats, once):
 
 
 def test_a_consumer_deleted_under_a_worker_ends_it(shop, once):
-    ended = []
-
-    def run():
-        try:
-            NatsWorker(once, shop.orders, print, url=shop.url).run()
-        except BrokerError as error:
-            ended.append(str(error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-
     async def delete(jetstream):
         try:
             return await jetstream.delete_consumer(shop.stream, "shop")
         except NotFoundError:
             return False
 
-    until(lambda: shop.do(delete))
-    thread.join(PATIENCE)
-    assert "was deleted" in ended[0]
+    threading.Thread(target=until, args=(lambda: shop.do(delete),)).start()
+    with pytest.raises(BrokerError, match="was deleted"):
+        NatsWorker(once, shop.orders, print, url=shop.url).run()
 
 
 @each(

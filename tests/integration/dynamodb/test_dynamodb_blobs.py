@@ -8,6 +8,7 @@ import warnings
 from urllib.parse import unquote
 
 import pytest
+from test_dynamodb_transact import adding
 
 import onceward
 from onceward import LeaseLost, Once, ResultUnavailable, StoreError, current
@@ -228,17 +229,6 @@ def money(dynoxide, table):
 def spent(dynoxide, money):
     """Returns what is on the account."""
     return lambda: sum(int(item["n"]["N"]) for item in dynoxide.items(money))
-
-
-def adding(money):
-    return {
-        "Update": {
-            "TableName": money,
-            "Key": {"id": {"S": "alice"}},
-            "UpdateExpression": "ADD n :one",
-            "ExpressionAttributeValues": {":one": {"N": "1"}},
-        }
-    }
 
 
 def test_a_transaction_with_a_large_result(once, money, spent):

@@ -1,14 +1,17 @@
-"""Effects in DynamoDB that commit together with the record: all of it, or nothing."""
+"""Effects in DynamoDB that commit together with the record, and messages that leave with it: all of it, or nothing."""
 
 import asyncio
+import random
 import threading
 import time
 
 import pytest
 
-from onceward import EffectRefused, Once, Parked, StoreError, current
+from onceward import EffectRefused, Once, Parked, ResultWarning, StoreError, current
+from onceward.outbox import drain
 from onceward.stores.dynamodb import open_table
 from onceward.testing.clock import ManualClock
+from queues.boxes import Box
 from servers.proxy import Fault, Refuse
 
 
@@ -244,3 +247,79 @@ def test_a_write_that_is_too_large_is_not_blamed_on_the_result(url, money):
     with pytest.raises(StoreError, match="size") as caught:
         Once(url).transact("k", [large])
     assert "max_result" not in str(caught.value)
+
+
+@pytest.fixture
+def box():
+    return Box(batch=10)
+
+
+def large():
+    return random.Random(1).randbytes(320_000).hex()
+
+
+def unsent(once):
+    return [record.unsent for record, _ in once.ledger.records()]
+
+
+def test_messages_of_a_batch_leave_together(once, box):
+    batch = once.batch(lambda n: current().send(box.address, n), key="n", name="b")
+    assert {outcome.status for outcome in batch.run(list(range(30)))} == {"done"}
+    assert drain(10) == 0
+    assert sorted(map(int, box.bodies)) == list(range(30))
+    assert unsent(once) == [None] * 30
+
+
+def test_messages_leave_with_writes_of_the_handler(once, box, money, dynoxide):
+    def place():
+        claim = current()
+        claim.send(box.address, 1)
+        return claim.transact([opening(money)], "placed")
+
+    assert once.run("k", place) == "placed"
+    assert drain(10) == 0
+    assert (box.bodies, unsent(once), len(dynoxide.items(money))) == (["1"], [None], 1)
+
+
+def test_writes_that_are_refused_send_nothing_until_the_completion(once, box, money):
+    once.transact("open", [opening(money)])
+
+    def place():
+        claim = current()
+        claim.send(box.address, 1)
+        with pytest.raises(EffectRefused):
+            claim.transact([opening(money)])
+        assert box.bodies == []
+        claim.send(box.address, 2)
+
+    once.run("k", place)
+    assert drain(10) == 0
+    assert (box.bodies, set(unsent(once))) == (["1", "2"], {None})
+
+
+def test_a_result_that_is_too_large_harms_no_message(url, box):
+    once = Once(url, max_result=10**6)
+
+    def place():
+        current().send(box.address, "x" * 60_000)
+        return large()  # which just fits, without the message
+
+    with pytest.warns(ResultWarning):
+        once.run("k", place)
+    assert drain(10) == 0
+    assert (len(box.bodies), unsent(once)) == (1, [None])
+    ((record, _),) = once.ledger.records()
+    assert record.result is None
+    assert once.run("bare", large) == large()
+
+
+def test_striking_out_keeps_a_result_in_pieces_of_its_own(once, box):
+    def place():
+        current().send(box.address, 1)
+        return "large " * 20_000
+
+    made = once.run("k", place)
+    assert drain(10) == 0
+    assert unsent(once) == [None]
+    assert once.run("k", place) == made
+    assert box.bodies == ["1"]

@@ -20,7 +20,7 @@ from onceward.rabbitmq import RabbitRedrive, RabbitWorker
 from onceward.rabbitmq.redrive import unpark_at
 from places import SOURCES
 from servers.rabbitmq import Rabbitmq
-from waiting import until
+from waiting import until, working
 from web.visitors import DashboardVisitor
 
 PATIENCE = 120.0
@@ -36,13 +36,6 @@ class Latin(str):
 
 
 @pytest.fixture
-def once():
-    made = Once("memory:", name="shop")
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def queue(rabbitmq):
     return rabbitmq.queue(f"copied-{uuid.uuid4().hex[:8]}")
 
@@ -55,12 +48,6 @@ def server():
     made.stop()
 
 
-def running(worker):
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    return thread
-
-
 def failing(order: dict):
     raise ZeroDivisionError
 
@@ -69,13 +56,8 @@ def test_headers_of_any_kind_reach_the_dead_letters(rabbitmq, once, queue):
     own = {"text": Latin("cafe"), "within": {"list": [Latin("cafe"), 5]}, "plain": "text", "none": None}
     rabbitmq.publish(queue, {"id": 1}, headers=own)
     options = {"key": "order.id", "max_attempts": 2, "backoff": (0.1, 0.1), "wait": 0.2}
-    worker = RabbitWorker(once, queue, failing, url=rabbitmq.url, **options)
-    thread = running(worker)
-    try:
+    with working(RabbitWorker(once, queue, failing, url=rabbitmq.url, **options)):
         until(lambda: rabbitmq.ready(f"{queue}.onceward-dead") == 1)
-    finally:
-        worker.stop()
-        thread.join(PATIENCE)
     (letter,) = rabbitmq.take(f"{queue}.onceward-dead")
     assert {name: letter.headers[name] for name in own} == {
         "text": bytearray(b"caf\xe9"),
@@ -103,21 +85,13 @@ def test_headers_that_fill_a_frame_do_not_end_the_connection(rabbitmq, once, que
     def refusing(order: dict):
         raise ValueError(200 * "x")  # the reason of the dead letter
 
-    frame, own = (
-        131_072,
-        len(b"x-filler") + 70,
-    )  # bytes of RabbitMQ's default frame_max; and of what surrounds the header
+    frame, own = 131_072, len(b"x-filler") + 70  # bytes: the default frame_max, and what surrounds the header
     rabbitmq.publish(queue, {"id": 1}, headers={"x-filler": "y" * (frame - own - 200)}, message_id="fits")
     rabbitmq.publish(queue, {"id": 2}, headers={"x-filler": "y" * (frame - own)}, message_id="too-large")
     options = {"key": "order.id", "max_attempts": 1, "backoff": (0.1, 0.1), "wait": 0.2}
-    worker = RabbitWorker(once, queue, refusing, url=rabbitmq.url, **options)
-    thread = running(worker)
-    try:
+    with working(RabbitWorker(once, queue, refusing, url=rabbitmq.url, **options)):
         until(lambda: rabbitmq.ready(f"{queue}.onceward-dead") == 1)
         until(lambda: "frame_max" in caplog.text)
-    finally:
-        worker.stop()
-        thread.join(PATIENCE)
     (letter,) = rabbitmq.take(f"{queue}.onceward-dead")
     assert letter.message_id == "fits"
     assert rabbitmq.ready(queue) == 1
@@ -134,15 +108,10 @@ def test_a_letter_waits_until_a_full_dead_letter_queue_has_room(rabbitmq, once, 
     rabbitmq.publish(queue, {"id": 1}, {"id": 2})
     told = []
     note_outcomes(lambda outcome: told.append(outcome.status))
-    worker = RabbitWorker(once, queue, failing, **options)
-    thread = running(worker)
-    try:
+    with working(RabbitWorker(once, queue, failing, **options)):
         until(lambda: told.count("parked") > 3)
         assert [len(letter.body) for letter in rabbitmq.take(dead)] == [5000]
         until(lambda: rabbitmq.ready(dead) == 2)
-    finally:
-        worker.stop()
-        thread.join(PATIENCE)
     assert sorted(json.loads(letter.body)["id"] for letter in rabbitmq.take(dead)) == [1, 2]
     assert once.ledger.show("shop:1")[0].attempts == 1
 
@@ -160,7 +129,8 @@ def test_a_stop_does_not_wait_for_a_node_that_hangs(server, once):
         ran.append(order["id"])
 
     worker = RabbitWorker(once, queue, handler, key="order.id", url=server.url, wait=0.2, concurrency=1)
-    thread = running(worker)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
     assert begun.wait(PATIENCE)
     server.pause()
     try:

@@ -10,7 +10,7 @@ from onceward.consumers.broker import BrokerError
 from onceward.core.record import PARKED
 from onceward.rabbitmq import RabbitWorker
 from tables import each
-from waiting import PATIENCE, until
+from waiting import until
 
 
 @pytest.fixture
@@ -111,28 +111,10 @@ def test_a_broker_that_is_away_is_told_without_the_password(once):
 
 
 def test_a_queue_deleted_under_a_worker_ends_it(rabbitmq, once, queue):
-    ended = []
-
-    def run():
-        try:
-            RabbitWorker(once, queue, print, url=rabbitmq.url, wait=0.2).run()
-        except BrokerError as error:
-            ended.append(str(error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-
     async def delete(channel):
-        await channel.queue_delete(queue)
+        declared = await channel.declare_queue(queue, passive=True)
+        return declared.declaration_result.consumer_count and await channel.queue_delete(queue)
 
-    until(lambda: _consumers(rabbitmq, queue) == 1)
-    rabbitmq.do(delete)
-    thread.join(PATIENCE)
-    assert "there is no queue" in ended[0]
-
-
-def _consumers(rabbitmq, queue):
-    async def look(channel):
-        return (await channel.declare_queue(queue, passive=True)).declaration_result.consumer_count
-
-    return rabbitmq.do(look)
+    threading.Thread(target=until, args=(lambda: rabbitmq.do(delete),)).start()
+    with pytest.raises(BrokerError, match="there is no queue"):
+        RabbitWorker(once, queue, print, url=rabbitmq.url, wait=0.2).run()

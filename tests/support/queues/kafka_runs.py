@@ -1,13 +1,12 @@
 """Runs of a Kafka worker in tests: to the end of its topic, or beside the test."""
 
 import json
-import threading
-from contextlib import contextmanager
 
 from observing import note_outcomes
 from onceward.consumers.dead_letters import GROUP, retry_name
 from onceward.consumers.retry_topics import CLOCK
 from onceward.kafka import KafkaWorker
+from waiting import working as at_work
 
 PATIENCE = 180.0
 QUICK = {"session_timeout_ms": 60_000, "heartbeat_interval_ms": 500}
@@ -25,27 +24,9 @@ def drain(once, kafka, topic, handler, **options):
     return told
 
 
-@contextmanager
 def working(once, kafka, topic, handler, **options):
     options = {"group": topic, "settings": QUICK, **options}
-    worker = KafkaWorker(once, topic, handler, servers=kafka.servers, **options)
-    failed = []
-
-    def run():
-        try:
-            worker.run()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield worker
-    finally:
-        worker.stop()
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-        assert not failed, failed
+    return at_work(KafkaWorker(once, topic, handler, servers=kafka.servers, **options))
 
 
 def retries(kafka, topic):
