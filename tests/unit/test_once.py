@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import onceward
-from onceward import Completed, Once, current
+from onceward import Completed, Once
 from onceward.stores.memory import MemoryStore
 from tables import each
 
@@ -53,17 +53,6 @@ def test_using_changes_the_defaults_of_a_new_once_on_the_same_store():
     assert other.store is once.store
     assert (other.policy.lease, other.policy.max_attempts) == (8, 3)
     assert once.policy.lease == 5
-
-
-def test_two_stores_are_two_ledgers():
-    def nested():
-        return current().record.key
-
-    def outer():
-        return two.run("k", nested)
-
-    one, two = Once(MemoryStore(), name="n"), Once(MemoryStore(), name="n")
-    assert one.run("k", outer) == "n:k"
 
 
 def test_a_claim_context_can_be_entered_again_after_it_was_left():

@@ -70,15 +70,6 @@ def test_each_record_is_claimed_and_then_ended(once, heard, awaiting):
     assert all(event.ran is not None and event.left > 0 for event in heard[3:5])
 
 
-def test_what_was_done_or_parked_before_is_told(once, heard, awaiting):
-    records = [{"id": 1}, {"id": 2, "fails": True}]
-    run(once, work, records, awaiting, on_error="park")
-    heard.clear()
-    run(once, work, records, awaiting)
-    assert told(heard) == [("b:1", "replayed"), ("b:2", "parked")]
-    assert heard[1].again
-
-
 def test_what_is_claimed_and_not_begun_is_given_back(once, heard, awaiting):
     class Interrupt(BaseException):
         pass

@@ -161,19 +161,6 @@ def test_key_parked_by_failure_is_told_once_and_each_delivery_of_it_again(house)
     assert isinstance(house.heard[2].error, Parked)
 
 
-def test_a_key_whose_attempts_are_used_up_is_parked_by_the_next_claim(house):
-    house.acquire(lease=10)
-    house.clock.advance(11)
-    for _ in range(2):
-        with pytest.raises(Parked):
-            house.run(int, max_attempts=1)
-    assert [(event.kind, event.again) for event in house.heard] == [
-        ("claimed", False),
-        ("parked", False),
-        ("parked", True),
-    ]
-
-
 def test_a_busy_key_is_told_with_the_lease_left_and_the_time_waited(house):
     house.acquire(lease=40)
     house.clock.advance(1)
@@ -304,21 +291,6 @@ def test_an_interrupt_in_an_observer_goes_on_and_gives_the_key_back(house):
         once.run("k", int)
     assert house.run(int) == 0
     assert house.heard[0].attempt == 1
-
-
-def test_an_observer_may_use_the_ledger_and_is_not_told_of_that(store_on):
-    clock = ManualClock(1000.0)
-    heard, store = Heard(), store_on(clock)
-
-    def audit(event):
-        if isinstance(event, Event):
-            once.run(f"audit-{event.kind}", int)
-
-    once = Once(store, name="n", clock=clock, observe=[audit, heard])
-    once.run("k", int)
-    assert heard.kinds == ["claimed", "completed"]
-    assert {record.key for record, _ in once.ledger.records()} == {"n:k", "n:audit-claimed", "n:audit-completed"}
-    once.close()
 
 
 def test_a_log_line_stays_one_line_without_controls(house, caplog):

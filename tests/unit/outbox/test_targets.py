@@ -57,19 +57,6 @@ def test_a_child_that_is_forked_while_a_target_is_opened_opens_others():
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_target_can_register_others_in_a_thread_that_it_waits_for():
-    def slow(address):
-        thread = threading.Thread(target=register, args=("registered-meanwhile", lambda _: RecordedTarget()))
-        thread.start()
-        thread.join(10)
-        assert not thread.is_alive()
-        return RecordedTarget()
-
-    register("registers", slow)
-    open_target("registers:x")
-    open_target("registered-meanwhile:x")
-
-
 def test_of_two_threads_that_open_an_address_both_get_one_target_and_the_other_is_closed():
     both, closed, opened = threading.Barrier(2, timeout=60), threading.Event(), []
 

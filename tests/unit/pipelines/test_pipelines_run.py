@@ -124,15 +124,6 @@ def test_an_item_that_comes_in_another_place_of_another_batch_is_not_charged_aga
     assert made() == ["none", "b", "mail", "mail"]
 
 
-def test_a_sink_under_a_guard_prints_once_for_its_key(folder):
-    sinks = "concurrency: 1\nsinks:\n  - stdout:\n    guard: {key: message.shop}\n"
-    lines = [{"id": 1, "shop": "a"}, {"id": 2, "shop": "a"}]
-    file, _ = written(folder, sinks, lines=lines)
-
-    for _ in range(2):
-        assert {one.key: one.value for one in run(file)} == {"orders:1": [lines[0]], "orders:2": None}
-
-
 def test_a_killed_watchdog_is_no_error_of_a_step_and_another_is_started(folder, monkeypatch):
     command = "[sh, -c, 'echo run >> log; if [ ! -e killed ]; then touch killed; kill -9 $PPID; sleep 60; fi']"
     steps = f"concurrency: 1\nsteps:\n  - run: {{command: {command}}}\n    on_error: skip\n"
@@ -142,19 +133,3 @@ def test_a_killed_watchdog_is_no_error_of_a_step_and_another_is_started(folder, 
     assert [one.status for one in run(file)] == ["failed", "done"]
     assert sorted(one.status for one in run(file)) == ["done", "replayed"]
     assert (folder / "log").read_text() == "run\n" * 3
-
-
-def test_an_item_with_the_key_of_another_item_of_its_message_is_dropped(folder):
-    steps = (
-        "steps:\n  - each:\n      items: message.items\n      to: left\n      steps:\n        - guard:\n"
-        "            key: message.sku\n            on_duplicate: drop\n            steps:\n"
-        "              - call: {function: SHOP:reserve}\nsinks:\n  - stdout:\n"
-    )
-    effects = "def reserve(item):\n    made.append(item['sku'])\n    assert len(made) != 2\n"
-    items = [{"sku": "a"}, {"sku": "b"}, {"sku": "a"}]
-    file, made = written(folder, steps, lines=[{"id": 1, "items": items}], effects=effects)
-
-    assert [one.status for one in run(file)] == ["failed"]
-    (outcome,) = run(file)
-    assert outcome.value == [{"id": 1, "items": items, "left": items[:2]}]
-    assert made() == ["a", "b", "b"]

@@ -85,11 +85,6 @@ def test_a_window_that_fails_is_tried_again(made):
     assert len(effects()) == 3
 
 
-def test_a_window_that_is_parked_is_left(made):
-    file, _ = made({"every": "1000d"}, step="raise OSError", more="guard: {key: message.window, attempts: 2}\n")
-    assert [one.status for one in run(file)][-1] == "parked"
-
-
 @pytest.mark.parametrize("windows_later", [1, 20])
 def test_a_half_done_window_is_finished_after_others_have_begun(made, monkeypatch, windows_later):
     file, effects = made({"every": "1000d"}, step="made.append(message)\n    assert len(made) > 1")
@@ -180,14 +175,6 @@ def test_a_window_longer_than_the_retention_is_run_once(made, guard):
         ((left,),) = ledger.execute("SELECT expires_at - unixepoch() FROM onceward WHERE key = ?", (done.key,))
     assert left >= 1000 * 86_400  # a start in this window or the next one finds it
     assert len(effects()) == 1
-
-
-def test_windows_of_one_key_are_apart_by_its_retention(made):
-    file, _ = made({"every": "1000d", "data": 7}, more="guard: {key: message.data, retention: 60}\n")
-    with contextlib.closing(sqlite3.connect(file.parent / "ledger.db")) as ledger:
-        (done,) = run(file)
-        ((left,),) = ledger.execute("SELECT expires_at - unixepoch() FROM onceward WHERE key = ?", (done.key,))
-    assert left <= 61
 
 
 def test_a_clock_that_is_set_back_begins_no_running_window_again(made, monkeypatch):

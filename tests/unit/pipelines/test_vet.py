@@ -303,9 +303,3 @@ def test_a_dry_run_makes_nothing_and_touches_no_ledger(cli):
     result = cli.run("run", "a.yaml", "--dry-run")
     assert result.stdout == b'pay: {"id":1}\nfile: {"id":1,"paid":null}\n'
     assert sorted(one.name for one in cli.folder.iterdir()) == ["a.yaml", "orders.ndjson"]
-
-
-def test_a_second_run_prints_the_whole_output_or_only_what_is_new(cli):
-    cli.write("a.yaml", GOOD)
-    printed = b'{"id":1,"paid":"{\\"id\\": 1}"}\n'
-    assert [cli.run("run", "a.yaml", *more).stdout for more in ((), (), ("--new-only",))] == [printed, printed, b""]

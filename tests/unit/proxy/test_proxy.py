@@ -219,17 +219,6 @@ def test_a_body_that_must_not_be_is_no_answer_to_another(once, method, status):
     with_upstream(with_body, OK)(main)
 
 
-def test_what_an_upstream_says_unasked_answers_nobody(once):
-    async def main(upstream):
-        proxy = upstream.proxy(once)
-        assert (await ask(proxy)).status == 201
-        await asyncio.sleep(0.1)
-        assert (await ask(proxy, headers=[(b"idempotency-key", b"l")])).status == 201
-        assert upstream.connections == 2
-
-    with_upstream(OK + OK, OK)(main)
-
-
 def test_the_answer_of_a_request_whose_client_left_is_recorded(once):
     async def slow(reader, writer):
         begun.set()

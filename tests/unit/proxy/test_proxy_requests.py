@@ -50,22 +50,6 @@ def test_a_request_without_a_key_streams_both_ways(once):
     with_upstream(raw=echo)(main)
 
 
-def test_an_early_answer_ends_an_upload(once):
-    async def refuse(reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 413 X\r\nContent-Length: 0\r\n\r\n")
-        await reader.read()
-
-    async def main(upstream):
-        proxy = upstream.proxy(once)
-        client = Client(b"a")
-        client.pending[0]["more_body"] = True  # its end never comes
-        await proxy(scope([(b"transfer-encoding", b"chunked")], "PUT"), client.receive, client.send)
-        assert (client.status, client.body) == (413, b"")
-
-    with_upstream(raw=refuse)(main)
-
-
 @pytest.mark.parametrize("method", ["POST", "PUT"])  # with a key, and without
 def test_a_client_that_is_silent_in_its_body_is_given_up(once, method):
     async def main(upstream):

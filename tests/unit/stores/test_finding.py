@@ -120,14 +120,6 @@ def without_index(path, name=STOPPED_INDEX):
         connection.commit()
 
 
-def test_the_index_reads_no_other_record(store, path, monkeypatch):
-    assert STOPPED_INDEX in indexes(path)
-    looked = []
-    monkeypatch.setattr("onceward.stores.sqlite.finding.next_page", lambda *told: looked.append(told[2]))
-    found(store, Criteria(("PARKED",)))
-    assert looked == [sum(one.status in {"PARKED", "RELEASED"} for one in RECORDS)]
-
-
 def test_a_former_versions_file_gets_the_index_by_migrate_alone(path):
     without_index(path)
     store = SqliteStore(path, clock=ManualClock(NOW))
@@ -142,16 +134,3 @@ def test_a_former_versions_file_gets_the_index_by_migrate_alone(path):
     assert STOPPED_INDEX in indexes(path)
     assert found(store, Criteria(("PARKED",))) == parked
     store.close()
-
-
-def test_a_page_ends_after_so_many_rows_that_were_looked_at(store, monkeypatch):
-    monkeypatch.setattr("onceward.stores.sql.finding.LOOKED_AT", 7)
-    keys, pages, after = [], 0, None
-    while True:
-        page = drive(store.select(ByKey(criteria=Criteria(("COMPLETED",), 60.0)), after, 3), store)
-        keys += [record.key for record in page.records]
-        pages, after = pages + 1, page.next
-        if after is None:
-            break
-    assert keys == [one.key for one in RECORDS if meets(one, Criteria(("COMPLETED",), 60.0).clause, NOW)]
-    assert pages >= len(RECORDS) // 7

@@ -29,15 +29,6 @@ def parked(once, key):
     return f"claim:{key}"
 
 
-def test_records_are_listed_by_prefix_and_status(once, ledger):
-    once.acquire("1", name="a").complete()
-    once.acquire("2", name="a")
-    once.acquire("3", name="ab").complete()
-    assert [record.key for record, _ in ledger.records("a:")] == ['a:"1"', 'a:"2"']
-    assert [record.key for record, _ in ledger.records(status="COMPLETED")] == ['a:"1"', 'ab:"3"']
-    assert list(ledger.records("nothing")) == []
-
-
 @each("prefix", ["%", "_", "'", '"', "\\", "a%", "ü", "\x00", "\U0010ffff", "*", "["])
 def test_a_prefix_is_taken_as_it_is(once, ledger, prefix):
     if not list(ledger.records()):

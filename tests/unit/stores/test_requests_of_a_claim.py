@@ -3,7 +3,6 @@
 import pytest
 
 from onceward import Once
-from onceward.observe import Event
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing import Faults, ManualClock
@@ -37,15 +36,3 @@ def test_a_first_call_takes_two_a_duplicate_one_a_failed_one_two_and_its_retry_t
     assert requests_of(store, lambda: once.run("k", int)) == 1
     assert requests_of(store, lambda: once.run("other", fail), ValueError) == 2
     assert requests_of(store, lambda: once.run("other", int)) == 3
-
-
-def test_a_takeover_takes_two_requests_and_is_told(ledger):
-    clock, store = ledger
-    told = []
-    once = Once(store, name="n", lease=60, heartbeat=0, clock=clock, observe=[told.append])
-    once.acquire("k")
-    clock.advance(61)
-    assert requests_of(store, lambda: once.acquire("k")) == 2
-    events = [event for event in told if isinstance(event, Event)]
-    assert [event.kind for event in events][-1] == "taken_over"
-    assert events[-1].attempt == 2

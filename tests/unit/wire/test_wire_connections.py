@@ -130,13 +130,6 @@ def test_requests_go_over_tls_with_the_certificates_of_aws_ca_bundle(carrier, tl
     assert server.requests[1][1] == large
 
 
-def test_plain_http_where_tls_is_spoken_is_a_passing_error(carrier, tls):
-    with Server(serve(answer()), tls=tls[1]) as server:
-        assert carrier.refused(carrier.wire(server.url.replace("https", "http"))).transient
-    with Server(once(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as server:
-        assert carrier.refused(carrier.wire(server.url.replace("http", "https"), timeout=0.2)).transient
-
-
 @pytest.mark.parametrize(
     ("scheme", "host", "environment", "allowed"),
     [
