@@ -54,7 +54,7 @@ histories: $(VENV)/installed
 # 5,000 messages through a broker whose consumers are killed every few seconds: `make campaign BROKER=sqs`. STORE=redis is another
 # ledger, and MESSAGES=20000 another number (SQS sends ten times as many). BROKER=proxy and BROKER=service do the same with requests.
 campaign: $(VENV)/installed
-	ONCEWARD_NIGHTLY=1 ONCEWARD_CAMPAIGN_MESSAGES=$(or $(MESSAGES),5000) ONCEWARD_CAMPAIGN_LEDGER=$(STORE) $(BIN)/python -m pytest -q -s tests/processes/test_campaign_$(BROKER).py
+	ONCEWARD_NIGHTLY=1 ONCEWARD_CAMPAIGN_MESSAGES=$(or $(MESSAGES),5000) ONCEWARD_CAMPAIGN_LEDGER=$(STORE) $(BIN)/python -m pytest -q -s tests/processes/test_campaigns.py -k "[$(BROKER) or of_$(BROKER)"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

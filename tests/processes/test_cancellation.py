@@ -9,9 +9,10 @@ import os
 import random
 import subprocess
 import sys
-import threading
+import textwrap
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -175,135 +176,40 @@ def leaves(error):
     return [] if error is None else [error]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_storm_of_cancellations_leaves_a_sound_ledger(tmp_path, seed):
-    storm = Storm(tmp_path / "ledger.db", seed)
-    asyncio.run(storm.rage(1.5))
+@pytest.mark.parametrize("loops", [1, 2])
+def test_a_storm_of_cancellations_in_loops_of_several_threads_leaves_a_sound_ledger(tmp_path, loops):
+    storm = Storm(tmp_path / "ledger.db", seed=loops)
+    with ThreadPoolExecutor(loops) as pool:
+        raging = [pool.submit(lambda: asyncio.run(storm.rage(1.5, WORKERS // loops))) for _ in range(loops)]
+    for one in raging:
+        one.result(timeout=2 * PATIENCE)
     storm.check()
-
-
-def test_two_event_loops_in_two_threads_share_one_once(tmp_path):
-    storm = Storm(tmp_path / "ledger.db", seed=3)
-    threads = [threading.Thread(target=lambda: asyncio.run(storm.rage(1.5, WORKERS // 2))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=2 * PATIENCE)
-    assert not any(thread.is_alive() for thread in threads)
-    storm.check()
-
-
-def test_a_loop_that_ends_in_the_middle_of_everything_cancels_cleanly(tmp_path):
-    storm = Storm(tmp_path / "ledger.db", seed=4)
-
-    async def leave_early():
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: storm.strange.append(context))
-        tasks = []
-        for n in range(200):
-            storm.keys.append(f"k{n}")
-            tasks.append(asyncio.create_task(storm.forms[n % 3](f"k{n}")))
-            if n % 50 == 49:
-                await asyncio.sleep(0.003)
-        return tasks
-
-    tasks = asyncio.run(leave_early())
-    assert all(task.done() for task in tasks)
-    storm.cancelled.update({str(n): 1 for n, task in enumerate(tasks) if task.cancelled()})
-    for task in tasks:
-        assert task.cancelled() or isinstance(task.exception(), Failure | None)
-    storm.check()
-
-
-def test_cancelled_waiters_leave_the_run_they_wait_for_alone(tmp_path):
-    once = Once(f"sqlite:///{tmp_path / 'ledger.db'}", name="wait", lease=5, on_busy=PATIENCE)
-    rng = random.Random(5)
-    runs = []
-
-    async def main():
-        over = asyncio.Event()
-
-        async def slow(key: str) -> str:
-            runs.append(key)
-            await over.wait()
-            return answer(key)
-
-        runner = asyncio.create_task(once.run_async("k", slow, "k"))
-        await asyncio.sleep(0.05)
-        waiters = [asyncio.create_task(once.run_async("k", slow, "k")) for _ in range(40)]
-        for waiter in waiters[:30]:
-            await asyncio.sleep(rng.random() * 0.01)
-            waiter.cancel()
-        over.set()
-        found = await asyncio.gather(runner, *waiters, return_exceptions=True)
-        assert all(isinstance(error, asyncio.CancelledError) for error in found[1:31])
-        assert [found[0], *found[31:]] == [answer("k")] * 11
-
-    asyncio.run(main())
-    assert runs == ["k"]
-    once.close()
-
-
-def test_a_failing_sibling_in_a_task_group_leaves_nothing_claimed_in_vain(tmp_path):
-    once = Once(f"sqlite:///{tmp_path / 'ledger.db'}", name="group", lease=LEASE)
-    entered, finished = [], []
-
-    async def body(key: str) -> str:
-        entered.append(key)
-        await asyncio.sleep(0.002)
-        finished.append(key)
-        return answer(key)
-
-    async def fail(turn):
-        for _ in range(turn):  # some are done then, and others are not
-            await asyncio.sleep(0.002)
-        raise Failure
-
-    async def main(turn):
-        with pytest.raises(ExceptionGroup) as caught:
-            async with asyncio.TaskGroup() as group:
-                for n in range(30):
-                    group.create_task(once.run_async((turn, n), body, f"{turn}-{n}"))
-                group.create_task(fail(turn))
-        assert [type(error) for error in caught.value.exceptions] == [Failure]
-
-    for turns in range(1, 100):
-        asyncio.run(main(turns - 1))
-        if turns >= 8 and 0 < len(finished) < turns * 30:
-            break
-    records = [record for record, _ in once.ledger.records()]
-    assert 0 < len(finished) < turns * 30
-    assert sum(record.status == COMPLETED for record in records) == len(finished)
-    assert sum(record.status == IN_PROGRESS for record in records) == len(entered) - len(finished)
-    assert all(record.attempts == 0 for record in records if record.status == RELEASED)
-    once.close()
-
-
-ENDS_IN_A_STORM = """
-import asyncio, sys
-from onceward import Once
-
-once = Once("sqlite:///" + sys.argv[1], name="exit", lease=5, on_busy=60)
-
-async def body(key: str) -> str:
-    await asyncio.sleep(0.01)
-    return key
-
-async def main():
-    asyncio.get_running_loop().slow_callback_duration = 60  # of a busy machine it says nothing
-    tasks = [asyncio.create_task(once.run_async(f"k{n % 60}", body, f"k{n % 60}")) for n in range(180)]
-    await asyncio.sleep(0.03)
-    for task in tasks[::2]:
-        task.cancel()
-    await asyncio.sleep(0.005)
-
-asyncio.run(main())
-print("over", flush=True)
-"""
 
 
 def test_a_process_that_leaves_a_storm_exits_at_once_and_in_silence(tmp_path):
+    code = """
+    import asyncio, sys
+    from onceward import Once
+
+    once = Once("sqlite:///" + sys.argv[1], name="exit", lease=5, on_busy=60)
+
+    async def body(key: str) -> str:
+        await asyncio.sleep(0.01)
+        return key
+
+    async def main():
+        asyncio.get_running_loop().slow_callback_duration = 60  # of a busy machine it says nothing
+        tasks = [asyncio.create_task(once.run_async(f"k{n % 60}", body, f"k{n % 60}")) for n in range(180)]
+        await asyncio.sleep(0.03)
+        for task in tasks[::2]:
+            task.cancel()
+        await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    print("over", flush=True)
+    """
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", ENDS_IN_A_STORM, str(tmp_path / "ledger.db")],
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(code), str(tmp_path / "ledger.db")],
         capture_output=True,
         text=True,
         timeout=2 * PATIENCE,
@@ -314,6 +220,10 @@ def test_a_process_that_leaves_a_storm_exits_at_once_and_in_silence(tmp_path):
 
 class Slow(MemoryStore):
     """Cut off before a request has its effect, as one to a server may be."""
+
+    def __init__(self):
+        super().__init__()
+        self.settling = asyncio.Event()
 
     async def exchange_async(self, request):
         if self.records:
@@ -332,7 +242,6 @@ def test_however_often_a_settling_is_cancelled_it_reaches_its_end(times, fails):
 
     async def main():
         store = Slow()
-        store.settling = asyncio.Event()
         once = Once(store, name="n")
         task = asyncio.create_task(once.run_async("k", handle))
         await store.settling.wait()
@@ -379,7 +288,6 @@ def test_giving_back_what_an_interrupted_claim_has_won_is_tried_again():
 def test_a_loop_that_ends_right_after_a_cancellation_records_the_end_and_warns_of_no_coroutine():
     async def main():
         store = Slow()
-        store.settling = asyncio.Event()
         task = asyncio.create_task(Once(store, name="n").run_async("k", asyncio.sleep, 0))
         await store.settling.wait()
         task.cancel()  # its end gets a task, which is cancelled before it begins

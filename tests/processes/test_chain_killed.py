@@ -77,25 +77,22 @@ def wait_until_done(crew, queues, settings):
     """Kill one every few seconds, relays and the queue in the middle, until no message is left anywhere."""
     relays = range(len(SERVICES), len(crew))
     disasters = [queues.restart, lambda: [crew.kill(number) for number in relays]]
-    queues_of = {service: queue_of(settings, service) for service in ("orders", "payments", "shipping")}
-    known = dict(zip(("dynamodb", "postgresql"), ledgers(settings), strict=True))
+    unsent = lambda once: lambda: len(list(once.ledger.records(status="UNSENT")))
+    waiting = lambda service: lambda: queues.left(queue_of(settings, service))
+    first, second = map(unsent, ledgers(settings))
+    places = [
+        waiting("orders"),
+        first,
+        waiting("payments"),
+        second,
+        waiting("shipping"),
+    ]  # as messages go, so that none slips through
     began = killed = time.monotonic()
     while time.monotonic() - began < LIMIT:
-        left = {}
-        for place in (
-            "orders",
-            "dynamodb",
-            "payments",
-            "postgresql",
-            "shipping",
-        ):  # as messages go, so that none slips through
-            if place in queues_of:
-                left[place] = queues.left(queues_of[place])
-            else:
-                left[place] = len(list(known[place].ledger.records(status="UNSENT")))
-        if not any(left.values()):
+        left = [place() for place in places]
+        if not any(left):
             return time.monotonic() - began
-        if disasters and left["orders"] < ORDERS * len(disasters) // 3:
+        if disasters and left[0] < ORDERS * len(disasters) // 3:
             disasters.pop()()
         if time.monotonic() - killed > KILL_EVERY:
             killed = time.monotonic()

@@ -7,9 +7,9 @@ import sqlite3
 
 import pytest
 
-from onceward import ForkedClaim, Once, ResultNotRecorded, ResultUnavailable, StoreError, current
+from onceward import ForkedClaim, Once, ResultUnavailable, current
 from onceward.claim.lease import CURRENT
-from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.core.record import COMPLETED, RELEASED
 from onceward.results.firmly import firmly
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
@@ -24,16 +24,6 @@ def outside():
     """A block whose end an interrupt has skipped leaves its claim in the context."""
     yield
     CURRENT.set(None)
-
-
-@pytest.mark.parametrize("form", ["call", "await"])
-@pytest.mark.parametrize("fault", [fail_before, fail_after])
-def test_a_strange_exception_in_the_settling_is_raised_after_recording(form, fault):
-    store = Faults(MemoryStore(), when(settling, fault(SoftTimeLimit), times=1))
-    once = Once(store, name="n")
-    with pytest.raises(SoftTimeLimit):
-        run(once, form, lambda: "done")
-    assert run(once, form, pytest.fail) == "done"
 
 
 @pytest.mark.parametrize("form", ["call", "await"])
@@ -80,24 +70,6 @@ def test_a_time_limit_within_the_encoding_is_not_taken_for_a_bad_result():
     assert isinstance(firmly(int, "x"), ValueError)  # what it raises each time
 
 
-def test_a_checkpoint_that_is_struck_while_it_records_is_recorded():
-    store = Faults(MemoryStore(), when(settling, fail_before(SoftTimeLimit), times=1))
-    flushed = []
-    with pytest.raises(SoftTimeLimit), Once(store).checkpoint(flushed.extend, key=str, name="n") as sink:
-        sink.add(1)
-        sink.add(2)
-        sink.flush()
-    assert flushed == [1, 2]
-    assert [r.status for r in store.store.records.values()] == [COMPLETED] * 2
-
-
-def test_a_batch_that_is_struck_while_it_records_is_recorded():
-    store = Faults(MemoryStore(), when(settling, fail_before(SoftTimeLimit), times=1))
-    with pytest.raises(SoftTimeLimit):
-        Once(store).batch(lambda order: order, key="order", name="n").run(["1", "2"])
-    assert [r.status for r in store.store.records.values()] == [COMPLETED] * 2
-
-
 def test_a_batch_never_takes_a_time_limit_for_a_malformed_record():
     strikes = [SoftTimeLimit()]
 
@@ -142,17 +114,6 @@ def test_a_time_limit_while_a_result_is_read_is_not_taken_for_a_misfit():
         guarded("k")
     assert not isinstance(raised.value, ResultUnavailable)
     assert guarded("k") == Receipt(1)
-
-
-def test_a_batch_handler_that_completes_in_vain_leaves_its_key_claimed():
-    store = Faults(MemoryStore(), when(settling, fail_before(StoreError)))
-
-    def handler(key):
-        current().complete("done")
-
-    (outcome,) = Once(store, lease=0.3).batch(handler, key="key", name="n").run(["k"])
-    assert (outcome.status, type(outcome.error)) == ("failed", ResultNotRecorded)
-    assert [r.status for r in store.store.records.values()] == [IN_PROGRESS]
 
 
 def test_a_transaction_whose_end_was_interrupted_is_rolled_back_first(tmp_path):

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from math import inf
 from pathlib import Path
@@ -224,29 +223,3 @@ def test_an_interrupt_anywhere_in_the_settling_loses_no_outcome(form):
 @pytest.mark.parametrize("form", ["run", "run_async", "claim", "claim_async"])
 def test_an_interrupt_between_claim_and_handler_leaves_nothing_renewed(form):
     assert swept(sweep_claim, form)[-1] == "none renewed"
-
-
-@pytest.mark.nightly
-def test_an_interrupt_in_the_hooks_of_a_fork_leaves_no_lock_held(tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
-    once.run("k", str)
-    struck = []
-
-    def strike(kind, frame):
-        struck.append(frame.f_code.co_name)
-        raise Struck(kind)
-
-    points, point = Points(strike), 0
-    while point == len(struck):
-        point += 1
-        points.arm([("fork", point, "first")])
-        points.phase = "fork"
-        child = os.fork()
-        points.disarm()
-        if not child:
-            os._exit(0)
-        os.waitpid(child, 0)
-        with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(once.run, "k", pytest.fail).result(timeout=60) == ""
-    assert {"_before", "_in_parent"} <= set(struck)
-    once.close()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from places import SOURCES, SUPPORT, WORKERS
 from servers.ministack import ministack
 from servers.needs import dynoxide
 from servers.postgres import debian
+from waiting import until
 
 PATIENCE = 60.0
 
@@ -42,14 +42,7 @@ def killed_run():
 
 def test_servers_and_workers_of_a_killed_run_end_too(killed_run):
     processes, folders = killed_run
-    assert len(processes) == 6
+    assert (len(processes), len(folders)) == (6, 3)
     for name, process in processes.items():
-        ended = wait([process], PATIENCE)
-        assert ended, f"{name} is left"
-    assert len(folders) == 3
-    for folder in folders:
-        for _ in range(600):
-            if not os.path.exists(folder):
-                break
-            select.select([], [], [], 0.1)
-        assert not os.path.exists(folder)
+        assert wait([process], PATIENCE), f"{name} is left"
+    until(lambda: not any(map(os.path.exists, folders)))

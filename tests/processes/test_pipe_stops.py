@@ -59,55 +59,6 @@ def test_kill_9_takes_the_running_commands_along(cli):
     assert cli.log() == []
 
 
-KILLED = """
-import os, signal, sys, threading
-from onceward.cli.app import run
-
-at, files = int(sys.argv.pop(1)), ("commands.py", "watched.py", "watchdog.py")
-
-def trace(frame, event, _):
-    global at
-    if not frame.f_code.co_filename.endswith(files) or frame.f_code.co_name[0] == "<":
-        return None
-    if event == "line":
-        at -= 1
-        if not at:
-            os.kill(os.getpid(), signal.SIGKILL)
-    return trace
-
-threading.settrace(trace)  # the threads that run commands
-run()
-"""
-
-
-@pytest.mark.nightly
-def test_no_line_of_onceward_can_be_killed_so_that_a_command_goes_on(cli):
-    mark = cli.script("mark", 'echo "$$" >> pids; sleep 300; echo "$1" >> log')
-    for line in (*range(26, 38, 2), 1000):  # the command is started within these, and 1000 is never reached
-        run = [sys.executable, "-c", KILLED, str(line), "pipe", "in.ndjson", "--key", "line.id", "--name", f"n{line}"]
-        process = subprocess.Popen([*run, "--", mark, "{line.id}"], cwd=cli.folder, env=cli.env, stderr=subprocess.PIPE)
-        before = len(cli.log("pids"))
-        until(lambda process=process, before=before: process.poll() is not None or len(cli.log("pids")) > before)
-        process.kill()  # those that were killed in vain wait for their command
-        assert process.communicate(timeout=60)[1] == b""
-    time.sleep(0.3)  # for a command that was just begun to say so
-    until(lambda: not any(is_alive(int(pid)) for pid in cli.log("pids")))
-    assert cli.log("pids")
-    assert cli.log() == []
-
-
-@pytest.mark.nightly
-def test_a_command_that_kills_onceward_at_once_does_not_outlive_it(cli):
-    mark = cli.script("mark", 'echo "$$" >> pids; kill -9 "$(cat onceward)"; exec sleep 300')
-    for turn in range(2):
-        process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--jobs", "3", "--name", f"n{turn}", "--", mark)
-        (cli.folder / "onceward").write_text(str(process.pid))
-        process.communicate(timeout=60)
-    time.sleep(0.3)
-    assert len(cli.log("pids")) >= 2
-    until(lambda: not any(is_alive(int(pid)) for pid in cli.log("pids")))
-
-
 def test_a_killed_watchdog_ends_the_run_and_its_keys_stay_claimed(cli):
     hang = cli.script("hang", 'echo "$$ $PPID" >> pids; sleep 300')
     process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--", hang)
@@ -130,39 +81,23 @@ def test_a_command_starts_with_the_signals_and_files_of_any_program(cli):
     assert session.strip() == own
 
 
-BLOCKED = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD}); os.execv(sys.argv[1], sys.argv[1:])"
-
-
-@pytest.mark.nightly
-def test_a_pipe_started_with_sigchld_blocked_still_sees_its_commands_end(cli):
-    run = [sys.executable, "-c", BLOCKED, sys.executable, "-m", "onceward", "pipe", "--key", "line.id", "--"]
-    look = ["grep", "SigBlk", "/proc/self/status"]
-    process = subprocess.Popen(
-        [*run, *look], cwd=cli.folder, env=cli.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        out, _ = process.communicate(b'{"id":1}\n', timeout=60)
-    finally:
-        process.kill()
-        process.communicate()
-    assert int(out.split()[1], 16) == 1 << (signal.SIGCHLD - 1), "a command inherits what pipe was started with"
-
-
-def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):
-    cli.once().acquire(0, name="pipe", lease=10)
-    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--lease", "1", "--wait", "60", "--", "true")
+def test_a_key_that_another_worker_holds_is_waited_for_and_taken_over_or_busy(cli):
+    cli.write("in.ndjson", {"id": 0}, {"id": 1})
+    cli.once().acquire(0, name="pipe", lease=20)
+    run, command = ("pipe", "in.ndjson", "--key", "line.id", "--lease", "1"), ("--", slow(cli, 0), "{line.id}")
+    busy = cli.run(*run, "--wait", "0.5", *command)
+    assert busy.returncode == 1
+    assert "in.ndjson:1: pipe:0: busy: another worker (" in busy.stderr
+    assert "ran 1, replayed 0, failed 0, parked 0, busy 1" in busy.stderr
+    waiting = cli.start(*run, "--wait", "60", *command)
+    assert waiting.stdout.readline() == b"did 1\n"
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=60)
+    assert waiting.returncode == 130
+    result = cli.run(*run, "--wait", "60", *command)
     assert result.returncode == 0
-    assert "ran 40, replayed 0" in result.stderr
+    assert "ran 1, replayed 1" in result.stderr
     assert "s for 1 key(s) that another run holds, or held when it was killed" in result.stderr
-
-
-def test_a_key_that_is_held_for_longer_is_busy(cli):
-    claim = cli.once().acquire(0, name="pipe", lease=60)
-    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--wait", "0.5", "--", "true")
-    assert result.returncode == 1
-    assert "in.ndjson:1: pipe:0: busy: another worker (" in result.stderr
-    assert "ran 39, replayed 0, failed 0, parked 0, busy 1" in result.stderr
-    claim.release()
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
@@ -188,26 +123,12 @@ def test_the_first_signal_lets_the_running_commands_finish(cli, number):
     assert "ran 38, replayed 2" in result.stderr
 
 
-def deaf(*numbers):
-    """Return what starts a process with signals ignored, as a shell does with `command &` and nohup."""
-    names = " ".join(number.name.removeprefix("SIG") for number in numbers)
-    return ["sh", "-c", f"trap '' {names}; exec \"$@\"", "sh"]
-
-
 def test_a_signal_that_pipe_was_told_to_ignore_stays_ignored(cli):
     command = cli.script("slow", 'echo "$1" >> log; kill -INT $$; sleep .2; echo "$1" >> done')
-    run = [
-        *deaf(signal.SIGINT, signal.SIGHUP),
-        sys.executable,
-        "-m",
-        "onceward",
-        "pipe",
-        "in.ndjson",
-        "--key",
-        "line.id",
-    ]
-    options = {"cwd": cli.folder, "env": cli.env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([*run, "--", command, "{line.id}"], **options)
+    deaf = ["sh", "-c", "trap '' INT HUP; exec \"$@\"", "sh"]  # as `command &` and nohup start it
+    run = [*deaf, sys.executable, "-m", "onceward", "pipe", "in.ndjson", "--key", "line.id", "--", command, "{line.id}"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(run, cwd=cli.folder, env=cli.env, **streams)
     for count in (1, 2, 3):
         until(lambda count=count: len(cli.log()) >= count)
         process.send_signal(signal.SIGINT)
@@ -231,33 +152,19 @@ def test_ctrl_c_on_a_terminal_does_not_hit_the_commands(cli):
     assert cli.log() == ["0"]
 
 
-def test_the_second_signal_kills_commands_and_leaves_their_keys_claimed(cli):
-    process = cli.start(
-        "pipe", "in.ndjson", "--key", "line.id", "--jobs", "2", "--", cli.script("hang", "echo >> begun; sleep 300")
-    )
+@pytest.mark.parametrize("what", [["--", "./hang"], ["--call", "handlers:hang"]], ids=["command", "function"])
+def test_the_second_signal_ends_what_runs_and_leaves_its_key_claimed(cli, what):
+    cli.script("hang", "echo >> begun; sleep 300")
+    cli.write("handlers.py", "import time\ndef hang(line):\n    print(file=open('begun', 'a'))\n    time.sleep(300)")
+    process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--jobs", "2", *what)
     until(lambda: (cli.folder / "begun").exists() and (cli.folder / "begun").read_text() == "\n\n")
     process.send_signal(signal.SIGINT)
     time.sleep(1.5)  # signals that come together are one
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)  # a fifth of the command's sleep
+    _, err = process.communicate(timeout=60)  # a fifth of the sleep
     assert process.returncode == 130
     assert b"ran 0" in err
     assert [r.status for r, _ in cli.once().ledger.records("pipe:")] == ["IN_PROGRESS", "IN_PROGRESS"]
-
-
-def test_the_second_signal_does_not_wait_for_a_called_function(cli):
-    (cli.folder / "handlers.py").write_text(
-        "import time\ndef hang(line):\n    open('begun', 'w')\n    time.sleep(60)\n"
-    )
-    process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--call", "handlers:hang")
-    until((cli.folder / "begun").exists)
-    process.send_signal(signal.SIGINT)
-    time.sleep(1.5)  # signals that come together are one
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert b"interrupted" in err
-    assert cli.once().ledger.is_live("pipe:0")
 
 
 def test_a_signal_ends_the_wait_for_more_input(cli):
@@ -269,15 +176,6 @@ def test_a_signal_ends_the_wait_for_more_input(cli):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"ran 1, replayed 0, failed 0, parked 0, busy 0, malformed 0" in err
-
-
-def test_a_signal_ends_the_wait_for_a_busy_key(cli):
-    cli.once().acquire(0, name="pipe", lease=600)
-    process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--", slow(cli, 0), "{line.id}")
-    until(lambda: len(cli.log()) == 39)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
 
 
 def test_a_reader_that_goes_away_ends_the_run(cli):
@@ -297,27 +195,6 @@ def test_a_reader_that_goes_away_ends_the_run(cli):
 
 
 # --- side by side -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.nightly
-def test_processes_on_one_ledger_share_the_work(cli):
-    until_all = cli.script(
-        "wait", 'echo $PPID >> begun; while test -e hold; do sleep .05; done; echo "$1" >> log; echo "$1"'
-    )
-    (cli.folder / "hold").touch()
-    run = ("pipe", "in.ndjson", "--key", "line.id", "--", until_all, "{line.id}")
-    processes = [cli.start(*run) for _ in range(4)]
-    until(lambda: len(set(cli.log("begun"))) == 4)  # nobody only watches
-    began = time.monotonic()
-    (cli.folder / "hold").unlink()
-    results = [process.communicate(timeout=60) for process in processes]
-    assert [process.returncode for process in processes] == [0] * 4
-    assert sorted(cli.log()) == sorted(EVERY)
-    assert all(len(out.splitlines()) == 40 for out, _ in results)
-    shares = [int(err.split(b"ran ")[-1].split(b",")[0]) for _, err in results]
-    assert sum(shares) == 40
-    assert min(shares) >= 1
-    assert time.monotonic() - began < 40, "some waited for leases, of a minute each"
 
 
 def test_a_run_paused_past_its_lease_does_not_overwrite_its_successor(cli):

@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-from collections import Counter
 
 import pytest
 
@@ -46,31 +45,20 @@ def lines(cli, name):
 
 def test_after_kill_9_a_run_does_only_what_is_left(cli):
     cli.write("orders.yaml", FILE.replace("LEASE", "5s"))
-    kills = 0
     for _ in range(3):
         process = cli.start("run", "orders.yaml", stdout=subprocess.DEVNULL)
         before = len(lines(cli, "paid"))
         until(lambda before=before: len(lines(cli, "paid")) >= before + 4)
         process.kill()
         process.communicate()
-        kills += 1
     result = cli.run("run", "orders.yaml", timeout=300)
     assert result.returncode == 0, result.stderr
-
     assert sorted(lines(cli, "out.ndjson")) == sorted(f'{{"id":{n},"paid":{{"n":{n}}}}}' for n in range(30))
-    paid = Counter(one.split()[0] for one in lines(cli, "paid"))
-    assert set(paid) == {str(n) for n in range(30)}
+    assert {one.split()[0] for one in lines(cli, "paid")} == {str(n) for n in range(30)}
     # Only an effect that was between its act and its record at a kill may be made again, and with the same derived key.
-    assert sum(paid.values()) <= 30 + 3 * kills
     assert len(set(lines(cli, "paid"))) == 30
-    assert len(lines(cli, "mailed")) <= 30 + 3 * kills
-
-
-@pytest.mark.nightly
-def test_two_runs_at_once_share_the_work(cli):
-    both = [cli.start("run", "orders.yaml", stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [(one.communicate()[1], one.returncode)[1] for one in both] == [0, 0]
-    assert len(lines(cli, "paid")) == len(lines(cli, "mailed")) == len(lines(cli, "out.ndjson")) == 30
+    assert len(lines(cli, "paid")) <= 30 + 3 * 3
+    assert len(lines(cli, "mailed")) <= 30 + 3 * 3
 
 
 def test_a_signal_ends_a_run_after_what_is_under_way(cli):
@@ -83,13 +71,6 @@ def test_a_signal_ends_a_run_after_what_is_under_way(cli):
     assert done < 30
     assert cli.run("run", "orders.yaml", timeout=300).returncode == 0
     assert len(lines(cli, "paid")) == len(lines(cli, "out.ndjson")) == 30
-
-
-def test_the_standard_input_is_a_source_too(cli):
-    cli.write("orders.yaml", FILE.replace("LEASE", "60s").replace("[in.ndjson]", "['-']"))
-    data = (cli.folder / "in.ndjson").read_bytes()
-    assert cli.run("run", "orders.yaml", input=data, timeout=300).returncode == 0
-    assert len(lines(cli, "out.ndjson")) == 30
 
 
 def test_a_run_that_was_paused_past_its_lease_writes_nothing_twice(cli):

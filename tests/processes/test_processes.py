@@ -1,19 +1,16 @@
 """Real processes on a ledger of every store: killed, paused, racing, forked, with wrong clocks, and with a killed server."""
 
-import asyncio
 import calendar
 import collections
-import contextlib
+import json
 import random
 import signal
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from faults.processes import PATIENCE, lines, workers
-from onceward import Busy, Completed, Once
+from onceward import Busy, Claim, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from stores.ledgers import SERVED, DynamoLedger
 
@@ -86,6 +83,22 @@ def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, st
     assert ledger.spent() == {"spent": 1}
 
 
+def test_what_commits_with_its_effect_drops_the_arguments(ledger):
+    once, during = Once(ledger.url), []
+
+    @once(key="n", name="kept", keep_input=True)
+    def handle(n: int, claim: Claim):
+        during.append(once.ledger.show("kept:7")[0].input)
+        ledger.spend(claim, "effect", n)
+        return n
+
+    assert handle(7) == 7
+    assert json.loads(during[0])["arguments"] == {"n": 7}
+    record, _ = once.ledger.show("kept:7")
+    assert (record.status, record.input, ledger.spent()) == ("COMPLETED", None, {"effect": 1})
+    once.close()
+
+
 # --- racing -------------------------------------------------------------------------------------------------------
 
 
@@ -105,43 +118,6 @@ def test_four_processes_on_the_same_keys_run_every_handler_exactly_once(ledger, 
     assert runs == dict.fromkeys(range(200), 1)
 
 
-# --- handlers that take longer than their lease -------------------------------------------------------------------
-
-
-def test_handlers_that_outlive_their_lease_keep_their_claims(ledger):
-    begun = threading.Barrier(3)
-
-    async def blocks_its_loop(once):
-        async with once.claim("async") as claim:
-            begun.wait()
-            time.sleep(2 * ledger.lease)
-            return claim.lost
-
-    def works(once):
-        with once.claim("sync") as claim:
-            begun.wait()
-            time.sleep(2 * ledger.lease)
-            return claim.lost
-
-    with ThreadPoolExecutor() as threads:
-        keys = {
-            "async": threads.submit(lambda: asyncio.run(blocks_its_loop(Once(ledger.url, lease=ledger.lease)))),
-            "sync": threads.submit(works, Once(ledger.url, lease=ledger.lease)),
-        }
-        begun.wait(PATIENCE)
-        rival = Once(ledger.url)
-        while not all(handler.done() for handler in keys.values()):
-            for key in keys:
-                with contextlib.suppress(Completed), pytest.raises(Busy):
-                    rival.acquire(key)
-            time.sleep(0.1)
-    for key, handler in keys.items():
-        assert handler.result() is False
-        with pytest.raises(Completed):
-            rival.acquire(key)
-    assert rival.ledger.stats()["total"] == 2
-
-
 # --- forks --------------------------------------------------------------------------------------------------------
 
 # CPython 3.12 warns of a fork beside threads, which is what these tests are about
@@ -157,15 +133,6 @@ def test_a_once_that_was_used_before_a_fork_works_in_parent_and_children(ledger,
     runs = collections.Counter(log.read_text().splitlines())
     assert set(runs.values()) == {1}
     assert len(runs) == 50 + 1 + 1 + 4
-
-
-@pytest.mark.sampled("sqlite-fork", "dynamodb-spawn")
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_multiprocessing_pool_shares_the_work(ledger, start, tmp_path, method):
-    log = tmp_path / "log"
-    process = start("pool", ledger.url, log, method, env=FORKING)
-    assert lines(process) == ["done"]
-    assert collections.Counter(map(int, log.read_text().split())) == dict.fromkeys(range(40), 1)
 
 
 # --- a server that is killed --------------------------------------------------------------------------------------

@@ -1,12 +1,10 @@
 """Services, clients and a ledger that die or have wrong clocks, on a PostgreSQL server."""
 
-import threading
-
 import pytest
 
 from servers.postgres import Postgres
 from waiting import until
-from web.services import PATIENCE, Api, new_id, serving
+from web.services import PATIENCE, new_id, serving
 
 
 @pytest.fixture
@@ -51,36 +49,3 @@ def test_a_ledger_that_dies_in_the_middle_is_waited_for():
             assert until(lambda: api.send("GET", "/healthz").status == 200)
     finally:
         server.stop()
-
-
-@pytest.mark.nightly
-def test_many_clients_of_two_instances_work_on_each_key_once(ledger):
-    """Every answer of every second request is thrown away, and the request is sent again to the other instance."""
-    effects, lock = [], threading.Lock()
-    with serving(ledger, "--no-log") as first, serving(ledger, "--no-log") as second:
-        apis = [Api(first.place), Api(second.place)]
-
-        def work(number):
-            for key in range(20):
-                claim = {"key": f"k{key}", "id": new_id()}
-                while True:
-                    apis[number % 2]("claim", **claim)  # its answer is lost
-                    answer = apis[(number + 1) % 2]("claim", **claim, wait=20)
-                    if answer.status != 409:
-                        break
-                if answer.status == 200:
-                    assert answer.body["result"] == key
-                    continue
-                assert answer.status == 201, answer
-                claim["fence"] = answer.body["fence"]
-                with lock:
-                    effects.append(key)
-                for api in apis:
-                    assert api("complete", **claim, result=key).status == 200
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(effects) == list(range(20))

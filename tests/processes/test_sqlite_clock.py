@@ -90,8 +90,9 @@ def agree(path, first, second):
         process.communicate(timeout=30)
 
 
-UNSHARES = """
-import ctypes, os, time
+def test_a_process_that_unshared_only_its_childrens_time_keeps_its_clock(unshare):
+    code = """
+import ctypes, os
 from onceward.stores.sqlite.clock import HostClock
 clock = HostClock()
 clock.look()
@@ -108,22 +109,25 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-
-
-def test_a_process_that_unshared_only_its_childrens_time_keeps_its_clock(unshare):
     unshare("--time")
-    assert worker([], UNSHARES).communicate(timeout=30)[0].split() == ["0", "0"]
+    assert worker([], code).communicate(timeout=30)[0].split() == ["0", "0"]
 
 
-@pytest.mark.sampled("False")
-@pytest.mark.parametrize("turned", [False, True])
-def test_workers_in_two_time_namespaces_share_one_clock(path, unshare, turned):
-    places = ([], unshare("--time", "--boottime", "260000"))
-    agree(path, *(reversed(places) if turned else places))
-
-
-def test_namespaces_that_were_made_at_different_times_share_one_clock(path, unshare):
-    agree(path, unshare("--time", "--boottime", "260000"), unshare("--time", "--boottime", "77"))
+@pytest.mark.sampled("ahead-plain", "early-late", "plain-uptime", "plain-boot_id")
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("plain", "ahead"), ("ahead", "plain"), ("early", "late"), ("plain", "uptime"), ("plain", "boot_id")],
+)
+def test_workers_in_namespaces_and_containers_share_one_clock(path, tmp_path, unshare, first, second):
+    places = {
+        "plain": list,
+        "ahead": lambda: unshare("--time", "--boottime", "260000"),
+        "early": lambda: unshare("--time", "--boottime", "260000"),
+        "late": lambda: unshare("--time", "--boottime", "77"),
+        "uptime": lambda: bound(unshare, tmp_path, "/proc/uptime", "7.00 3.00\n"),
+        "boot_id": lambda: bound(unshare, tmp_path, sqlite_clock.BOOT_ID, "11111111-2222-3333-4444-555555555555\n"),
+    }
+    agree(path, places[first](), places[second]())
 
 
 def bound(unshare, tmp_path, target, text):
@@ -132,14 +136,6 @@ def bound(unshare, tmp_path, target, text):
     fake.write_text(text)
     script = f'mount --bind {fake} {target} && exec "$@"'
     return [*unshare("--mount"), "sh", "-c", script, "sh"]
-
-
-def test_a_container_with_an_uptime_of_its_own_shares_the_clock(path, tmp_path, unshare):
-    agree(path, [], bound(unshare, tmp_path, "/proc/uptime", "7.00 3.00\n"))
-
-
-def test_a_container_with_a_boot_id_of_its_own_shares_the_clock(path, tmp_path, unshare):
-    agree(path, [], bound(unshare, tmp_path, sqlite_clock.BOOT_ID, "11111111-2222-3333-4444-555555555555\n"))
 
 
 @pytest.mark.parametrize("off", ["-1h", "+1h"])
@@ -230,11 +226,12 @@ def test_a_wall_clock_wrong_at_boot_is_corrected_without_a_reboot(machine):
 def test_one_wrong_look_at_the_wall_clock_moves_no_ledger_that_runs(machine):
     with using(machine) as once:
         before = now_of(once)
-    machine.wall += 30 * DAY
-    for _ in range(3):
-        with using(machine) as once:
-            assert abs(now_of(once) - before) < 1
-    machine.wall -= 30 * DAY
+    for days in (30, -30):
+        machine.wall += days * DAY
+        for _ in range(3):
+            with using(machine) as once:
+                assert before <= now_of(once) < before + 1
+        machine.wall -= days * DAY
     machine.pass_(100)
     with using(machine) as once:
         assert abs(now_of(once) - machine.wall) < 3
@@ -271,17 +268,6 @@ def test_the_clock_of_a_file_that_others_have_open_stays_where_it_is(machine):
         assert abs(now_of(once) - machine.wall) < 3
 
 
-def test_the_clock_never_goes_backwards(machine):
-    with using(machine) as once:
-        once.run("k", int)
-        before = now_of(once)
-    machine.wall -= DAY
-    for _ in range(3):
-        machine.pass_(100)
-        with using(machine) as once:
-            assert now_of(once) > before
-
-
 def test_after_a_reboot_set_back_a_dead_workers_key_is_busy_for_one_lease(machine):
     with using(machine, lease=60) as once:
         claim = once.acquire("k")
@@ -300,47 +286,36 @@ def test_after_a_reboot_set_back_a_dead_workers_key_is_busy_for_one_lease(machin
         assert again.fence > claim.fence
 
 
-def test_after_reboot_clock_is_time_of_day_and_dead_workers_keys_are_free(machine):
+@pytest.mark.parametrize(("before", "after"), [(1000.0, 20.0), (20.0, 500.0)])
+def test_after_a_reboot_the_clock_is_the_time_of_day_and_dead_workers_keys_are_free(machine, before, after):
+    machine.uptime = before
     with using(machine) as once:
         once.acquire("k", lease=60)
-    machine.reboot(machine.wall + 600)
+    machine.reboot(machine.wall + 600, uptime=after)
     with using(machine) as once:
         assert abs(now_of(once) - machine.wall) < 1
         once.acquire("k")
 
 
-def test_after_a_reboot_with_longer_uptime_than_before_clock_is_right_too(machine):
-    machine.uptime = 20.0
-    with using(machine) as once:
-        once.run("k", int)
-    machine.reboot(machine.wall + 600, uptime=50.0)
-    with using(machine) as once:
-        assert abs(now_of(once) - machine.wall) < 1
-
-
-def test_after_a_reboot_a_month_ahead_completed_records_still_answer(machine):
-    with using(machine, retention=7 * DAY) as once:
+def test_after_a_reboot_a_month_ahead_no_record_is_forgotten(machine):
+    options = {"retention": 7 * DAY, "on_lapse": "park"}
+    with using(machine, **options) as once:
         once.acquire("k", name="pay").complete()
+        once.acquire("dead", name="pay")
     machine.reboot(machine.wall + 30 * DAY)
-    with using(machine, retention=7 * DAY) as once:
+    with using(machine, **options) as once:
         for number in range(40):
             once.run(number, int)  # which purges what has expired
         with pytest.raises(Completed):
             once.acquire("k", name="pay")
+        with pytest.raises(Parked):
+            once.acquire("dead", name="pay")
     machine.reboot(machine.wall - 30 * DAY)
-    with using(machine, retention=7 * DAY) as once:
+    with using(machine, **options) as once:
         with pytest.raises(Completed):
             once.acquire("k", name="pay")
         machine.pass_(8 * DAY)
         once.acquire("k", name="pay")
-
-
-def test_after_a_reboot_a_month_ahead_a_dead_workers_key_is_not_forgotten(machine):
-    with using(machine, retention=7 * DAY, on_lapse="park") as once:
-        once.acquire("k")
-    machine.reboot(machine.wall + 30 * DAY)
-    with using(machine, retention=7 * DAY, on_lapse="park") as once, pytest.raises(Parked):
-        once.acquire("k")
 
 
 def test_a_live_lease_keeps_its_length_when_another_boot_id_moves_clock(machine):
@@ -360,7 +335,7 @@ def test_a_live_lease_keeps_its_length_when_another_boot_id_moves_clock(machine)
         other.acquire("k")
 
 
-@pytest.mark.parametrize("kind", ["reboot", "clear", "purge", "purge and reboot"])
+@pytest.mark.parametrize("kind", ["reboot", "clear", "purge and reboot"])
 def test_fences_grow_whatever_happens_to_clock_and_record(machine, kind):
     fences = []
     for _ in range(5):
@@ -375,8 +350,7 @@ def test_fences_grow_whatever_happens_to_clock_and_record(machine, kind):
                 continue
             machine.pass_(101)
             assert kind == "reboot" or once.ledger.purge() == 1
-        if kind != "purge":
-            machine.reboot(machine.wall - HOUR)
+        machine.reboot(machine.wall - HOUR)
     assert fences == sorted(set(fences))
 
 
@@ -384,54 +358,33 @@ def test_a_file_of_previous_version_and_ours_go_on_with_each_others_clock(machin
     with using(machine) as once:
         once.run("k", int)
         before = now_of(once)
-    connection = sqlite3.connect(path)
-    connection.executescript(
-        "DROP TRIGGER onceward_deleted; DROP TABLE onceward_high; DELETE FROM onceward_meta WHERE name = 'layout'"
-    )
-    machine.pass_(100)
-    with using(machine) as once:
-        assert now_of(once) == pytest.approx(before + 100, abs=0.1)
-        meta = dict(connection.execute("SELECT name, value FROM onceward_meta"))
-    assert (meta["version"], meta["boot"]) == ("1", machine.boot)
-    assert float(meta["anchor"]) + machine.uptime == pytest.approx(
-        before + 100, abs=0.1
-    )  # which is what it reckons with
-    # Its insert, and its purge.
-    connection.execute(
-        "INSERT INTO onceward (key, status, owner, fence, beat, lease_until, attempts, fingerprint, result, error, created_at, expires_at) "
-        "VALUES ('old', 'COMPLETED', 'o', 4000000000000000, 1, 1.0, 1, NULL, '1', NULL, 1.0, 2.0)"
-    )
-    connection.execute("DELETE FROM onceward WHERE key = 'old'")
-    connection.commit()
-    connection.close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(
+            "DROP TRIGGER onceward_deleted; DROP TABLE onceward_high; DELETE FROM onceward_meta WHERE name = 'layout'"
+        )
+        machine.pass_(100)
+        with using(machine) as once:
+            assert now_of(once) == pytest.approx(before + 100, abs=0.1)
+            meta = dict(connection.execute("SELECT name, value FROM onceward_meta"))
+        assert (meta["version"], meta["boot"]) == ("1", machine.boot)
+        reckoned = float(meta["anchor"]) + machine.uptime
+        assert reckoned == pytest.approx(before + 100, abs=0.1)
+        # Its insert, and its purge.
+        connection.execute(
+            "INSERT INTO onceward (key, status, owner, fence, beat, lease_until, attempts, created_at, expires_at) "
+            "VALUES ('old', 'COMPLETED', 'o', 4000000000000000, 1, 1.0, 1, 1.0, 2.0)"
+        )
+        connection.execute("DELETE FROM onceward WHERE key = 'old'")
     with using(machine) as once:
         assert once.acquire("after").fence == 4000000000000001
 
 
-def test_an_anchor_that_an_older_version_set_too_low_stays_while_it_runs(machine, path):
-    with using(machine) as once:
-        once.acquire("k").complete()
-        once.ledger.clear("claim:k")  # so that nothing but the mark tells the previous version the time
-    machine.reboot(machine.wall - 2 * HOUR)
-    connection = sqlite3.connect(path)
-    connection.executemany(
-        "INSERT OR REPLACE INTO onceward_meta VALUES (?, ?)",
-        [("boot", machine.boot), ("anchor", repr(machine.wall - machine.uptime))],
-    )
-    connection.commit()
-    connection.close()
-    with using(machine) as once:
-        assert abs(now_of(once) - machine.wall) < 1
-
-
 def test_what_a_worker_writes_keeps_the_mark_of_the_time_up_to_date(machine, path):
-    with using(machine) as once:
+    with using(machine) as once, contextlib.closing(sqlite3.connect(path)) as connection:
         for number in range(20):
             machine.pass_(3)
             once.run(number, int)
-            connection = sqlite3.connect(path)
             (written,) = connection.execute("SELECT written FROM onceward_high").fetchone()
-            connection.close()
             assert 0 <= now_of(once) - written < sqlite_clock.MARK_EVERY
 
 

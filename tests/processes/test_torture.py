@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from places import SOURCES, SUPPORT
-from torture import plan
 
 SEED = 1
 EPISODES = 90  # in which a planted bug is found
@@ -31,16 +30,6 @@ def torture(*options: object) -> subprocess.CompletedProcess:
 def test_episodes_of_torture_find_no_double_effect_no_lost_one_and_no_lie(run_folder):
     done = torture("--seed", FIRST, "--episodes", SO_MANY, "--jobs", 3, "--servers", run_folder)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_these_episodes_have_every_store_and_shapes_of_every_kind():
-    made = [plan.plan(seed) for seed in range(FIRST, FIRST + SO_MANY)]
-    assert {one.store for one in made} == plan.SHAPES.keys()
-    shapes = {one.shape for one in made}
-    assert len(shapes) >= SO_MANY - 1
-    assert all(shapes & kind for kind in (plan.MANY, plan.STEPS, plan.SENDING, plan.IN_SQL, set(plan.ASYNC)))
-    assert any(one.outage for one in made)
-    assert any(worker.skew for one in made for worker in one.workers)
 
 
 @pytest.mark.sampled("struck-out-early")

@@ -1,12 +1,7 @@
 """A campaign: a crew of consumers is killed and its broker and ledger are restarted, and then the effects are counted.
 
-One test a broker, in ``tests/processes/test_campaign_BROKER.py``. CI runs 300 messages. ``make campaign BROKER=rabbitmq`` runs 5,000
-and prints the figures. Consumers call ``handle`` or ``handle_async`` of faults/campaign_effects.py::
-
-    def test_no_message_is_lost_or_doubled_on_toymq(request, tmp_path):
-        with ToyMQ() as broker, own_ledger("postgresql", request, tmp_path) as (ledger, server):
-            command = [sys.executable, "-m", "onceward", "toymq", broker.url, "--call", "faults.campaign_effects:handle", ...]
-            campaign(ledger, server, tmp_path, command=command, publish=..., left=..., restart=broker.restart, redrive=...)
+``tests/processes/stations.py`` has the brokers. CI runs 300 messages. ``make campaign BROKER=rabbitmq`` runs 5,000
+and prints the figures. Consumers call ``handle`` or ``handle_async`` of faults/campaign_effects.py.
 """
 
 import contextlib

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -54,27 +53,6 @@ def workers(script: str):
             process.wait()
             process.stdin.close()
             process.stdout.close()
-
-
-def killed_in_turn(begin, kills: int = 8) -> int:
-    """Run three workers at a time until all have ended by themselves; return how many were killed meanwhile.
-
-    Args:
-        begin: starts a worker. It is given the seconds that the worker may live once it works, and zero when ``kills`` have been
-            killed. The worker sets a timer (``setitimer``), whose signal kills it wherever it is: so it is killed in its work on
-            a slow machine, too.
-        kills: how many are killed at most; fewer if the others have done all the work before.
-    """
-    chance = random.Random(7)
-    lives = [0.05 + chance.random() * 0.3 for _ in range(kills)]
-    running, killed = [begin(lives.pop()) for _ in range(3)], 0
-    while running:
-        status = running.pop(0).wait(PATIENCE)
-        assert status in (0, -signal.SIGALRM)
-        if status:
-            killed += 1
-            running.append(begin(lives.pop() if lives else 0.0))
-    return killed
 
 
 def lines(process, told: str | None = None) -> list[str]:

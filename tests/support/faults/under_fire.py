@@ -1,6 +1,6 @@
 """Processes that serve HTTP, and their clients, are killed while the clients have work; the ledger's server, too.
 
-Of test_campaign_proxy.py and test_campaign_service.py. CI runs 300 messages; ``make campaign BROKER=proxy`` runs 5,000.
+Of test_campaigns.py. CI runs 300 messages; ``make campaign BROKER=proxy`` runs 5,000.
 """
 
 import json

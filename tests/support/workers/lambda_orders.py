@@ -1,7 +1,6 @@
 """The functions of test_e2e_lambda.py. Their effect is a line in the file EFFECTS; an order says what happens before it.
 
-``fails`` and ``hangs`` are how many attempts fail, or never end; ``broken`` ones fail, and ``waiting`` ones wait, until
-somebody has made the file FIXED. Each attempt is a line in TRIES, each delivery one in DELIVERIES.
+``fails`` and ``hangs`` are how many attempts fail, or never end; ``broken`` ones fail until somebody has made the file FIXED. Each attempt is a line in TRIES, each delivery one in DELIVERIES.
 """
 
 import asyncio
@@ -49,8 +48,6 @@ def work(order: dict, delivery: Delivery, claim: Claim) -> str:
         raise Refused(f"{order['id']} fails until it is fixed")
     if claim.attempt <= order.get("hangs", 0):
         time.sleep(600)
-    while order.get("waiting") and not fixed():
-        time.sleep(0.02)
     append("EFFECTS", *line)
     return order["id"]
 
@@ -78,7 +75,6 @@ sqs_async = told(on_sqs(once, key="order.id", concurrency=4)(work_async))
 fifo_group = told(on_sqs_fifo(once, key="order.id", stop="group")(work))
 fifo_batch = told(on_sqs_fifo(once, key="order.id", stop="batch")(work))
 kinesis = told(on_kinesis(once, key="order.id")(work))
-kinesis_whole = told(on_kinesis(once, key="order.id", partial=False)(work))
 dynamodb = on_dynamodb_stream(once, key="change.NewImage.id", partial=False)(changed)
 sns = on_sns(once, key="order.id")(work)
 eventbridge = on_eventbridge(once, key="order.id")(work)

@@ -1,4 +1,4 @@
-"""An MCP server that pays: ``LIBRARY FOLDER [PORT]``. It kills itself at the point that a file in the folder names, once."""
+"""An MCP server that pays: ``LIBRARY FOLDER``. It kills itself at the point that a file in the folder names, once."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from onceward import Claim, Once
 from onceward.mcp import ToolKey, ToolScope, guard_tools
 from onceward.observe import Event
 
-library, folder, *port = sys.argv[1:]
+library, folder = sys.argv[1:]
 FOLDER = Path(folder)
 
 
@@ -45,14 +45,4 @@ async def pay(order: str, claim: Claim) -> str:
     return f"paid {order}"
 
 
-@server.tool(annotations={"readOnlyHint": True})
-def number_of_payments() -> int:
-    """Count the payments."""
-    return len(list(FOLDER.glob("paid-*")))
-
-
-if port:
-    options = {"transport": "streamable-http", "port": int(port[0])}
-    server.run(**options) if library == "sdk" else server.run(show_banner=False, log_level="ERROR", **options)
-else:
-    server.run() if library == "sdk" else server.run(show_banner=False)
+server.run() if library == "sdk" else server.run(show_banner=False)

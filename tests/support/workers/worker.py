@@ -1,7 +1,6 @@
 """What the processes of test_processes.py run, on a ledger of any store: ``python worker.py WHAT URL ARGUMENT…``."""
 
 import asyncio
-import multiprocessing
 import os
 import random
 import sys
@@ -239,22 +238,6 @@ def _in_child(once, log, lease):
         assert not claim.lost
 
 
-def pool(url, log, method):
-    context = multiprocessing.get_context(method)
-    once = Once(url, lease=30, on_busy=30.0)
-    once.run(0, _logged, log, 0)
-    with context.Pool(4) as workers:
-        results = workers.starmap(_in_pool, [(url, log, key) for key in [*range(40), *range(40)]])
-    assert results == [*range(40), *range(40)]
-    assert once.run(1, _logged, log, 1) == 1
-    say("done")
-
-
-def _in_pool(url, log, key):
-    once = Once(url, lease=30, on_busy=30.0)
-    return once.run(key, _logged, log, key)
-
-
 if __name__ == "__main__":
     try:
         time.sleep(0.001)
@@ -271,5 +254,4 @@ if __name__ == "__main__":
         "survive": survive,
         "skewed": skewed,
         "prefork": prefork,
-        "pool": pool,
     }[what](*arguments)
