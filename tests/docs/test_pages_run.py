@@ -9,11 +9,14 @@ from types import SimpleNamespace
 import httpx
 import psycopg
 import pytest
+import redis as clients
 from celery import current_app
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from onceward import Claim, Completed, Once
+from onceward.nats import send as send_to_nats
+from onceward.redis_streams import send as send_to_redis
 from places import SUPPORT
 from printed.pages import run
 from servers.needs import numbers
@@ -25,12 +28,52 @@ LEDGER = {"postgresql://db/shop": "memory:"}
 _NUMBERS = numbers()
 
 
-def test_choosing_a_lease_a_retention_and_a_scope(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("page", "title", "replaced"),
+    [
+        ("docs/reference/guards.md", "How long a lease", {}),
+        ("docs/reference/guards.md", "How long a retention", {}),
+        ("docs/reference/http.md", "Whose key it is", {}),
+        ("docs/reference/http.md", "Why a 500 runs again", {}),
+        ("docs/reference/sqs.md", None, MEMORY),
+        ("docs/reference/brokers.md", "Kafka", MEMORY),
+        ("docs/reference/proxy.md", "In your own server", LEDGER),
+    ],
+)
+def test_a_page_that_needs_nothing(page, title, replaced, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    for title in ("How long a lease", "How long a retention"):
-        run("docs/reference/guards.md", {}, title=title)["once"].close()
-    for title in ("Whose key it is", "Why a 500 runs again"):
-        run("docs/reference/http.md", {}, title=title)
+    if once := run(page, {"__name__": "shop"}, replaced, title).get("once"):
+        once.close()
+
+
+def of_postgres(need):
+    return {"postgresql://worker@db/shop": f"{need('postgres15').url}?schema=pages_{next(_NUMBERS)}"}
+
+
+def of_mysql(need):
+    return {"mysql://worker:password@db/shop": need("database")}
+
+
+def of_redis(need):
+    return {"redis://worker:password@host:6379/0": need("redis").url}
+
+
+@pytest.mark.parametrize(
+    ("page", "url"),
+    [
+        ("docs/reference/postgres.md", of_postgres),
+        ("docs/reference/mysql.md", of_mysql),
+        ("docs/reference/redis.md", of_redis),
+    ],
+)
+def test_a_page_of_a_ledger_on_a_server(page, url, request):
+    replaced = url(request.getfixturevalue)
+    client = clients.Redis.from_url(*replaced.values()) if url is of_redis else None
+    names = run(page, {"Once": Once, "client": client}, replaced)
+    assert names["once"].using(name=f"pay{next(_NUMBERS)}").run("order-42", int) == 0
+    names["once"].close()
+    if client:
+        client.close()
 
 
 def test_batches(ministack, aws, monkeypatch, tmp_path):
@@ -107,23 +150,10 @@ def test_dynamodb(dynoxide, aws, monkeypatch):
     names["once"].close()
 
 
-def test_postgres(postgres15):
-    url = f"{postgres15.url}?schema=pages_{next(_NUMBERS)}"
-    names = run("docs/reference/postgres.md", {"Once": Once}, {"postgresql://worker@db/shop": url})
-    assert names["once"].using(name="pay").run("order-42", int) == 0
-    names["once"].close()
-
-
 def test_sqlite(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     names = run("docs/reference/sqlite.md", {})
     assert capsys.readouterr().out == "order 42 is paid order 42 is paid\n"
-    names["once"].close()
-
-
-def test_mysql(database):
-    names = run("docs/reference/mysql.md", {"Once": Once}, {"mysql://worker:password@db/shop": database})
-    assert names["once"].using(name="pay").run("order-42", int) == 0
     names["once"].close()
 
 
@@ -156,65 +186,39 @@ def test_transactions(postgres15):
     once.close()
 
 
-def test_a_worker_of_sqs():
-    names = run("docs/reference/sqs.md", {"__name__": "shop"}, MEMORY)
+def works(names, url=None, send=None):
+    """Send an order to the page's worker, unless the page does, run it until its queue is empty, and look for the effect."""
+    if send:
+        send(names["once"], url, {"id": 7, "cents": 500}, key="order-7")
+    names["worker"].run(until_empty=True)
+    assert names["once"].ledger.show("shop.charge:7")[0].status == "COMPLETED"
     names["once"].close()
 
 
-def test_a_worker_of_kafka(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    names = run("docs/reference/brokers.md", {"__name__": "shop"}, MEMORY, "Kafka")
-    names["once"].close()
+def of_broker(title, replaced):
+    return run("docs/reference/brokers.md", {"__name__": "shop"}, replaced | LEDGER, title)
 
 
 def test_a_worker_of_rabbitmq(rabbitmq, monkeypatch):
     monkeypatch.setenv("AMQP_URL", rabbitmq.url)
     queue = f"pages-{next(_NUMBERS)}"
     replaced = {"amqp://user:password@rabbit/": rabbitmq.url, '"orders"': f'"{queue}"', "amqp:orders": f"amqp:{queue}"}
-    works(run("docs/reference/brokers.md", {"__name__": "shop"}, replaced | LEDGER, "RabbitMQ"))
+    works(of_broker("RabbitMQ", replaced))
 
 
 def test_a_worker_of_nats(nats):
-    from onceward.nats import send
-
     stream, subject = (f"pages-{next(_NUMBERS)}" for _ in range(2))
     replaced = {"nats://user:password@nats": nats.url, '"ORDERS"': f'"{stream}"', "orders.new": subject}
-    names = run("docs/reference/brokers.md", {"__name__": "shop"}, replaced | LEDGER, "NATS JetStream")
-    send(names["once"], f"{nats.url}/{subject}", {"id": 7, "cents": 500}, key="order-7")
-    works(names)
+    works(of_broker("NATS JetStream", replaced), f"{nats.url}/{subject}", send_to_nats)
 
 
 def test_a_worker_of_redis_streams():
-    from onceward.redis_streams import send
-
     server = Redis(appendonly="yes")
-    url = f"redis://127.0.0.1:{server.port}/0"
     try:
-        names = run(
-            "docs/reference/brokers.md",
-            {"__name__": "shop"},
-            LEDGER | {"redis://user:password@redis/0": url},
-            "Redis Streams",
-        )
-        send(names["once"], f"{url.replace('redis:', 'redis-stream:')}/orders", {"id": 7, "cents": 500}, key="order-7")
-        works(names)
+        names = of_broker("Redis Streams", {"redis://user:password@redis/0": server.url})
+        works(names, f"{server.url.replace('redis:', 'redis-stream:')}/orders", send_to_redis)
     finally:
         server.stop()
-
-
-def test_redis(redis):
-    import redis as clients
-
-    client = clients.Redis.from_url(redis.url)
-    replaced = {"redis://worker:password@host:6379/0": redis.url}
-    names = run("docs/reference/redis.md", {"Once": Once, "client": client}, replaced)
-    assert names["once"].using(name=f"pay{next(_NUMBERS)}").run("order-42", int) == 0
-    names["once"].close()
-    client.close()
-
-
-def test_the_proxy_in_a_server():
-    run("docs/reference/proxy.md", {}, LEDGER, "In your own server")
 
 
 def test_http_clients(monkeypatch, tmp_path):
@@ -241,13 +245,6 @@ def test_webhooks():
     for title in ("Choose the answer", "Accept it, and handle it after", "Queue it"):
         run("docs/how-to/webhooks.md", names, title=title)
     assert names["on_twilio"](None).status == 200
-    names["once"].close()
-
-
-def works(names):
-    """Run the page's worker until its queue is empty, and check that the message took effect."""
-    names["worker"].run(until_empty=True)
-    assert names["once"].ledger.show("shop.charge:7")[0].status == "COMPLETED"
     names["once"].close()
 
 

@@ -59,7 +59,7 @@ def shop(tmp_path, url):
     return ours, url, keys
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", [1])
 def test_a_chain_over_two_ledgers_is_one_tree(cli, shop, place):
     ours, theirs, keys = shop
     done = cli.run("show", "--chain", keys[place], "--store", ours, "--store", theirs, "--scan")
@@ -86,27 +86,18 @@ def test_as_json_each_line_is_one_key(cli, shop):
     assert {row["status"] for row in rows} == {"COMPLETED"}
 
 
-def test_a_table_is_not_read_unless_that_is_asked_for(cli, shop):
+def test_a_table_is_not_read_unless_that_is_asked_for_and_what_is_missing_leaves_a_gap(cli, shop):
     ours, theirs, keys = shop
     done = cli.run("show", "--chain", keys[0], "--store", ours, "--store", theirs)
     assert done.returncode == 0
     assert "has no index by origin: what messages led to there is not shown. --scan reads it" in done.stderr
-    rows = done.stdout.decode().splitlines()[1:]  # the payment is found by its name, which the parcel's record has
-    assert [key in row for key, row in zip(keys, rows, strict=True)] == [True, True, True]
-
-
-def test_a_ledger_that_is_not_named_leaves_a_gap(cli, shop):
-    ours, _, keys = shop
-    done = cli.run("show", "--chain", keys[2], "--store", ours)
-    rows = done.stdout.decode().splitlines()[1:]
-    assert "no record: expired, cleared, or in a ledger that is not named" in rows[1]
-    assert [key in row for key, row in zip(keys, rows, strict=True)] == [True, True, True]
-
-
-@pytest.mark.parametrize("arguments", [["nothing"], ["k", "--store", "sqlite:///nowhere.db"]])
-def test_what_cannot_be_traced_is_one_line(cli, shop, arguments):
-    ours, _, _ = shop
-    where = [] if "--store" in arguments else ["--store", ours]
-    done = cli.run("show", "--chain", *arguments, *where)
-    assert done.returncode in {1, 2}
-    assert done.stdout == b""
+    gap = cli.run("show", "--chain", keys[2], "--store", ours).stdout.decode().splitlines()[1:]
+    assert "no record: expired, cleared, or in a ledger that is not named" in gap[1]
+    for rows in (
+        done.stdout.decode().splitlines()[1:],
+        gap,
+    ):  # the payment is found by its name, which the parcel's has
+        assert [key in row for key, row in zip(keys, rows, strict=True)] == [True, True, True]
+    for arguments in (["nothing", "--store", ours], ["k", "--store", "sqlite:///nowhere.db"]):
+        wrong = cli.run("show", "--chain", *arguments)
+        assert (wrong.returncode in {1, 2}, wrong.stdout) == (True, b"")

@@ -1,17 +1,14 @@
 """The list in an order, and its colours."""
 
+import contextlib
 import json
 import os
 import pty
 import re
-import subprocess
-import time
-from multiprocessing.connection import wait
 
 import pytest
 
 from commands.command_line import Cli
-from tables import each
 
 COLOUR = re.compile(rb"\x1b\[3[0-9]m")
 
@@ -28,36 +25,19 @@ def cli(tmp_path):
     return made
 
 
-class Screen:
-    """A terminal that a command draws on."""
-
-    def __init__(self, cli, *arguments, **environment):
-        cli.env = {**cli.env, "TERM": "xterm", **environment}
-        self._ours, its = pty.openpty()
-        self._process = cli.start(*arguments, stdin=its, stdout=its, stderr=its)
-        os.close(its)
-        self.text = b""
-
-    def until(self, seen, seconds=30.0):
-        end = time.monotonic() + seconds
-        while not seen(self.text) and time.monotonic() < end:
-            if wait([self._ours], 0.1):
-                try:
-                    self.text += os.read(self._ours, 65536)
-                except OSError:  # the command has ended
-                    break
-        assert seen(self.text), self.text.decode(errors="replace")
-
-    def end(self, by=None):
-        if by is not None:
-            self._process.send_signal(by)
-        try:
-            return self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            raise
-        finally:
-            os.close(self._ours)
+def on_a_terminal(cli, *arguments, **environment):
+    """Return what a command draws on a terminal."""
+    cli.env = {**cli.env, "TERM": "xterm", **environment}
+    ours, its = pty.openpty()
+    process = cli.start(*arguments, stdin=its, stdout=its, stderr=its)
+    os.close(its)
+    text = b""
+    with contextlib.suppress(OSError):  # the command has ended
+        while piece := os.read(ours, 65536):
+            text += piece
+    os.close(ours)
+    assert process.wait(60) == 0
+    return text
 
 
 def keys(cli, *options):
@@ -73,18 +53,10 @@ def test_ls_sorts_all_that_match_before_it_cuts(cli):
 
 
 @pytest.mark.nightly
-def test_states_have_colours_on_a_terminal_only(cli):
+def test_states_have_colours_on_a_terminal_that_wants_them(cli):
     assert not COLOUR.search(cli.run("ls").stdout)
     for command in (("ls",), ("show", "n:parked"), ("stats",)):
-        screen = Screen(cli, *command)
-        screen.until(COLOUR.search)
-        assert screen.end() == 0
-
-
-@pytest.mark.nightly
-@each("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_that_wants_no_colours_gets_none(cli, environment):
-    screen = Screen(cli, "ls", **environment)
-    screen.until(lambda text: b"CardDeclined" in text)
-    assert screen.end() == 0
-    assert not COLOUR.search(screen.text)
+        assert COLOUR.search(on_a_terminal(cli, *command))
+    for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        text = on_a_terminal(cli, "ls", **environment)
+        assert (b"CardDeclined" in text, COLOUR.search(text)) == (True, None)

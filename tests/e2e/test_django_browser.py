@@ -1,10 +1,8 @@
 """The example project of Django, under gunicorn with several workers, in a browser."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import requests
 from playwright.sync_api import expect
 
 from web.dashboards import browsing
@@ -27,20 +25,6 @@ def address(postgres, tmp_path):
         yield f"http://127.0.0.1:{server.port}"
     finally:
         server.kill()
-
-
-def test_a_form_that_is_sent_at_once_and_again_makes_one_order(address):
-    page = requests.get(address, timeout=60)
-    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', page.text))
-
-    def pay(_):
-        return requests.post(f"{address}/pay", fields, cookies=page.cookies, timeout=60).status_code
-
-    with ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(pay, range(6)))
-    assert 200 in answers
-    assert pay(0) == 200
-    assert requests.get(address, timeout=60).text.count("<li>") == 1
 
 
 def test_an_operator_finds_a_parked_key_and_unparks_it(address):

@@ -1,11 +1,7 @@
 """``onceward exec``: a command runs once, and its end comes back, whatever kills whom."""
 
-import fcntl
 import os
 import signal
-import subprocess
-import sys
-import termios
 import time
 
 import pytest
@@ -30,9 +26,10 @@ def job(cli):
 
 
 def test_a_second_call_gets_the_output_and_the_status(cli, job):
-    command = (*KEY, "--", job("echo told; echo trouble >&2"))
-    first, second = cli.run(*command), cli.run(*command)
-    assert [(one.returncode, one.stdout, one.stderr) for one in (first, second)] == [(0, b"told\n", "trouble\n")] * 2
+    command = (*KEY, "--", job('echo "$(cat) $ONCEWARD_KEY $ONCEWARD_ATTEMPT"; echo trouble >&2'))
+    first, second = cli.run(*command, input=b"given\n"), cli.run(*command)
+    told = (0, b"given exec:job 1\n", "trouble\n")
+    assert [(one.returncode, one.stdout, one.stderr) for one in (first, second)] == [told] * 2
     assert cli.log() == ["run"]
     assert cli.run("exec", "--key", "job", "--new-only", "--", "./job.sh").stdout == b""
     assert cli.run("exec", "--key", "another", "--", "./job.sh").returncode == 0
@@ -41,42 +38,24 @@ def test_a_second_call_gets_the_output_and_the_status(cli, job):
 
 def test_a_failure_is_tried_again_or_recorded(cli, job):
     command = job("echo told; exit 3")
-    for _ in range(2):
-        result = cli.run(*KEY, "--", command)
-        assert (result.returncode, result.stdout) == (3, b"told\n")
-    assert cli.log() == ["run"] * 2
-    for _ in range(2):
-        result = cli.run("exec", "--key", "other", "--on-failure", "record", "--", command)
-        assert (result.returncode, result.stdout) == (3, b"told\n")
-    assert cli.log() == ["run"] * 3
-    assert cli.run("exec", "--key", "third", "--max-attempts", 1, "--", command).returncode == 3
-    parked = cli.run("exec", "--key", "third", "--max-attempts", 1, "--", command)
-    assert parked.returncode == 76
-    assert "onceward unpark" in parked.stderr
-
-
-def test_it_runs_once_in_a_window_also_if_it_fails(cli, job):
-    command = ("exec", "--key", "job", "--window", "365d", "--", job("exit 4"))
-    assert [cli.run(*command).returncode for _ in range(2)] == [4, 4]
-    assert cli.log() == ["run"]
+    for options, runs in (((), 2), (("--on-failure", "record"), 3), (("--window", "365d"), 4)):
+        for _ in range(2):
+            result = cli.run("exec", "--key", f"job{runs}", *options, "--", command)
+            assert (result.returncode, result.stdout) == (3, b"told\n")
+        assert cli.log() == ["run"] * runs
+    assert cli.run("exec", "--key", "last", "--max-attempts", 1, "--", command).returncode == 3
+    parked = cli.run("exec", "--key", "last", "--max-attempts", 1, "--", command)
+    assert (parked.returncode, "onceward unpark" in parked.stderr) == (76, True)
 
 
 def test_bytes_come_back_as_they_were_and_the_last_of_many(cli, job):
-    binary = job(r"printf '\377\000'")
-    assert [cli.run(*KEY, "--", binary).stdout for _ in range(2)] == [b"\xff\x00"] * 2
-    many = ("exec", "--key", "many", "--", "seq", 100_000)
-    whole = cli.run(*many).stdout
-    kept = cli.run(*many).stdout
+    binary = job(r"printf '\377'; head -c 65535 /dev/zero")
+    assert [cli.run(*KEY, "--", binary).stdout for _ in range(2)] == [b"\xff" + b"\0" * 65_535] * 2
+    whole, kept = (cli.run("exec", "--key", "many", "--", "seq", 100_000).stdout for _ in range(2))
     assert len(whole.splitlines()) == 100_000
     note, _, rest = kept.partition(b"\n")
     assert note == f"[onceward: {len(whole) - 65_536} bytes were not recorded]".encode()
-    assert whole.endswith(rest)
-    assert len(rest) == 65_536
-
-
-def test_the_standard_input_and_the_claim_reach_the_command(cli):
-    told = cli.run(*KEY, "--", "sh", "-c", 'cat; echo "$ONCEWARD_KEY $ONCEWARD_ATTEMPT"', input=b"given\n")
-    assert told.stdout == b"given\nexec:job 1\n"
+    assert (whole.endswith(rest), len(rest)) == (True, 65_536)
 
 
 def test_another_that_runs_it_now_is_told_and_may_be_waited_for(cli, job):
@@ -84,9 +63,9 @@ def test_another_that_runs_it_now_is_told_and_may_be_waited_for(cli, job):
     until(lambda: cli.log() == ["run"])
     assert cli.run(*KEY, "--", "./job.sh").returncode == 75
     assert cli.run(*KEY, "--new-only", "--", "./job.sh").returncode == 0
-    waits = cli.start(*KEY, "--wait", 60, "--", "./job.sh")
+    crew = [process, *(cli.start(*KEY, "--wait", 60, "--", "./job.sh") for _ in range(2))]
     cli.write("go", "")
-    assert process.communicate(timeout=60)[0] == waits.communicate(timeout=60)[0] == b"done\n"
+    assert [one.communicate(timeout=60)[0] for one in crew] == [b"done\n"] * 3
     assert cli.log() == ["run"]
 
 
@@ -124,21 +103,6 @@ def test_a_command_that_a_signal_ends_keeps_its_key(cli, job, numbers, status):
     assert process.returncode == status
     assert b"nobody knows what it has done" in err
     assert cli.run(*KEY, "--", "./job.sh").returncode == 75
-
-
-@pytest.mark.nightly
-def test_a_signal_ends_the_wait_for_another_that_runs_it(cli, job):
-    runs = cli.start(*KEY, "--", job("while [ ! -e go ]; do sleep 0.05; done; exit 3"))
-    until(lambda: cli.log() == ["run"])
-    waits = cli.start(*KEY, "--wait", 600, "--", "./job.sh")
-    until(lambda: _hears(waits.pid, signal.SIGTERM))
-    waits.terminate()
-    assert b"it did not run" in waits.communicate(timeout=60)[1]
-    assert waits.returncode == 143
-    cli.write("go", "")
-    runs.communicate(timeout=60)
-    assert cli.run(*KEY, "--", "./job.sh").returncode == 3
-    assert cli.log() == ["run"] * 2
 
 
 def test_ctrl_z_does_not_stop_what_renews_the_lease(cli, job):
@@ -203,37 +167,6 @@ def test_a_reader_that_stands_still_does_not_hold_up_the_record(cli, job, number
     assert cli.log() == ["run"]
 
 
-@pytest.mark.nightly
-def test_a_second_signal_ends_it_also_if_nobody_reads_its_output(cli, job):
-    process = cli.start(*KEY, "--", job("trap '' TERM; echo up > up; yes | head -c 1000000"))
-    until(lambda: cli.log("up") == ["up"])
-    for number in signal.SIGTERM, signal.SIGINT:
-        process.send_signal(number)
-    assert process.wait(60) in {130, 143}  # both can be told at the same moment
-    process.communicate()
-
-
-def test_output_full_of_zeros_comes_back(cli):
-    command = (*KEY, "--", "sh", "-c", "head -c 65536 /dev/zero; head -c 65536 /dev/zero >&2")
-    assert [cli.run(*command).stdout for _ in range(2)] == [b"\0" * 65_536] * 2
-
-
-def waiting_in(pipe):
-    """Return how many bytes wait in a pipe."""
-    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-@pytest.mark.nightly
-def test_a_signal_ends_a_replay_that_nobody_reads(cli, job):
-    command = (*KEY, "--", job("head -c 100000 /dev/zero"))
-    cli.run(*command)
-    replays = cli.start(*command)
-    until(lambda: waiting_in(replays.stdout) > 60_000)  # the pipe is full
-    replays.terminate()
-    assert replays.wait(60) == 143
-    assert replays.communicate()[1] == b""
-
-
 @each(
     ("arguments", "says"),
     [
@@ -257,23 +190,9 @@ def test_a_ledger_that_cannot_be_reached_runs_nothing(cli, job):
     assert cli.log() == []
 
 
-def test_of_several_at_once_one_runs_it(cli, job):
-    command = job("sleep 0.2; echo told")
-    crew = [cli.start(*KEY, "--wait", 60, "--", command, stderr=subprocess.DEVNULL) for _ in range(3)]
-    assert [one.communicate(timeout=60)[0] for one in crew] == [b"told\n"] * 3
-    assert cli.log() == ["run"]
-
-
 def _is_gone(pid):
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     return False
-
-
-def _hears(pid, number):
-    """Return whether a process handles a signal."""
-    with open(f"/proc/{pid}/status") as status:
-        caught = next(line.split()[1] for line in status if line.startswith("SigCgt"))
-    return bool(int(caught, 16) >> (number - 1) & 1)

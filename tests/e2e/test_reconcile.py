@@ -57,21 +57,16 @@ def test_the_standard_input_and_a_ledger_are_compared(cli, once, url):
     ]
 
 
-def test_agreement_is_status_0(cli, once, url):
+def test_the_status_is_0_if_all_agree_and_2_if_the_effects_cannot_be_read(cli, once, url):
+    def reconciled(file):
+        done = cli.run("reconcile", "--store", url, "--name", "shop", "--settle", "0", "--against", file)
+        return done.returncode, done.stdout, done.stderr
+
     cli.write("effects.csv", "key", "ok", "twice", "42", "lost")
-    done = cli.run("reconcile", "--store", url, "--name", "shop", "--settle", "0", "--against", "effects.csv")
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", "onceward: ledger and downstream agree\n")
-
-
-def test_effects_that_cannot_be_read_are_status_2(cli, once, url):
-    done = cli.run("reconcile", "--store", url, "--against", "missing.csv")
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.startswith("onceward: --against missing.csv: No such file")
-
-
-def test_effects_without_a_key_are_status_2(cli, once, url):
     cli.write("keys.csv", "key,amount", "ok,1", ",2")
-    done = cli.run("reconcile", "--store", url, "--name", "shop", "--settle", "0", "--against", "keys.csv")
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.startswith("onceward: --against keys.csv: ")
-    assert "is empty or missing" in done.stderr
+    assert reconciled("effects.csv") == (0, b"", "onceward: ledger and downstream agree\n")
+    for file, said in (("missing.csv", "No such file"), ("keys.csv", "is empty or missing")):
+        status, out, err = reconciled(file)
+        assert (status, out) == (2, b"")
+        assert err.startswith(f"onceward: --against {file}: ")
+        assert said in err

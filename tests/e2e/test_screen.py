@@ -15,6 +15,7 @@ from commands.command_line import Cli
 from onceward import Once, terminal
 from onceward.aws import on_sqs
 from onceward.cli.report import Heard, WorkReport
+from onceward.core.drivers import drive
 from onceward.testing.bench import claim_of
 from tables import each
 
@@ -32,22 +33,11 @@ def cli(tmp_path):
 def hostile(cli):
     """A ledger that others wrote to: each text of a record is hostile."""
     once = cli.once()
+    once.acquire("any").release()
+    texts = dict.fromkeys(("fingerprint", "error", "worker"), HOSTILE)
     for key, status in ((f"n:{HOSTILE}", "PARKED"), (f"m:{HOSTILE}", "RELEASED"), (f"o:{HOSTILE}", "COMPLETED")):
-        text = HOSTILE if status != "PARKED" else None
-        write = claim_of(
-            key,
-            HOSTILE,
-            status=status,
-            fingerprint=HOSTILE,
-            result=text,
-            error=HOSTILE,
-            worker=HOSTILE,
-            lease=0.0,
-            keep=None,
-        )
-        once.acquire("any").release()
-        from onceward.core.drivers import drive
-
+        result = HOSTILE if status != "PARKED" else None
+        write = claim_of(key, HOSTILE, status=status, result=result, lease=0.0, keep=None, **texts)
         drive(once.store.insert(write), once.store)
     once.close()
     return cli
@@ -83,9 +73,6 @@ def test_what_is_printable_stays_and_all_else_is_escaped():
         "a\\u001b]52;c;cm0gLXJm\\u0007\\u001b[2J\\u009b31m\\u202egnp\\u2066 b\\u007f onceward: all is well"
     )
     assert terminal.lines("a\tb\r\nc\rd\x1b\U000e0001\udcff") == "a\tb\nc\nd\\u001b\\udb40\\udc01\\udcff"
-
-
-def test_escaped_json_is_the_same_json():
     assert is_harmless(terminal.json({"a": [HOSTILE]}))
     assert json.loads(terminal.json({"a": [HOSTILE]})) == {"a": [HOSTILE]}
 
@@ -109,13 +96,11 @@ def test_nobody_writes_past_the_filter():
         if path.name in {"screen.py", "watchdog.py", "demo_worker.py"}:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
+            where = f"{path.name}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Console":
-                assert "drawn(" in ast.unparse(node), f"{path.name}:{node.lineno}: a console of its own"
+                assert "drawn(" in ast.unparse(node), f"{where}: a console of its own"
             if isinstance(node, ast.Attribute):
-                named = ast.unparse(node)
-                assert not named.endswith((".buffer", "__stdout__", "__stderr__")), (
-                    f"{path.name}:{node.lineno}: {named}"
-                )
+                assert not ast.unparse(node).endswith((".buffer", "__stdout__", "__stderr__")), where
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
@@ -159,44 +144,33 @@ def test_a_key_of_ls_can_be_pasted(hostile):
     assert json.loads(told.stdout)["key"] == f"n:{HOSTILE}"
 
 
-def test_pipe_shows_what_commands_say_as_text(cli):
+def test_pipe_shows_what_commands_and_functions_say_as_text(cli):
     cli.write("in.ndjson", {"id": "1", "text": HOSTILE}, {"id": HOSTILE, "text": HOSTILE}, f"no{CLIPBOARD}")
     says = cli.script("says", 'printf "%s" "$1"; printf "%s" "$1" >&2; test "$2" = 1')
-    run = ("pipe", "in.ndjson", "--key", "line.id", "--", says, "{line.text}", "{line.id}")
-    plain = cli.run(*run)
-    assert is_harmless(plain.stderr)
-    assert plain.stdout.decode() == HOSTILE, "a pipe is given every byte"
-    for told in (on_a_terminal(cli, *run), on_a_terminal(cli, *run, "--json")):
-        assert b"\x1b]" not in told
-        assert b"\x1b[2J" not in told
-        assert "\x9b".encode() not in told
-        assert "\u202e".encode() not in told
-
-
-@pytest.mark.nightly
-def test_pipe_shows_what_functions_print_and_raise_as_text(cli):
     (cli.folder / "shop.py").write_text(
         "def work(line):\n    print(line['text'])\n    raise ValueError(line['text'])\n"
     )
-    cli.write("in.ndjson", {"id": "1", "text": HOSTILE})
-    run = ("pipe", "in.ndjson", "--key", "line.id", "--call", "shop:work")
-    assert is_harmless(cli.run(*run).stderr)
-    for kind in ("xterm", "dumb"):
+    run = ("pipe", "in.ndjson", "--key", "line.id")
+    commands, functions = (*run, "--", says, "{line.text}", "{line.id}"), (*run, "--name", "f", "--call", "shop:work")
+    plain = cli.run(*commands)
+    assert is_harmless(plain.stderr)
+    assert plain.stdout.decode() == HOSTILE, "a pipe is given every byte"
+    assert is_harmless(cli.run(*functions).stderr)
+    for kind, arguments in (("xterm", commands), ("xterm", (*run, "--json", *commands[4:])), ("dumb", functions)):
         cli.env["TERM"] = kind
-        told = on_a_terminal(cli, *run)
-        assert b"\x1b]" not in told
-        assert "\u202e".encode() not in told
+        told = on_a_terminal(cli, *arguments)
+        for escape in ("\x1b]", "\x1b[2J", "\x9b", "\u202e"):
+            assert escape.encode() not in told
 
 
 def test_the_log_of_sqs_is_text_and_no_line_of_it_is_forged(capfd):
-    heard = Heard(WorkReport(as_json=False))
     try:
         raise ValueError(HOSTILE)
     except ValueError as error:
-        log = logging.LogRecord(
-            "onceward", logging.ERROR, "", 0, "%s: failed", (HOSTILE,), (ValueError, error, error.__traceback__)
-        )
-    heard.emit(log)
+        info = (ValueError, error, error.__traceback__)
+    Heard(WorkReport(as_json=False)).emit(
+        logging.LogRecord("onceward", logging.ERROR, "", 0, "%s: failed", (HOSTILE,), info)
+    )
     err = capfd.readouterr().err
     assert is_harmless(err)
     assert "Traceback" in err

@@ -1,7 +1,8 @@
-"""``onceward work`` on NATS, Redis Streams and RabbitMQ: runs to the end of a queue, exit statuses, and a killed worker."""
+"""``onceward work`` on NATS, Redis Streams, RabbitMQ and Kafka: to the end of a queue, exit statuses, signals, and a killed worker."""
 
 import json
-import signal
+import subprocess
+from types import SimpleNamespace
 
 import pytest
 from nats.js.api import StorageType
@@ -22,6 +23,8 @@ def charge(order: dict) -> int:
         time.sleep(600)
     with open("charged", "a") as file:
         file.write(f"{order['id']}\\n")
+    if order["id"] == 14:
+        raise ValueError("no such account")
     return order["id"]
 """
 ARGUMENTS = ("--call", "shop:charge", "--key", "order.id", "--name", "shop", "--store", "sqlite:///l.db")
@@ -36,91 +39,129 @@ def redis_kept():
 
 
 @pytest.fixture
-def nats_shop(nats):
-    return NatsShop(nats)
-
-
-@pytest.fixture
-def redis_shop(redis_kept):
-    return RedisShop(redis_kept)
-
-
-@pytest.fixture
-def rabbit_shop(rabbitmq):
-    return RabbitShop(rabbitmq)
-
-
-@pytest.fixture
-def nats_losing(nats):
-    return NatsShop(nats, storage=StorageType.MEMORY)
-
-
-@pytest.fixture
-def redis_losing(redis):
-    return RedisShop(redis)
-
-
-@pytest.fixture
-def rabbit_losing(rabbitmq):
-    return RabbitShop(rabbitmq, x_max_length=5)
-
-
-@pytest.fixture
 def cli(tmp_path):
     (tmp_path / "shop.py").write_text(CODE)
     return Cli(tmp_path)
 
 
-@pytest.mark.parametrize("shop", ["nats_shop", "redis_shop", "rabbit_shop"])
-def test_a_run_to_the_end_of_a_queue_tells_of_each_message(cli, shop, request):
-    shop = request.getfixturevalue(shop)
+def kafka_shop(need):
+    kafka, topic = need("kafka"), need("topic")
+
+    def publish(*orders):
+        kafka.send(topic, *[order if isinstance(order, bytes) else json.dumps(order).encode() for order in orders])
+
+    return SimpleNamespace(broker="kafka", orders=topic, publish=publish, url=kafka.servers)
+
+
+SHOPS = {
+    "nats": lambda need: NatsShop(need("nats")),
+    "redis": lambda need: RedisShop(need("redis_kept")),
+    "rabbitmq": lambda need: RabbitShop(need("rabbitmq")),
+    "kafka": kafka_shop,
+}
+LOSING = {
+    "nats": lambda need: NatsShop(need("nats"), storage=StorageType.MEMORY),
+    "redis": lambda need: RedisShop(need("redis")),
+    "rabbitmq": lambda need: RabbitShop(need("rabbitmq"), x_max_length=5),
+}
+
+
+def work(shop, *options):
+    place = "servers" if shop.broker == "kafka" else "url"
+    return ("work", f"{shop.broker}:{shop.orders}", *ARGUMENTS, "--set", f"{place}={shop.url}", *options)
+
+
+@pytest.mark.parametrize("kind", SHOPS)
+def test_a_run_to_the_end_of_a_queue_tells_of_each_message(cli, kind, request):
+    shop = SHOPS[kind](request.getfixturevalue)
     shop.publish({"id": 1}, {"id": 2}, {"id": 1}, b"torn")
-    told = cli.run(
-        "work",
-        f"{shop.broker}:{shop.orders}",
-        *ARGUMENTS,
-        "--set",
-        f"url={shop.url}",
-        "--until-empty",
-        "--json",
-        timeout=PATIENCE,
-    )
-    outcomes = [line["outcome"] for line in map(json.loads, told.stdout.splitlines()) if "outcome" in line]
-    assert sorted(outcomes) == ["done", "done", "malformed", "replayed"], told
+    told = cli.run(*work(shop, "--until-empty", "--json"), timeout=PATIENCE)
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert sorted(line["outcome"] for line in lines if "outcome" in line) == [
+        "done",
+        "done",
+        "malformed",
+        "replayed",
+    ], told
+    assert [line["summary"]["done"] for line in lines if "summary" in line] == [2]
     assert told.returncode == 3
     assert sorted(cli.log("charged")) == ["1", "2"]
-    assert shop.letter().headers["onceward-status"] == "malformed"
+    if kind != "kafka":
+        assert shop.letter().headers["onceward-status"] == "malformed"
 
 
-@pytest.mark.parametrize("shop", ["nats_losing", "redis_losing", "rabbit_losing"])
-def test_a_queue_that_loses_messages_ends_the_command(cli, shop, request):
-    shop = request.getfixturevalue(shop)
-    told = cli.run("work", f"{shop.broker}:{shop.orders}", *ARGUMENTS, "--set", f"url={shop.url}", timeout=PATIENCE)
-    assert told.returncode == 4
-    assert "loses" in told.stderr
+@pytest.mark.parametrize("kind", LOSING)
+def test_a_queue_that_loses_messages_ends_the_command(cli, kind, request):
+    told = cli.run(*work(LOSING[kind](request.getfixturevalue)), timeout=PATIENCE)
+    assert (told.returncode, "loses" in told.stderr) == (4, True)
 
 
-@pytest.mark.sampled("redis_shop")
-@pytest.mark.parametrize(("shop", "place"), [("nats_shop", "NATS_URL"), ("redis_shop", "REDIS_URL")])
-def test_what_a_killed_worker_held_takes_effect_once(cli, shop, place, request):
-    shop = request.getfixturevalue(shop)
-    cli.env[place] = shop.url
-    options = ("work", f"{shop.broker}:{shop.orders}", *ARGUMENTS, "--lease", "3", *shop.recover_soon())
+@pytest.mark.nightly
+def test_the_exit_status_tells_what_is_left(cli, request):
+    shop = kafka_shop(request.getfixturevalue)
+    shop.publish({"id": 14})
+    failing = cli.start(*work(shop, "--until-empty"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert failing.wait(PATIENCE) == 1
+    told = cli.run(*work(shop, "--set", "settings.enable_auto_commit=1"), timeout=PATIENCE)
+    assert (told.returncode, "enable_auto_commit" in told.stderr) == (2, True)
+    shop.orders = "nowhere"
+    told = cli.run(*work(shop), timeout=PATIENCE)
+    assert (told.returncode, "topic nowhere does not exist" in told.stderr) == (4, True)
+
+
+def test_a_signal_ends_it_and_commits_what_is_done(cli, kafka, topic, request):
+    shop = kafka_shop(request.getfixturevalue)
+    shop.publish({"id": 1})
+    running = cli.start(*work(shop, "--set", "group=till"))
+    until(lambda: cli.log("charged") == ["1"])
+    running.terminate()
+    _, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, err
+    assert kafka.committed("till", topic) == {0: 1}
+
+
+@pytest.mark.sampled("redis")
+@pytest.mark.parametrize("kind", ["nats", "redis"])
+def test_what_a_killed_worker_held_takes_effect_once(cli, kind, request):
+    shop = SHOPS[kind](request.getfixturevalue)
+    options = work(shop, "--lease", "3", *shop.recover_soon())
     once = Once(f"sqlite:///{cli.folder}/l.db")
     shop.publish({"id": 1}, {"id": 13})
     victim = cli.start(*options)
     until(lambda: (cli.folder / "begun").exists() and once.ledger.stats()["COMPLETED"] == 1)
-    victim.send_signal(signal.SIGKILL)
+    victim.kill()
     victim.communicate(timeout=PATIENCE)
     (cli.folder / "mended").touch()
     shop.publish({"id": 1})
     second = cli.start(*options)
     try:
-        until(lambda: once.ledger.stats()["COMPLETED"] == 2)
-        until(lambda: shop.pending() == 0)
+        until(lambda: once.ledger.stats()["COMPLETED"] == 2 and shop.pending() == 0)
     finally:
-        second.send_signal(signal.SIGTERM)
+        second.terminate()
         _, err = second.communicate(timeout=PATIENCE)
         once.close()
     assert second.returncode == 0, err
     assert sorted(cli.log("charged")) == ["1", "13"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("kind", "scheme", "place"), [("kafka", "kafka", "KAFKA_SERVERS"), ("rabbitmq", "amqp", "AMQP_URL")]
+)
+def test_redrive_lets_a_parked_message_run_after_the_fix(cli, kind, scheme, place, request):
+    shop = SHOPS[kind](request.getfixturevalue)
+    cli.env[place] = shop.url
+
+    def redriven(*options):
+        return cli.run("redrive", f"{scheme}:{shop.orders}", *ARGUMENTS[-2:], *options, timeout=PATIENCE)
+
+    def ran(*options):
+        return cli.run(*work(shop, "--until-empty", *options), timeout=PATIENCE)
+
+    shop.publish({"id": 14})
+    until(lambda: ran("--max-attempts", "1") and b"would be moved" in redriven("--dry-run").stdout)
+    (cli.folder / "shop.py").write_text(CODE.replace("== 14", "== 15"))
+    done = redriven("--json")
+    assert json.loads(done.stdout.splitlines()[-1])["summary"]["moved"] == 1, done
+    assert ran().returncode == 0
+    assert cli.log("charged") == ["14", "14"]
