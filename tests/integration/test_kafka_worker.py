@@ -8,7 +8,7 @@ import pytest
 from observing import note_outcomes
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.delivery import Delivery
-from onceward.core.record import COMPLETED, PARKED
+from onceward.core.record import COMPLETED
 from onceward.kafka import KafkaWorker
 from queues.kafka_runs import PATIENCE, QUICK, drain, headers, order, retries, working
 from waiting import until
@@ -46,26 +46,6 @@ def test_a_failed_record_waits_in_the_retry_topic_and_its_partition_goes_on(once
     assert [told["onceward-receives"] for told in waited] == ["1", "2"]
     assert {told["onceward-from"].rpartition("/")[0] for told in waited} == {f"{topic}/0/0"}
     assert all(0 < float(told["onceward-delay"]) <= 0.4 for told in waited)
-
-
-def test_a_parked_record_goes_to_the_dead_letters_with_its_reason(once, kafka, topic):
-    kafka.send(topic, order(1), key=b"k", trace="t")
-    told = []
-
-    def handler(order):
-        told.append(order)
-        raise ZeroDivisionError("no such account")
-
-    with working(once, kafka, topic, handler, key="order.id", max_attempts=2, backoff=(0.1, 0.1)):
-        until(lambda: kafka.read(f"{topic}.onceward-dead"))
-    (letter,) = kafka.read(f"{topic}.onceward-dead")
-    found = headers(letter)
-    assert (letter.key, letter.value, found["trace"]) == (b"k", order(1), "t")
-    assert (found["onceward-status"], found["onceward-key"], found["onceward-receives"]) == ("parked", "shop:1", "2")
-    assert "no such account" in found["onceward-reason"]
-    assert found["onceward-from"].startswith(f"{topic}/0/0/")
-    assert once.ledger.show("shop:1")[0].status == PARKED
-    assert len(told) == 2
 
 
 def test_in_order_a_partition_waits_for_its_failed_record(once, kafka, topic):
@@ -176,24 +156,6 @@ def test_a_stop_gives_back_what_has_not_begun_and_commits_the_rest(once, kafka, 
     assert kafka.committed(topic, topic) == {0: 1}
     drain(once, kafka, topic, handler, key="order.id")
     assert sorted(ran) == list(range(10))
-
-
-def test_retries_of_another_group_are_left_to_it(once, kafka, topic):
-    kafka.send(topic, order(1))
-    fails = []
-
-    def failing(order):
-        fails.append(order)
-        raise ZeroDivisionError
-
-    def other(order):
-        pass
-
-    drain(once, kafka, topic, failing, backoff=(0.001, 0.001), max_attempts=3)
-    told = []
-    note_outcomes(lambda outcome: told.append(outcome.status))
-    KafkaWorker(once, topic, other, servers=kafka.servers, name=f"{topic}-2").run(until_empty=True)
-    assert told == ["done"]
 
 
 def test_a_topic_that_is_missing_ends_the_worker_at_its_start(once, kafka):

@@ -219,18 +219,6 @@ def fifo(ministack, aws, tmp_path):
     made.once.close()
 
 
-def test_a_fifo_queue_keeps_its_groups_in_order_and_drops_a_second_copy(fifo):
-    sent = [fifo.dead({"n": n}, MessageGroupId=f"g{n % 2}", MessageDeduplicationId=f"d{n}") for n in range(6)]
-    fates = fifo.run()
-    assert outcomes(fates) == ["moved"] * 6
-    queue, got = Queue(fifo.target), []
-    while messages := queue.receive(wait=0):
-        got += messages
-        queue.delete_many([message.receipt for message in messages])
-    for group in ("g0", "g1"):
-        assert [origin(m) for m in got if m.group == group] == sent[int(group[1]) :: 2]
-
-
 def test_nothing_overtakes_a_message_of_its_group_that_has_to_wait(fifo):
     busy, behind, other = (
         fifo.dead({"n": n}, MessageGroupId=group, MessageDeduplicationId=f"d{n}") for n, group in enumerate("aab")

@@ -18,7 +18,7 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from servers.needs import numbers
-from servers.proxy import Fault, Refuse
+from servers.proxy import Fault
 from tables import each
 
 pytestmark = pytest.mark.sampled(target=1, send=1)
@@ -142,19 +142,6 @@ def test_what_is_no_text_is_sent_as_json(once, standard):
         send_once(once, standard.url, message, key=number)
     sent = {message["Body"] for message in standard.messages}
     assert sent == {'{"id":1,"at":"2026-01-01T00:00:00Z"}', "[1,null]", '{"number":5}', "7", "text", '"text"'}
-
-
-def test_a_refused_send_gives_the_key_back_and_the_retry_sends(send, once, target):
-    target.front.rule = lambda seen: Refuse("AccessDenied") if seen.action == "SendMessage" else None
-    with pytest.raises(QueueError, match="AccessDenied"):
-        send(target.queue, "hello", key=1, **target.group)
-    assert status(once) == RELEASED
-    assert target.messages == []
-    target.front.clear()
-    send(target.queue, "hello", key=1, **target.group)
-    assert len(target.messages) == 1
-    (record,) = records(once).values()
-    assert (record.status, record.attempts) == (COMPLETED, 2)
 
 
 def test_a_send_whose_answer_is_lost_is_sent_again_with_the_same_key(send, once, target):

@@ -9,7 +9,6 @@ import pytest
 
 from onceward import Busy, Once, ResultUnavailable, StoreError
 from onceward.stores.dynamodb import open_table
-from onceward.testing.clock import ManualClock
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from servers.proxy import Fault, Refuse
 from tables import each
@@ -114,19 +113,6 @@ def test_a_transaction_keeps_what_it_does_not_name(url, proxy, attribute):
     claim.transact([], 1)
     assert stays()
     assert once.run("k", fail) == 1
-
-
-def test_a_takeover_is_three_requests(url, proxy, make):
-    clock = ManualClock()
-    store = make(clock)
-    once = Once(store, clock=clock)
-    once.acquire("k", lease=10)
-    clock.advance(13)
-    proxy.seen.clear()
-    claim = once.acquire("k", lease=10)
-    assert claim.attempt == 2
-    claim.complete(1)
-    assert proxy.actions == ["PutItem", "UpdateItem", "UpdateItem"]
 
 
 def test_a_record_is_readable_in_the_console(once, dynoxide, table):

@@ -102,22 +102,6 @@ def test_an_ordered_partition_waits_and_the_others_go_on(shop, once):
     assert [run for run in runs if run != "3"] == ["1", "1", "1", "2"]
 
 
-def test_a_busy_record_goes_to_the_retry_topic_and_its_partition_goes_on(shop, once):
-    runs, held = charging(shop, once), once.acquire("1", name="charge", lease=600)
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"), Order(id="2"), partition=0)
-            waits = await shop.read(shop.retry, 1)
-            await until(lambda: runs)
-            return waits
-
-    (waits,) = asyncio.run(main())
-    held.release()
-    assert runs == ["2"]
-    assert float(told(waits)["onceward-delay"]) > 60
-
-
 def test_records_wait_in_their_partition_while_the_ledger_is_away(shop):
     ledger = Redis(appendonly="yes", appendfsync="always")
     once = Once(ledger.url)

@@ -110,21 +110,6 @@ def test_a_duplicate_gets_the_recorded_reply_under_the_same_key(shop, once):
     assert len({key for _, key in came}) == 2
 
 
-def test_a_failed_message_comes_again_with_a_delay(shop, once):
-    runs = charging(shop, once, lambda runs: len(runs) < 3, backoff=(0.2, 0.4))
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"))
-            await until(shop.settled)
-            return await shop.info()
-
-    info = asyncio.run(main())
-    assert runs == ["1"] * 3
-    # A give-back without a delay would have been many more deliveries.
-    assert 3 <= info.delivered.consumer_seq < 10
-
-
 def test_a_busy_message_comes_again_without_a_hot_loop(shop, once):
     runs, held = charging(shop, once), once.acquire("1", name="charge", lease=600)
 

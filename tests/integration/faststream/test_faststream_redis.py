@@ -51,9 +51,6 @@ class Shop:
         (group,) = await self.client.xinfo_groups(self.orders)
         return group["pending"] == 0 and group["lag"] == 0
 
-    async def pending(self):
-        return await self.client.xpending_range(self.orders, "shop", "-", "+", 10)
-
     async def letters(self, count):
         """Return the headers and bodies of this many dead letters."""
 
@@ -71,26 +68,6 @@ class Shop:
 @pytest.fixture
 def shop(redis):
     return Shop(redis)
-
-
-def test_a_busy_message_stays_pending(shop, once):
-    runs, held = charging(shop, once), once.acquire("1", name="charge", lease=600)
-
-    async def claimed():
-        found = await shop.pending()
-        return found and found[0]["times_delivered"] >= 3
-
-    async def main():
-        async with shop:
-            await shop.publish(Order(id="1"))
-            await until(claimed)
-            before = list(runs)
-            await held.release_async()
-            await until(shop.settled)
-            return before
-
-    assert asyncio.run(main()) == []
-    assert runs == ["1"]
 
 
 def test_a_batch_is_claimed_together_and_settled_one_by_one(shop, once):

@@ -90,23 +90,6 @@ def defer(app, task, *calls):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_two_jobs_of_one_order_take_effect_once(app, database, once, is_async):
-    runs = []
-
-    def charge(order):
-        runs.append(order)
-
-    async def charge_async(order):
-        runs.append(order)
-
-    guarded = task(app, once, charge_async if is_async else charge, key="order")
-    defer(app, guarded, {"order": 1}, {"order": 1}, {"order": 2})
-
-    assert work(app, database) == [("succeeded", attempts) for _, attempts in jobs(database)]
-    assert sorted(runs) == [1, 2]
-
-
-@pytest.mark.parametrize("is_async", [False, True])
 def test_a_busy_job_comes_again_and_counts_no_attempt(app, database, once, is_async):
     once.acquire(42, name="charge", lease=3)
     runs = []

@@ -1,13 +1,11 @@
 """The worker for RabbitMQ on a real node: outcomes, retries, dead letters, and queues that lose messages."""
 
-import json
 import threading
 import uuid
 
 import pytest
 
 from onceward.consumers.broker import BrokerError
-from onceward.core.record import PARKED
 from onceward.rabbitmq import RabbitWorker
 from tables import each
 from waiting import until
@@ -23,37 +21,12 @@ def queue(shop):
     return shop.orders
 
 
-def dead_letters(rabbitmq, queue):
-    """Wait for the dead letters of a queue, and take them."""
-    until(lambda: rabbitmq.ready(f"{queue}.onceward-dead"))
-    return rabbitmq.take(f"{queue}.onceward-dead")
-
-
 def test_the_message_id_is_the_key_unless_a_header_says_another(rabbitmq, queue, work, once):
     rabbitmq.publish(queue, {"n": 1}, message_id="m-1")
     rabbitmq.publish(queue, {"n": 2}, message_id="m-2", headers={"Idempotency-Key": "order-2"})
     work(lambda order: None, key=None)
     until(lambda: once.ledger.stats()["COMPLETED"] == 2)
     assert {record.key for record, _ in once.ledger.records()} == {"shop:m-1", "shop:order-2"}
-
-
-def test_a_poisoned_message_is_parked_and_published_with_its_reason(rabbitmq, queue, work, once):
-    def handler(order):
-        raise ZeroDivisionError("an odd order")
-
-    rabbitmq.publish(queue, {"id": 7}, message_id="m-7", headers={"who": "us", "CC": [queue]}, content_type="text/json")
-    work(handler, max_attempts=2)
-    letters = dead_letters(rabbitmq, queue)
-    letter = letters[0]
-    assert json.loads(letter.body) == {"id": 7}
-    assert (letter.message_id, letter.content_type, letter.headers["who"]) == ("m-7", "text/json", "us")
-    assert letter.headers["onceward-status"] == "parked"
-    assert "an odd order" in letter.headers["onceward-reason"]
-    assert letter.headers["onceward-key"] == "shop:7"
-    assert letter.headers["onceward-from"] == queue
-    assert letter.headers["onceward-receives"] == "2"
-    assert "x-death" not in letter.headers
-    assert once.ledger.show("shop:7")[0].status == PARKED
 
 
 @each(
