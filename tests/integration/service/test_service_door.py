@@ -69,8 +69,11 @@ def test_a_token_allows_its_actions_in_its_namespaces(guarded):
     assert (refused.status, refused.problem) == (403, "forbidden")
 
 
-@each("token", [None, "", "onceward-wrong", "x" * 5000, "sha256:" + "0" * 64, "gr\xfc\xdfe"])
+@each(
+    "token", [None, "", "onceward-wrong", "x" * 5000, "sha256:" + "0" * 64, "gr\xfc\xdfe", "{worker}x", "{worker:.20}"]
+)
 def test_without_a_known_token_nobody_gets_in(guarded, token):
+    token = token and token.format(worker=guarded.tokens["worker"])
     refused = Api(guarded.place, "shop", token)("claim", key="k", id=new_id())
     assert (refused.status, refused.problem) == (401, "unknown-client")
     assert refused.headers["www-authenticate"].startswith("Bearer")

@@ -59,12 +59,24 @@ def test_a_body_that_is_not_quite_json_is_400_and_says_where(once, caplog):
     assert "NaN at byte 37" in caplog.text
 
 
-def test_an_event_is_handled_once_and_a_forged_one_leaves_nothing(once, handled):
+class WithoutId:
+    def verify(self, headers, body):
+        return WebhookEvent("", "paid", {"challenge": "x"})
+
+
+def test_an_event_is_handled_once_and_one_that_is_forged_or_cannot_be_kept_leaves_nothing(once, handled, tmp_path):
     hook = receiver(once, lambda event: handled.append(event.id))
     assert hook.answer({}, BODY).status == 401
     assert hook.answer(by_stripe(b"[]"), b"[]").status == 400
     assert hook.answer(by_stripe(b"{}"), b"{}").status == 400
-    assert _keys(once) == []
+    assert WebhookReceiver(once, WithoutId(), handled.append, name="own").answer({}, b"").status == 400
+    for accept in (False, True):
+        away = receiver(Once(f"sqlite:///{tmp_path}/no/such/folder/ledger.db"), handled.append, accept=accept)
+        assert away.answer(by_stripe(), BODY).status == 503
+    large = json.dumps({"id": "evt_1", "type": "x", "data": "x" * 70_000}).encode()
+    with pytest.raises(Exception, match="keeps at most 65536 bytes"):
+        receiver(once, _note, accept=True).answer(by_stripe(large), large)
+    assert (_keys(once), handled) == ([], [])
     headers = {name.title(): value for name, value in by_stripe().items()}
     assert [hook.answer(headers, BODY).status for _ in range(2)] == [200, 200]
     assert handled == ["evt_1"]
@@ -152,16 +164,6 @@ def test_slacks_question_is_answered_with_its_challenge(once):
     assert hook.answer(by_slack(body), body).body == b"3eZbrw1a"
     assert hook.answer({}, body).status == 401
     assert _keys(once) == []
-
-
-def test_an_event_without_an_id_is_not_accepted(once, handled):
-    class Own:
-        def verify(self, headers, body):
-            return WebhookEvent("", "paid", {"challenge": "x"})
-
-    hook = WebhookReceiver(once, Own(), _note, name="own")
-    assert hook.answer({}, b"").status == 400
-    assert handled == []
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -269,22 +271,6 @@ def test_an_accepted_event_that_is_parked_tells_its_reader_to_unpark_it(once, ca
     once.ledger.unpark("hooks:evt_1")
     again = asyncio.run(once.complete_lapsed_async(hook, released=0.0))
     assert again.failed == 1
-
-
-def test_without_the_ledger_nothing_is_accepted(once, handled, tmp_path):
-    away = Once(f"sqlite:///{tmp_path}/no/such/folder/ledger.db")
-    for accept in (False, True):
-        hook = receiver(away, handled.append, accept=accept)
-        assert hook.answer(by_stripe(), BODY).status == 503
-    assert handled == []
-
-
-def test_an_event_too_large_to_keep_is_not_accepted(once, handled):
-    body = json.dumps({"id": "evt_1", "type": "x", "data": "x" * 70_000}).encode()
-    hook = receiver(once, _note, accept=True)
-    with pytest.raises(Exception, match="keeps at most 65536 bytes"):
-        hook.answer(by_stripe(body), body)
-    assert _keys(once) == []
 
 
 def _note(event: WebhookEvent) -> None:
