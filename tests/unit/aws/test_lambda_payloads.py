@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
@@ -263,6 +264,7 @@ def by_delivery(delivery: Delivery):
         ("order", "n:{id:7,note:x}"),
         (by_delivery, "n:(m-0,7)"),
         (lambda order: order.note, "n:x"),
+        (operator.attrgetter("id"), "n:7"),
     ],
 )
 def test_a_key_is_a_jmespath_over_the_payload_or_a_callable(once, key, expected):

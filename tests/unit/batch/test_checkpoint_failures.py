@@ -1,6 +1,7 @@
 """Checkpoints whose flush, block, lease or ledger fails, and whose process is killed. In both forms."""
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -276,3 +277,20 @@ def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path
     assert statuses(once) == dict.fromkeys("0123", COMPLETED)
     assert attempts(once) == {3}
     once.close()
+
+
+def test_a_coroutine_that_is_closed_leaves_its_keys_claimed(once, sink):
+    async def work():
+        async with once.checkpoint(sink.write_async, key="item.id", name=NAME) as checkpoint:
+            await checkpoint.add({"id": 1})
+            yield
+            await checkpoint.add({"id": 2})
+
+    async def main():
+        agen = work()
+        await anext(agen)
+        with contextlib.suppress(GeneratorExit):
+            await agen.aclose()
+
+    asyncio.run(main())
+    assert statuses(once) == {"1": IN_PROGRESS}

@@ -284,6 +284,12 @@ def test_after_a_takeover_by_code_that_keeps_nothing_the_key_is_left_and_the_log
     assert caplog.text.count("left as it is") == 1
     assert "place:1: left as it is, and not run: its arguments were not kept" in caplog.text
     assert shop.call(1) == 1
+    shop.crash(2)
+    shop.lapse()
+    shop.store.records["place:2"] = held = shop.record(2)._replace(needs="colours")
+    assert completer.run() == Sweep(left=1)
+    assert shop.record(2) == held
+    assert "needs a newer version" in caplog.text
 
 
 def test_another_seal_leaves_the_key_and_its_own_opens_it(caplog):

@@ -265,8 +265,10 @@ def test_without_threads_for_the_stores_the_timer_renews(monkeypatch):
 @pytest.mark.parametrize("is_block", [False, True])
 def test_a_handler_whose_event_loop_is_closed_is_no_longer_renewed(once, is_block):
     named = once.using(name="n", on_busy=10 * LEASE)
+    begun = []
 
     async def handle():
+        begun.append(1)
         await asyncio.sleep(60)
 
     async def block():
@@ -275,7 +277,8 @@ def test_a_handler_whose_event_loop_is_closed_is_no_longer_renewed(once, is_bloc
 
     loop = asyncio.new_event_loop()
     task = loop.create_task(block() if is_block else named.run_async("k", handle))
-    loop.run_until_complete(asyncio.sleep(0.1))
+    while not begun:
+        loop.run_until_complete(asyncio.sleep(0.01))
     loop.close()
     with named.claim("k") as claim:
         assert claim.attempt == 2

@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from threading import Event
 
@@ -363,3 +363,23 @@ def test_a_child_forked_in_a_step_records_nothing(once):
 
     assert os.waitstatus_to_exitcode(place(1)) == 7
     assert '"child"' not in record(once).steps
+
+
+def test_a_child_that_is_forked_while_another_thread_writes_does_not_wait_for_it(once, monkeypatch):
+    def forks():
+        monkeypatch.setattr("onceward.core.worker.generation", -1)  # as in a child
+
+    def writes():
+        with claim._chained().notes._writer._lock:
+            held.set()
+            ends.wait(30)
+
+    claim, held, ends = once.acquire("1"), Event(), Event()
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(writes)
+        held.wait(30)
+        child = pool.submit(claim.step, "fork", forks)
+        done = wait([child], timeout=20).done
+        ends.set()
+    assert done
+    assert isinstance(child.exception(), onceward.ForkedClaim)

@@ -137,13 +137,16 @@ def test_on_busy_raises_at_once_or_skips_or_gives_up(once, clock):
     within(2, wait, least=0.09)
 
 
-def test_a_waiter_runs_the_handler_itself_when_the_run_it_waits_for_fails_or_lapses():
+def test_a_waiter_gets_the_result_or_runs_the_handler_itself_when_the_run_it_waits_for_fails_or_lapses():
     once = Once(MemoryStore(), on_busy=10)
-    for key, end in (("fails", lambda claim: claim.release("no")), ("lapses", lambda claim: None)):
-        claim = vanish(once, key, lease=0.15)
-        timer = threading.Timer(0.1, end, [claim])
+    for key, end, got in (
+        ("completes", lambda claim: claim.complete("theirs"), "theirs"),
+        ("fails", lambda claim: claim.release("no"), "mine"),
+        ("lapses", lambda claim: None, "mine"),
+    ):
+        timer = threading.Timer(0.1, end, [vanish(once, key, lease=0.15)])
         timer.start()
-        assert once.using(name="n").run(key, lambda: "mine") == "mine"
+        assert once.using(name="n").run(key, lambda: "mine") == got
         timer.join()
 
 

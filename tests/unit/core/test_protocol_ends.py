@@ -310,3 +310,11 @@ def test_a_store_that_refuses_what_it_shows_is_not_asked_for_ever():
     clock.advance(2)
     with pytest.raises(RuntimeError, match="refuses to change"):
         drive(steps.claim(store, steps.Bid("k", "me", None, Policy(), clock)), store)
+
+
+def test_a_heartbeat_reply_that_comes_after_the_end_does_not_undo_it(stage):
+    claim = stage.once().acquire("k")
+    beat = stage.beat(claim.record)
+    claim.complete("result")
+    claim.renewed(beat)  # the heartbeat thread gets its turn only now
+    assert (claim.record.status, claim.record.result) == (COMPLETED, '"result"')

@@ -255,6 +255,7 @@ def test_a_queue_that_loses_messages_is_refused(once, options, queue, broker, fi
 
 KAFKA = {"group_id": "shop", "auto_offset_reset": "earliest"}
 KINDS = {
+    "nats": (NatsBroker, TestNatsBroker, lambda broker: broker.subscriber("orders", **SAFE), {"subject": "orders"}),
     "kafka": (
         lambda: KafkaBroker(acks="all"),
         TestKafkaBroker,
@@ -353,6 +354,8 @@ def test_wrong_options_are_refused_when_decorating(once):
     ):
         with pytest.raises(error, match=says):
             make()
+    guarded = exactly(once, key="order.id", name="c")(lambda order: order.cents)
+    assert guarded(Order(id="1", cents=5)) == guarded(Order(id="1", cents=6)) == 5  # without a broker it runs once
 
 
 @pytest.mark.filterwarnings("ignore:The integration has been moved")
