@@ -1,8 +1,5 @@
 """The chain of a key: up by its parents, down by an index, across ledgers, and through what is missing or forged."""
 
-import contextlib
-import sqlite3
-
 import pytest
 
 from onceward.core.drivers import drive
@@ -13,15 +10,7 @@ from onceward.stores.contract import NotFound
 from onceward.stores.ledger import Ledger
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.schema import ORIGIN_INDEX
-from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.bench import claim_of
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    store = SqliteStore(tmp_path / "ledger.db", clock=clock)
-    yield store
-    store.close()
 
 
 def put(store, key, parent=None, root=None):
@@ -105,17 +94,10 @@ def test_a_chain_with_more_keys_than_asked_for_is_cut(store):
     assert len(chain.tops[0].children) == 9
 
 
-def sql(path, statement, *values):
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute(statement, values).fetchall()
-        connection.commit()
-        return rows
-
-
-def test_a_former_versions_file_is_traced_after_migrate_or_by_reading_it(store):
+def test_a_former_versions_file_is_traced_after_migrate_or_by_reading_it(store, sql):
     for one, parent in CHAIN:
         put(store, one, parent, "order")
-    sql(store.path, f"DROP INDEX {ORIGIN_INDEX}")
+    sql(f"DROP INDEX {ORIGIN_INDEX}")
     ledger = Ledger(store)
     assert chain_of("order", [ledger]).unread == [ledger]
     chain = chain_of("mail", [ledger])

@@ -1,8 +1,6 @@
 """Finding due messages in SQLite: by the index alone, in old files, and beside rows that are no records."""
 
-import contextlib
 import re
-import sqlite3
 
 import pytest
 
@@ -13,28 +11,13 @@ from onceward.core.selections import DueWithin
 from onceward.stores.capabilities import MIGRATE, OUTBOX
 from onceward.stores.sqlite import finding
 from onceward.stores.sqlite.schema import DUE_INDEX
-from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.bench import claim_of
-
-
-@pytest.fixture
-def store(tmp_path, clock):
-    store = SqliteStore(tmp_path / "ledger.db", clock=clock)
-    yield store
-    store.close()
 
 
 def complete(store, key, due):
     held = drive(store.insert(claim_of(key, "a")), store).record
     write = claim_of(key, "a", beat=1, fence=held.fence, status=COMPLETED, keep=None, unsent="{}", due=due)
     assert drive(store.swap(write, held), store).won
-
-
-def sql(path, statement, *values):
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute(statement, values).fetchall()
-        connection.commit()
-        return rows
 
 
 def found(store, limit=10):
@@ -45,16 +28,16 @@ def found(store, limit=10):
 @pytest.mark.parametrize(
     ("statement", "values"), [(finding.DUE, (1e12, 0.0, "", 100)), (finding.NEXT, (0.0, 1e12))], ids=["page", "wait"]
 )
-def test_ten_thousand_completed_records_are_not_read(store, statement, values):
+def test_ten_thousand_completed_records_are_not_read(store, sql, statement, values):
     drive(store.insert_many([claim_of(f"k{n}", "a", status=COMPLETED) for n in range(10_000)]), store)
-    plan = [row[3] for row in sql(store.path, f"EXPLAIN QUERY PLAN {statement}", *values)]
+    plan = [row[3] for row in sql(f"EXPLAIN QUERY PLAN {statement}", *values)]
     assert len(plan) == 1
     assert re.match(rf"SEARCH onceward USING (COVERING )?INDEX {DUE_INDEX} \(", plan[0])
 
 
-def test_a_former_versions_file_refuses_messages_until_it_is_migrated(store):
+def test_a_former_versions_file_refuses_messages_until_it_is_migrated(store, sql):
     drive(store.load("?"), store)
-    sql(store.path, f"DROP INDEX {DUE_INDEX}")
+    sql(f"DROP INDEX {DUE_INDEX}")
     with pytest.raises(StoreError, match=r"no index of messages, .* `onceward migrate --store sqlite:///"):
         drive(OUTBOX.needed(store)(), store)
     with pytest.raises(StoreError, match=f"no such index: {DUE_INDEX}"):
@@ -64,10 +47,10 @@ def test_a_former_versions_file_refuses_messages_until_it_is_migrated(store):
     assert found(store).records == []
 
 
-def test_a_row_that_is_no_record_is_named_and_hides_no_other(store, clock):
+def test_a_row_that_is_no_record_is_named_and_hides_no_other(store, sql, clock):
     for number in range(3):
         complete(store, f"k{number}", 1.0 + number)
-    sql(store.path, "UPDATE onceward SET beat = 'x' WHERE key = 'k1'")
+    sql("UPDATE onceward SET beat = 'x' WHERE key = 'k1'")
     clock.advance(10.0)
     page = found(store)
     assert [record.key for record in page.records] == ["k0", "k2"]

@@ -16,6 +16,7 @@ from onceward.web import fastapi as of_fastapi
 from onceward.web.fastapi import IdempotentRoute, unguarded
 from tables import each
 from web import asgi
+from web.asgi import statuses
 from web.calls import Rules, call, guards, post
 
 idempotent, idempotent_route = guards(of_fastapi.idempotent), guards(of_fastapi.idempotent_route)
@@ -46,10 +47,6 @@ def talked(app, path):
 
     asyncio.run(app(scope, receive, send))
     return sent
-
-
-def statuses(once):
-    return [record.status for record, _ in once.ledger.records()]
 
 
 def test_an_endpoint_is_guarded_by_its_dependency_which_gives_the_claim(app, once, runs):

@@ -10,6 +10,7 @@ from onceward import current
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.web import flask as of_flask
 from onceward.web.flask import answer
+from web.asgi import statuses
 from web.calls import guards
 
 idempotent = guards(of_flask.idempotent)
@@ -47,10 +48,6 @@ def view(app, once):
         return post
 
     return guard
-
-
-def statuses(once):
-    return [record.status for record, _ in once.ledger.records()]
 
 
 def test_a_view_runs_once_and_its_response_is_replayed(view, once):

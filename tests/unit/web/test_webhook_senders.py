@@ -52,22 +52,10 @@ SQUARE = (
 )
 TWILIO = b"CallSid=CA1234567890ABCDE&Caller=%2B14158675309&Digits=1234&From=%2B14158675309&To=%2B18005551212"
 SENDGRID = (
-    json.dumps(
-        [
-            {
-                "email": "hello@world.com",
-                "event": "dropped",
-                "reason": "Bounced Address",
-                "sg_event_id": "ZHJvcC0xMDk5NDkxOS1MUnpYbF9OSFN0T0doUTRrb2ZTbV9BLTA",
-                "sg_message_id": "LRzXl_NHStOGhQ4kofSm_A.filterdrecv-p3mdw1-756b745b58-kmzbl-18-5F5FC76C-9.0",
-                "smtp-id": "<LRzXl_NHStOGhQ4kofSm_A@ismtpd0039p1iad1.sendgrid.net>",
-                "timestamp": 1600112492,
-            }
-        ],
-        sort_keys=True,
-        separators=(",", ":"),
-    ).encode()
-    + b"\r\n"
+    b'[{"email":"hello@world.com","event":"dropped","reason":"Bounced Address",'
+    b'"sg_event_id":"ZHJvcC0xMDk5NDkxOS1MUnpYbF9OSFN0T0doUTRrb2ZTbV9BLTA",'
+    b'"sg_message_id":"LRzXl_NHStOGhQ4kofSm_A.filterdrecv-p3mdw1-756b745b58-kmzbl-18-5F5FC76C-9.0",'
+    b'"smtp-id":"<LRzXl_NHStOGhQ4kofSm_A@ismtpd0039p1iad1.sendgrid.net>","timestamp":1600112492}]\r\n'
 )
 ADYEN_ITEM = {
     "pspReference": "7914073381342284",
@@ -137,27 +125,17 @@ def first(found):
 
 
 @each("name", VECTORS)
-def test_what_a_senders_own_library_signs_is_taken(name):
+def test_what_a_senders_own_library_signs_is_taken_and_any_change_of_it_is_refused(name):
     verifier, headers, body, expected = VECTORS[name]
     event = first(verifier.verify(headers, body))
     assert (event.id, event.kind, event.source) == expected
-
-
-@each("name", VECTORS)
-def test_any_change_of_it_is_refused(name):
-    verifier, headers, body, _ = VECTORS[name]
     changed = body.replace(b"1", b"2", 1)
     assert changed != body
     proofs = [one for one in headers if "idempotency" not in one]
-    for other, sent in [
-        (headers, changed),
-        *(({**headers, one: "1" + headers[one][1:-1] + "%"}, body) for one in proofs),
-    ]:
+    others = [(headers, changed), *(({**headers, one: "1" + headers[one][1:-1] + "%"}, body) for one in proofs)]
+    for other, sent in [*others, *([({}, body)] if proofs else [])]:
         with pytest.raises(SignatureRefused):
             verifier.verify(other, sent)
-    if proofs:
-        with pytest.raises(SignatureRefused):
-            verifier.verify({}, body)
 
 
 def test_paddles_own_vector_is_taken_with_the_secret_that_signed_it():

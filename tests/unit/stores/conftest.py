@@ -1,0 +1,24 @@
+import contextlib
+import sqlite3
+
+import pytest
+
+from onceward.stores.sqlite.store import SqliteStore
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    store = SqliteStore(tmp_path / "ledger.db", clock=clock)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def sql(tmp_path):
+    """Give a function that asks the file of that store, without the store."""
+
+    def ask(statement, *values):
+        with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
+            return connection.execute(statement, values).fetchall()
+
+    return ask
