@@ -4,13 +4,7 @@ import pytest
 from mcp_types import ToolAnnotations
 
 from commands.mcp_tools import text
-from onceward import Once
 from onceward.mcp import ToolKey, ToolScope, exactly, guard_tools
-
-
-@pytest.fixture
-def once():
-    return Once("memory:", name="shop")
 
 
 @pytest.fixture

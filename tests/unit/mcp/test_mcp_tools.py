@@ -17,11 +17,6 @@ from tables import each
 ONE = {"idempotency_key": "key-1"}
 
 
-@pytest.fixture
-def once():
-    return Once("memory:", name="shop")
-
-
 def charging(shop, once, key=None, **options):
     """Add a tool to a shop, and return the orders for which it has run."""
     ran = []

@@ -19,7 +19,6 @@ from onceward.observe.observers import Observers
 from onceward.observe.otel_traces import OtelTraces
 from onceward.outbox import drain, register
 from onceward.stores.memory import MemoryStore
-from onceward.testing.clock import ManualClock
 from onceward.web import AsgiIdempotency, Route, Rules, WsgiIdempotency
 from queues.lambda_events import sqs_record
 from queues.recorded_target import RecordedTarget
@@ -53,11 +52,6 @@ class Traced:
 @pytest.fixture
 def traced():
     return Traced()
-
-
-@pytest.fixture
-def clock():
-    return ManualClock(1000.0)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

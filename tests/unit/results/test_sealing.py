@@ -6,6 +6,7 @@ import re
 import sqlite3
 from contextlib import closing
 
+import boto3
 import pytest
 from cryptography.fernet import Fernet
 
@@ -311,17 +312,20 @@ class Kms:
         return {"Plaintext": CiphertextBlob[2:][::-1]}
 
 
-def test_the_documented_seal_with_kms_runs(shown, monkeypatch):
-    import boto3
-
+def test_the_documented_seals_run(shown, monkeypatch, capsys):
     kms = Kms()
     monkeypatch.setattr(boto3, "client", lambda name: kms)
-    once = shown(1)["once"]
+    fernets, of_kms, redacting = (shown(number)["once"] for number in range(3))
+    assert capsys.readouterr().out == "{'card': '4242', 'paid': True}\n" * 2
+    assert "4242" not in records(fernets)[0].result
+    for once, replayed in ((of_kms, "4242424242424242"), (redacting, "************4242")):
 
-    @once(key="number")
-    def pay(number):
-        return CARD
+        def pay(number):
+            return "paid with 4242424242424242"
 
-    assert [pay(number) for number in (1, 2, 1, 2)] == [CARD] * 4
+        guarded = once(key="number")(pay)
+        assert [guarded(1), guarded(1)] == ["paid with 4242424242424242", f"paid with {replayed}"]
+        assert "4242424242424242" not in records(once)[0].result
+        once.close()
     assert kms.calls == 2
-    assert all(CARD not in record.result for record in records(once))
+    fernets.close()

@@ -4,21 +4,8 @@ import uuid
 
 import pytest
 
-from onceward import Once
 from onceward.cli.reconcile import effects_of
-from onceward.stores.memory import MemoryStore
 from onceward.stores.reconciling import Naming, mismatches
-from onceward.testing.clock import ManualClock
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
-
-
-@pytest.fixture
-def once(clock):
-    return Once(MemoryStore(clock), clock=clock)
 
 
 def complete(once, *keys):
