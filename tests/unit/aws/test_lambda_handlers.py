@@ -6,6 +6,7 @@ import datetime as dt
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -128,9 +129,8 @@ def test_no_lease_outlives_the_invocation(once):
     left = []
     handle = on_sqs(once, lease=600)(lambda payload: left.append(current().remaining))
     handle(events.sqs("x"), events.Context(millis=20_000))
-    handle(events.sqs("x"))
-    assert 10 < left[0] <= 21
     on_sqs(once, name="unbound", lease=600)(handle.__wrapped__)(events.sqs("x"))
+    assert 10 < left[0] <= 21
     assert left[1] > 500
 
 
@@ -339,14 +339,9 @@ import sys
 from onceward.aws import on_sqs
 heavy = {"asyncio", "botocore", "boto3", "urllib.request", "onceward.aws.events.kafka", "onceward.aws.events.streams", "onceward.batch.batch", "onceward.wire"}
 print(sorted(heavy & set(sys.modules)))
-import onceward.aws
-try:
-    onceward.aws.on_mq
-except AttributeError as error:
-    print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "[]\nmodule 'onceward.aws' has no attribute 'on_mq'\n"
+    assert done.stdout == "[]\n"
 
 
 def test_a_process_that_has_run_coroutines_ends_in_peace():
@@ -377,13 +372,8 @@ def test_a_handler_called_out_of_another_ones_thread_does_not_wait_for_it(once):
     async def outer(event):
         return await asyncio.to_thread(inner, event, events.Context())
 
-    answers = []
-    thread = threading.Thread(
-        target=lambda: answers.append(outer({"inner": 1, "outer": 2}, events.Context())), daemon=True
-    )
-    thread.start()
-    thread.join(60)
-    assert answers == [False]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(outer, {"inner": 1, "outer": 2}, events.Context()).result(60) is False
 
 
 def test_each_call_of_a_coroutine_function_has_its_own_callers_context(once):
@@ -405,14 +395,3 @@ def test_a_duplicate_of_a_message_that_failed_or_was_not_begun_stops_its_own_gro
     answer = on_sqs_fifo(once, key="order.id", name=f"n{len(before)}")(effects.make)(events.fifo(*sent))
     assert failed(answer) == [f"m-{number}" for number in range(len(sent))]
     assert effects == []
-
-
-def test_a_message_under_a_forged_key_is_not_the_real_one_if_inputs_count(once):
-    made = []
-    handle = on_sqs(once, fingerprint=True)(made.append)
-    forged = events.sqs_record("forged", {"id": 0})
-    forged["messageAttributes"] = {"onceward-key": {"stringValue": "real", "dataType": "String"}}
-    assert handle({"Records": [forged]}) == {"batchItemFailures": []}
-    answer = handle({"Records": [events.sqs_record("real", {"id": 42})]})
-    assert answer == {"batchItemFailures": [{"itemIdentifier": "real"}]}  # to be looked at, and not lost
-    assert made == [{"id": 0}]

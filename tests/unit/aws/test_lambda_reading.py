@@ -357,3 +357,14 @@ def test_what_is_not_needed_may_be_missing_and_a_fifo_message_needs_its_group(on
         assert given(once, on_sqs, event, name=name)[0] == ["x"]
     event = changed(events.fifo(("a", "x"), ("a", "y")), "Records", 0, "attributes", "MessageGroupId")
     assert on_sqs_fifo(once)(lambda payload: None)(event) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
+
+
+def test_a_message_under_a_forged_key_is_not_the_real_one_if_inputs_count(once):
+    made = []
+    handle = on_sqs(once, fingerprint=True)(made.append)
+    forged = events.sqs_record("forged", {"id": 0})
+    forged["messageAttributes"] = {"onceward-key": {"stringValue": "real", "dataType": "String"}}
+    assert handle({"Records": [forged]}) == {"batchItemFailures": []}
+    answer = handle({"Records": [events.sqs_record("real", {"id": 42})]})
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "real"}]}  # to be looked at, and not lost
+    assert made == [{"id": 0}]

@@ -2,32 +2,15 @@
 
 import asyncio
 import contextvars
-import copy
 import functools
 import inspect
-import pickle
 import threading
 import time
 from uuid import UUID
 
 import pytest
 
-from onceward import (
-    Busy,
-    Claim,
-    Completed,
-    KeyMissing,
-    LeaseLost,
-    Mismatch,
-    Once,
-    OncewardError,
-    Parked,
-    Reentrant,
-    ResultNotRecorded,
-    ResultUnavailable,
-    StoreError,
-    current,
-)
+from onceward import Busy, Claim, Completed, LeaseLost, Once, OncewardError, Reentrant, current
 from onceward.stores.memory import MemoryStore
 from tables import each
 
@@ -213,16 +196,14 @@ def test_extend_renews_the_lease_and_nothing_else_does_for_a_bare_claim(once, cl
 
 
 def test_current_is_the_claim_of_the_handler_that_runs_here(once):
+    def outer():
+        before, nested = current().record.key, once.run("k", inner)
+        return before != nested and current().record.key == before
+
     def inner():
         return current().record.key
 
-    def outer():
-        before = current().record.key
-        nested = once.run("k", inner)
-        return [before, nested, current().record.key]
-
-    keys = once.run("k", outer)
-    assert keys[0] == keys[2] != keys[1]
+    assert once.run("k", outer)
     with pytest.raises(OncewardError, match="no claim"):
         current()
 
@@ -308,19 +289,6 @@ def test_a_handler_runs_in_the_callers_thread_or_task_with_its_context(once):
     asyncio.run(main())
 
 
-EXCEPTIONS = [
-    Failure("x"),
-    ExceptionGroup("group", [ValueError(1), Failure(2)]),
-    ValueError("\udcff"),
-    ValueError("a\x00b"),
-    ValueError("x" * 1_000_000),
-    RecursionError(),
-    MemoryError(),
-    StopIteration(1),
-    OSError(2, "no"),
-]
-
-
 class Mute(Exception):
     def __str__(self):
         raise RuntimeError("no text")
@@ -329,7 +297,17 @@ class Mute(Exception):
         return "Mute()"
 
 
-EXCEPTIONS.append(Mute())
+EXCEPTIONS = [
+    Failure("x"),
+    Mute(),
+    ExceptionGroup("group", [ValueError(1), Failure(2)]),
+    ValueError("\udcff"),
+    ValueError("a\x00b"),
+    ValueError("x" * 1_000_000),
+    RecursionError(),
+    StopIteration(1),
+    OSError(2, "no"),
+]
 
 
 @pytest.mark.parametrize("form", ["run", "run_async", "claim"])
@@ -395,23 +373,3 @@ def test_a_handler_that_completed_and_then_raises_stays_completed(once):
     with pytest.raises(Failure):
         once.run("k", handle)
     assert once.run("k", handle) == "told"
-
-
-ERRORS = [
-    Busy("k", 1.5),
-    Reentrant("k"),
-    Mismatch("k"),
-    Parked("k", 3, "Failure: no"),
-    Completed("k", {"a": 1}),
-    LeaseLost("k", "complete"),
-    ResultUnavailable("k", "why"),
-    ResultNotRecorded("k", [1], "the disk is full"),
-    StoreError("x", transient=True),
-    KeyMissing("x"),
-]
-
-
-@each("error", ERRORS)
-def test_errors_can_be_copied_and_pickled(error):
-    for again in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
-        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

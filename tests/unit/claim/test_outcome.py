@@ -1,8 +1,24 @@
-"""What a guarded call came to: a run or a replay, of which attempt, and when it was recorded."""
+"""What a guarded call came to: a run or a replay, of which attempt, and when; and its errors, which can be copied."""
 
 import asyncio
+import copy
+import pickle
 
 import pytest
+
+from onceward import (
+    Busy,
+    Completed,
+    KeyMissing,
+    LeaseLost,
+    Mismatch,
+    Parked,
+    Reentrant,
+    ResultNotRecorded,
+    ResultUnavailable,
+    StoreError,
+)
+from tables import each
 
 pytestmark = pytest.mark.sampled(once=1, call=2)
 
@@ -53,3 +69,23 @@ def test_a_call_that_is_skipped_has_no_value_and_was_not_recorded(once):
     once.acquire("k", name="n")
     outcome = skipping.run_outcome("k", len, "abc")
     assert (outcome.value, outcome.replayed, outcome.attempt, outcome.recorded_at) == (None, False, 1, None)
+
+
+@each(
+    "error",
+    [
+        Busy("k", 1.5),
+        Reentrant("k"),
+        Mismatch("k"),
+        Parked("k", 3, "Failure: no"),
+        Completed("k", {"a": 1}),
+        LeaseLost("k", "complete"),
+        ResultUnavailable("k", "why"),
+        ResultNotRecorded("k", [1], "the disk is full"),
+        StoreError("x", transient=True),
+        KeyMissing("x"),
+    ],
+)
+def test_errors_can_be_copied_and_pickled(error):
+    for again in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
