@@ -288,6 +288,16 @@ def test_a_missing_permission_is_named_and_ends_with_status_2(cli, endpoint, ord
     assert b"allow sqs:GetQueueAttributes on the queue" in result.stdout
 
 
+@pytest.mark.nightly
+def test_without_botocore_only_a_function_that_was_named_is_missed(cli, orders, tmp_path):
+    (tmp_path / "botocore.py").write_text("raise ImportError('not installed')\n")
+    cli.env["PYTHONPATH"] = f"{tmp_path}:{cli.env['PYTHONPATH']}"
+    unnamed = cli.run("doctor", "--queue", orders)
+    assert (unnamed.returncode, unnamed.stdout[:38]) == (0, b"skipped  event source mapping: doctor ")
+    named = cli.run("doctor", "--queue", orders, "--function", "charge")
+    assert (named.returncode, b"fix: pip install botocore" in named.stdout) == (2, True)
+
+
 def test_a_table_is_looked_at(cli, dynoxide, table):
     store = f"dynamodb://{table}?endpoint={dynoxide.url}"
     result = cli.run("doctor", "--store", store, "--json")

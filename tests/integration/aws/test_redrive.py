@@ -1,4 +1,4 @@
-"""Dead letters moved back: what the ledger says of each, and that a kill at any point neither loses nor doubles one."""
+"""Dead letters moved back: what the ledger says of each, which of them move, and what the command tells."""
 
 import json
 import signal

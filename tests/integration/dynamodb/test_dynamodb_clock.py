@@ -1,4 +1,4 @@
-"""DynamoDB's clock is the one that counts: what its Date header says of the time, and owners whose own clocks run as they like."""
+"""DynamoDB's clock is the one that counts: what its answers tell of the time, and owners whose own clocks run as they like."""
 
 import contextlib
 import math
