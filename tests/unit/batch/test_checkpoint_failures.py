@@ -13,6 +13,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 from onceward.testing.faults import Faults, at, fail_after, fail_before, randomly, settling, when
 from queues.checkpoints import NAME, Awaiting, Blocking, Refused, Sink, filled, items, statuses
+from tables import each
 
 pytestmark = pytest.mark.sampled(form=1, seed=3)
 
@@ -89,8 +90,9 @@ def test_when_they_cannot_be_given_back_error_of_block_goes_on_with_note(sink, f
     assert "given back" in caught.value.__notes__[0]
 
 
-def test_when_claim_was_lost_nothing_is_flushed_and_others_are_given_back(sink, form):
-    clock = ManualClock()
+@each("kind", [Blocking, Awaiting])  # both, whatever else is sampled: each form has its own line for it
+def test_when_claim_was_lost_nothing_is_flushed_and_others_are_given_back(kind):
+    clock, form, sink = ManualClock(), kind(), Sink()
     once = Once(MemoryStore(clock), clock=clock)
     with pytest.raises(LeaseLost, match="sink:1"):
         with form.open(once, sink) as checkpoint:
@@ -103,6 +105,8 @@ def test_when_claim_was_lost_nothing_is_flushed_and_others_are_given_back(sink, 
     assert statuses(once) == {"1": IN_PROGRESS, "2": RELEASED}
     assert rival.attempt == 2
     rival.complete()
+    if kind is Awaiting:
+        form.runner.close()
 
 
 def test_claims_lost_while_flush_runs_are_told_and_others_are_recorded(sink, form):

@@ -73,11 +73,14 @@ def test_a_live_key_is_cleared_only_by_who_accepts_it(once, ada):
     assert do(ada, "clear", "shop:a", accept="yes").status_code == 303
 
 
+def completed_with(once, key, *messages, due):
+    claim = ended(first_claim(key, f"of {key}", None, once.policy), COMPLETED, "1", None)
+    unsent = Unsent("o", None, list(messages)).text
+    drive(once.store.insert(claim._replace(keep=None, unsent=unsent, due=due)), once.store)
+
+
 def test_unsent_messages_are_lost_only_by_who_accepts_it(once, ada):
-    message = MessageEntry("sqs:mails", "k", "hello")
-    claim = ended(first_claim("shop:a", "o", None, once.policy), COMPLETED, "1", None)
-    write = claim._replace(keep=None, unsent=Unsent("o", None, [message]).text, due=60.0)
-    drive(once.store.insert(write), once.store)
+    completed_with(once, "shop:a", MessageEntry("sqs:mails", "k", "hello"), due=60.0)
     assert "They will be lost" in ada.get("/act?action=clear&key=shop:a").text
     assert do(ada, "clear", "shop:a").status_code == 409
     assert status(once, "shop:a") == "COMPLETED"
@@ -86,14 +89,12 @@ def test_unsent_messages_are_lost_only_by_who_accepts_it(once, ada):
 
 
 def test_refused_messages_are_sent_again_or_forgotten(once, ada):
-    messages = [
+    refused = (
         MessageEntry("sqs:mails", "k", "hello", refused="NotFound"),
         MessageEntry("sqs:gone", "m", "x", refused="No"),
-    ]
+    )
     for key in ("shop:a", "shop:b"):
-        claim = ended(first_claim(key, f"of {key}", None, once.policy), COMPLETED, "1", None)
-        unsent = Unsent("o", None, messages).text
-        drive(once.store.insert(claim._replace(keep=None, unsent=unsent, due=NEVER_DUE)), once.store)
+        completed_with(once, key, *refused, due=NEVER_DUE)
     assert do(ada, "resend", "shop:a").status_code == 303
     again = unsent_of(once.ledger.show("shop:a")[0].unsent).messages
     assert [(one.key, one.refused) for one in again] == [("k", None), ("m", None)]
