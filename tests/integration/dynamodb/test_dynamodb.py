@@ -246,6 +246,16 @@ def test_every_request_tells_what_it_cost(proxy, table, awaiting):
     assert all(0 < one.seconds < 5 and one.store.startswith(f"dynamodb://{table}") for one in told)
 
 
+def test_each_request_that_is_sent_beside_others_tells_what_it_cost(proxy, table):
+    told = []
+    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
+    once.run("first", charge, 1)  # which asks for the time
+    told.clear()
+    once.batch(charge, key="order", name="b").run(list(range(30)))  # more than one request takes
+    assert len(told) == len(proxy.seen) - 3
+    assert sum(one.units for one in told if one.action == "dynamodb:BatchExecuteStatement") == 60
+
+
 def test_a_throttled_or_lost_request_is_told_each_time(proxy, table):
     told = []
     once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
