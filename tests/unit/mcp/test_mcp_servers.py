@@ -3,7 +3,7 @@
 import pytest
 from mcp_types import ToolAnnotations
 
-from commands.mcp_tools import text
+from commands.mcp_tools import mark, text
 from onceward.mcp import ToolKey, ToolScope, exactly, guard_tools
 
 
@@ -88,3 +88,13 @@ def test_a_tool_that_exactly_adds_to_its_server_says_that_it_can_be_called_again
     assert set(tool.input_schema["properties"]) == {"order"}
     assert [text(shop.call("charge", order="o")) for _ in range(2)] == ["charged"] * 2
     assert ran == ["o"]
+
+
+def test_a_function_that_is_added_without_the_decorator_is_guarded_too(guarded):
+    def charge(order: str) -> str:
+        return "charged"
+
+    guarded.server.add_tool(charge)
+    assert mark(guarded.call("charge", order="o"), "refused") is None  # its schema asks for a key
+    assert guarded.call("charge", order="o").is_error
+    assert guarded.tools()["charge"].annotations.idempotent_hint

@@ -9,7 +9,7 @@ import pytest
 
 from commands.mcp_tools import called, mark, text
 from onceward import Claim, Once
-from onceward.mcp import ToolFailed, ToolKey, ToolScope, exactly
+from onceward.mcp import ToolFailed, ToolKey, ToolScope, call_tool, exactly
 from onceward.stores import open_store
 from onceward.testing.faults import Faults, fail_before, settling, when
 from tables import each
@@ -348,3 +348,34 @@ def test_an_effect_that_cannot_be_recorded_gives_its_result_and_forbids_another_
     store.plan = lambda _: None
     again = shop.call("charge", order="o", **ONE)
     assert (mark(again, "refused"), ran) == ("parked", ["o"])
+
+
+def test_the_helper_of_a_client_does_not_call_a_tool_again_whose_effect_could_not_be_recorded():
+    from mcp import Client
+    from mcp.server import MCPServer
+
+    server, ran = MCPServer("shop"), []
+    once = Once(Faults(open_store("memory:"), when(settling, fail_before())), name="shop", lease=0.3)
+
+    @server.tool(annotations=types.ToolAnnotations(idempotent_hint=True))
+    @exactly(once, key=ToolKey.META, scope=ToolScope.EVERYBODY)
+    async def charge(order: str) -> str:
+        ran.append(order)
+        return "charged"
+
+    result = asyncio.run(call_tool(lambda: Client(server), "charge", {"order": "o"}))
+    assert (mark(result, "refused"), ran) == ("unrecorded", ["o"])
+
+
+def test_a_result_that_cannot_be_shown_is_no_reason_to_run_again(shop, once):
+    ran = []
+
+    @shop.server.tool()
+    @exactly(once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)
+    async def charge(order: str) -> dict[str, int]:
+        ran.append(order)
+        return {"charged": object()}
+
+    results = [shop.call("charge", order="o", **ONE) for _ in range(2)]
+    assert ran == ["o"]
+    assert all(result.is_error and "has done its work" in text(result) for result in results)

@@ -1,6 +1,7 @@
 """Each event of a guard, a claim and a transaction, on memory and SQLite, sync and async."""
 
 import asyncio
+import logging
 import sqlite3
 import threading
 import time
@@ -336,3 +337,18 @@ def test_a_step_is_told_once_made_and_once_answered():
         ("(mail,1)", 1, False, False),
         ("(mail,1)", 2, True, True),
     ]
+
+
+def test_a_handler_of_a_log_that_raises_changes_nothing(house):
+    class Bad(logging.Handler):
+        def emit(self, record):
+            raise RuntimeError("the log's own")
+
+    log, bad = logging.getLogger("onceward"), Bad()
+    log.addHandler(bad)
+    log.setLevel(logging.DEBUG)
+    try:
+        assert Once(house.store, name="n", clock=house.clock).run("k", int) == 0
+    finally:
+        log.setLevel(logging.NOTSET)
+        log.removeHandler(bad)

@@ -360,3 +360,20 @@ def test_lines_without_keys_have_none_in_any_place(caplog):
     for secret in (SECRET, "the payload"):
         assert secret not in lines.getvalue()
     assert "the payload" not in caplog.text
+
+
+def test_a_handler_of_ones_own_writes_a_line_when_it_ends():
+    lines = Lines()
+    metrics = EmbeddedMetrics(stream=lines)
+    once = Once("memory:", name="n", observe=[metrics])
+
+    @metrics.invocation
+    def handler(event, context):
+        once.run(event["id"], int)
+        if event["id"] == 2:
+            raise ValueError
+
+    handler({"id": 1}, None)
+    with pytest.raises(ValueError):
+        handler({"id": 2}, None)
+    assert [checked(line)["Completed"] for line in lines.told] == [1, 1]

@@ -343,3 +343,15 @@ def test_a_requests_span_continues_the_trace_of_its_server_or_else_of_its_client
     assert [span.attributes["onceward.outcome"] for span in spans] == ["completed", "replayed"]
     servers = [span.context.span_id for span in traced.spans if span.name == "server"]
     assert [span.parent.span_id for span in spans] == (servers or [int(PARENT[36:52], 16)] * 2)
+
+
+def test_spans_that_fail_change_nothing_and_are_logged_once(caplog):
+    class Broken:
+        def __call__(self, event): ...
+
+        def begin(self, name, key, incoming):
+            raise RuntimeError("broken")
+
+    once = Once("memory:", name="n", observe=[Broken()])
+    assert [once.run(key, int) for key in "ab"] == [0, 0]
+    assert len([line for line in caplog.messages if "begin" in line]) == 1

@@ -246,3 +246,10 @@ def test_a_record_with_unsent_messages_is_neither_cleared_nor_retried(change, on
     assert once.ledger.show("n:k")[0].unsent is not None
     once.ledger.clear("n:k", unsent=True)
     assert list(once.ledger.records()) == []
+
+
+def test_a_pass_tells_that_the_ledger_is_away(store, clock):
+    faulty = Faults(store, lambda ask: fail_before())
+    faulty.capabilities = {"outbox": f"{__name__}:outbox"}
+    with pytest.raises(StoreError):
+        Relay(Once(faulty)).run(until_empty=True)

@@ -276,3 +276,11 @@ def test_a_message_within_a_step_is_refused_for_a_later_attempt_would_not_send_i
     once.run("7", handle)
     drained()
     assert box.bodies == ["2"]
+
+
+@pytest.mark.parametrize("seal", [lambda _: 1 / 0, lambda _: b"redacted"])
+def test_a_message_that_cannot_be_sealed_is_refused(box, seal):
+    claim = Once(MemoryStore(), seal=(seal, lambda data: data)).acquire("7")
+    with pytest.raises(ValueError, match="sealed and opened again"):
+        claim.send(box.address, "secret")
+    assert claim.outbox.count == 0

@@ -1,5 +1,6 @@
 """Messages of handlers that are called by a face: of HTTP, and of Lambda, which answers after they are sent."""
 
+import asyncio
 import time
 
 import pytest
@@ -84,4 +85,15 @@ def test_an_invocation_with_little_time_left_does_not_wait(once, box):
     assert box.bodies == []
     assert record_of(once).unsent is not None
     assert drain(5) == 0
+    assert box.bodies == ["1"]
+
+
+def test_an_async_invocation_sends_before_its_answer(once, box):
+    @on_invoke(once, name="n")
+    async def place(order):
+        await asyncio.sleep(0)
+        onceward.current().send(box.address, order["id"])
+        return "placed"
+
+    assert place({"id": 1}, events.Context()) == "placed"
     assert box.bodies == ["1"]

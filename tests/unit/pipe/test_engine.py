@@ -95,3 +95,16 @@ def test_a_run_that_a_program_stops_is_not_done(lines):
     end = Pipe(once, Function(charge), key="line.id").run([lines], stop=stop)
     assert (end.why, end.counts["ran"]) == ("left", 0)
     once.close()
+
+
+def test_a_reporter_that_cannot_write_ends_the_run(tmp_path):
+    path = tmp_path / "many.ndjson"
+    path.write_text("".join(f'{{"id": {n}, "n": ""}}\n' for n in range(500)))
+
+    class Deaf(Reporter):
+        def show(self, job):
+            self.broken = BrokenPipeError()
+
+    end = Pipe(Once("memory:"), Function(charge), key="line.id").run([str(path)], reporter=Deaf())
+    assert end.why == "unread"
+    assert end.counts["ran"] < 500

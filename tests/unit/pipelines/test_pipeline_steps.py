@@ -146,3 +146,15 @@ def test_a_command_knows_its_derived_key(pipelines):
 def test_a_command_that_fails_tells_its_status_and_errors(pipelines):
     pipelines.write("steps: [{run: {command: [sh, -c, 'echo sorry >&2; exit 3']}}]")
     assert str(pipelines.handle({"id": 1}).error) == "exit status 3: sorry"
+
+
+def test_a_command_reads_the_message_and_gives_its_output(pipelines):
+    steps = "steps: [{run: {command: [cat], output: json}, into: got}]"
+    assert result(pipelines, steps, {"id": 1}) == [{"id": 1, "got": {"id": 1}}]
+
+
+def test_a_function_may_be_async_and_take_names(pipelines):
+    pipelines.functions("async def pay(n, *, to):\n    made.append((n, to))\n")
+    steps = "steps: [{call: {function: SHOP:pay, arguments: [message.n], named: {to: message.to}}}]\n"
+    assert pipelines.write(steps).handle({"id": 1, "n": 5, "to": "x"}).ok
+    assert pipelines.made == [(5, "x")]

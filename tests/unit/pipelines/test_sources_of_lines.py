@@ -122,3 +122,18 @@ def test_a_batch_that_fails_as_a_whole_does_not_end_the_run_as_if_its_lines_were
         pipelines.write(PRINT).run()
     monkeypatch.undo()
     assert len(pipelines.run()) == 2
+
+
+def test_lines_within_a_value_that_is_too_long_become_no_rows(pipelines):
+    pipelines.folder.joinpath("a.csv").write_text(f'id,note\n1,"{"x" * 140_000}\n2,forged\n"\n3,real\n')
+    pipelines.folder.joinpath("b.csv").write_text("id\n")
+    outcomes = pipelines.write(PRINT, head=CSV).run()
+    assert [one.value for one in outcomes if one.ok] == [[{"id": "3", "note": "real"}]]
+    assert [one.status for one in outcomes if not one.ok] == ["malformed"]
+
+
+def test_a_file_that_names_a_field_twice_ends_the_run(pipelines):
+    pipelines.folder.joinpath("a.csv").write_text("id,id\n1,2\n")
+    pipelines.folder.joinpath("b.csv").write_text("id\n")
+    with pytest.raises(BrokerError, match="names a field twice"):
+        pipelines.write(PRINT, head=CSV).run()

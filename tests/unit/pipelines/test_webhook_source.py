@@ -14,6 +14,7 @@ import pytest
 
 from commands.pipeline_runs import opened
 from onceward import Once
+from onceward.consumers.broker import BrokerError
 from onceward.core.record import PARKED
 from onceward.pipelines import load
 from onceward.pipelines.sources import inbox
@@ -170,3 +171,11 @@ def test_a_stop_leaves_what_waits_to_others(endpoint):
     (record,) = [one for one, _ in Once(shop.ledger).ledger.records() if one.key == "hooks.webhook:k"]
     assert record.status == "IN_PROGRESS"
     assert record.input is not None
+
+
+def test_a_port_that_is_taken_is_told(endpoint):
+    shop = endpoint()
+    shop.file.write_text(shop.file.read_text().replace('"port": 0', f'"port": {shop.runs.port}'))
+    pipeline = load(shop.file)
+    with pytest.raises(BrokerError, match=f"pipeline hooks cannot listen: .*{shop.runs.port}"):
+        asyncio.run(pipeline.source.open(pipeline.flow()).run_async())

@@ -10,7 +10,7 @@ from dramatiq.middleware import AsyncIO, CurrentMessage, Middleware, MiddlewareE
 from dramatiq.results import ResultFailure, Results
 from dramatiq.results.backends import StubBackend
 
-from onceward import Claim, Once, ResultNotRecorded, StoreError
+from onceward import Busy, Claim, Once, ResultNotRecorded, StoreError
 from onceward.dramatiq import exactly
 from onceward.testing.faults import Faults, fail_before, when
 
@@ -185,3 +185,34 @@ def test_a_message_whose_success_was_not_recorded_does_not_come_again_by_retry(b
 
     assert runs == [1]
     assert result(message, broker) == "paid"
+
+
+def test_a_failed_message_is_dead_lettered_if_retry_when_raises(broker, once, work):
+    def charge(order):
+        raise ValueError("broken")
+
+    def retry_when(retries, error):
+        raise TypeError("retry_when itself")
+
+    actor(broker, once, charge, retry_when=retry_when).send(1)
+    work()
+
+    assert [letter.args for letter in dead(broker)] == [(1,)]
+
+
+def test_a_broker_without_retries_is_refused_at_the_start(once):
+    broker = StubBroker(middleware=[])
+
+    with pytest.raises(ValueError, match="Retries"):
+        exactly(once)(dramatiq.actor(print, broker=broker, actor_name="charge"))
+
+
+def test_an_actor_can_be_called_as_a_function(broker, once):
+    runs = []
+    guarded = actor(broker, once, lambda order: runs.append(order) or "paid", key="order", name="charge")
+
+    assert [guarded(1), guarded(1)] == ["paid", "paid"]
+    assert runs == [1]
+    once.acquire(2, name="charge")
+    with pytest.raises(Busy):
+        guarded(2)

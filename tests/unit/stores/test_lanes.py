@@ -252,8 +252,6 @@ def test_a_waiter_that_is_cancelled_is_not_asked_for_again_when_its_batch_was_re
 
 
 class Interrupted(Write):
-    """Interrupts who asks for its size, once."""
-
     @property
     def size(self):
         if not self.asked:
@@ -302,8 +300,6 @@ def test_waiters_of_a_loop_do_not_wait_for_ever_for_an_answer(server):
 
 
 class Deaf(AwaitedLane):
-    """Gives no answer for one key."""
-
     async def fetch(self, kind, keys, many):
         if keys == ["late"]:
             await asyncio.Event().wait()
@@ -386,3 +382,18 @@ def test_a_batch_does_not_try_to_open_a_lane_for_each_of_its_keys(run, server):
         run(server, [Write("a"), Write("b"), Write("c")], lanes)
     assert server.seen == [["first"]]
     assert server.opened == 2
+
+
+def test_lanes_of_a_loop_that_somebody_keeps_are_closed_when_it_has_ended(server):
+    lanes, loop = server.open(), asyncio.new_event_loop()
+    loop.run_until_complete(lanes.run_async(Write("a"), asked))
+    loop.close()
+    asyncio.run(lanes.run_async(Write("b"), asked))
+    assert server.closed == 1
+
+
+@both
+def test_a_large_request_waits_its_turn_and_no_longer(run, server):
+    writes = [Write("a"), Write("thousand", None), Write("b"), Write("more", None), Write("c")]
+    run(server, writes, server.open())
+    assert server.seen == [["first"], ["a", "b", "c"], ["thousand"], ["more"]]

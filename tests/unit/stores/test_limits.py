@@ -7,8 +7,9 @@ import warnings
 
 import pytest
 
-from onceward.stores.sql.limits import limited
+from onceward.stores.sql.limits import limited, shut
 from onceward.stores.sql.refusals import Broken
+from tables import each
 
 
 class Lost(Exception):
@@ -80,3 +81,19 @@ def test_a_forked_child_leaves_the_parents_connections_alone():
     read(ends[0])
     for end in ends:
         end.close()
+
+
+class Alarmed:
+    """A driver's connection at whose socket a signal handler raises."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def fileno(self):
+        raise self.error
+
+
+@each("error", [TimeoutError("time is up"), Lost()])
+def test_what_a_signal_handler_raises_there_comes_out(error):
+    with pytest.raises(type(error)):
+        shut(Alarmed(error))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import sqlite3
 
 import pytest
@@ -52,7 +53,6 @@ def test_what_carries_no_key_reaches_the_application_as_it_is(once, given):
     run(guarded(given, *client))
     assert len(seen) == 1
     assert seen[0][0] is given
-    # of the lifespan it is seen when the application has started
     assert seen[0][1:] == tuple(client) or (given["type"] == "lifespan" and seen[0][1] == "receive")
     assert records(once) == []
 
@@ -144,6 +144,20 @@ def test_the_claim_is_at_hand_in_the_application_and_not_after_it(once):
     seen = []
     run(main())
     assert seen == ["shop:k:*", 1]
+
+
+def test_what_the_application_sets_in_its_context_is_seen_outside(once):
+    variable = contextvars.ContextVar("variable", default="unset")
+
+    async def app(scope, receive, send):
+        variable.set("inner")
+        await answer(send)
+
+    async def main():
+        await served(AsgiIdempotency(app, once))
+        return variable.get()
+
+    assert run(main()) == "inner"
 
 
 def test_a_mounted_application_is_guarded_by_the_path_it_sees(once):
@@ -372,9 +386,15 @@ def test_a_claim_completed_with_what_is_no_answer_is_not_run_again(once):
     assert (first.status, again.problem) == (201, "unavailable")
 
 
-def test_a_request_is_guarded_whatever_case_its_headers_names_have(once):
-    counter = Counter()
-    guarded = AsgiIdempotency(counter, once, Rules(Route("/orders", required=False)))
+def test_header_lines_of_any_case_that_can_be_read_only_once_guard_a_request_and_reach_the_application(once):
+    async def app(scope, receive, send):
+        seen.append(list(scope["headers"]))
+        await answer(send)
+
+    seen, lines = [], [(b"Idempotency-Key", b'"k"')]
+    guarded = AsgiIdempotency(app, once, Rules(Route("/orders", required=False)))
     for more in ([], [(b"Accept", b"text/html"), (b"accept", b"text/plain")]):
-        run(ask(guarded, headers=[(b"Idempotency-Key", b'"k"'), *more]))
-    assert counter.runs == 1
+        client = Client()
+        run(guarded(scope() | {"headers": iter([*lines, *more])}, client.receive, client.send))
+        assert client.status == 201
+    assert seen == [lines]

@@ -9,7 +9,21 @@ import pytest
 from onceward import Once
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
-from web.asgi import PATIENCE, Client, answer, ask, asked, cancelled, read, run, scope, served, statuses, streaming
+from web.asgi import (
+    PATIENCE,
+    Client,
+    Counter,
+    answer,
+    ask,
+    asked,
+    cancelled,
+    read,
+    run,
+    scope,
+    served,
+    statuses,
+    streaming,
+)
 from web.calls import AsgiIdempotency, Rules
 
 
@@ -200,6 +214,19 @@ def test_an_answer_is_recorded_though_its_framework_cancels_it_at_the_end():
     run(main())
     assert statuses(once) == [COMPLETED]
     assert runs == [1]
+    once.close()
+
+
+def test_an_answer_is_recorded_though_its_frameworks_time_is_over():
+    once, counter = Once(SlowStore()), Counter()
+
+    async def app(scope, receive, send):
+        with anyio.move_on_after(0.01):
+            await counter(scope, receive, send)
+
+    answers = asked(AsgiIdempotency(app, once), times=2)
+    assert [(answer.status, answer.body) for answer in answers] == [(201, b'{"run":1}')] * 2
+    assert statuses(once) == [COMPLETED]
     once.close()
 
 

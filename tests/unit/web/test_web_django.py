@@ -369,3 +369,32 @@ def test_a_transaction_around_a_guarded_view_is_refused_beforehand(once):
     with pytest.raises(ImproperlyConfigured, match="a transaction on the database 'default' is open"):
         called(transaction.atomic(idempotent(once)(order)))
     assert (order.runs, statuses(once)) == (0, [])
+
+
+def test_what_django_takes_no_more_of_is_too_large(site):
+    site(Order())
+    with override_settings(DATA_UPLOAD_MAX_MEMORY_SIZE=5):
+        assert problem(post(data=b"123456")) == "too-large"
+
+
+def test_a_body_read_before_and_not_kept_is_told_before_anything_runs(once):
+    order = Order()
+    request = RequestFactory().post("/orders/7", {"a": "1"}, headers={"Idempotency-Key": '"k"'})
+    assert request.POST["a"] == "1"
+    with pytest.raises(ImproperlyConfigured, match="was read before its idempotency key"):
+        idempotent(once)(order)(request, number=7)
+    assert (order.runs, statuses(once)) == (0, [])
+
+
+def test_a_scope_may_ask_the_database_under_asgi_too(site):
+    def user(request):
+        with connection.cursor() as cursor:
+            return cursor.execute("SELECT 'ann'").fetchone()[0]
+
+    order = Order()
+    site(order.later, rules=Rules(scope=user))
+
+    async def main():
+        return [(await post_async()).json()["run"] for _ in range(2)]
+
+    assert run(main()) == [1, 1]

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, HTTPException
+from fastapi.responses import PlainTextResponse
 
 from onceward import Claim, current
 from onceward.http.request import BadRequest, read_key
-from onceward.web import AsgiIdempotency, Route
+from onceward.web import Answer, AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
-from onceward.web.fastapi import document
+from onceward.web.fastapi import answer, document
 from onceward.web.openapi import document as document_schema
 from tables import each
 from web.calls import Rules, call, guards, post
@@ -169,3 +170,9 @@ def test_the_documented_pattern_takes_what_the_server_takes(strict, length):
             assert not matches(text), text
         else:
             assert matches(text) or text.startswith('" '), text
+
+
+def test_a_response_becomes_an_answer():
+    assert answer(PlainTextResponse("ä", 418, {"X-A": "1"})) == Answer(
+        418, [("x-a", "1"), ("content-length", "2"), ("content-type", "text/plain; charset=utf-8")], "ä".encode()
+    )

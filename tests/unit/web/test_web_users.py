@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException
 from fastapi import Request as FastRequest
 from fastapi.security import APIKeyHeader, HTTPBearer, OAuth2PasswordBearer
 from starlette.applications import Starlette
-from starlette.authentication import AuthCredentials, AuthenticationBackend, SimpleUser
+from starlette.authentication import AuthCredentials, AuthenticationBackend, BaseUser, SimpleUser
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route as StarletteRoute
@@ -75,6 +75,22 @@ def test_starlettes_missing_user_is_refused_with_the_middlewares_order(once):
     with pytest.raises(RuntimeError, match="Add AuthenticationMiddleware after AsgiIdempotency"):
         call(app, as_user("ann"))
     assert runs == keys(once) == []
+
+
+def test_starlettes_user_without_an_identity_is_refused_by_default(once, monkeypatch):
+    class User(BaseUser):
+        is_authenticated, display_name = True, "Ann"
+
+        def __init__(self, number):
+            self.number = number
+
+    monkeypatch.setattr(Backend, "user", User)
+    app, runs = starlette(once, starlette_user())
+    with pytest.raises(RuntimeError, match="User has no identity"):
+        call(app, as_user("7"))
+    assert runs == []
+    call(starlette(once, starlette_user(lambda user: user.number))[0], as_user("7"))
+    assert keys(once) == ['shop:k:"7"']
 
 
 @pytest.fixture(autouse=True)

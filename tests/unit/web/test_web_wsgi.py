@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 import threading
 import tracemalloc
 from wsgiref.validate import validator
@@ -13,15 +14,13 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.errors import LeaseLost, OncewardError, ResultWarning
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
-from onceward.web import Answer, Route, Scope
+from onceward.web import Answer, Scope
 from tables import each
-from web import asgi
-from web.calls import AsgiIdempotency, Rules, WsgiIdempotency
+from web.calls import Rules, WsgiIdempotency
 from web.wsgi import EVENTS, JSON, Exchange, Shop, ask, environ, records, statuses
 
 
 def streaming(*parts, headers=JSON, log=None, status="200 OK"):
-    """An application that yields its answer."""
 
     def app(environ, start_response):
         start_response(status, list(headers))
@@ -56,20 +55,6 @@ def test_a_repeated_request_gets_the_first_answer_and_pep_3333_is_kept(once):
     assert second == ([("201 Created", replay)], b'{"run":1}')
     assert shop.bodies == [b'{"a": 1}']
     assert statuses(once) == [COMPLETED]
-
-
-def test_a_request_that_no_route_covers_passes_through_untouched(once):
-    made = object()
-    given = environ(REQUEST_METHOD="GET")
-
-    def app(environ, start_response):
-        assert environ is given
-        return made
-
-    assert WsgiIdempotency(app, once)(given, None) is made
-    given = environ(PATH_INFO="/other", key=None)
-    assert WsgiIdempotency(app, once, Rules(Route("/orders")))(given, None) is made
-    assert given["wsgi.input"].left == b"{}"
 
 
 @each(
@@ -109,17 +94,6 @@ def test_a_key_counts_for_the_caller_that_the_server_has_authenticated(once):
     assert ask(app, REMOTE_USER="ann").sent == b'{"run":1}'
     assert ask(app, HTTP_AUTHORIZATION="Bearer x").problem == "unscoped"
     assert ask(app, HTTP_REMOTE_USER="ann").problem == "unscoped"
-
-
-def test_an_answer_that_was_recorded_under_asgi_is_replayed_under_wsgi(once):
-    async def other(scope, receive, send):
-        await asgi.answer(send, body=b"first", headers=[(b"x-note", "ü".encode("latin-1"))])
-
-    how = {"path": "/shop/bücher", "root_path": "/shop", "query": b"a=%20b", "headers": asgi.KEY + asgi.JSON}
-    assert asgi.run(asgi.ask(AsgiIdempotency(other, once), b"{}", **how)).body == b"first"
-    path = "/bücher".encode().decode("latin-1")
-    answer = ask(WsgiIdempotency(Shop(), once), SCRIPT_NAME="/shop", PATH_INFO=path, QUERY_STRING="a=%20b")
-    assert (answer.sent, answer.replayed, answer.header("x-note")) == (b"first", True, ["ü"])
 
 
 def test_of_requests_at_the_same_time_one_is_carried_out_and_others_wait(once):
@@ -373,19 +347,15 @@ def test_a_long_answer_is_sent_in_bounded_memory_and_recorded_bodiless(once):
     assert "more than 150000 bytes" in json.loads(again.sent)["detail"]
 
 
-def test_what_is_beyond_the_content_length_is_sent_to_nobody(once):
-    app = WsgiIdempotency(streaming(b"abc", b"def", b"ghi", headers=[("Content-Length", "4")]), once)
-    assert [ask(app).sent, ask(app).sent] == [b"abcd"] * 2
-
-
-def test_a_worker_that_has_lost_its_claim_midway_does_not_end_its_answer(once):
+def test_a_worker_that_has_lost_its_claim_does_not_give_or_end_its_answer(once):
     def app(environ, start_response):
         once.ledger.clear(current().record.key, live=True)
         start_response("201 Created", [])
-        yield b"mine"
-        yield b"mine"
+        yield from [b"mine"] * len(environ["QUERY_STRING"])
 
-    exchange = Exchange(WsgiIdempotency(app, once))
+    answer = ask(WsgiIdempotency(app, once), QUERY_STRING="1")
+    assert (answer.status, answer.problem) == (409, "in-flight")
+    exchange = Exchange(WsgiIdempotency(app, once), QUERY_STRING="12")
     assert [exchange.part(), exchange.part()] == [b"mine", b"mine"]
     with pytest.raises(LeaseLost):
         exchange.part()
@@ -396,3 +366,35 @@ def test_an_answer_that_cannot_be_recorded_reaches_its_client():
     store = Faults(MemoryStore(), when(settling, fail_before()))
     app = WsgiIdempotency(Shop(), Once(store), lease=0.5)
     assert (ask(app).status, ask(app).problem) == (201, "in-flight")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_application_may_begin_another_answer_before_the_first_has_parts(once, late):
+    def app(environ, start_response):
+        start_response("200 OK", [("X-A", "1")])
+        if late:
+            yield b"one"
+        try:
+            raise LookupError("nothing there")
+        except LookupError:
+            start_response("404 Not Found", [], sys.exc_info())
+        yield b"nothing"
+
+    app = WsgiIdempotency(app, once)
+    if late:
+        with pytest.raises(LookupError, match="nothing there"):
+            ask(app)
+        assert statuses(once) == [RELEASED]
+    else:
+        assert [(answer.status, answer.sent) for answer in (ask(app), ask(app))] == [(404, b"nothing")] * 2
+
+
+def test_a_request_whose_sender_left_before_its_end_is_not_carried_out(once):
+    shop = Shop()
+    given = environ(body=b"x" * 50, CONTENT_LENGTH="60")
+    given["wsgi.input"].ends = True
+    app = WsgiIdempotency(shop, once)
+    heads = []
+    app(given, lambda *head: heads.append(head))
+    assert heads[0][0] == "400 Bad Request"
+    assert shop.runs == 0

@@ -1,5 +1,6 @@
 """Deliveries as senders sign them: vectors of their own libraries and documents. Each is taken, and every change of it is refused."""
 
+import asyncio
 import base64
 import binascii
 import datetime as dt
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from onceward import Once
+from onceward.http.answer import Answer
 from onceward.web.webhooks import (
     Adyen,
     CloudEvents,
@@ -358,3 +360,20 @@ def test_a_sender_of_your_own_is_a_row():
     assert Acme(SECRET).verify(headers, body)[:2] == ("e1", "paid")
     with pytest.raises(SignatureRefused):
         Acme(SECRET).verify({**headers, "x-acme-time": str(int(now) + 1)}, body)
+
+
+def test_the_same_for_a_coroutine():
+    handled = []
+
+    async def handle(event):
+        handled.append(event.id)
+        if event.id == "bad":
+            raise RuntimeError("bad")
+        return Answer(201, (), event.id.encode())
+
+    hook = WebhookReceiver(Once("memory:"), Several(), handle, name="several")
+    with pytest.raises(RuntimeError):
+        asyncio.run(hook.answer_async({}, b"a bad b"))
+    assert handled == ["a", "bad", "b"]
+    assert asyncio.run(hook.answer_async({}, b"a b")) == Answer(201, (), b"a")
+    assert handled == ["a", "bad", "b"]

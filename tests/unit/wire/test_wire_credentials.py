@@ -274,3 +274,14 @@ def test_getting_credentials_does_not_hold_up_the_event_loop(tmp_path):
 
     assert asyncio.run(main()) < 0.6
     assert len(count.read_text()) == 1
+
+
+def test_credentials_that_last_are_kept(tmp_path):
+    clock = Time()
+    count = process(tmp_path, lasts=3600)
+    source = CredentialSource(clock=clock)
+    held = source.ask()
+    for _ in range(5):
+        clock.now += CHECKED
+        assert source.at_hand() is held
+    assert len(count.read_text()) == 1
