@@ -98,3 +98,10 @@ def test_a_function_that_is_added_without_the_decorator_is_guarded_too(guarded):
     assert mark(guarded.call("charge", order="o"), "refused") is None  # its schema asks for a key
     assert guarded.call("charge", order="o").is_error
     assert guarded.tools()["charge"].annotations.idempotent_hint
+
+
+def test_a_missing_scope_and_a_wrong_server_are_refused(shop, once):
+    with pytest.raises(TypeError, match="scope= is missing"):
+        guard_tools(shop.server, once, key=ToolKey.argument())
+    with pytest.raises(TypeError, match="give an MCPServer of the official SDK, or a FastMCP"):
+        guard_tools("shop", once, key=ToolKey.argument(), scope=ToolScope.EVERYBODY)

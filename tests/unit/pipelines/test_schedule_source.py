@@ -197,3 +197,8 @@ def test_a_clock_that_is_set_back_begins_no_running_window_again(made, monkeypat
 
     asyncio.run(run_until(opened(load(file), outcomes.append), both_run))
     assert [one.status for one in outcomes] == ["done", "done"]
+
+
+def test_a_window_that_is_parked_is_left(made):
+    file, _ = made({"every": "1000d"}, step="raise OSError", more="guard: {key: message.window, attempts: 2}\n")
+    assert [one.status for one in run(file)][-1] == "parked"

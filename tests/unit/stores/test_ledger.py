@@ -304,3 +304,12 @@ def test_a_step_that_must_not_run_twice_leaves_its_key_in_doubt(once):
     ) as told:
         place(1)
     assert told.value.in_doubt
+
+
+def test_a_ledger_of_many_pages_is_listed_completely(once, ledger, monkeypatch):
+    monkeypatch.setattr("onceward.stores.ledger_reader.PAGE", 7)
+    for number in range(50):
+        once.acquire(number).complete()
+    keys = [record.key for record, _ in ledger.records()]
+    assert len(keys) == 50
+    assert keys == sorted(set(keys))

@@ -172,3 +172,12 @@ def test_a_framework_that_is_not_installed_is_told_with_what_to_install(module, 
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     told = f"ImportError: onceward.web.{module} needs {name}, which is not installed: pip install {name}"
     assert ended.stderr.splitlines()[-1] == told
+
+
+@each("decorator", DECORATORS)
+def test_a_decorator_without_its_once_says_so_when_decorating(decorator):
+    def pay(payload):
+        raise AssertionError("ran")
+
+    with pytest.raises(TypeError, match=r"^once=<function .*pay.*: \(once\) is missing: write @\w+\(once\)$"):
+        decorator(pay)
