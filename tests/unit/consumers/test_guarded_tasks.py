@@ -77,6 +77,13 @@ def test_a_task_runs_once_for_its_id_or_its_arguments():
     ]
     assert [end.result() for end in ends] == [3, 3, 3]
 
+    async def charge(order):
+        return order["id"]
+
+    coroutine = task_of(charge)
+    assert coroutine.is_async
+    assert [asyncio.run(coroutine.call_async(call({"id": number}))).result() for number in (7, 8)] == [7, 7]
+
 
 @each(("known_for", "seconds"), [(None, 40), (0.1, 1), (8, 8), (99, 40)])
 def test_a_busy_key_comes_again_when_it_is_known_twice_as_long(known_for, seconds):
