@@ -3,12 +3,14 @@
 import sqlite3
 import threading
 import time
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from functools import partial
 
 import pytest
 
 from onceward import Busy, Claim, Once, OncewardError, Parked, ResultWarning, StepMade, StoreError
+from onceward.claim.stepping.handler_steps import HandlerSteps
 from onceward.core import steps
 from onceward.core.drivers import drive
 from onceward.core.steps import Lost
@@ -124,6 +126,28 @@ def test_a_transaction_within_it_is_refused_and_frees_nothing(once, path, effect
             claim.complete(5)
     assert effects() == ["effect"]
     second.close()
+
+
+def test_of_two_threads_with_one_name_one_makes_the_step(once, path, effects, monkeypatch):
+    both, begin = threading.Barrier(2, timeout=30), HandlerSteps.begin
+
+    def begins(*args, **options):
+        found = begin(*args, **options)
+        both.wait()  # neither has begun its transaction
+        return found
+
+    monkeypatch.setattr(HandlerSteps, "begin", begins)
+
+    def make(claim):
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            with claim.step_transaction("stock", connection):
+                act(connection)
+
+    with once.claim("k") as claim, ThreadPoolExecutor(2) as pool:
+        made = [pool.submit(make, claim).exception for _ in range(2)]
+        (refused,) = [error for exception in made if (error := exception()) is not None]
+    assert "two steps of this attempt have the name 'stock'" in str(refused)
+    assert effects() == ["effect"]
 
 
 def test_a_step_that_ends_beside_it_is_recorded_after_it(once, path, connection):
